@@ -1,0 +1,39 @@
+"""What all tests share: `golden(name, text)` holds a text that we emit against tests/golden; `--accept` rewrites it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--accept", action="store_true", help="take what the tests emit as the golden texts")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)`: the text must be what tests/golden/<name> holds."""
+
+    def check(name: str, text: str) -> None:
+        file = GOLDEN / name
+        if request.config.getoption("--accept"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+            return
+        accepted = file.read_text(encoding="utf-8") if file.exists() else ""
+        if text != accepted:
+            difference = difflib.unified_diff(
+                accepted.splitlines(keepends=True), text.splitlines(keepends=True), f"golden/{name}", "now"
+            )
+            pytest.fail(
+                f"tests/golden/{name} is not what is emitted now:\n{''.join(difference)}\n"
+                f"If the change is meant: pytest --accept {request.node.nodeid}",
+                pytrace=False,
+            )
+
+    return check
