@@ -1,0 +1,89 @@
+"""The framework configurations of a folder: CONTENTS.yaml and the files that it lists."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.check import check, misplaced
+from orchestrator.config.models import FrameworkContents, FrameworkEntry, FrameworkFile
+from orchestrator.config.values import argument_texts, canonical, suggestion
+from orchestrator.config.yaml_file import Document, read_document
+from orchestrator.errors import ConfigError, Problem
+from orchestrator.records import Device, Framework
+
+
+def load_frameworks(folder: Path, problems: list[Problem]) -> dict[str, Framework]:
+    """Short name → configuration, in the order of CONTENTS.yaml; what is wrong is appended to `problems`."""
+    contents_file = folder / "CONTENTS.yaml"
+    try:
+        document = read_document(contents_file)
+    except ConfigError as error:
+        problems.extend(error.problems)
+        return {}
+    contents = check(FrameworkContents, document, problems)
+    frameworks: dict[str, Framework] = {}
+    for index, entry in enumerate(contents.framework_configs if contents else ()):
+        place = ("framework_configs", index, "shortname")
+        if entry.shortname in frameworks:
+            problems.append(
+                document.problem(place, f"the short name {entry.shortname!r} stands here twice; rename one")
+            )
+        elif entry.shortname == "none":
+            problems.append(
+                document.problem(place, "'none' means 'without a framework configuration'; choose another name")
+            )
+        else:
+            framework = _load_entry(entry, document, index, problems)
+            if framework:
+                frameworks[entry.shortname] = framework
+    return frameworks
+
+
+def _load_entry(entry: FrameworkEntry, contents: Document, index: int, problems: list[Problem]) -> Framework | None:
+    file = contents.file.parent / entry.filename
+    if entry.plugins is not None and not file.exists():
+        # The reference's lists name files of another package. The plan holds without them; a run does not.
+        return Framework(name=entry.shortname, digest="", plugin_file=str(file.absolute()))
+    if not file.is_file():
+        place = ("framework_configs", index, "filename")
+        there = [path.name for path in contents.file.parent.glob("*.yaml") if path.name != contents.file.name]
+        message = f"there is no file {entry.filename!r} in {contents.file.parent}{suggestion(entry.filename, there)}"
+        problems.append(contents.problem(place, message))
+        return None
+    try:
+        document = read_document(file)
+    except ConfigError as error:
+        problems.extend(error.problems)
+        return None
+    if entry.plugins is not None or (isinstance(document.value, dict) and "plugins" in document.value):
+        return Framework(name=entry.shortname, digest=_digest(document.value), plugin_file=str(file.absolute()))
+    return _from_file(entry.shortname, document, problems)
+
+
+def _from_file(name: str, document: Document, problems: list[Problem]) -> Framework | None:
+    from orchestrator.config.accelerate_file import check as check_accelerate
+
+    content = check(FrameworkFile, document, problems)
+    if content is None:
+        return None
+    problems.extend(
+        document.problem(("accelerate", *path), message) for path, message in check_accelerate(content.accelerate)
+    )
+    problems.extend(misplaced(document, content.arguments, ("arguments",)))
+    meaning = {key: value for key, value in document.value.items() if key != "description"}
+    return Framework(
+        name=name,
+        digest=_digest(meaning),
+        arguments=argument_texts(content.arguments),
+        accelerate=content.accelerate,
+        env=content.env,
+        requires=content.requires,
+        device=Device(content.device) if content.device else None,
+        min_gpus=content.min_gpus,
+    )
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:12]

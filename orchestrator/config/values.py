@@ -1,0 +1,63 @@
+"""What a YAML value becomes on its way to a trainer: the text of one argument, or the texts of a list.
+
+The rule is the reference's: `str()` of what YAML 1.1 makes of the value, so that `2e-5` stays as written (it is text
+there), `2.0e-5` becomes `2e-05`, `yes` becomes `True`; a list becomes its items; null takes the argument away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from orchestrator.records import Text
+
+
+def argument_text(value: Any) -> Text | None:
+    """The text that a trainer receives for `value`, the texts of its items, or None where the argument is taken away."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return tuple(str(item) for item in value)
+    return str(value)
+
+
+def argument_texts(values: Mapping[str, Any]) -> dict[str, Text | None]:
+    """`argument_text` for each value of a mapping, in its order."""
+    return {name: argument_text(value) for name, value in values.items()}
+
+
+_MEANT_BY = {"gpu": "cuda"}  # the letters say cpu
+
+
+def suggestion(word: object, allowed: Iterable[str]) -> str:
+    """`; did you mean 'x'?` where something allowed is near, and what is allowed in any case."""
+    names = sorted(str(name) for name in allowed)
+    near = [name for name in names if name == _MEANT_BY.get(str(word).lower())]
+    near = near or get_close_matches(str(word), names, n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    shown = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
+    return f"{hint} Allowed: {shown}" if names else "; none is defined"
+
+
+def shown(value: object) -> str:
+    """A value as it may be named in a sentence: in YAML's words, and short."""
+    if value is None:
+        return "a blank (null)"
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def canonical(value: Any) -> str:
+    """One text for one content, whatever the order of its keys: what a digest is taken over."""
+    try:
+        return json.dumps(value, sort_keys=True, default=str)
+    except TypeError:  # keys of several types, or of a type that JSON has not
+        return json.dumps(_text_keys(value), sort_keys=True, default=str)
+
+
+def _text_keys(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {f"{type(key).__name__} {key}": _text_keys(item) for key, item in value.items()}
+    return [_text_keys(item) for item in value] if isinstance(value, (list, tuple)) else value

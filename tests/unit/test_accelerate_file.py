@@ -1,0 +1,105 @@
+"""The check of accelerate's configuration files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from orchestrator.config.accelerate_file import FSDP, OVERRIDDEN, TOP, check
+
+ROOT = Path(__file__).resolve().parents[2]
+
+WRITTEN_BY_ACCELERATE = """
+compute_environment: LOCAL_MACHINE
+debug: false
+deepspeed_config: {}
+distributed_type: FSDP
+downcast_bf16: 'no'
+dynamo_config: {}
+command_file: null
+commands: null
+fsdp_config:
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_backward_prefetch: BACKWARD_PRE
+  fsdp_cpu_ram_efficient_loading: true
+  fsdp_forward_prefetch: false
+  fsdp_offload_params: false
+  fsdp_sharding_strategy: 1
+  fsdp_state_dict_type: SHARDED_STATE_DICT
+  fsdp_sync_module_states: true
+  fsdp_use_orig_params: true
+gpu_ids: 0,1
+machine_rank: 0
+main_process_ip: null
+main_process_port: 29500
+main_training_function: main
+mixed_precision: no
+num_machines: 1
+num_processes: 2
+rdzv_backend: static
+same_network: true
+tpu_env: []
+tpu_use_cluster: false
+tpu_use_sudo: false
+use_cpu: false
+"""
+
+
+def test_a_file_as_people_have_it_is_right() -> None:
+    assert check(yaml.safe_load(WRITTEN_BY_ACCELERATE)) == []
+    assert check({}) == []
+
+
+@pytest.mark.parametrize("file", [ROOT / "accelerate.yaml", *sorted((ROOT / "frameworks").glob("*.yaml"))], ids=str)
+def test_our_own_files_are_right(file: Path) -> None:
+    content = yaml.safe_load(file.read_text())
+    assert check(content if file.parent == ROOT else content.get("accelerate", {})) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "path", "part"),
+    [
+        ({"distributed_typ": "NO"}, ("distributed_typ",), "did you mean distributed_type?"),
+        ({"distributed_type": "DEEPSPEED"}, ("distributed_type",), "one of NO, MULTI_GPU, FSDP"),
+        ({"distributed_type": True}, ("distributed_type",), "holds True"),
+        ({"deepspeed_config": {"zero_stage": 2}}, ("deepspeed_config",), "DeepSpeed is not supported"),
+        ({"compute_environment": "AMAZON_SAGEMAKER"}, ("compute_environment",), "LOCAL_MACHINE"),
+        ({"mixed_precision": "bf32"}, ("mixed_precision",), "no, fp16, bf16, fp8"),
+        ({"num_processes": "two"}, ("num_processes",), "a whole number"),
+        ({"num_processes": True}, ("num_processes",), "a whole number"),
+        ({"debug": "maybe"}, ("debug",), "true or false"),
+        ({"fsdp_config": 3}, ("fsdp_config",), "a mapping"),
+        ({"fsdp_config": {"fsdp_versoin": 2}}, ("fsdp_config", "fsdp_versoin"), "did you mean fsdp_version?"),
+        ({"fsdp_config": {"fsdp_version": 3}}, ("fsdp_config", "fsdp_version"), "one of 1, 2"),
+        ({"fsdp_config": {"sharding_strategy": "full"}}, ("fsdp_config", "sharding_strategy"), "FULL_SHARD"),
+        ({"dynamo_config": {"dynamo_mode": "fast"}}, ("dynamo_config", "dynamo_mode"), "max-autotune"),
+        ({"fp8_config": {"fp8_format": "E9"}}, ("fp8_config", "fp8_format"), "HYBRID"),
+        (
+            {"fsdp_config": {"fsdp_version": 2, "fsdp_reshard_after_forward": "FULL_SHARD"}},
+            ("fsdp_config", "fsdp_reshard_after_forward"),
+            "true or false",
+        ),
+        (
+            {"fsdp_config": {"fsdp_version": 2, "fsdp_forward_prefetch": True}},
+            ("fsdp_config", "fsdp_forward_prefetch"),
+            "leave it out",
+        ),
+    ],
+)
+def test_a_mistake_has_its_place_and_its_cure(content: dict[str, Any], path: tuple[str, ...], part: str) -> None:
+    [(where, message)] = check(content)
+    assert where == path
+    assert part in message
+
+
+def test_the_table_holds_accelerate_s_own_keys() -> None:
+    config_args = pytest.importorskip("accelerate.commands.config.config_args")
+    launch = pytest.importorskip("accelerate.commands.launch")
+    theirs = set(config_args.ClusterConfig.__dataclass_fields__)
+    assert set(TOP) - {"dynamo_backend", "tpu_env"} <= theirs
+    assert theirs >= OVERRIDDEN
+    flags = {action.dest for action in launch.launch_command_parser()._actions if action.dest.startswith("fsdp_")}
+    assert flags <= set(FSDP)

@@ -1,0 +1,147 @@
+"""Wrong files, and what their writer is told: every message is a golden text beside the file that it is about.
+
+golden/errors/<kind>/<case>.yaml is a wrong file of that kind, used with the right ones of golden/errors/right; what is said
+of it is <case>.txt. Read the texts: they are for a person who has the file open and does not know our code.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.config import load_suite
+from orchestrator.errors import ConfigError
+from orchestrator.matrix import expand
+from orchestrator.provenance import Machine
+from orchestrator.selection import Selection
+
+ROOT = Path(__file__).parents[2]
+ERRORS = ROOT / "tests" / "golden" / "errors"
+RIGHT = ERRORS / "right"
+KINDS = ("scenarios", "defaults", "accelerate", "contents", "framework")
+CASES = [f"{kind}/{path.stem}" for kind in KINDS for path in sorted((ERRORS / kind).glob("*.yaml"))]
+Golden = Callable[[str, str], None]
+
+
+def folder_with(folder: Path, *, kind: str, content: bytes) -> Path:
+    """The right files in `folder`, the one of this kind replaced."""
+    shutil.copytree(RIGHT, folder, dirs_exist_ok=True)
+    place = {"contents": "frameworks/CONTENTS.yaml", "framework": "frameworks/baseline.yaml"}.get(kind, f"{kind}.yaml")
+    (folder / place).write_bytes(content)
+    return folder
+
+
+def said_of(folder: Path) -> str:
+    """What the user is told, with paths as seen from the folder."""
+    with pytest.raises(ConfigError) as caught:
+        expand(load_suite(folder / "scenarios.yaml"), Selection(), Machine())
+    return str(caught.value).replace(f"{folder}/", "").replace(str(folder), ".") + "\n"
+
+
+def test_the_right_files_are_right() -> None:
+    assert len(expand(load_suite(RIGHT / "scenarios.yaml"), Selection(), Machine()).experiments) == 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_wrong_file_is_explained(case: str, tmp_path: Path, golden: Golden) -> None:
+    kind = case.partition("/")[0]
+    said = said_of(folder_with(tmp_path, kind=kind, content=(ERRORS / f"{case}.yaml").read_bytes()))
+    golden(f"errors/{case}.txt", said)
+    for line in said.splitlines():
+        assert re.match(r"(frameworks/)?\w+\.yaml(:\d+:\d+)?: \S", line), (
+            "each problem is one line that begins with its place"
+        )
+        assert not re.search(r"pydantic|Traceback|Error\b|\b(Input|None|True|False|tuple|dict|NoneType|__\w+)\b", line)
+
+
+def laughs() -> bytes:
+    """Nine levels of nine aliases each: 387 million values in 300 bytes."""
+    lines = ["a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha]"]
+    lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 9)]
+    return "\n".join(lines).encode()
+
+
+def merged_laughs() -> bytes:
+    """The same with merge keys, each of which would be merged anew."""
+    lines = ["a0: &a0 {x: 1}"]
+    lines += [f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}" for level in range(1, 9)]
+    return "\n".join(lines).encode()
+
+
+def alias_ladder() -> bytes:
+    """Each anchor holds the one before: shallow to read, too deep to build."""
+    return "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 2000))]).encode()
+
+
+GENERATED: dict[str, Callable[[], bytes]] = {
+    "hundred-megabytes": lambda: b"# " + b"x" * 100_000_000,
+    "billion-laughs": laughs,
+    "billion-merges": merged_laughs,
+    "alias-ladder": alias_ladder,
+    "deep-brackets": lambda: b"a: " + b"[" * 5000 + b"]" * 5000,
+    "deep-indentation": lambda: b"".join(b"%sa:\n" % (b" " * level) for level in range(100)),
+    "latin-1": lambda: "scenarios:\n- name: größe\n".encode("latin-1"),
+    "utf-16": lambda: "scenarios:\n- name: s\n".encode("utf-16"),
+    "binary": lambda: bytes(range(256)),
+}
+
+
+@pytest.mark.parametrize("kind", ["scenarios", "defaults"])
+@pytest.mark.parametrize("case", GENERATED)
+def test_a_file_that_is_no_file_of_ours_is_refused_at_once(
+    case: str, kind: str, tmp_path: Path, golden: Golden
+) -> None:
+    golden(f"errors/generated/{kind}-{case}.txt", said_of(folder_with(tmp_path, kind=kind, content=GENERATED[case]())))
+
+
+def test_a_missing_file_and_a_folder_are_said(tmp_path: Path, golden: Golden) -> None:
+    shutil.copytree(RIGHT, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "scenarios.yaml").unlink()
+    (tmp_path / "defaults.yaml").unlink()
+    (tmp_path / "defaults.yaml").mkdir()
+    golden("errors/generated/missing-and-folder.txt", said_of(tmp_path))
+
+
+def test_mistakes_of_all_files_are_said_together(tmp_path: Path, golden: Golden) -> None:
+    shutil.copytree(RIGHT, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "scenarios.yaml").write_text("scenarios:\n- name: s\n  repeat: 3\n  device: gpu\n")
+    (tmp_path / "defaults.yaml").write_text("max_steps: 1\nmax_steps: 2\n")
+    (tmp_path / "accelerate.yaml").write_text("mixed_precison: bf16\n")
+    (tmp_path / "frameworks" / "eager.yaml").write_text("min_gpu: 1\n")
+    golden("errors/generated/all-files.txt", said_of(tmp_path))
+
+
+def test_a_folder_of_data_that_is_a_disk_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    monkeypatch.setattr("orchestrator.data.MAX_FILES", 2)
+    content = (RIGHT / "scenarios.yaml").read_bytes() + b"data_processing:\n  dataset_name: .\n"
+    golden("errors/generated/data-folder.txt", said_of(folder_with(tmp_path, kind="scenarios", content=content)))
+
+
+CLI_CASES = [
+    "scenarios/several-at-once",
+    "scenarios/tab",
+    "framework/requires",
+    "contents/missing-file",
+    "accelerate/deepspeed",
+]
+
+
+@pytest.mark.parametrize("case", CLI_CASES)
+def test_the_command_says_it_and_exits_with_2(case: str, tmp_path: Path) -> None:
+    folder_with(tmp_path, kind=case.partition("/")[0], content=(ERRORS / f"{case}.yaml").read_bytes())
+    argv = [sys.executable, "-m", "orchestrator", "plan", "scenarios.yaml"]
+    ended = subprocess.run(
+        argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    golden = (ERRORS / f"{case}.txt").read_text(encoding="utf-8")
+    assert ended.stderr == "".join(f"error: {line}\n" for line in golden.splitlines())
