@@ -1,0 +1,229 @@
+"""A training command of the user's own: placeholders in, numbers out.
+
+`{argument}` in the command stands for an argument of the experiment or for one of PROVIDED; `{arguments}` as a word of
+its own for all of them as `--key value` words; `{{word}}` is a literal `{word}`. The numbers are read from a JSON file,
+the last line of stdout, the last row of a CSV file, or by regular expressions over stdout. A number that can't be read
+is a missing measurement, never an exception: the run happened, and its record must be written.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.metrics import MIB, metric
+from orchestrator.records import CustomCommand, Experiment, Measurement, MetricSource, Text, as_items, load
+from orchestrator.trainers import instrumented
+from orchestrator.trainers.trainer import NOTHING, Trainer
+
+PROVIDED = ("model_name_or_path", "num_gpus", "run_dir", "gpus", "port", "python", "scenario_dir", "arguments")
+"""Placeholders that need no argument. `gpus` is `0,1`, `python` the interpreter that trains, `scenario_dir` the folder
+of the scenario file."""
+
+LEFT_FOR_LAUNCH = ("gpus", "port", "python")
+
+_PLACEHOLDER = re.compile(r"\{\{(?P<literal>\w+)\}\}|\{(?P<name>[A-Za-z_]\w*)\}")
+_TAIL_BYTES = 1 << 20
+
+_SCALES: Mapping[str, float] = {
+    **{"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60, "h": 3600},
+    **{"B": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40},
+    **{"KB": 1e3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},
+    **{"FLOP/s": 1, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "%": 0.01, "ratio": 1},
+    **{"W": 1, "kW": 1e3, "J": 1, "kJ": 1e3, "Wh": 3600, "kWh": 3.6e6},
+}
+_THINGS = ("tokens", "samples", "steps", "it")
+UNITS: Mapping[str, float] = {
+    **_SCALES,
+    **{f"{thing}/s": 1 for thing in _THINGS},
+    **{f"k{thing}/s": 1e3 for thing in _THINGS},
+    **{f"{thing}/min": 1 / 60 for thing in _THINGS},
+    **dict.fromkeys(_THINGS, 1),
+}
+"""Unit → how many of the base unit (seconds, bytes, things a second) one of it is."""
+
+
+class Custom(Trainer):
+    """Any command."""
+
+    name = "custom"
+    requires: tuple[str, ...] = ()
+    instrumented = False
+    data_form: str | None = None
+    base_arguments: Mapping[str, Text] = NOTHING
+
+    def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
+        """The filled command; what is known only at launch stays as `{gpus}`, `{port}`, `{python}`."""
+        return filled(experiment, run_dir=run_dir, at_launch={name: f"{{{name}}}" for name in LEFT_FOR_LAUNCH})
+
+    def metrics(self, run_dir: Path) -> list[Measurement]:
+        experiment = load(Experiment, (run_dir.parents[1] / "experiment.json").read_bytes())
+        return [] if experiment.custom is None else read_metrics(experiment.custom, run_dir)
+
+
+def placeholders(command: Iterable[str]) -> set[str]:
+    """The names that a command asks for."""
+    return {match["name"] for word in command for match in _PLACEHOLDER.finditer(word) if match["name"]}
+
+
+def unknown_placeholders(experiment: Experiment) -> set[str]:
+    """What the command asks for and nothing gives: a mistake that a plan can show."""
+    if experiment.custom is None:
+        return set()
+    given = _values(experiment, Path("{run_dir}"), {}).keys() | set(LEFT_FOR_LAUNCH)
+    return placeholders(experiment.custom.command) - given
+
+
+def source_problems(custom: CustomCommand) -> tuple[str, ...]:
+    """What is wrong with the way the numbers are to be read, a sentence each."""
+    said: list[str] = []
+    for name, source in custom.metrics.items():
+        if source.unit is not None and source.unit not in UNITS:
+            said.append(f"metric {name}: unknown unit {source.unit!r}; known are {', '.join(UNITS)}")
+        if custom.results == "log" and source.pattern is None:
+            said.append(f"metric {name}: results 'log' needs a 'pattern', a regular expression with one group")
+        if source.pattern is not None:
+            try:
+                re.compile(source.pattern)
+            except re.error as error:
+                said.append(f"metric {name}: the pattern {source.pattern!r} is no regular expression: {error}")
+    return tuple(said)
+
+
+def filled(experiment: Experiment, *, run_dir: Path, at_launch: Mapping[str, str]) -> list[str]:
+    """The command with every placeholder filled in one pass. A list that is a word of its own becomes several words."""
+    if experiment.custom is None:
+        return []
+    values = _values(experiment, run_dir, at_launch)
+    return [filled_word for word in experiment.custom.command for filled_word in _fill(word, values)]
+
+
+def _values(experiment: Experiment, run_dir: Path, at_launch: Mapping[str, str]) -> dict[str, Text]:
+    provided: dict[str, Text] = {
+        "model_name_or_path": experiment.model,
+        "num_gpus": str(experiment.num_gpus),
+        "run_dir": str(run_dir),
+        "arguments": tuple(instrumented.flags(experiment.arguments)),
+        **at_launch,
+    }
+    if experiment.custom is not None and experiment.custom.folder is not None:
+        provided["scenario_dir"] = experiment.custom.folder
+    return {**experiment.arguments, **provided}
+
+
+def _fill(word: str, values: Mapping[str, Text]) -> Sequence[str]:
+    whole = _PLACEHOLDER.fullmatch(word)
+    if whole and whole["name"] in values:
+        return as_items(values[whole["name"]])
+
+    def replacement(match: re.Match[str]) -> str:
+        if match["literal"]:
+            return f"{{{match['literal']}}}"
+        return ",".join(as_items(values[match["name"]])) if match["name"] in values else match[0]
+
+    return [_PLACEHOLDER.sub(replacement, word)]
+
+
+def read_metrics(custom: CustomCommand, run_dir: Path) -> list[Measurement]:
+    """One measurement for each metric that the command promises, None where its number could not be read."""
+    look_up = _results(custom.results, run_dir)
+    return [
+        Measurement(name=name, value=_measured(name, source, look_up), source=custom.results)
+        for name, source in custom.metrics.items()
+    ]
+
+
+LookUp = Callable[[str, MetricSource], object]
+
+
+def _results(results: str, run_dir: Path) -> LookUp:
+    """How one metric's raw value is found in what the run left."""
+    try:
+        if results == "log":
+            text = (run_dir / "stdout.log").read_text(encoding="utf-8", errors="replace")
+            return lambda name, source: _last_match(source.pattern, text)
+        if results == "stdout":
+            row = json.loads(_last_line(run_dir / "stdout.log"))
+        elif results.endswith(".csv"):
+            rows = _csv_rows(run_dir / results.removeprefix("file:"))
+            return lambda name, source: _last_value(rows, source.column or name)
+        else:
+            row = json.loads((run_dir / results.removeprefix("file:")).read_text(encoding="utf-8"))
+    except (OSError, ValueError, csv.Error):
+        return lambda name, source: None
+    return lambda name, source: _nested(row, source.key or name)
+
+
+def _measured(name: str, source: MetricSource, look_up: LookUp) -> float | str | None:
+    raw = look_up(name, source)
+    number = _number(raw)
+    if number is not None:
+        return to_base(name, number, source.unit)
+    return raw if isinstance(raw, str) and raw.strip() and source.unit is None and metric(name).unit is None else None
+
+
+def to_base(name: str, number: float, unit: str | None) -> float | None:
+    """`number` of `unit` in the unit that metric `name` is kept in; None for a unit that we don't know."""
+    if unit is None:
+        return number
+    if unit not in UNITS:
+        return None
+    base = number * UNITS[unit]
+    return base / MIB if metric(name).unit == "MiB" else base
+
+
+def _number(raw: object) -> float | int | None:
+    """A finite number, from a JSON number or from text; anything else is missing."""
+    if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
+        return None
+    try:
+        number = float(raw) if isinstance(raw, str) else raw
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _nested(row: Any, key: str) -> object:
+    """`row[key]`, or the value that the dots of `key` lead to."""
+    if isinstance(row, dict) and key in row:
+        return row[key]
+    for part in key.split("."):
+        if not isinstance(row, dict) or part not in row:
+            return None
+        row = row[part]
+    return row
+
+
+def _last_match(pattern: str | None, text: str) -> str | None:
+    if not pattern:
+        return None
+    found: str | None = None
+    try:
+        for match in re.finditer(pattern, text, re.MULTILINE):
+            found = match[1] if match.re.groups else match[0]
+    except re.error:
+        return None
+    return found
+
+
+def _last_line(path: Path) -> str:
+    """The last line that is not blank; a log may be large, so only its end is read."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        lines = file.read().decode("utf-8", errors="replace").splitlines()
+    return next((line for line in reversed(lines) if line.strip()), "")
+
+
+def _csv_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        return list(csv.DictReader(file, skipinitialspace=True))
+
+
+def _last_value(rows: Sequence[Mapping[str, str]], column: str) -> str | None:
+    """The column's last value; rows that leave it blank (evaluation rows among training rows) don't count."""
+    return next((row[column] for row in reversed(rows) if (row.get(column) or "").strip()), None)

@@ -1,0 +1,109 @@
+"""What every trainer under `workers/instrument.py` shares: its command line's two ends, and the numbers it leaves.
+
+The numbers come from the files `worker-rank<R>.json` alone; nothing is scraped from a log. Hugging Face memory deltas
+are in the same files and belong to the monitor `hf_memory`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.records import Measurement, Text, as_items
+
+WORKERS = Path(__file__).resolve().parent.parent / "workers"
+INSTRUMENT = str(WORKERS / "instrument.py")
+TOKEN_SPEED = "train_tokens_per_second"
+
+
+def flags(arguments: Mapping[str, Text]) -> list[str]:
+    """Arguments as command-line words: one `--key`, then each item."""
+    words: list[str] = []
+    for name, value in arguments.items():
+        items = as_items(value)
+        if len(items) == 1 and items[0].startswith("-") and not _is_number(items[0]):
+            words.append(f"--{name}={items[0]}")  # as a word of its own it would be taken for a flag
+        else:
+            words += [f"--{name}", *items]
+    return words
+
+
+def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, Text]:
+    """The arguments with the run's own output folder, last: results never leave the run folder."""
+    return {**{k: v for k, v in arguments.items() if k != "output_dir"}, "output_dir": str(run_dir / "output")}
+
+
+def data_file(data_path: str) -> str:
+    """The file with the rows, for a trainer that wants a file where preparation made a folder."""
+    return data_path if Path(data_path).suffix in {".json", ".jsonl", ".parquet"} else f"{data_path}/train.json"
+
+
+def worker_files(run_dir: Path) -> list[dict[str, Any]]:
+    """What each rank left, by rank; a file that is not whole is as good as missing."""
+    found: list[dict[str, Any]] = []
+    for path in run_dir.glob("worker-rank*.json"):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(content, dict):
+            found.append(content)
+    return sorted(found, key=lambda content: int(content.get("rank") or 0))
+
+
+def measurements(run_dir: Path) -> list[Measurement]:
+    """The Trainer's final metrics of rank 0, and the token speed where the Trainer gave none itself."""
+    workers = worker_files(run_dir)
+    first = next((worker for worker in workers if worker.get("rank") == 0), None)
+    if first is None:
+        return []
+    final = {name: _number(value) for name, value in (first.get("metrics") or {}).items() if "_mem_" not in name}
+    found = [Measurement(name=name, value=value, source="trainer") for name, value in final.items()]
+    if final.get(TOKEN_SPEED) is None:
+        found = [measurement for measurement in found if measurement.name != TOKEN_SPEED]
+        speed = token_speed(workers, runtime_s=final.get("train_runtime"))
+        if speed is not None:
+            found.append(Measurement(name=TOKEN_SPEED, value=speed, source="worker"))
+    return [*found, *_counts(workers, first)]
+
+
+def _counts(workers: Sequence[Mapping[str, Any]], first: Mapping[str, Any]) -> Iterator[Measurement]:
+    """How much work was done, over all ranks, and on what."""
+    settings, steps = first.get("settings") or {}, (first.get("tokens") or {}).get("steps")
+    counts = {
+        "tokens_processed": _total(workers, "processed"),
+        "samples_processed": _total(workers, "samples"),
+        "steps": _number(steps),
+        **{name: _number(settings.get(name)) for name in ("trainable_parameters", "total_parameters", "world_size")},
+    }
+    yield from (Measurement(name=name, value=value, source="worker") for name, value in counts.items() if value)
+
+
+def _total(workers: Sequence[Mapping[str, Any]], name: str) -> int | None:
+    """The ranks' sum; None when a rank is missing: a sum over some of them would be a wrong number, not a low one."""
+    counts = [(worker.get("tokens") or {}).get(name) or 0 for worker in workers]
+    return None if 0 in counts or len(counts) != workers[0].get("world_size") else sum(counts)
+
+
+def token_speed(workers: Sequence[Mapping[str, Any]], *, runtime_s: float | int | None) -> float | None:
+    """Processed tokens a second and a device, padding counted: the meaning that transformers 4 gave the name."""
+    tokens = _total(workers, "processed") if workers else None
+    return tokens / runtime_s / len(workers) if tokens and runtime_s else None
+
+
+def _number(value: object) -> float | int | None:
+    """The value, if it is a finite number; anything else is missing."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

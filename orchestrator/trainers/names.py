@@ -1,0 +1,212 @@
+"""What an argument is called, trainer by trainer: the one table that maps names.
+
+Scenario files use the names of the built-in trainer, or older ones that today's transformers no longer knows. Each
+trainer has a table from such a name to its own. A name that no table holds passes as it is: this module checks
+nothing, the trainer does. Names are translated one layer at a time (see `Trainer.translate`); within a layer that holds
+both the old name and the new, the later line wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from orchestrator.records import Text
+
+Arguments = dict[str, Text | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """What becomes of one name: another name, several, or nothing. `said` is the sentence for the user, if any."""
+
+    becomes: Callable[[Text | None], Arguments]
+    said: str | None
+
+
+Table = Mapping[str, Rule]
+
+
+def translate(table: Table, arguments: Mapping[str, Text | None]) -> tuple[Arguments, tuple[str, ...]]:
+    """One layer of arguments in the table's names, in their order, and what was changed, a sentence each."""
+    if table.keys().isdisjoint(arguments):
+        return dict(arguments), ()
+    translated: Arguments = {}
+    said: list[str] = []
+    for name, value in arguments.items():
+        rule = table.get(name)
+        if rule is None:
+            translated[name] = value
+            continue
+        translated.update(rule.becomes(value))
+        if rule.said is not None:
+            said.append(rule.said)
+    return translated, tuple(said)
+
+
+def is_true(value: Text | None) -> bool:
+    """Whether the text of a YAML 1.1 value means yes."""
+    return isinstance(value, str) and value.strip().lower() in {"true", "yes", "on", "1"}
+
+
+def _renamed(old: str, new: str) -> tuple[str, Rule]:
+    """An old name that today has another: said, so that the file can follow."""
+    return old, Rule(becomes=lambda value: {new: value}, said=f"{old} is called {new} today.")
+
+
+def _called(canonical: str, theirs: str) -> tuple[str, Rule]:
+    """Our name for what another trainer calls differently: nothing to say, both are right."""
+    return canonical, Rule(becomes=lambda value: {theirs: value}, said=None)
+
+
+def _dropped(name: str, why: str) -> tuple[str, Rule]:
+    return name, Rule(becomes=lambda value: {}, said=f"{name} is left out: {why}.")
+
+
+def _switch(name: str, *, on: Arguments, off: Arguments, said: str | None) -> tuple[str, Rule]:
+    """A yes/no argument that means other arguments. `null` takes away all that it could have meant."""
+    cleared: Arguments = dict.fromkeys([*on, *off])
+
+    def becomes(value: Text | None) -> Arguments:
+        if value is None:
+            return dict(cleared)
+        return dict(on if is_true(value) else off)
+
+    return name, Rule(becomes=becomes, said=said)
+
+
+def _by_value(name: str, *, cases: Mapping[str, Arguments], otherwise: str) -> tuple[str, Rule]:
+    """A choice whose values mean other arguments; a value that no case holds passes under the name `otherwise`."""
+    cleared: Arguments = {key: None for case in cases.values() for key in case}
+
+    def becomes(value: Text | None) -> Arguments:
+        if value is None:
+            return dict(cleared)
+        return dict(cases[value]) if isinstance(value, str) and value in cases else {otherwise: value}
+
+    return name, Rule(becomes=becomes, said=None)
+
+
+def _table(*rules: tuple[str, Rule]) -> Table:
+    return MappingProxyType(dict(rules))
+
+
+_RUN_FOLDER = _dropped("output_dir", "every run writes into its own folder")
+
+# An off switch clears the argument instead of leaving it: the layer below may have switched it on.
+_FLASH_ATTENTION = _switch(
+    "use_flash_attn",
+    on={"attn_implementation": "flash_attention_2"},
+    off={"attn_implementation": None},
+    said="use_flash_attn is called attn_implementation today (flash_attention_2, sdpa or eager).",
+)
+
+# Names of transformers 4 that are gone from 5, for every trainer that stands on 5.
+_GONE_FROM_TRANSFORMERS = (
+    _renamed("evaluation_strategy", "eval_strategy"),
+    _renamed("no_cuda", "use_cpu"),
+    _renamed("per_gpu_train_batch_size", "per_device_train_batch_size"),
+    _renamed("per_gpu_eval_batch_size", "per_device_eval_batch_size"),
+    _renamed("use_liger", "use_liger_kernel"),
+    _renamed("torchdynamo", "torch_compile_backend"),
+    (
+        "warmup_ratio",
+        Rule(
+            becomes=lambda value: {"warmup_steps": value},
+            said="warmup_ratio is called warmup_steps today, where a value below 1 is a ratio.",
+        ),
+    ),
+    _switch(
+        "adafactor",
+        on={"optim": "adafactor"},
+        off={},
+        said="adafactor is called optim: adafactor today.",
+    ),
+    _switch(
+        "group_by_length",
+        on={"train_sampling_strategy": "group_by_length"},
+        off={},
+        said="group_by_length is called train_sampling_strategy: group_by_length today.",
+    ),
+    _dropped("include_tokens_per_second", "tokens per second are always measured"),
+    _dropped("overwrite_output_dir", "every run writes into its own folder"),
+    _dropped("save_safetensors", "safetensors is the only format today"),
+    _dropped("half_precision_backend", "PyTorch's own is the only one today"),
+    _dropped("fp16_backend", "PyTorch's own is the only one today"),
+    _dropped("logging_dir", "every run writes into its own folder"),
+    _RUN_FOLDER,
+    _FLASH_ATTENTION,
+)
+
+HUGGINGFACE = _table(
+    *_GONE_FROM_TRANSFORMERS,
+    _renamed("torch_dtype", "dtype"),
+    _renamed("max_seq_length", "max_seq_len"),
+    _renamed("max_length", "max_seq_len"),
+    _renamed("lora_r", "r"),
+    _renamed("lora_target_modules", "target_modules"),
+    _renamed("model_revision", "revision"),
+    _renamed("dataset_name", "training_data_path"),
+    _switch(
+        "use_peft",
+        on={"peft_method": "lora"},
+        off={"peft_method": "none"},
+        said="use_peft is called peft_method here (lora or none).",
+    ),
+    _switch(
+        "load_in_4bit",
+        on={"quantization": "nf4"},
+        off={"quantization": None},
+        said="load_in_4bit is called quantization: nf4 here.",
+    ),
+    _switch(
+        "load_in_8bit",
+        on={"quantization": "int8"},
+        off={"quantization": None},
+        said="load_in_8bit is called quantization: int8 here.",
+    ),
+)
+
+# Its own names, new or old, pass as they are: the reference's files expand to the same arguments.
+FMS_HF_TUNING = _table(
+    _called("dtype", "torch_dtype"),
+    _called("activation_checkpointing", "gradient_checkpointing"),
+    _by_value(
+        "attn_implementation",
+        cases={
+            "flash_attention_2": {"use_flash_attn": "True"},
+            "sdpa": {"use_flash_attn": "False"},  # what transformers takes then
+        },
+        otherwise="attn_implementation",
+    ),
+    _by_value("peft_method", cases={"none": {"peft_method": None}}, otherwise="peft_method"),
+    _RUN_FOLDER,
+)
+
+TRL = _table(
+    *_GONE_FROM_TRANSFORMERS,
+    _renamed("torch_dtype", "dtype"),
+    _called("max_seq_len", "max_length"),
+    _renamed("max_seq_length", "max_length"),
+    _called("r", "lora_r"),
+    _called("target_modules", "lora_target_modules"),
+    _called("revision", "model_revision"),
+    _called("training_data_path", "dataset_name"),
+    _by_value(
+        "peft_method",
+        cases={"lora": {"use_peft": "True"}, "none": {"use_peft": "False"}},
+        otherwise="peft_method",
+    ),
+    _by_value(
+        "quantization",
+        cases={
+            "nf4": {"load_in_4bit": "True", "bnb_4bit_quant_type": "nf4"},
+            "fp4": {"load_in_4bit": "True", "bnb_4bit_quant_type": "fp4"},
+            "int8": {"load_in_8bit": "True"},
+        },
+        otherwise="quantization",
+    ),
+    _dropped("response_template", "trl takes the loss on the whole text of a row"),
+    _dropped("response_field", "trl takes the loss on the whole text of a row"),
+)

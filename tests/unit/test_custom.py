@@ -1,0 +1,129 @@
+"""The custom trainer: placeholders, and numbers out of whatever a command leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.records import CustomCommand, Device, Experiment, MetricSource, dump
+from orchestrator.trainers import custom
+
+
+def experiment(*command: str, **changes: Any) -> Experiment:
+    plain: dict[str, Any] = {
+        "id": "i",
+        "scenario": "s",
+        "model": "m",
+        "num_gpus": 2,
+        "device": Device.CPU,
+        "trainer": "custom",
+        "arguments": {"lr": "2e-5", "modules": ("q", "v"), "note": "{gpus} {lr}"},
+        "custom": CustomCommand(command=command, folder="/scenarios"),
+    }
+    return Experiment(**{**plain, **changes})
+
+
+def filled(*command: str) -> list[str]:
+    one = experiment(*command)
+    return custom.filled(one, run_dir=Path("/r"), at_launch={"gpus": "0,1", "port": "9", "python": "/py"})
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("{lr}", ["2e-5"]),
+        ("--lr={lr}", ["--lr=2e-5"]),
+        ("{modules}", ["q", "v"]),
+        ("--modules={modules}", ["--modules=q,v"]),
+        ("{num_gpus}x{gpus}:{port}", ["2x0,1:9"]),
+        ("{scenario_dir}/train.py", ["/scenarios/train.py"]),
+        ("{run_dir}/{model_name_or_path}", ["/r/m"]),
+        ("{note}", ["{gpus} {lr}"]),
+        ("{{lr}}", ["{lr}"]),
+        ('{"a": {"b": 1}}', ['{"a": {"b": 1}}']),
+        ("{arguments}", ["--lr", "2e-5", "--modules", "q", "v", "--note", "{gpus} {lr}"]),
+    ],
+)
+def test_placeholders_are_filled_once(word: str, words: list[str]) -> None:
+    assert filled(word) == words
+
+
+def test_an_unknown_placeholder_can_be_seen_before_anything_runs() -> None:
+    assert custom.placeholders(("train", "--a={lr}{gpus}", "{{x}}", "{widht}")) == {"lr", "gpus", "widht"}
+    assert custom.unknown_placeholders(experiment("{lr} {port} {python} {widht}")) == {"widht"}
+    assert custom.unknown_placeholders(experiment(trainer="huggingface", custom=None)) == set()
+
+
+def read(tmp_path: Path, results: str, **sources: MetricSource) -> dict[str, Any]:
+    found = custom.read_metrics(CustomCommand(command=("x",), results=results, metrics=sources), tmp_path)
+    return {measurement.name: measurement.value for measurement in found}
+
+
+def test_the_last_line_of_stdout_as_json(tmp_path: Path) -> None:
+    (tmp_path / "stdout.log").write_text('{"loss": 9}\nnoise\n{"loss": 1.5, "speed": {"tok": 2}, "ms": 250}\n\n')
+    assert read(
+        tmp_path,
+        "stdout",
+        train_loss=MetricSource(key="loss"),
+        train_tokens_per_second=MetricSource(key="speed.tok", unit="ktokens/s"),
+        train_runtime=MetricSource(key="ms", unit="ms"),
+        missing=MetricSource(key="speed.no"),
+        loss=MetricSource(),
+    ) == {
+        "train_loss": 1.5,
+        "train_tokens_per_second": 2000.0,
+        "train_runtime": 0.25,
+        "missing": None,
+        "loss": 1.5,
+    }
+
+
+def test_a_csv_column_s_last_value(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "m.csv").write_text("step,loss,peak GiB\n1,3.0,1\n2,2.5,2\n3,,\n")
+    assert read(
+        tmp_path,
+        "file:out/m.csv",
+        train_loss=MetricSource(column="loss"),
+        mem_torch_mem_alloc_in_bytes=MetricSource(column="peak GiB", unit="GiB"),
+        mem_nvidia_mem_reserved=MetricSource(column="peak GiB", unit="GiB"),
+        other=MetricSource(column="no"),
+    ) == {"train_loss": 2.5, "mem_torch_mem_alloc_in_bytes": 2 * 2**30, "mem_nvidia_mem_reserved": 2048, "other": None}
+
+
+def test_regular_expressions_over_the_log(tmp_path: Path) -> None:
+    (tmp_path / "stdout.log").write_text("step 1 loss=3.5\nstep 2 loss=2.5 (12 ms)\ngpu: H100\n")
+    assert read(
+        tmp_path,
+        "log",
+        train_loss=MetricSource(pattern=r"loss=(\S+)"),
+        train_runtime=MetricSource(pattern=r"\((\d+) ms\)$", unit="ms"),
+        gpu_device_name=MetricSource(pattern=r"^gpu: (.*)$"),
+        absent=MetricSource(pattern="nothing (.*)"),
+    ) == {"train_loss": 2.5, "train_runtime": 0.012, "gpu_device_name": "H100", "absent": None}
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[1, 2]", '{"loss": "text"}', '{"loss": NaN}', '{"loss": true}', "{"])
+@pytest.mark.parametrize("results", ["stdout", "file:stdout.log"])
+def test_what_can_not_be_read_is_missing(tmp_path: Path, text: str, results: str) -> None:
+    assert read(tmp_path, results, train_loss=MetricSource(key="loss")) == {"train_loss": None}
+    (tmp_path / "stdout.log").write_text(text)
+    assert read(tmp_path, results, train_loss=MetricSource(key="loss")) == {"train_loss": None}
+
+
+def test_mistakes_in_the_description_are_sentences() -> None:
+    metrics = {"a": MetricSource(pattern="("), "b": MetricSource(unit="lightyears"), "c": MetricSource(pattern="x")}
+    said = custom.source_problems(CustomCommand(command=("x",), results="log", metrics=metrics))
+    assert [sentence.split(":")[0] for sentence in said] == ["metric a", "metric b", "metric b"]
+
+
+def test_metrics_finds_the_command_in_the_experiment_s_file(tmp_path: Path) -> None:
+    run_dir = tmp_path / "runs" / "r1-t1"
+    run_dir.mkdir(parents=True)
+    command = CustomCommand(command=("x",), metrics={"train_loss": MetricSource(key="loss")})
+    (tmp_path / "experiment.json").write_text(dump(experiment(custom=command)))
+    (run_dir / "stdout.log").write_text('{"loss": 0.5}\n')
+    [found] = custom.Custom().metrics(run_dir)
+    assert (found.name, found.value, found.source) == ("train_loss", 0.5, "stdout")

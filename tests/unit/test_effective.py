@@ -1,0 +1,88 @@
+"""What was asked for against what took effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.effective import mismatches
+from orchestrator.records import Device, Experiment
+
+FSDP = {"distributed_type": "FSDP"}
+
+
+def found(settings: dict[str, Any], **changes: Any) -> str:
+    plain: dict[str, Any] = {
+        "id": "i",
+        "scenario": "s",
+        "model": "m",
+        "num_gpus": 1,
+        "device": Device.CUDA,
+        "trainer": "huggingface",
+        "arguments": {},
+    }
+    return "; ".join(mismatches(Experiment(**{**plain, **changes}), settings))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "sentence"),
+    [
+        ({"attn_implementation": "eager"}, {"attn_implementation": "sdpa"}, "asked to be eager and is sdpa"),
+        ({"use_flash_attn": "True"}, {"attn_implementation": "sdpa"}, "asked to be flash_attention_2 and is sdpa"),
+        ({"attn_implementation": "flash_attention_2"}, {"attn_implementation": "kernels-community/flash-attn2"}, ""),
+        ({"dtype": "bf16"}, {"dtype": "torch.bfloat16"}, ""),
+        ({"torch_dtype": "bfloat16"}, {"dtype": "float32"}, "dtype was asked to be bfloat16 and is float32"),
+        ({"dtype": "auto"}, {"dtype": "float32"}, ""),
+        ({"dtype": "bfloat16"}, {"dtype": "uint8", "quantization": "nf4"}, ""),
+        ({"gradient_checkpointing": "True"}, {"gradient_checkpointing": False}, "gradient_checkpointing was asked"),
+        ({"gradient_checkpointing": "False"}, {"gradient_checkpointing": True}, "asked to be False and is True"),
+        ({"gradient_checkpointing": "true"}, {"gradient_checkpointing": True}, ""),
+        ({"torch_compile": "True"}, {"torch_compile": False}, "torch_compile was asked to be True"),
+        ({"torch_compile_mode": "max-autotune"}, {"torch_compile_mode": "default"}, "torch_compile_mode"),
+        ({"peft_method": "lora"}, {"peft_method": None}, "peft_method was asked to be lora and is none"),
+        ({"peft_method": "none"}, {"peft_method": None}, ""),
+        ({"use_peft": "True"}, {"peft_method": "lora"}, ""),
+        ({"quantization": "nf4"}, {"quantization": "fp4"}, "quantization"),
+        ({"load_in_4bit": "True"}, {"quantization": "nf4"}, ""),
+        ({"use_liger_kernel": "True"}, {"liger": False}, "use_liger_kernel"),
+        ({"bf16": "True"}, {"mixed_precision": "no"}, "mixed precision bf16 was asked to be on and is no"),
+        ({"bf16": "False"}, {"mixed_precision": "bf16"}, "asked to be off and is bf16"),
+        ({"fp16": "True"}, {"mixed_precision": "fp16"}, ""),
+        ({"padding_free": "True"}, {"padding_free": False}, "padding_free"),
+        ({"packing": "True"}, {"packing": True}, ""),
+        ({"optim": "adamw_torch_fused"}, {"optimizer_fused": False, "optimizer": "AdamW"}, "AdamW, fused: False"),
+        ({"optim": "adamw_torch"}, {"optimizer_fused": True}, "optim"),
+        ({"optim": "sgd"}, {"optimizer_fused": False}, ""),
+        ({"per_device_train_batch_size": "4"}, {"per_device_train_batch_size": 8}, "asked to be 4 and is 8"),
+    ],
+)
+def test_a_setting(arguments: dict[str, str], settings: dict[str, Any], sentence: str) -> None:
+    said = found(settings, arguments=arguments)
+    assert sentence in said and bool(said) is bool(sentence)
+
+
+def test_what_is_unknown_proves_nothing_and_what_was_not_asked_is_not_compared() -> None:
+    settings = {"attn_implementation": "sdpa", "dtype": "bfloat16", "gradient_checkpointing": True}
+    assert found(settings) == ""
+    asked = {"attn_implementation": "eager", "packing": "True", "bf16": "True", "peft_method": "lora"}
+    assert found({}, arguments=asked) == ""
+    assert found({"attn_implementation": None, "packing": None, "mixed_precision": None}, arguments=asked) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "sentence"),
+    [
+        ({"num_gpus": 2}, {"world_size": 1}, "number of training processes was asked to be 2 and is 1"),
+        ({"num_gpus": 2, "accelerate": FSDP}, {"distributed_type": "MULTI_GPU"}, "asked to be FSDP and is MULTI_GPU"),
+        ({"num_gpus": 2, "accelerate": FSDP}, {"distributed_type": "FSDP"}, ""),
+        ({"num_gpus": 2, "device": Device.CPU}, {"distributed_type": "MULTI_CPU", "device": "cpu"}, ""),
+        ({"num_gpus": 2}, {"distributed_type": "NO"}, "distributed_type"),
+        ({"accelerate": FSDP}, {"distributed_type": "NO"}, ""),
+        ({}, {"device": "cpu"}, "the device was asked to be cuda and is cpu"),
+        ({}, {"device": "cuda:0"}, ""),
+    ],
+)
+def test_processes(changes: dict[str, Any], settings: dict[str, Any], sentence: str) -> None:
+    said = found(settings, **changes)
+    assert sentence in said and bool(said) is bool(sentence)

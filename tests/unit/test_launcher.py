@@ -1,0 +1,157 @@
+"""Command lines and generated accelerate configurations: goldens, and the rules behind them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from orchestrator import launcher
+from orchestrator.errors import LaunchError, SelectionError
+from orchestrator.records import Command, CustomCommand, Device, Experiment, Framework
+
+ROOT = Path(__file__).resolve().parents[2]
+FSDP = {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2, "fsdp_reshard_after_forward": True}}
+
+
+def experiment(**changes: Any) -> Experiment:
+    plain: dict[str, Any] = {
+        "id": "s-tag-0123456789ab",
+        "scenario": "s",
+        "model": "config:tiny-llama",
+        "num_gpus": 1,
+        "device": Device.CUDA,
+        "trainer": "huggingface",
+        "arguments": {
+            "model_name_or_path": "config:tiny-llama",
+            "learning_rate": "2e-5",
+            "target_modules": ("q_proj", "v_proj"),
+            "response_template": "\n### Response:",
+            "weight_decay": "-0.1",
+            "gradient_checkpointing": "True",
+        },
+        "accelerate": {"distributed_type": "MULTI_GPU", "mixed_precision": False, "main_process_ip": None},
+        "data_path": "/cache/data/docs-1",
+    }
+    return Experiment(**{**plain, **changes})
+
+
+def build(one: Experiment, **changes: Any) -> Command:
+    plain: dict[str, Any] = {"python": "/env/bin/python", "gpus": ("3", "5"), "run_dir": Path("/r/run"), "port": 29511}
+    return launcher.build_command(one, **{**plain, **changes})
+
+
+def shown(command: Command) -> str:
+    """A command as text that is the same in every checkout."""
+    environment = "".join(f"{name}={'(unset)' if value is None else value}\n" for name, value in command.env.items())
+    files = "".join(f"\n--- {name}\n{text}" for name, text in command.files.items())
+    words = shlex.join(command.argv).replace(" --", "\n  --")
+    return f"{environment}\n{words}\n\nin {command.cwd}\n{files}".replace(str(ROOT), "{repository}")
+
+
+CASES: Mapping[str, dict[str, Any]] = {
+    "huggingface-cuda-1": {},
+    "huggingface-cuda-2": {"num_gpus": 2},
+    "huggingface-cpu-1": {"device": Device.CPU},
+    "huggingface-cpu-2": {"device": Device.CPU, "num_gpus": 2, "env": {"OMP_NUM_THREADS": "2", "HF_HOME": None}},
+    "huggingface-fsdp-1": {"accelerate": FSDP},
+    "huggingface-fsdp-2": {"accelerate": FSDP, "num_gpus": 2},
+    "fms_hf_tuning-2": {
+        "trainer": "fms_hf_tuning",
+        "num_gpus": 2,
+        "framework": Framework(name="foak", digest="0", plugin_file="/conf/foak.yaml"),
+    },
+    "trl-1": {"trainer": "trl"},
+    "custom-accelerate-2": {
+        "trainer": "custom",
+        "num_gpus": 2,
+        "custom": CustomCommand(command=("{scenario_dir}/train.py", "--lr={learning_rate}"), folder="/srv/scenarios"),
+    },
+    "custom-direct": {
+        "trainer": "custom",
+        "custom": CustomCommand(command=("{python}", "-m", "x", "{target_modules}", "{gpus}:{port}"), launcher="none"),
+    },
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_command(case: str, golden: Callable[[str, str], None]) -> None:
+    golden(f"launch/{case}.txt", shown(build(experiment(**CASES[case]))))
+
+
+def test_a_plan_shows_what_only_a_launch_can_know() -> None:
+    command = build(experiment(), gpus="{gpus}", port="{port}", run_dir=Path("{run_dir}"))
+    assert command.env["CUDA_VISIBLE_DEVICES"] == "{gpus}"
+    assert {"{port}", "{run_dir}/accelerate.yaml", "{run_dir}/output"} <= set(command.argv)
+
+
+@pytest.mark.parametrize("device", [Device.CUDA, Device.CPU])
+def test_one_and_many_processes_get_the_same_settings(device: Device) -> None:
+    one, many = build(experiment(device=device)), build(experiment(device=device, num_gpus=2))
+    assert one.env == many.env
+    assert one.argv == many.argv
+    settings = [yaml.safe_load(command.files[launcher.CONFIG_NAME]) for command in (one, many)]
+    assert {key for key in settings[0] if settings[0][key] != settings[1][key]} == {"distributed_type", "num_processes"}
+
+
+def test_one_process_is_never_wrapped() -> None:
+    settings = yaml.safe_load(build(experiment(accelerate=FSDP)).files[launcher.CONFIG_NAME])
+    assert settings["distributed_type"] == "NO"
+    assert "fsdp_config" not in settings
+
+
+def test_a_file_of_the_reference_is_overridden_where_we_know_better() -> None:
+    theirs = {"num_processes": 8, "gpu_ids": "0,1", "main_process_port": 29500, "machine_rank": 1, "use_cpu": True}
+    settings = yaml.safe_load(launcher.accelerate_config(experiment(accelerate=theirs, num_gpus=2)))
+    assert (settings["num_processes"], settings["machine_rank"], settings["use_cpu"]) == (2, 0, False)
+    assert not {"gpu_ids", "main_process_port"} & settings.keys()
+    assert settings["mixed_precision"] == "no"
+
+
+def test_the_experiment_has_the_last_word_on_its_environment() -> None:
+    command = build(experiment(env={"OMP_NUM_THREADS": "8", "TOKENIZERS_PARALLELISM": None}))
+    assert command.env["OMP_NUM_THREADS"] == "8"
+    assert command.env["TOKENIZERS_PARALLELISM"] is None
+
+
+def test_a_users_output_folder_is_not_taken() -> None:
+    words = build(experiment(arguments={"output_dir": "/home/me/precious"})).argv
+    assert "/home/me/precious" not in words
+    assert words[words.index("--output_dir") + 1] == "/r/run/output"
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({}, None),
+        ({"accelerate": FSDP, "num_gpus": 2}, None),
+        ({"accelerate": FSDP, "num_gpus": 2, "device": Device.CPU}, "fsdp_on_cpu"),
+        ({"arguments": {"fsdp": "True"}, "num_gpus": 2, "device": Device.CPU}, "fsdp_on_cpu"),
+        ({"accelerate": FSDP, "device": Device.CPU}, None),
+        ({"accelerate": {"distributed_type": "DEEPSPEED"}, "num_gpus": 2}, "unsupported_distribution"),
+        ({"accelerate": {"distributed_type": False}, "num_gpus": 2}, None),
+        ({"device": Device.CPU, "arguments": {"attn_implementation": "flash_attention_2"}}, "flash_attention_on_cpu"),
+        ({"device": Device.CPU, "arguments": {"use_liger_kernel": "True"}}, "liger_on_cpu"),
+        ({"device": Device.CPU, "arguments": {"fp16": "True"}}, "precision_on_cpu"),
+        ({"device": Device.CPU, "arguments": {"bf16": "True"}}, None),
+        ({"device": Device.CPU, "accelerate": {"mixed_precision": "fp8"}}, "precision_on_cpu"),
+        ({"trainer": "custom", "custom": CustomCommand(command=("train", "{widht}"))}, "unknown_placeholder"),
+    ],
+)
+def test_what_cannot_work_is_said_in_the_plan(changes: dict[str, Any], kind: str | None) -> None:
+    reason = launcher.plan_problems(experiment(**changes))
+    assert (reason.kind if reason else None) == kind
+
+
+def test_a_command_that_can_not_be_filled_is_refused() -> None:
+    with pytest.raises(LaunchError, match=r"asks for \{widht\}, which no argument gives"):
+        build(experiment(trainer="custom", custom=CustomCommand(command=("train", "{widht}"))))
+
+
+def test_an_unknown_trainer_is_named() -> None:
+    with pytest.raises(SelectionError, match="no trainer 'hugginface'; there are: huggingface"):
+        build(experiment(trainer="hugginface"))

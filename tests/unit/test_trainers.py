@@ -1,0 +1,199 @@
+"""The trainers: their registry, their names of arguments, the numbers they read from what a run left."""
+
+from __future__ import annotations
+
+import json
+import timeit
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import trainers
+from orchestrator.errors import SelectionError
+from orchestrator.records import Text
+from orchestrator.trainers import Trainer, instrumented
+
+PLUG = """
+from orchestrator.trainers import Trainer
+class Good(Trainer):
+    name = "good"
+    def command(self, experiment, run_dir): return ["train"]
+    def metrics(self, run_dir): return []
+not_a_trainer = 3
+"""
+POINTS = """[tunebench.trainers]
+good = plug_of_a_test:Good
+broken = plug_of_a_test:missing
+odd = plug_of_a_test:not_a_trainer
+huggingface = plug_of_a_test:Good
+"""
+
+
+def test_every_trainer_of_ours_is_a_trainer_of_its_name() -> None:
+    assert tuple(trainers.TRAINERS) == ("huggingface", "fms_hf_tuning", "trl", "custom")
+    for name, trainer in trainers.TRAINERS.items():
+        assert isinstance(trainer, Trainer)
+        assert trainer.name == name
+        assert trainers.get(name) is trainer
+
+
+@pytest.fixture
+def installed_plug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A distribution on the path with good, broken and odd entry points."""
+    (tmp_path / "plug_of_a_test.py").write_text(PLUG)
+    info = tmp_path / "plug_of_a_test-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-of-a-test\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(POINTS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    trainers._third_parties.cache_clear()
+    yield
+    trainers._third_parties.cache_clear()
+
+
+@pytest.mark.usefixtures("installed_plug")
+def test_third_parties_add_theirs_and_a_broken_one_stops_nothing() -> None:
+    assert trainers.get("good").name == "good"
+    assert trainers.known()[-1] == "good"
+    assert trainers.get("good").translate({"a": "1"}) == ({"a": "1"}, ())
+    said = "\n".join(trainers.load_problems())
+    assert "'broken'" in said and "'odd'" in said and "'huggingface'" in said
+    assert trainers.get("huggingface") is trainers.TRAINERS["huggingface"]
+    with pytest.raises(SelectionError, match=r"'broken'.*could not be loaded"):
+        trainers.get("broken")
+
+
+def translated(trainer: str, **arguments: Text | None) -> dict[str, Text | None]:
+    return trainers.get(trainer).translate(arguments)[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"evaluation_strategy": "no"}, {"eval_strategy": "no"}),
+        ({"include_tokens_per_second": "True"}, {}),
+        ({"torch_dtype": "bfloat16"}, {"dtype": "bfloat16"}),
+        ({"torch_dtype": None}, {"dtype": None}),
+        ({"use_flash_attn": "True"}, {"attn_implementation": "flash_attention_2"}),
+        ({"use_flash_attn": "False"}, {"attn_implementation": None}),
+        ({"use_flash_attn": None}, {"attn_implementation": None}),
+        ({"no_cuda": "True"}, {"use_cpu": "True"}),
+        ({"warmup_ratio": "0.1"}, {"warmup_steps": "0.1"}),
+        ({"max_seq_length": "4096"}, {"max_seq_len": "4096"}),
+        ({"load_in_4bit": "True"}, {"quantization": "nf4"}),
+        ({"use_peft": "True", "lora_r": "8"}, {"peft_method": "lora", "r": "8"}),
+        ({"gradient_checkpointing": "True"}, {"gradient_checkpointing": "True"}),
+        ({"target_modules": ("a", "b")}, {"target_modules": ("a", "b")}),
+    ],
+)
+def test_old_names_become_those_of_the_built_in_trainer(
+    arguments: dict[str, Text | None], expected: dict[str, Text | None]
+) -> None:
+    assert translated("huggingface", **arguments) == expected
+
+
+def test_a_translated_name_is_said_in_a_sentence() -> None:
+    _, said = trainers.get("huggingface").translate({"evaluation_strategy": "no", "seed": "1", "torch_dtype": "auto"})
+    assert said == ("evaluation_strategy is called eval_strategy today.", "torch_dtype is called dtype today.")
+
+
+def test_the_reference_s_arguments_pass_as_they_are() -> None:
+    arguments: dict[str, Text | None] = {
+        "use_flash_attn": "True",
+        "evaluation_strategy": "no",
+        "include_tokens_per_second": "True",
+        "torch_dtype": "bfloat16",
+        "max_seq_len": "4096",
+        "peft_method": "lora",
+    }
+    assert trainers.get("fms_hf_tuning").translate(arguments) == (arguments, ())
+    assert translated("fms_hf_tuning", dtype="float16", attn_implementation="sdpa", peft_method="none") == {
+        "torch_dtype": "float16",
+        "use_flash_attn": "False",
+        "peft_method": None,
+    }
+
+
+def test_trl_gets_its_own_names() -> None:
+    given: dict[str, Text | None] = {
+        "torch_dtype": "bfloat16",
+        "max_seq_len": "512",
+        "peft_method": "lora",
+        "r": "8",
+        "target_modules": ("q_proj",),
+        "quantization": "nf4",
+    }
+    assert translated("trl", **given) == {
+        "dtype": "bfloat16",
+        "max_length": "512",
+        "use_peft": "True",
+        "lora_r": "8",
+        "lora_target_modules": ("q_proj",),
+        "load_in_4bit": "True",
+        "bnb_4bit_quant_type": "nf4",
+    }
+
+
+def test_translation_is_quick_enough_for_a_hundred_thousand_cells() -> None:
+    trainer = trainers.get("huggingface")
+    arguments: dict[str, Text | None] = {f"argument_{index}": "1" for index in range(30)} | {"torch_dtype": "auto"}
+    assert min(timeit.repeat(lambda: trainer.translate(arguments), number=1000, repeat=3)) < 0.1  # 100 µs a cell
+
+
+def test_a_choice_may_need_a_package_more() -> None:
+    trainer = trainers.get("huggingface")
+    assert "peft" not in trainer.requires_for({"peft_method": "none"})
+    assert trainer.requires_for({"peft_method": "lora", "quantization": "nf4"})[-2:] == ("peft", "bitsandbytes")
+    assert trainers.get("trl").requires_for({"use_peft": "True"})[-1] == "peft"
+
+
+def worker(run_dir: Path, rank: int = 0, **changes: Any) -> None:
+    content = {
+        "rank": rank,
+        "world_size": 2,
+        "metrics": {"train_runtime": 10.0, "train_loss": 2.5, "train_mem_gpu_peaked_delta": 7, "odd": "text"},
+        "tokens": {"processed": 1000, "samples": 10, "steps": 5},
+        "settings": {"trainable_parameters": 12},
+        **changes,
+    }
+    (run_dir / f"worker-rank{rank}.json").write_text(json.dumps(content))
+
+
+def numbers(run_dir: Path) -> dict[str, Any]:
+    return {found.name: found.value for found in trainers.get("huggingface").metrics(run_dir)}
+
+
+def test_token_speed_is_a_device_s_mean_over_all_ranks(tmp_path: Path) -> None:
+    worker(tmp_path, 0)
+    worker(tmp_path, 1, tokens={"processed": 3000})
+    assert numbers(tmp_path)["train_tokens_per_second"] == pytest.approx(4000 / 10 / 2)
+    assert numbers(tmp_path)["train_loss"] == 2.5
+    assert "train_mem_gpu_peaked_delta" not in numbers(tmp_path)
+    counts = {name: numbers(tmp_path)[name] for name in ("tokens_processed", "steps", "trainable_parameters")}
+    assert counts == {"tokens_processed": 4000, "steps": 5, "trainable_parameters": 12}
+
+
+def test_the_trainer_s_own_token_speed_stands(tmp_path: Path) -> None:
+    worker(tmp_path, world_size=1, metrics={"train_runtime": 10.0, "train_tokens_per_second": 77.0})
+    assert numbers(tmp_path)["train_tokens_per_second"] == 77.0
+
+
+@pytest.mark.parametrize("ranks", [[], [1], [0]])
+def test_a_missing_rank_makes_no_low_number(tmp_path: Path, ranks: list[int]) -> None:
+    for rank in ranks:
+        worker(tmp_path, rank)
+    assert "train_tokens_per_second" not in numbers(tmp_path)
+
+
+def test_what_is_not_whole_or_not_finite_is_missing(tmp_path: Path) -> None:
+    worker(tmp_path, 0, metrics={"train_runtime": 10.0, "train_loss": float("nan"), "epoch": True})
+    (tmp_path / "worker-rank1.json").write_text('{"rank": 1, "tok')
+    final = {"train_runtime": 10.0, "train_loss": None, "epoch": None}
+    assert numbers(tmp_path) == {**final, "steps": 5, "trainable_parameters": 12}
+
+
+def test_flags() -> None:
+    words = instrumented.flags({"a": "1", "l": ("x", "y"), "none": (), "text": "-x y", "number": "-1e-3"})
+    assert words == ["--a", "1", "--l", "x", "y", "--none", "--text=-x y", "--number", "-1e-3"]
