@@ -1,0 +1,147 @@
+"""What a number was measured on: git, host, packages, GPUs, driver, clocks. Collected once a run; never raises.
+
+What can't be found out is None or left out: provenance must not cost a run its record. Importing this is cheap; NVML
+and psutil are loaded where they are needed, torch never.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from orchestrator import process
+from orchestrator.errors import LaunchError
+from orchestrator.gpus import driver_versions, gpu_state, visible_gpus
+from orchestrator.records import Gpu
+from orchestrator.redact import redact
+
+__all__ = ["Machine", "collect", "pip_freeze", "this_machine", "visible_gpus"]
+
+_INTERPRETER_S, _FREEZE_S, _GIT_S = 60.0, 180.0, 10.0
+_FOLDER_NAME = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)(-py[\d.]+.*)?\.(dist-info|egg-info)")
+_PATHS_SCRIPT = "import json, platform, sys; print(json.dumps([platform.python_version(), sys.path]))"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The machine that a plan is made for: what `matrix` needs to know to say what cannot run here."""
+
+    gpus: tuple[Gpu, ...] = ()
+    cpu_count: int = 1
+
+    def packages(self, python: str | None) -> Mapping[str, str]:
+        """Normalised distribution name -> version, of an interpreter (None: ours); empty where it can't be asked."""
+        return _interpreter(python)[1]
+
+
+def this_machine() -> Machine:
+    """The machine that we run on, as far as this process may use it."""
+    return Machine(gpus=visible_gpus(), cpu_count=_cpu_count())
+
+
+def _cpu_count() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _interpreter(python: str | None) -> tuple[str | None, Mapping[str, str]]:
+    """An interpreter's version and installed distributions, by the names of their folders: reading each one's metadata
+    takes ten times as long. Remembered: a plan asks for every cell."""
+    if python is None or _same_file(python, sys.executable):
+        return platform.python_version(), _installed(sys.path)
+    try:
+        version, path = json.loads(process.capture([os.path.expanduser(python), "-c", _PATHS_SCRIPT], _INTERPRETER_S))
+    except (LaunchError, ValueError):
+        return None, {}
+    return version, _installed(path)
+
+
+def _same_file(python: str, other: str) -> bool:
+    """By name: two virtual environments' interpreters link to the same file and are not the same."""
+    return os.path.abspath(os.path.expanduser(python)) == os.path.abspath(other)
+
+
+def _installed(path: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for folder in path:
+        try:
+            names = os.listdir(folder or os.curdir)
+        except OSError:
+            continue
+        for name in names:
+            if match := _FOLDER_NAME.fullmatch(name):
+                found.setdefault(re.sub(r"[-_.]+", "-", match["name"]).lower(), match["version"])
+    return found
+
+
+def pip_freeze(python: str | None) -> str:
+    """`requirements.txt` of an interpreter: by pip, which knows editable installs; without pip, names and versions."""
+    interpreter = os.path.expanduser(python) if python else sys.executable
+    try:
+        text = process.capture([interpreter, "-m", "pip", "--disable-pip-version-check", "freeze"], _FREEZE_S)
+    except LaunchError:
+        text = "".join(f"{name}=={version}\n" for name, version in sorted(_interpreter(python)[1].items()))
+    return redact(text)
+
+
+def collect(python: str | None, gpus: Sequence[Gpu]) -> dict[str, Any]:
+    """Facts of this host, of the interpreter that trains, and of the run's GPUs, as JSON values."""
+    version, packages = _interpreter(python)
+    return {
+        "collected_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "git": _git(),
+        "host": {
+            "name": socket.gethostname(),
+            "system": platform.platform(),
+            "cpu": _cpu_name(),
+            "cpu_count": _cpu_count(),
+            "memory_bytes": _memory_bytes(),
+        },
+        "python": {"executable": python or sys.executable, "version": version},
+        "packages": dict(sorted(packages.items())),
+        "gpus": [gpu_state(gpu) for gpu in gpus],
+        "driver": driver_versions() if gpus else {"driver": None, "cuda": None},
+    }
+
+
+@cache
+def _git() -> dict[str, Any]:
+    """Commit of the folder that the benchmark was started in, and whether files of it were changed."""
+    try:
+        commit = process.capture(["git", "rev-parse", "HEAD"], _GIT_S).strip()
+        changed = process.capture(["git", "--no-optional-locks", "status", "--porcelain", "-uno"], _GIT_S)
+    except LaunchError:
+        return {"commit": None, "dirty": None}
+    return {"commit": commit, "dirty": bool(changed.strip())}
+
+
+def _cpu_name() -> str | None:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.processor() or None
+    names = (line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name"))
+    return next(names, platform.machine() or None)
+
+
+def _memory_bytes() -> int | None:
+    """What the host has; less where a container may use less."""
+    import psutil
+
+    limits = [psutil.virtual_memory().total]
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limits.append(int(Path(name).read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            continue
+    return min(limits)

@@ -1,0 +1,33 @@
+#!/bin/bash
+# Repeats this run by hand: bash command.sh [FOLDER]
+# The recorded run is not touched: what the repeat writes goes into FOLDER (new or empty; by default a temporary one).
+set -euo pipefail
+folder="${1:-$(mktemp -d "${TMPDIR:-/tmp}/tunebench-repeat.XXXXXX")}"
+mkdir -p -- "$folder"
+folder="$(cd -- "$folder" && pwd -P)"
+if [ -n "$(ls -A -- "$folder")" ]; then
+  echo "command.sh: $folder is not empty; name a new folder" >&2
+  exit 2
+fi
+echo "command.sh: this repeat writes into $folder" >&2
+port="$(/env/bin/python -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')"
+for name in $(compgen -e); do
+  case "$name" in
+    ACCELERATE_*|FSDP_*|TORCHELASTIC_*|PET_*|MASTER_*|RANK|LOCAL_RANK|NODE_RANK|GROUP_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_WORLD_SIZE|ROLE_*|OMP_NUM_THREADS|MKL_NUM_THREADS|OMPI_COMM_WORLD_*|PMI_*|MV2_COMM_WORLD_*|ACCELERATION_FRAMEWORK_*|TUNEBENCH_RUN|TUNEBENCH_RUN_DIR) unset "$name" ;;
+  esac
+done
+export CUDA_VISIBLE_DEVICES=0,1
+export HF_TOKEN="${HF_TOKEN:?is a secret and was not written down: export it first}"
+export LOGS=/results/experiments/x-1/runs/r1-t10/x:"$folder"/logs
+unset NCCL_DEBUG
+export TUNEBENCH_RUN_DIR="$folder"
+cd -- "$folder"
+exec /env/bin/python \
+  -m accelerate.commands.launch \
+  --config_file /results/experiments/x-1/runs/r1-t1/accelerate.yaml \
+  --main_process_port "$port" /pkg/instrument.py /pkg/sft.py \
+  --learning_rate -1e-5 \
+  --response_template '
+### Response:' \
+  --output_dir "$folder"/output \
+  --hub_token "${HUB_TOKEN:?is a secret and was not written down: export it first}"

@@ -1,0 +1,138 @@
+"""Process control with real processes: trees, time limits, signals, sidecars."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from trees import lives, pids, tree_program, wait_for
+
+from orchestrator import process
+from orchestrator.errors import LaunchError
+from orchestrator.records import Command
+
+
+def command(tmp_path, *argv, **env):
+    return Command(argv=(sys.executable, *map(str, argv)), env=env, cwd=tmp_path)
+
+
+def run(tmp_path, *argv, timeout_s=None, **env):
+    out, err = tmp_path / "out", tmp_path / "err"
+    return process.run(command(tmp_path, *argv, **env), stdout=out, stderr=err, timeout_s=timeout_s)
+
+
+def test_exit_code_and_logs(tmp_path):
+    outcome = run(tmp_path, "-c", "import sys; print('a'); print('b', file=sys.stderr); sys.exit(7)")
+    assert (outcome.exit_code, outcome.signal, outcome.timed_out, outcome.cancelled) == (7, None, False, False)
+    assert ((tmp_path / "out").read_text(), (tmp_path / "err").read_text()) == ("a\n", "b\n")
+    assert 0 < outcome.wall_s < 20
+
+
+def test_death_by_signal(tmp_path):
+    outcome = run(tmp_path, "-c", "import os; os.kill(os.getpid(), 9)")
+    assert (outcome.exit_code, outcome.signal) == (None, 9)
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_time_limit_ends_the_whole_tree(tmp_path, stubborn):
+    env = {"STUBBORN": "1"} if stubborn else {}
+    program = tree_program(tmp_path)
+    outcome = run(tmp_path, program, tmp_path, 2, timeout_s=2.5, **env)
+    assert outcome.timed_out and outcome.wall_s < 4
+    assert not any(lives(pid) for pid in pids(tmp_path))
+
+
+def test_what_a_finished_run_leaves_behind_is_ended(tmp_path):
+    outcome = run(tmp_path, tree_program(tmp_path), tmp_path, 2, LEAVE="1", STUBBORN="1")
+    assert outcome.exit_code == 0 and not outcome.timed_out
+    assert not any(lives(pid) for pid in pids(tmp_path))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_us_cancels_the_run(tmp_path, number):
+    program = tree_program(tmp_path)
+
+    def interrupt():
+        wait_for(*(tmp_path / f"pid-{depth}" for depth in range(3)))
+        os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    threading.Thread(target=interrupt, daemon=True).start()
+    outcome = run(tmp_path, program, tmp_path, 2, timeout_s=30)
+    assert outcome.cancelled and not outcome.timed_out
+    assert not any(lives(pid) for pid in pids(tmp_path))
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_that_came_before_the_start_cancels_too(tmp_path):
+    with process.StopSignals() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        out = tmp_path / "out"
+        outcome = process.run(command(tmp_path, "-c", "print(1)"), stdout=out, stderr=out, timeout_s=None, stop=stop)
+    assert outcome.cancelled and not out.exists()
+
+
+def test_waiting_uses_no_cpu(tmp_path):
+    before = time.process_time()
+    run(tmp_path, "-c", "import time; time.sleep(1.5)")
+    assert time.process_time() - before < 0.5
+
+
+def test_the_environment_is_the_parents_less_what_leaks(tmp_path, monkeypatch):
+    for name in ("RANK", "ACCELERATE_USE_FSDP", "FSDP_VERSION", "MASTER_ADDR", "OMP_NUM_THREADS", "TUNEBENCH_RUN_DIR"):
+        monkeypatch.setenv(name, "leak")
+    monkeypatch.setenv("KEPT", "1")
+    monkeypatch.setenv("GONE", "1")
+    run(tmp_path, "-c", "import os; print(dict(os.environ))", GONE=None, OMP_NUM_THREADS="2")
+    seen = eval((tmp_path / "out").read_text())
+    assert "leak" not in seen.values() and "GONE" not in seen
+    assert (seen["KEPT"], seen["OMP_NUM_THREADS"]) == ("1", "2")
+
+
+def test_a_program_that_is_not_there_is_a_sentence(tmp_path):
+    missing = Command(argv=("/nowhere/python",), env={}, cwd=tmp_path)
+    with pytest.raises(LaunchError, match="/nowhere/python: cannot be started"):
+        process.run(missing, stdout=tmp_path / "o", stderr=tmp_path / "e", timeout_s=None)
+
+
+def test_a_sidecar_is_ended_with_its_block(tmp_path):
+    with process.sidecar([sys.executable, "-uc", "import time; print('x'); time.sleep(600)"], tmp_path / "s") as child:
+        wait_for(tmp_path / "s")
+        assert lives(child.pid)
+    assert not lives(child.pid)
+
+
+def test_a_sidecar_is_ended_when_the_block_fails_and_it_ignores_term(tmp_path):
+    stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('x', flush=True); time.sleep(600)"
+    with pytest.raises(ZeroDivisionError), process.sidecar([sys.executable, "-c", stubborn], tmp_path / "s") as child:
+        wait_for(tmp_path / "s")
+        raise ZeroDivisionError
+    assert not lives(child.pid)
+
+
+def test_a_sidecar_that_ended_by_itself_is_no_error(tmp_path):
+    with process.sidecar([sys.executable, "-c", "pass"], tmp_path / "s"):
+        time.sleep(0.5)
+
+
+def test_capture():
+    assert process.capture([sys.executable, "-c", "print('ü')"], 20) == "ü\n"
+    with pytest.raises(LaunchError, match="exit code 3: why"):
+        process.capture([sys.executable, "-c", "import sys; sys.exit(print('why', file=sys.stderr) or 3)"], 20)
+    with pytest.raises(LaunchError, match=r"no answer within 0\.2 s"):
+        process.capture([sys.executable, "-c", "import time; time.sleep(60)"], 0.2)
+
+
+def test_leftovers_of_a_killed_run_are_found_by_their_marker(tmp_path):
+    program, marker = tree_program(tmp_path), "marker-of-this-test"
+    env = {**os.environ, "TUNEBENCH_RUN": marker, "STUBBORN": "1"}
+    root = subprocess.Popen([sys.executable, str(program), str(tmp_path), "2"], env=env)
+    wait_for(*(tmp_path / f"pid-{depth}" for depth in range(3)))
+    root.kill()
+    root.wait()
+    assert process.end_tree(marker) == 2
+    assert not any(lives(pid) for pid in pids(tmp_path))
+    assert process.end_tree(marker) == 0

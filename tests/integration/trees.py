@@ -1,0 +1,51 @@
+"""Small programs that behave badly, for tests of process control."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psutil
+
+TREE = """
+import os, signal, subprocess, sys, time
+folder, depth = sys.argv[1], int(sys.argv[2])
+if os.environ.get("STUBBORN"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+children = []
+if depth:
+    new_session = depth == 1
+    children.append(subprocess.Popen([sys.executable, __file__, folder, str(depth - 1)], start_new_session=new_session))
+open(os.path.join(folder, f"pid-{depth}"), "w").write(str(os.getpid()))
+if os.environ.get("LEAVE") and depth == 2:
+    while not os.path.exists(os.path.join(folder, "pid-0")):
+        time.sleep(0.01)
+    sys.exit(0)
+time.sleep(600)
+"""
+
+
+def tree_program(folder: Path) -> Path:
+    """A program that starts a child, and that one a grandchild in a session of its own; each writes `pid-<depth>`."""
+    path = folder / "tree.py"
+    path.write_text(TREE, encoding="utf-8")
+    return path
+
+
+def wait_for(*paths: Path, timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not all(path.exists() and path.stat().st_size for path in paths):
+        assert time.monotonic() < deadline, f"none of {[str(path) for path in paths]} within {timeout_s} s"
+        time.sleep(0.02)
+
+
+def pids(folder: Path) -> list[int]:
+    return [int((folder / f"pid-{depth}").read_text()) for depth in (2, 1, 0)]
+
+
+def lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

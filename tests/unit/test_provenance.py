@@ -1,0 +1,57 @@
+"""Facts of the machine: found quickly, never by an exception."""
+
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+
+from orchestrator import gpus, provenance
+from orchestrator.records import Gpu
+
+GPUS = tuple(Gpu(index=number, uuid=f"GPU-{number}{number}-x", name="NVIDIA X") for number in range(4))
+
+
+def test_packages_of_our_interpreter_are_what_importlib_says():
+    expected = {re.sub(r"[-_.]+", "-", one.name).lower(): one.version for one in importlib.metadata.distributions()}
+    found = provenance.Machine().packages(None)
+    assert {name: found.get(name) for name in expected} == expected
+    assert provenance.Machine().packages(sys.executable) == found
+
+
+def test_an_interpreter_that_is_not_there_has_no_packages():
+    assert provenance.Machine().packages("/nowhere/python") == {}
+
+
+def test_collect_is_json_and_holds_the_facts():
+    facts = json.loads(json.dumps(provenance.collect(None, ())))
+    assert facts["host"]["cpu_count"] >= 1 and facts["host"]["memory_bytes"] > 0
+    assert facts["python"]["version"] and facts["packages"]["psutil"] and facts["gpus"] == []
+
+
+def test_pip_freeze_names_packages():
+    assert re.search(r"(?mi)^psutil==", provenance.pip_freeze(None))
+
+
+def test_importing_provenance_is_cheap():
+    heavy = "import sys, orchestrator.provenance, orchestrator.monitors; print(sorted(sys.modules))"
+    modules = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout
+    for name in ("torch", "pandas", "pynvml", "psutil", "pydantic", "transformers"):
+        assert f"'{name}'" not in modules
+
+
+def test_no_gpu_where_none_is_to_be_seen(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpus.visible_gpus() == ()
+
+
+def test_gpus_by_index_and_by_uuid():
+    assert gpus.chosen_by("2", GPUS) is GPUS[2]
+    assert gpus.chosen_by("GPU-33", GPUS) is GPUS[3]
+    assert [gpus.chosen_by(word, GPUS) for word in ("9", "-1", "GPU-", "x", "")] == [None] * 5
+
+
+def test_the_list_ends_at_its_first_wrong_word_and_comes_in_pci_order():
+    assert gpus._named(None, GPUS, "3,1") == (GPUS[1], GPUS[3])
+    assert gpus._named(None, GPUS, "0,-1,2") == (GPUS[0],)
+    assert gpus._named(None, GPUS, "GPU-22-x, 0") == (GPUS[0], GPUS[2])

@@ -1,0 +1,124 @@
+"""`command.sh`: golden text, hostile words, and that executing it touches nothing that was recorded."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.process import command_script
+from orchestrator.records import Command
+
+HOSTILE = [
+    "it's",
+    'a "b"',
+    "$HOME `id` $(id)",
+    "two\nlines",
+    "tab\there",
+    "zwölf ♞",
+    "*",
+    "",
+    "a\\b",
+    "!x",
+    "; rm -rf /",
+]
+SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('TUNEBENCH_RUN_DIR'), os.getcwd()]))"
+
+
+def run_script(path, *arguments, **env):
+    done = subprocess.run(
+        ["bash", str(path), *arguments], capture_output=True, text=True, env={**os.environ, **env}, check=False
+    )
+    return done
+
+
+def test_golden(golden):
+    run_dir = Path("/results/experiments/x-1/runs/r1-t1")
+    command = Command(
+        argv=(
+            *("/env/bin/python", "-m", "accelerate.commands.launch", "--config_file", f"{run_dir}/accelerate.yaml"),
+            *("--main_process_port", "29511", "/pkg/instrument.py", "/pkg/sft.py", "--learning_rate", "-1e-5"),
+            *(
+                "--response_template",
+                "\n### Response:",
+                "--output_dir",
+                f"{run_dir}/output",
+                "--hub_token",
+                "hf_secret",
+            ),
+        ),
+        env={
+            "CUDA_VISIBLE_DEVICES": "0,1",
+            "HF_TOKEN": "hf_secret",
+            "LOGS": f"{run_dir}0/x:{run_dir}/logs",
+            "NCCL_DEBUG": None,
+            "TUNEBENCH_RUN": "0123",
+            "TUNEBENCH_RUN_DIR": str(run_dir),
+        },
+        cwd=run_dir,
+        files={"accelerate.yaml": "x: 1\n"},
+    )
+    text = command_script(command)
+    golden("script/command.sh", text)
+    assert "hf_secret" not in text and "29511" not in text
+
+
+@pytest.fixture(params=["plain", 'it\'s "here"\nand $HOME; ünï'])
+def run_dir(request, tmp_path):
+    folder = tmp_path / request.param / "r1-t1"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def written(run_dir, argv, **env):
+    command = Command(argv=argv, env={"TUNEBENCH_RUN_DIR": str(run_dir), **env}, cwd=run_dir, files={"in.yaml": ""})
+    (run_dir / "in.yaml").write_text("x: 1\n", encoding="utf-8")
+    (run_dir / "command.sh").write_text(command_script(command), encoding="utf-8")
+    return run_dir / "command.sh"
+
+
+def test_words_arrive_as_they_were_and_a_repeat_writes_elsewhere(run_dir, tmp_path):
+    words = (*HOSTILE, f"--x={run_dir}/out", f"{run_dir}/in.yaml", f"{run_dir}0/y")
+    script = written(run_dir, (sys.executable, "-c", SHOW, *words))
+    target = tmp_path / "repeat"
+    done = run_script(script, str(target))
+    assert done.returncode == 0, done.stderr
+    argv, folder, cwd = json.loads(done.stdout)
+    assert argv == [*HOSTILE, f"--x={target}/out", f"{run_dir}/in.yaml", f"{run_dir}0/y"]
+    assert (folder, cwd) == (str(target), str(target))
+    assert sorted(path.name for path in run_dir.iterdir()) == ["command.sh", "in.yaml"]
+
+
+def test_the_recorded_folder_is_refused_as_a_target(run_dir):
+    script = written(run_dir, (sys.executable, "-c", SHOW))
+    done = run_script(script, str(run_dir))
+    assert done.returncode == 2 and "not empty" in done.stderr
+
+
+def test_leaks_are_unset_and_variables_set(run_dir, tmp_path):
+    show = "import os; print(sorted(k for k in os.environ if k in ('RANK', 'FSDP_X', 'A', 'GONE', 'MASTER_PORT')))"
+    script = written(run_dir, (sys.executable, "-c", show), A="it's\n", GONE=None)
+    done = run_script(script, str(tmp_path / "new"), RANK="3", FSDP_X="1", GONE="x", MASTER_PORT="1")
+    assert done.stdout.strip() == "['A']"
+
+
+def test_a_secret_is_asked_for(run_dir, tmp_path):
+    script = written(
+        run_dir, (sys.executable, "-c", "import os; print(os.environ['MY_TOKEN'])"), MY_TOKEN="s3cret-value"
+    )
+    assert "s3cret" not in script.read_text(encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if name != "MY_TOKEN"}
+    bare = subprocess.run(["bash", str(script)], capture_output=True, text=True, env=environment, check=False)
+    assert bare.returncode != 0 and "MY_TOKEN" in bare.stderr
+    assert run_script(script, str(tmp_path / "b"), MY_TOKEN="given").stdout.strip() == "given"
+
+
+def test_the_port_is_chosen_again(run_dir, tmp_path):
+    script = written(run_dir, (sys.executable, "-c", "import sys; print(sys.argv)", "--main_process_port", "29500"))
+    words = shlex.split(
+        run_script(script, str(tmp_path / "a")).stdout.replace("[", "").replace("]", "").replace(",", "")
+    )
+    assert words[1] == "--main_process_port" and 1024 <= int(words[2]) != 29500
