@@ -1,0 +1,93 @@
+"""What is wrong with a scenario that only the registries and its axes can show: monitors, `include:`, `exclude:`, `custom:`.
+
+Each check yields a place inside the scenario and a sentence. What a file shows by itself is found in `config`, what
+depends on a single cell in `matrix`, `launcher` and `placement`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from orchestrator.cells import FRAMEWORK, GPUS, MODEL
+from orchestrator.config import Scenario, argument_text, suggestion
+from orchestrator.monitors import MONITORS
+from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
+
+Found = Iterator[tuple[tuple[str | int, ...], str]]
+
+
+def monitors(scenario: Scenario) -> Found:
+    for index, name in enumerate(scenario.monitors):
+        if name not in MONITORS:
+            yield ("monitors", index), f"unknown monitor {name!r}{suggestion(name, MONITORS)}"
+
+
+def entries(scenario: Scenario, axes: Mapping[str, Sequence[Any]], frameworks: Collection[str]) -> Found:
+    """`include:` and `exclude:` against the axes that they speak of; `scenario` as its file has it, before `--set`."""
+    for kind, listed in (("exclude", scenario.exclude), ("include", scenario.include)):
+        for index, entry in enumerate(listed):
+            if not entry:
+                yield (kind, index), f"{kind}: the entry is empty, which would match every cell"
+            for key, value in entry.items():
+                message = _wrong_type(key, value) or (
+                    _unknown_framework(key, value, frameworks)
+                    if kind == "include"
+                    else _matches_nothing(key, value, scenario, axes)
+                )
+                if message:
+                    yield (kind, index, key), f"{kind}: {message}"
+
+
+def _wrong_type(key: str, value: Any) -> str | None:
+    if key == GPUS and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        return f"num_gpus: {value!r} is not right; a whole number from 1 is expected"
+    if key == MODEL and (not isinstance(value, str) or not value):
+        return f"{MODEL}: {value!r} is no model; one name is expected"
+    if key == FRAMEWORK and not (value is None or isinstance(value, str)):
+        return f"framework_config: {value!r} is not right; one short name, or null for 'without', is expected"
+    return None
+
+
+def _unknown_framework(key: str, value: Any, frameworks: Collection[str]) -> str | None:
+    if key != FRAMEWORK or value is None or value in frameworks:
+        return None
+    return f"unknown framework configuration {value!r}{suggestion(value, frameworks)}"
+
+
+def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -> str | None:
+    """An exclude that can't match is a slip of the pen; what the command line took away for this once is none."""
+    if key not in axes and key not in scenario.matrix:
+        return f"{key!r} is no axis of this scenario{suggestion(key, axes)}"
+    own: Any = scenario.matrix.get(key, ())
+    own = {FRAMEWORK: scenario.framework_config, GPUS: scenario.num_gpus or (1,)}.get(key, own)
+    known = [argument_text(one) for one in (*axes.get(key, ()), *own)]
+    if key == MODEL or argument_text(value) in known:
+        return None
+    return f"{key} is never {value!r} here{suggestion(value, ('null' if one is None else one for one in axes[key]))}"
+
+
+def custom(scenario: Scenario, given: Collection[str]) -> Found:
+    """The command's placeholders against all arguments that any cell may have, and the metrics' sources."""
+    if scenario.custom is None:
+        return
+    known = {*PROVIDED, *given}
+    for index, word in enumerate(scenario.custom.command):
+        for name in sorted(placeholders([word]) - known):
+            said = f"the command asks for {{{name}}}, which no argument gives{suggestion(name, known)}"
+            yield ("custom", "command", index), said
+    for name, source in scenario.custom.metrics.items():
+        path = ("custom", "metrics", name)
+        if source.unit is not None and source.unit not in UNITS:
+            yield (*path, "unit"), f"metric {name}: unknown unit {source.unit!r}{suggestion(source.unit, UNITS)}"
+        if scenario.custom.results == "log" and source.pattern is None:
+            yield (
+                path,
+                f"metric {name}: with 'results: log' a 'pattern:' is needed, a regular expression with one group",
+            )
+        if source.pattern is not None:
+            try:
+                re.compile(source.pattern)
+            except (re.error, OverflowError, RecursionError) as error:
+                yield (*path, "pattern"), f"metric {name}: {source.pattern!r} is no regular expression: {error}"

@@ -1,0 +1,147 @@
+"""Which training data an experiment reads, and where its prepared copy lies. Pure, but for a look at local files.
+
+The path is made of the content: the same data, template, tokenizer and length are prepared once and shared by all
+experiments and campaigns (`$TUNEBENCH_CACHE`, else the user's cache folder). Making it is `workers/prepare.py`'s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+from orchestrator.config import DataProcessing, Suite
+from orchestrator.errors import ConfigError
+from orchestrator.records import DataSpec, Text
+from orchestrator.trainers import Trainer
+
+OWN_DATA = ("training_data_path", "dataset_name")
+_OF_DATA = ("model_name_or_path", "response_template", "response_field", "max_seq_len")
+WHOLE_FILE_BYTES = 64 * 1024 * 1024
+MAX_FILES = 10_000
+
+Prepared = tuple[DataSpec | None, str | None]
+
+
+def prepared_data(suite: Suite, trainer: Trainer) -> Callable[[Mapping[str, Text]], Prepared]:
+    """A function: arguments → what is to be prepared for them and where it will lie; (None, None) where the trainer or the
+    user brings data of their own. It remembers what it has looked at, for as long as it lives: a later plan looks again.
+    """
+    form, folder = trainer.data_form, cache_folder()
+
+    @cache
+    def look_up(source: str, *words: str | None) -> Prepared:
+        spec = _spec(suite, form or "text", source, *words)
+        return spec, data_path(spec, folder)
+
+    def prepared(arguments: Mapping[str, Text]) -> Prepared:
+        given = next((arguments[name] for name in OWN_DATA if name in arguments), None)
+        if form is None or (given is not None and form != "tokens"):
+            return None, None
+        source = given if isinstance(given, str) else suite.data_processing.dataset_name
+        return look_up(source, *(_word(arguments, name) for name in _OF_DATA))
+
+    return prepared
+
+
+def _word(arguments: Mapping[str, Text], name: str) -> str | None:
+    value = arguments.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _spec(
+    suite: Suite,
+    form: str,
+    source: str,
+    model: str | None,
+    template: str | None,
+    response_field: str | None,
+    max_length: str | None,
+) -> DataSpec:
+    processing = suite.data_processing
+    local = _local(source, suite.document.file.parent)
+    synthetic = source == "builtin:synthetic"
+    tokens = form == "tokens" or processing.tokenize
+    return DataSpec(
+        source=str(local) if local else source,
+        form=form,
+        split=processing.dataset_split,
+        formatting=None if processing.chat_template else processing.formatting,
+        chat_template=processing.chat_template,
+        tokenize=processing.tokenize,
+        input_field=processing.input_field,
+        text_field=processing.dataset_text_field,
+        response_field=response_field or processing.response_field,
+        response_template=_response_template(processing, form, template),
+        tokenizer=model if tokens or processing.chat_template else None,
+        max_length=int(max_length) if synthetic and max_length and max_length.isdecimal() else None,
+        samples=processing.samples if synthetic else None,
+        seed=processing.seed if synthetic else 0,
+        fingerprint=_fingerprint(local, suite) if local else None,
+    )
+
+
+def _response_template(processing: DataProcessing, form: str, argument: str | None) -> str | None:
+    """Loss is masked while preparing where tokens are prepared; a text trainer masks by its own argument."""
+    if form == "tokens":
+        return argument or processing.response_template
+    return processing.response_template if processing.tokenize else None
+
+
+def _local(source: str, base: Path) -> Path | None:
+    """A local source, looked for beside the scenario file and then where we stand."""
+    if source.startswith("builtin:"):
+        return None
+    for candidate in (base / source, Path(source)):
+        if os.path.exists(candidate):  # unlike Path.exists, no exception for a name that no disk can hold
+            return candidate.resolve()
+    return None
+
+
+def _fingerprint(path: Path, suite: Suite) -> str:
+    """Over the content; of files too large to read for a plan, over size, beginning and end."""
+    digest = hashlib.sha256()
+    try:
+        for file in _files(path):
+            size = file.stat().st_size
+            digest.update(f"{file.relative_to(path) if file != path else ''}:{size}:".encode(errors="surrogateescape"))
+            with file.open("rb") as stream:
+                digest.update(stream.read(WHOLE_FILE_BYTES))
+                if size > WHOLE_FILE_BYTES:
+                    stream.seek(-1024 * 1024, os.SEEK_END)
+                    digest.update(stream.read())
+    except OSError as error:
+        message = f"dataset_name: {path} cannot be read: {error.strerror or error}"
+        raise ConfigError([suite.document.problem(("data_processing", "dataset_name"), message)]) from None
+    return digest.hexdigest()[:16]
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = list(islice((file for file in path.rglob("*") if file.is_file()), MAX_FILES + 1))
+    if len(found) > MAX_FILES:
+        raise OSError(f"the folder holds more than {MAX_FILES:,} files; name the one that the data lies in")
+    return sorted(found)
+
+
+def cache_folder() -> Path:
+    """Where prepared data lies: `$TUNEBENCH_CACHE`, else `tunebench` in the user's cache folder."""
+    own = os.environ.get("TUNEBENCH_CACHE")
+    if own:
+        return Path(own).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "tunebench"
+
+
+def data_path(spec: DataSpec, cache: Path) -> str:
+    """The prepared data of `spec`: a folder of token ids, or the one text file that other trainers are handed."""
+    fields = {name: value for name, value in asdict(spec).items() if name != "source" or spec.fingerprint is None}
+    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.source.rstrip("/").rsplit("/", 1)[-1]).strip("-.")[:40] or "data"
+    return str(cache / "data" / f"{name}-{digest}")

@@ -1,0 +1,94 @@
+"""An experiment's identity: a readable tag and twelve digits of a hash over everything that changes the measurement.
+
+Hashed: arguments as the trainer gets them, the framework configuration's content, model, GPU count, device, trainer, the
+environment's name, variables, the launcher's configuration, the data's description and content, monitors that perturb. Not
+hashed: repeats, limits, tags, paths of ours, ports, GPU ids, package versions (those are provenance). So adding or
+reordering scenarios changes no other id, and a results folder is resumed by what its experiments are, not by their number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import lru_cache
+from typing import Any
+
+from orchestrator.config import canonical
+from orchestrator.config.accelerate_file import OVERRIDDEN
+from orchestrator.records import DataSpec, Experiment, Framework
+
+MAX_PART = 80
+
+
+def accelerate_settings(base: Mapping[str, Any], framework: Framework | None) -> dict[str, Any]:
+    """The launcher's configuration: accelerate.yaml with the framework configuration's changes, nested ones too."""
+    settings = {name: value for name, value in base.items() if name not in OVERRIDDEN}
+    return _merged(settings, framework.accelerate) if framework else settings
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for name, value in changes.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
+        result[name] = _merged(result[name], value) if both else value
+    return result
+
+
+def experiment_digest(experiment: Experiment, perturbing: frozenset[str]) -> str:
+    """Twelve hexadecimal digits over what changes the measurement; `perturbing` names the monitors that do."""
+    framework = experiment.framework
+    content = {
+        "arguments": experiment.arguments,
+        "framework": framework.digest if framework else None,
+        "model": experiment.model,
+        "num_gpus": experiment.num_gpus,
+        "device": experiment.device,
+        "trainer": experiment.trainer,
+        "python": experiment.python,
+        "env": experiment.env,
+        "accelerate": experiment.accelerate,
+        "data": _data_identity(experiment.data) if experiment.data else None,
+        "custom": asdict(replace(experiment.custom, folder=None)) if experiment.custom else None,
+        "monitors": sorted(perturbing.intersection(experiment.monitors)),
+    }
+    return hashlib.sha256(canonical(content).encode()).hexdigest()[:12]
+
+
+@lru_cache(maxsize=4096)
+def _data_identity(data: DataSpec) -> dict[str, Any]:
+    """A local file is what it contains, wherever it lies; anything else is its name."""
+    fields = asdict(data)
+    if data.fingerprint is not None:
+        del fields["source"]
+    return fields
+
+
+class Tagger:
+    """Makes ids of one scenario: `<scenario>-<tag>-<digest>`, fit for a folder's name."""
+
+    def __init__(self, scenario: str, form: str) -> None:
+        self.prefix, self.form = f"{_plain(scenario)}-", form
+
+    def id(self, experiment: Experiment, digest: str) -> str:
+        framework = experiment.framework.name if experiment.framework else "none"
+        tag = self.form.format(
+            model=_short_model(experiment.model),
+            framework=_plain(framework),
+            num_gpus=experiment.num_gpus,
+            trainer=experiment.trainer,
+            device=experiment.device,
+        )
+        return f"{self.prefix}{_plain(tag)}-{digest}"
+
+
+@lru_cache(maxsize=4096)
+def _short_model(model: str) -> str:
+    return _plain(model.rstrip("/").rsplit("/", 1)[-1].removeprefix("config:"))
+
+
+@lru_cache(maxsize=65536)
+def _plain(text: str) -> str:
+    """Letters, digits and `._=-` alone, so that the id is one word in a shell and a folder on any disk."""
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-.")[:MAX_PART] or "x"

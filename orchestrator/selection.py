@@ -1,0 +1,126 @@
+"""What the command line chooses and changes: scenarios, axes, single values. Files are never edited for a one-off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.config import Scenario, Suite, argument_text, parse_scalar, suggestion
+from orchestrator.errors import SelectionError
+from orchestrator.records import Text
+
+SETTABLE = (
+    "device",
+    "framework_config",
+    "keep",
+    "monitors",
+    "num_gpus",
+    "python",
+    "repeats",
+    "tags",
+    "timeout_s",
+    "trainer",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The choices of one call. Empty `scenarios` means all that are not slow; `overrides` are arguments that beat all."""
+
+    scenarios: tuple[str, ...] = ()
+    axes: Mapping[str, tuple[Text | None, ...]] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def parse_selection(
+    *, scenarios: Sequence[str] = (), axes: Sequence[str] = (), settings: Sequence[str] = (), **keys: Any
+) -> Selection:
+    """From the texts of `--scenario`, `--axis NAME=V,V` and `--set PATH=VALUE`; `keys` are options with a name of their own."""
+    overrides: dict[str, Any] = {}
+    changed: dict[str, Any] = {name: value for name, value in keys.items() if value is not None}
+    for text in settings:
+        path, value = _split(text, option="--set", example="arguments.max_steps=20")
+        head, _, rest = path.partition(".")
+        if head == "arguments" and rest:
+            overrides[rest] = parse_scalar(value)
+        elif head == "env" and rest:
+            changed["env"] = {**changed.get("env", {}), rest: parse_scalar(value)}
+        elif head in SETTABLE and not rest:
+            changed[head] = parse_scalar(value)
+        else:
+            hint = suggestion(path, ("arguments.NAME", "env.NAME", *SETTABLE))
+            example = f"; an argument of the trainer is set by --set arguments.{path}={value}"
+            meant = example if hint.startswith(".") and not rest else ""
+            raise SelectionError(f"--set {path}: unknown key{meant}{hint}")
+    return Selection(scenarios=tuple(scenarios), axes=_axes(axes), overrides=overrides, settings=changed)
+
+
+def whole_numbers(text: str, *, option: str) -> tuple[int, ...]:
+    """`1,2,4` or `1 2 4` as numbers from 1."""
+    words = text.replace(",", " ").split()
+    if not words or not all(word.isdecimal() and len(word) < 10 and int(word) for word in words):
+        raise SelectionError(f"{option} {text!r} is not right; whole numbers from 1 are, such as {option} 1,2")
+    return tuple(int(word) for word in words)
+
+
+def _axes(texts: Sequence[str]) -> dict[str, tuple[Text | None, ...]]:
+    axes: dict[str, tuple[Text | None, ...]] = {}
+    for text in texts:
+        name, values = _split(text, option="--axis", example="per_device_train_batch_size=1,2,4")
+        if name in axes:
+            raise SelectionError(f"--axis {name} is given twice; write all its values in one, separated by commas")
+        if name in ("num_gpus", "framework_config"):
+            raise SelectionError(f"--axis {name}: use --num-gpus or --set framework_config=[…] for it")
+        items = _comma_list(values)
+        if not all(items):
+            raise SelectionError(f'--axis {text!r} has an empty value; write "" for an empty text, null for none')
+        axes[name] = tuple(argument_text(parse_scalar(item)) for item in items)
+    return axes
+
+
+def _comma_list(text: str) -> list[str]:
+    """Split at commas outside brackets, so that a list can be one value of an axis: `[q_proj,v_proj],all-linear`."""
+    items, depth, start = [], 0, 0
+    for position, character in enumerate(text):
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth == 0:
+            items.append(text[start:position])
+            start = position + 1
+    return [*items, text[start:]]
+
+
+def _split(text: str, *, option: str, example: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise SelectionError(f"{option} {text!r} is not understood; write it like {option} {example}")
+    return name, value
+
+
+def chosen_scenarios(suite: Suite, selection: Selection) -> list[Scenario]:
+    """The scenarios that run, in file order. Raises SelectionError for a name that the file does not hold."""
+    names = [scenario.name for scenario in suite.scenarios]
+    for name in selection.scenarios:
+        if name not in names:
+            raise SelectionError(f"{suite.document.file}: there is no scenario {name!r}{suggestion(name, names)}")
+    wanted = set(selection.scenarios)
+    chosen = [one for one in suite.scenarios if (one.name in wanted if wanted else not one.slow)]
+    return [_with_settings(one, selection.settings) for one in chosen]
+
+
+def _with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
+    if not settings:
+        return scenario
+    from pydantic import ValidationError
+
+    from orchestrator.config.check import sentence
+
+    values = {**scenario.model_dump(exclude_unset=True), **settings}
+    if "env" in settings:
+        values["env"] = {**scenario.env, **settings["env"]}
+    try:
+        return Scenario.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise SelectionError(f"--set {sentence(first, Scenario)} (scenario {scenario.name!r})") from None

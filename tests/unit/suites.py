@@ -1,0 +1,51 @@
+"""Suites written as YAML text, for tests of what becomes of them."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orchestrator.config import Suite, load_suite
+from orchestrator.matrix import Plan, expand
+from orchestrator.provenance import Machine
+from orchestrator.records import Experiment, Gpu
+from orchestrator.selection import Selection, parse_selection
+
+FRAMEWORKS = """
+framework_configs:
+- {shortname: eager, filename: eager.yaml}
+- {shortname: accumulate, filename: accumulate.yaml}
+- {shortname: fsdp, filename: fsdp.yaml}
+- {shortname: foak, filename: absent-plugin.yaml, plugins: [fused-ops-and-kernels]}
+"""
+FILES = {
+    "eager.yaml": "arguments: {attn_implementation: eager}\nenv: {A: from framework, B: kept}\n",
+    "accumulate.yaml": "arguments: {gradient_accumulation_steps: 2}\n",
+    "fsdp.yaml": "accelerate: {distributed_type: FSDP, fsdp_config: {fsdp_version: 2}}\ndevice: cuda\nmin_gpus: 2\n",
+}
+EIGHT_GPUS = Machine(gpus=tuple(Gpu(index=n, uuid=f"GPU-{n}", name="H100") for n in range(8)), cpu_count=8)
+
+
+def suite(folder: Path, scenarios: str | dict[str, Any], *, defaults: str = "max_steps: 5\n") -> Suite:
+    """A suite whose scenario file is this text (or value), with the framework configurations above."""
+    (folder / "frameworks").mkdir(exist_ok=True)
+    text = textwrap.dedent(scenarios) if isinstance(scenarios, str) else yaml.safe_dump(scenarios, sort_keys=False)
+    (folder / "scenarios.yaml").write_text(text, encoding="utf-8")
+    (folder / "defaults.yaml").write_text(defaults)
+    (folder / "accelerate.yaml").write_text("distributed_type: MULTI_GPU\nfsdp_config: {fsdp_offload_params: false}\n")
+    (folder / "frameworks" / "CONTENTS.yaml").write_text(FRAMEWORKS)
+    for name, content in FILES.items():
+        (folder / "frameworks" / name).write_text(content)
+    return load_suite(folder / "scenarios.yaml")
+
+
+def planned(folder: Path, scenarios: str | dict[str, Any], *, defaults: str = "max_steps: 5\n", **choices: Any) -> Plan:
+    """What it expands to on a machine with eight GPUs; `choices` as for `parse_selection`."""
+    return expand(suite(folder, scenarios, defaults=defaults), parse_selection(**choices), EIGHT_GPUS)
+
+
+def expanded(one: Suite, selection: Selection | None = None) -> tuple[Experiment, ...]:
+    return expand(one, selection or Selection(), EIGHT_GPUS).experiments

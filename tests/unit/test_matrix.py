@@ -1,0 +1,459 @@
+"""Expansion: precedence, identity, axes, include and exclude, the effective batch. What the reference does as well is in
+test_compat_expansion; what is wrong in a file, in test_bad_files."""
+
+from __future__ import annotations
+
+import tempfile
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from suites import planned, suite
+
+from orchestrator import cells as cells_module
+from orchestrator.batch import BatchMistake, settle
+from orchestrator.cells import cells
+from orchestrator.errors import ConfigError, SelectionError
+from orchestrator.matrix import Plan, expand
+from orchestrator.provenance import Machine
+from orchestrator.records import Experiment, Text
+from orchestrator.selection import Selection
+
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def arguments(plan: Plan, *names: str) -> list[tuple[Text | None, ...]]:
+    return [tuple(one.arguments.get(name) for name in names) for one in plan.experiments]
+
+
+def only(plan: Plan) -> Experiment:
+    (one,) = plan.experiments
+    return one
+
+
+# ---------------------------------------------------------------------------------------------------- precedence
+
+LAYERS = ("defaults", "framework", "axis", "scenario", "set")
+
+
+@pytest.mark.parametrize(
+    "present", [LAYERS[:n] for n in range(1, 6)] + [("defaults", "scenario"), ("axis", "set"), ("defaults", "axis")]
+)
+def test_the_strongest_layer_that_names_an_argument_wins(present: tuple[str, ...], tmp_path: Path) -> None:
+    """defaults < framework < axis < scenario argument < --set; the same for every subset of layers."""
+    value = {layer: str(10 + index) for index, layer in enumerate(LAYERS)}
+    scenario: dict[str, Any] = {"name": "s", "arguments": {"model_name_or_path": "m"}}
+    frameworks = ["accumulate"] if "framework" in present else [None]
+    name = "gradient_accumulation_steps"
+    value["framework"] = "2"
+    if "scenario" in present:
+        scenario["arguments"][name] = value["scenario"]
+    plan = planned(
+        tmp_path,
+        {"scenarios": [{**scenario, "framework_config": frameworks}]},
+        defaults=f"{name}: {value['defaults']}\n" if "defaults" in present else "max_steps: 5\n",
+        axes=[f"{name}={value['axis']}"] if "axis" in present else [],
+        settings=[f"arguments.{name}={value['set']}"] if "set" in present else [],
+    )
+    one = only(plan)
+    assert one.arguments[name] == value[present[-1]]
+    undone = "framework" in present and present[-1] != "framework"
+    assert (one.skip.kind if one.skip else None) == ("undoes_framework_config" if undone else None)
+
+
+def test_a_trainers_own_start_stands_below_the_defaults(tmp_path: Path) -> None:
+    text = "scenarios: [{name: s, trainer: fms_hf_tuning, arguments: {model_name_or_path: m}}]"
+    assert only(planned(tmp_path, text)).arguments["max_seq_len"] == "4096"
+    assert only(planned(tmp_path, text, defaults="max_seq_len: 7\n")).arguments["max_seq_len"] == "7"
+
+
+@pytest.mark.parametrize("where", ["scenario", "axis", "set"])
+def test_null_takes_an_argument_away(where: str, tmp_path: Path) -> None:
+    scenario: dict[str, Any] = {"name": "s", "arguments": {"model_name_or_path": "m"}}
+    if where == "scenario":
+        scenario["arguments"]["max_steps"] = None
+    if where == "axis":
+        scenario["matrix"] = {"max_steps": [None]}
+    plan = planned(tmp_path, {"scenarios": [scenario]}, settings=["arguments.max_steps=null"] if where == "set" else [])
+    assert "max_steps" not in only(plan).arguments
+
+
+def test_an_old_name_and_its_new_one_are_the_same_argument(tmp_path: Path) -> None:
+    """Layers are translated before they meet: the defaults' old name does not survive beside the scenario's new one."""
+    text = "scenarios: [{name: s, arguments: {model_name_or_path: m, eval_strategy: steps}}]"
+    plan = planned(tmp_path, text, defaults="evaluation_strategy: 'no'\n")
+    assert only(plan).arguments["eval_strategy"] == "steps"
+    assert "evaluation_strategy" not in only(plan).arguments
+    assert [note for note in plan.notes if "eval_strategy" in note] == [
+        "evaluation_strategy is called eval_strategy today."
+    ]
+
+
+def test_an_axis_with_an_old_name_is_said_once(tmp_path: Path) -> None:
+    text = "scenarios: [{name: s, matrix: {torch_dtype: [float32, bfloat16]}, arguments: {model_name_or_path: m}}]"
+    plan = planned(tmp_path, text)
+    assert arguments(plan, "dtype", "torch_dtype") == [("float32", None), ("bfloat16", None)]
+    assert [note for note in plan.notes if "dtype" in note] == ["torch_dtype is called dtype today."]
+
+
+def test_a_scenario_argument_pins_an_axis_of_the_command_line(tmp_path: Path) -> None:
+    text = "scenarios: [{name: s, arguments: {model_name_or_path: m, packing: false}}]"
+    plan = planned(tmp_path, text, axes=["packing=True,False", "seed=1,2"])
+    assert arguments(plan, "packing", "seed") == [("False", "1"), ("False", "2")]
+    assert [(one.id, one.framework, one.num_gpus) for one in plan.collapsed] == [
+        (one.id, None, 1) for one in plan.experiments
+    ]
+
+
+def test_set_takes_an_axis_away(tmp_path: Path) -> None:
+    text = "scenarios: [{name: s, matrix: {seed: [1, 2, 3]}, arguments: {model_name_or_path: [a, b]}}]"
+    plan = planned(tmp_path, text, settings=["arguments.seed=9", "arguments.model_name_or_path=[c]"])
+    assert arguments(plan, "model_name_or_path", "seed") == [("c", "9")]
+    assert not plan.collapsed
+
+
+def test_an_axis_of_the_command_line_replaces_the_scenarios(tmp_path: Path) -> None:
+    text = "scenarios: [{name: s, num_gpus: [1, 2], matrix: {seed: [1, 2]}, arguments: {model_name_or_path: m}}]"
+    plan = planned(tmp_path, text, axes=["seed=7"], num_gpus=(4,))
+    assert [(one.num_gpus, one.arguments["seed"]) for one in plan.experiments] == [(4, "7")]
+
+
+# ------------------------------------------------------------------------------------------ frameworks, environment
+
+
+def test_an_argument_that_undoes_its_framework_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    text = """
+        scenarios:
+        - name: s
+          framework_config: [null, eager]
+          matrix: {attn_implementation: [eager, sdpa]}
+          arguments: {model_name_or_path: m}
+    """
+    plan = planned(tmp_path, text)
+    assert [one.skip.text if one.skip else None for one in plan.experiments] == [
+        *(None, None, None),
+        "attn_implementation is 'sdpa' here, and framework configuration 'eager' means 'eager'",
+    ]
+
+
+def test_a_framework_changes_the_launch_settings_deeply_and_the_environment_below_the_scenarios(tmp_path: Path) -> None:
+    text = """
+        scenarios:
+        - name: s
+          framework_config: [eager, fsdp]
+          num_gpus: 2
+          env: {A: from scenario, C: null}
+          arguments: {model_name_or_path: m}
+    """
+    eager, fsdp = planned(tmp_path, text).experiments
+    assert eager.env == {"A": "from scenario", "B": "kept", "C": None}
+    assert fsdp.env == {"A": "from scenario", "C": None}
+    assert eager.accelerate == {"distributed_type": "MULTI_GPU", "fsdp_config": {"fsdp_offload_params": False}}
+    assert fsdp.accelerate == {
+        "distributed_type": "FSDP",
+        "fsdp_config": {"fsdp_offload_params": False, "fsdp_version": 2},
+    }
+
+
+# --------------------------------------------------------------------------------------------- identity and leaks
+
+NAMES = st.sampled_from(["learning_rate", "seed", "max_steps", "weight_decay"])
+VALUES = st.sampled_from([1, 2, "2e-5", None, True])
+SCENARIO = st.fixed_dictionaries(
+    {"arguments": st.dictionaries(NAMES, VALUES, max_size=3), "models": st.sampled_from([["a"], ["a", "b"]])},
+    optional={
+        "axis": st.tuples(NAMES, st.lists(VALUES, min_size=1, max_size=3)),
+        "gpus": st.lists(st.integers(1, 3), min_size=1),
+    },
+)
+
+
+def file_of(scenarios: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    def one(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
+        axis, values = drawn.get("axis", (None, []))
+        own = {key: value for key, value in drawn["arguments"].items() if key != axis}
+        made: dict[str, Any] = {"name": name, "arguments": {"model_name_or_path": drawn["models"], **own}}
+        return {**made, **({"matrix": {axis: values}} if axis else {}), "num_gpus": drawn.get("gpus", [1])}
+
+    return {"scenarios": [one(name, drawn) for name, drawn in scenarios]}
+
+
+def by_scenario(plan: Plan) -> dict[str, list[tuple[str, dict[str, Text]]]]:
+    found: dict[str, list[tuple[str, dict[str, Text]]]] = {}
+    for one in plan.experiments:
+        found.setdefault(one.scenario, []).append((one.id, dict(one.arguments)))
+    return found
+
+
+@QUICK
+@given(drawn=st.lists(SCENARIO, min_size=1, max_size=4))
+def test_a_scenario_expands_alike_whatever_stands_around_it(drawn: list[dict[str, Any]]) -> None:
+    """So no default leaks or vanishes from one to the next, and adding or reordering scenarios changes no other id."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        named = [(f"scenario-{index}", one) for index, one in enumerate(drawn)]
+        defaults = "max_steps: 5\nseed: 42\n"
+        together = by_scenario(planned(folder, file_of(named), defaults=defaults))
+        assert list(together) == [name for name, _ in named]
+        backwards = by_scenario(planned(folder, file_of(named[::-1]), defaults=defaults))
+        assert together == backwards
+        for pair in named:
+            assert by_scenario(planned(folder, file_of([pair]), defaults=defaults)) == {pair[0]: together[pair[0]]}
+
+
+@QUICK
+@given(drawn=SCENARIO)
+def test_ids_are_one_to_one_with_what_is_run(drawn: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        plan = planned(Path(name), file_of([("s", drawn)]))
+    what = [(one.model, one.num_gpus, tuple(sorted(one.arguments.items()))) for one in plan.experiments]
+    assert len({one.id for one in plan.experiments}) == len(plan.experiments) == len(set(what))
+    assert {one.id for one in plan.collapsed} <= {one.id for one in plan.experiments}
+    product = len(drawn["models"]) * len(drawn.get("gpus", [1])) * len(drawn.get("axis", (0, [0]))[1])
+    assert len(plan.experiments) + len(plan.collapsed) == product
+
+
+def test_the_order_of_axes_and_arguments_in_the_file_changes_no_id(tmp_path: Path) -> None:
+    axes, constants = [("seed", [1, 2]), ("weight_decay", [0, 0.1]), ("dtype", ["float32"])], {"r": 8, "lora_alpha": 16}
+    found = set()
+    for order in permutations(axes):
+        scenario = {"name": "s", "matrix": dict(order), "arguments": {"model_name_or_path": "m", **constants}}
+        plan = planned(tmp_path, {"scenarios": [scenario]})
+        found.add(frozenset(one.id for one in plan.experiments))
+        constants = dict(reversed(constants.items()))
+    assert len(found) == 1
+
+
+BASE: dict[str, Any] = {"name": "s", "arguments": {"model_name_or_path": "m"}}
+SAME = [
+    {"repeats": 5},
+    {"tags": ["x"]},
+    {"timeout_s": 60},
+    {"keep": "all"},
+    {"monitors": ["nvidia_smi"]},
+    {"slow": False},
+]
+OTHER: list[dict[str, Any]] = [
+    {"arguments": {"model_name_or_path": "n"}},
+    {"arguments": {"model_name_or_path": "m", "seed": 1}},
+    {"arguments": {"model_name_or_path": "m", "max_steps": None}},
+    {"num_gpus": 2},
+    {"device": "cpu"},
+    {"trainer": "trl"},
+    {"framework_config": "eager"},
+    {"python": "/other/python"},
+    {"env": {"A": "1"}},
+    {"monitors": ["hf_memory"]},  # its thread slows the steps down: another measurement
+]
+
+
+def test_what_changes_the_measurement_changes_the_id_and_nothing_else_does(tmp_path: Path) -> None:
+    base = only(planned(tmp_path, {"scenarios": [BASE]})).id
+    for change in SAME:
+        assert only(planned(tmp_path, {"scenarios": [{**BASE, **change}]})).id == base, change
+    others = [only(planned(tmp_path, {"scenarios": [{**BASE, **change}]})).id for change in OTHER]
+    assert len({base, *others}) == len(OTHER) + 1
+
+
+def test_two_scenarios_with_the_same_content_are_both_run(tmp_path: Path) -> None:
+    plan = planned(tmp_path, {"scenarios": [BASE, {**BASE, "name": "t"}]})
+    first, second = (one.id for one in plan.experiments)
+    assert first.removeprefix("s-") == second.removeprefix("t-")
+
+
+# ------------------------------------------------------------------------------------------------ include, exclude
+
+AXES = {"model_name_or_path": ("m",), "framework_config": (None, "eager"), "num_gpus": (1, 2), "seed": ("1", "2")}
+
+
+def points(**entries: Any) -> list[tuple[Any, ...]]:
+    return [
+        (cell.framework, cell.num_gpus, cell.point.get("seed"), dict(cell.extra)) for cell in cells(AXES, **entries)
+    ]
+
+
+def test_exclude_takes_away_the_cells_that_match_every_key() -> None:
+    assert [one[:3] for one in points(exclude=[{"framework_config": "eager", "num_gpus": 1}, {"seed": 2}])] == [
+        (None, 1, "1"),
+        (None, 2, "1"),
+        ("eager", 2, "1"),
+    ]
+
+
+def test_exclude_can_name_without_a_framework() -> None:
+    assert {one[0] for one in points(exclude=[{"framework_config": None}])} == {"eager"}
+
+
+def test_include_adds_arguments_to_the_cells_that_match_its_axes() -> None:
+    found = points(
+        include=[{"num_gpus": 2, "dtype": "bf16"}, {"seed": "1", "r": 8}, {"num_gpus": 2, "seed": "1", "r": 16}]
+    )
+    assert len(found) == 8
+    for _, num_gpus, seed, extra in found:
+        expected = {"dtype": "bf16"} if num_gpus == 2 else {}
+        if seed == "1":  # of two entries the later one's value holds
+            expected["r"] = "16" if num_gpus == 2 else "8"
+        assert extra == expected
+
+
+def test_include_without_an_axis_concerns_every_cell() -> None:
+    assert [one[3] for one in points(include=[{"r": 8}])] == [{"r": "8"}] * 8
+
+
+def test_include_that_matches_no_cell_is_a_cell_of_its_own() -> None:
+    found = points(
+        include=[{"framework_config": "fsdp", "num_gpus": 8, "seed": 7}, {"framework_config": "fsdp", "num_gpus": 4}]
+    )
+    assert [one[:3] for one in found[8:]] == [("fsdp", 8, "7"), ("fsdp", 4, None)]
+
+
+def test_include_brings_back_what_exclude_took() -> None:
+    entry = {"framework_config": "eager", "num_gpus": 2, "seed": "2"}
+    assert points(exclude=[{"num_gpus": 2}], include=[entry])[4:] == [("eager", 2, "2", {})]
+
+
+def test_include_does_not_add_to_the_cells_that_include_made() -> None:
+    found = points(
+        include=[{"framework_config": "fsdp", "num_gpus": 8}, {"framework_config": "fsdp", "num_gpus": 8, "r": 1}]
+    )
+    assert [(cell[0], cell[1]) for cell in found[8:]] == [("fsdp", 8), ("fsdp", 8)]
+
+
+def test_include_through_a_file(tmp_path: Path) -> None:
+    text = """
+        scenarios:
+        - name: s
+          framework_config: [null]
+          matrix: {seed: [1, 2]}
+          include:
+          - {seed: 2, max_steps: 50}
+          - {framework_config: eager, seed: 3}
+          arguments: {model_name_or_path: m}
+    """
+    plan = planned(tmp_path, text)
+    assert arguments(plan, "seed", "max_steps", "attn_implementation") == [
+        *(("1", "5", None), ("2", "50", None)),
+        ("3", "5", "eager"),
+    ]
+    assert plan.experiments[2].framework is not None
+
+
+def test_a_product_that_nobody_means_is_refused_before_it_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells_module, "MAX_CELLS", 3)
+    with pytest.raises(ConfigError, match=r"num_gpus 2 × seed 2"):
+        planned(
+            tmp_path,
+            "scenarios: [{name: s, num_gpus: [1, 2], matrix: {seed: [1, 2]}, arguments: {model_name_or_path: m}}]",
+        )
+
+
+# -------------------------------------------------------------------------------------------------- effective batch
+
+
+@given(
+    per_device=st.integers(1, 64),
+    accumulation=st.integers(1, 16),
+    num_gpus=st.integers(1, 16),
+    given_batch=st.booleans(),
+)
+def test_the_effective_batch_is_what_is_trained_with(
+    per_device: int, accumulation: int, num_gpus: int, given_batch: bool
+) -> None:
+    total = per_device * accumulation * num_gpus
+    known = (
+        {"per_device_train_batch_size": str(per_device)}
+        if given_batch
+        else {"gradient_accumulation_steps": str(accumulation)}
+    )
+    settled: dict[str, Text | None] = {"effective_batch_size": str(total), **known}
+    assert settle(settled, num_gpus) is None
+    assert settled == {"per_device_train_batch_size": str(per_device), "gradient_accumulation_steps": str(accumulation)}
+
+
+@given(total=st.integers(1, 100), part=st.integers(1, 20), num_gpus=st.integers(1, 9))
+def test_what_does_not_divide_is_a_reason_and_never_floored(total: int, part: int, num_gpus: int) -> None:
+    settled: dict[str, Text | None] = {"effective_batch_size": str(total), "per_device_train_batch_size": str(part)}
+    reason = settle(settled, num_gpus)
+    assert (reason is None) == (total % (part * num_gpus) == 0)
+    if reason:
+        assert settled["effective_batch_size"] == str(total), "two totals that don't divide are two cells"
+
+
+@pytest.mark.parametrize("wrong", ["0", "-4", "4.0", "", "٤", "9" * 20, ("4",)])
+def test_a_batch_that_is_no_number_is_a_mistake(wrong: Text) -> None:
+    with pytest.raises(BatchMistake, match="a whole number from 1"):
+        settle({"effective_batch_size": wrong, "gradient_accumulation_steps": "1"}, 1)
+
+
+def test_without_an_effective_batch_both_may_be_given_and_the_global_batch_is_known(tmp_path: Path) -> None:
+    both = "per_device_train_batch_size: 3, gradient_accumulation_steps: 2"
+    text = f"scenarios: [{{name: s, num_gpus: [1, 4], arguments: {{model_name_or_path: m, {both}}}}}]"
+    assert [one.global_batch for one in planned(tmp_path, text).experiments] == [6, 24]
+    neither = planned(tmp_path, {"scenarios": [BASE]})
+    assert only(neither).global_batch == 8, "the Trainer's own default"
+
+
+def test_the_mistake_says_where_each_of_both_comes_from(tmp_path: Path) -> None:
+    batch = "arguments: {model_name_or_path: m, per_device_train_batch_size: 2}"
+    text = f"scenarios: [{{name: s, framework_config: accumulate, {batch}}}]"
+    with pytest.raises(ConfigError) as caught:
+        planned(tmp_path, text, axes=["effective_batch_size=8"])
+    assert "per_device_train_batch_size in arguments:" in str(caught.value)
+    assert "gradient_accumulation_steps in framework configuration 'accumulate'" in str(caught.value)
+
+
+# ----------------------------------------------------------------------------------------------------- the rest
+
+
+def test_a_custom_trainer_needs_no_model(tmp_path: Path) -> None:
+    text = "scenarios: [{name: s, trainer: custom, custom: {command: ['true']}}]"
+    one = only(planned(tmp_path, text))
+    assert one.model == "none"
+    assert "model_name_or_path" not in one.arguments
+    assert one.custom is not None
+    assert one.custom.folder == str(tmp_path.resolve())
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (
+            "framework_config=eagre",
+            "--set framework_config: unknown framework configuration 'eagre'; did you mean 'eager'?",
+        ),
+        ("trainer=tlr", "--trainer: unknown trainer 'tlr'; did you mean 'trl'?"),
+        ("num_gpus=0", "--set num_gpus: 0 is not right; a whole number from 1 is expected"),
+        ("device=gpu", "--set device: 'gpu' is not allowed; did you mean 'cuda'?"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_not_blamed_on_the_file(setting: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(SelectionError) as caught:
+        planned(tmp_path, {"scenarios": [BASE]}, settings=[setting])
+    assert str(caught.value).startswith(said)
+
+
+def test_mistakes_of_several_scenarios_are_said_together(tmp_path: Path) -> None:
+    text = """
+        scenarios:
+        - {name: a, trainer: tlr, arguments: {model_name_or_path: m}}
+        - {name: b, arguments: {model_name_or_path: m}}
+        - {name: c, monitors: [nvidia], arguments: {model_name_or_path: m}}
+    """
+    with pytest.raises(ConfigError) as caught:
+        planned(tmp_path, text)
+    assert [problem.line for problem in caught.value.problems] == [3, 5]
+
+
+def test_a_plan_made_where_nothing_can_run_is_the_same_plan(tmp_path: Path) -> None:
+    one = suite(tmp_path, {"scenarios": [{**BASE, "num_gpus": [1, 8], "framework_config": [None, "fsdp"]}]})
+    here, there = expand(one, Selection(), Machine()), expand(one, Selection(), Machine(gpus=()))
+    assert [(e.id, e.skip) for e in here.experiments] == [(e.id, e.skip) for e in there.experiments]
+    assert all(e.cannot_run_here is not None for e in here.experiments)
+    assert [e.skip is not None for e in here.experiments] == [False, False, True, False], (
+        "fsdp on one GPU means nothing"
+    )

@@ -1,0 +1,142 @@
+"""Where an experiment can run: wrong anywhere, or merely not on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.placement import cannot_run_here, placed_on, undone, wrong_anywhere
+from orchestrator.provenance import Machine
+from orchestrator.records import Device, Experiment, Framework, Gpu
+from orchestrator.trainers import get
+
+GPU = Gpu(index=0, uuid="GPU-0", name="H100")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installed(Machine):
+    """A machine on which just these packages are installed."""
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def packages(self, python: str | None) -> Mapping[str, str]:
+        return self.versions
+
+
+NEEDED = {"torch": "2.9.0", "transformers": "5.1.0", "accelerate": "1.15.0"}
+FRAMEWORK = Framework(name="f", digest="d")
+CPU = Experiment(id="", scenario="s", model="m", num_gpus=1, device=Device.CPU, trainer="huggingface", arguments={})
+
+
+def kind(experiment: Experiment, machine: Machine) -> str | None:
+    reason = cannot_run_here(experiment, get(experiment.trainer), machine)
+    return reason.kind if reason else None
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "processes", "placed"),
+    [
+        (Device.AUTO, 0, 1, Device.CPU),
+        (Device.AUTO, 1, 1, Device.CUDA),
+        (Device.AUTO, 1, 2, Device.CPU),
+        (Device.AUTO, 4, 2, Device.CUDA),
+        (Device.CUDA, 0, 1, Device.CUDA),
+        (Device.CPU, 8, 1, Device.CPU),
+    ],
+)
+def test_auto_takes_gpus_where_there_are_enough(asked: Device, gpus: int, processes: int, placed: Device) -> None:
+    assert placed_on(asked, processes, Machine(gpus=(GPU,) * gpus)) is placed
+
+
+def test_processes_on_cpus_are_not_bounded_by_gpus() -> None:
+    assert kind(replace(CPU, num_gpus=64), Installed(versions=NEEDED)) is None
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(0, "no_gpu"), (1, "too_few_gpus"), (2, None)])
+def test_gpus_are_counted(gpus: int, expected: str | None) -> None:
+    machine = Installed(versions=NEEDED, gpus=(GPU,) * gpus)
+    assert kind(replace(CPU, device=Device.CUDA, num_gpus=2), machine) == expected
+
+
+@pytest.mark.parametrize(
+    ("requires", "installed", "missing"),
+    [
+        (("Liger_Kernel",), {"liger-kernel": "0.5"}, None),
+        (("liger-kernel",), {}, "not installed in this environment: liger-kernel"),
+        (("bitsandbytes>=0.45",), {"bitsandbytes": "0.46.1"}, None),
+        (("bitsandbytes>=0.45",), {"bitsandbytes": "0.44"}, "bitsandbytes>=0.45 (here: 0.44)"),
+        (("bitsandbytes>=0.45", "x"), {}, "bitsandbytes>=0.45, x"),
+        (("torch>=2.4",), {"torch": "2.9.0+cu130"}, None),
+        (("torch>=2.4",), {"torch": "vendor build"}, "torch>=2.4 (here: vendor build)"),
+        (("a-b.c",), {"a-b-c": "1"}, None),
+        (("zope.interface",), {"zope-interface": "7"}, None),
+    ],
+)
+def test_packages_are_asked_by_name_and_version(
+    requires: tuple[str, ...], installed: dict[str, str], missing: str | None
+) -> None:
+    experiment = replace(CPU, framework=replace(FRAMEWORK, requires=requires))
+    reason = cannot_run_here(experiment, get("huggingface"), Installed(versions={**NEEDED, **installed}))
+    if missing is None:
+        assert reason is None
+    else:
+        assert reason is not None
+        assert reason.kind == "package_missing"
+        assert missing in reason.text
+
+
+def test_what_an_argument_needs_is_asked_too() -> None:
+    experiment = replace(CPU, arguments={"peft_method": "lora", "quantization": "nf4"})
+    reason = cannot_run_here(experiment, get("huggingface"), Installed(versions=NEEDED))
+    assert reason is not None
+    assert reason.text == "not installed in this environment: peft, bitsandbytes"
+
+
+@pytest.mark.parametrize("python", ["/no/such/python", "~nobody-of-that-name/bin/python", "x" * 5000, "a\0b"])
+def test_an_interpreter_that_is_not_there(python: str) -> None:
+    assert kind(replace(CPU, python=python), Installed(versions=NEEDED)) == "no_interpreter"
+
+
+def test_a_plugin_file_that_is_not_there(tmp_path: Path) -> None:
+    absent = replace(FRAMEWORK, plugin_file=str(tmp_path / "x.yaml"), digest="")
+    assert kind(replace(CPU, framework=absent), Installed(versions=NEEDED)) == "no_plugin_file"
+
+
+@pytest.mark.parametrize(
+    ("framework", "change", "trainer", "expected"),
+    [
+        ({}, {}, "huggingface", None),
+        ({"plugin_file": "x.yaml"}, {}, "huggingface", "framework_of_other_trainer"),
+        ({"plugin_file": "x.yaml"}, {}, "fms_hf_tuning", None),
+        ({"device": Device.CUDA}, {}, "huggingface", "framework_needs_device"),
+        ({"device": Device.CPU}, {}, "huggingface", None),
+        ({"min_gpus": 2}, {}, "huggingface", "framework_needs_gpus"),
+        ({"min_gpus": 2}, {"num_gpus": 2}, "huggingface", None),
+    ],
+)
+def test_what_a_framework_asks_for_anywhere(
+    framework: dict[str, Any], change: dict[str, Any], trainer: str, expected: str | None
+) -> None:
+    experiment = replace(CPU, framework=replace(FRAMEWORK, **framework), trainer=trainer, **change)
+    reason = wrong_anywhere(experiment, get(trainer), Device.CPU)
+    assert (reason.kind if reason else None) == expected
+
+
+def test_auto_that_fell_back_is_wrong_only_here() -> None:
+    """`device: auto` with a framework for GPUs: on the cluster it is right."""
+    experiment = replace(CPU, framework=replace(FRAMEWORK, device=Device.CUDA))
+    assert wrong_anywhere(experiment, get("huggingface"), Device.AUTO) is None
+    assert kind(experiment, Installed(versions=NEEDED)) == "no_gpu"
+
+
+def test_an_argument_that_undoes_the_framework() -> None:
+    framework = replace(FRAMEWORK, arguments={"a": "1", "gone": None})
+    assert undone(framework, {"a": "1", "b": "2"}) is None
+    for merged in ({"a": "2"}, {}, {"a": "1", "gone": "back"}):
+        reason = undone(framework, merged)
+        assert reason is not None
+        assert reason.kind == "undoes_framework_config"
