@@ -1,0 +1,199 @@
+"""Prepared tokens as the rows and batches that a Trainer takes: truncated, packed, padded or flattened.
+
+`prepare.py` has written the tokens; here nothing is tokenised. Three kinds of batch:
+
+- padded (the default): rows side by side, filled to the longest with padding that attention and loss leave out;
+- padding-free: the rows one after the other in one long row, told apart by `position_ids` that start again at 0;
+- packed: all rows cut into chunks of exactly `max_seq_len`: every token is work, and every batch has one shape.
+
+Packed and padding-free rows stay apart in attention (block-diagonal) where the attention in use reads `position_ids`:
+flash attention, and sdpa, eager and flex from transformers 4.53 on. With an older one packing is the classic
+concatenation, in which a sample sees the end of the one before (`packed_attention` says which), and padding-free is
+refused. A sample that a chunk's end cuts goes on in the next chunk without its beginning; no label crosses a border;
+the last, incomplete chunk and chunks without any label are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import numpy as np
+import torch
+from arguments import ArgumentError, Own
+from torch.utils.data import Dataset
+
+IGNORED = -100
+BLOCK_DIAGONAL, CONCATENATED = "block-diagonal", "concatenated"
+
+
+class Tokens:
+    """Flat arrays of a prepared folder: row i is input_ids[offsets[i]:offsets[i + 1]], its labels likewise."""
+
+    def __init__(self, input_ids: Any, labels: Any, offsets: Any) -> None:
+        self.input_ids, self.labels, self.offsets = input_ids, labels, offsets
+
+    def row(self, index: int) -> tuple[Any, Any]:
+        part = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        return self.input_ids[part], self.labels[part]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+def load_tokens(folder: str) -> tuple[Tokens, dict[str, Any]]:
+    """The tokens and the manifest of a folder that `prepare.py` made."""
+    manifest_path, tokens_path = os.path.join(folder, "manifest.json"), os.path.join(folder, "tokens.npz")
+    if not os.path.isfile(manifest_path) or not os.path.isfile(tokens_path):
+        raise ArgumentError(
+            f"--training_data_path {folder!r} is no folder of prepared tokens; make it with prepare.py."
+        )
+    with open(manifest_path, encoding="utf-8") as file:
+        manifest = json.load(file)
+    with np.load(tokens_path) as arrays:
+        return Tokens(arrays["input_ids"], arrays["labels"], arrays["offsets"]), manifest
+
+
+def truncated(tokens: Tokens, limit: Optional[int]) -> Tokens:
+    """Rows of at most `limit` tokens, less those that have no label left to learn from."""
+    lengths = np.diff(tokens.offsets)
+    ends = tokens.offsets[:-1] + (lengths if limit is None else np.minimum(lengths, limit))
+    # A row's first label is never predicted, so a row needs one further on.
+    learnt = np.concatenate([[0], np.cumsum(tokens.labels != IGNORED)])
+    keep = learnt[ends] - learnt[np.minimum(tokens.offsets[:-1] + 1, ends)] > 0
+    if not keep.any():
+        reach = "" if limit is None else f" within the first {limit} tokens"
+        raise ArgumentError(f"no row of the training data has a token to learn{reach}; raise --max_seq_len.")
+    if keep.all() and (limit is None or lengths.max(initial=0) <= limit):
+        return tokens
+    parts = [slice(int(a), int(b)) for a, b in zip(tokens.offsets[:-1][keep], ends[keep])]  # noqa: B905 (Python 3.9)
+    offsets = np.concatenate([[0], np.cumsum([part.stop - part.start for part in parts])])
+    return Tokens(
+        np.concatenate([tokens.input_ids[part] for part in parts]),
+        np.concatenate([tokens.labels[part] for part in parts]),
+        offsets,
+    )
+
+
+class Rows(Dataset):  # type: ignore[misc]
+    """One sample a row."""
+
+    packed = False
+    packed_attention: Optional[str] = None
+
+    def __init__(self, tokens: Tokens, max_seq_len: Optional[int]) -> None:
+        self.tokens, self.max_seq_len = tokens, max_seq_len
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        ids, labels = self.tokens.row(index)
+        return {"input_ids": as_tensor(ids), "labels": as_tensor(labels)}
+
+
+class PackedRows(Dataset):  # type: ignore[misc]
+    """Chunks of exactly `max_seq_len` tokens, as the head of this file says. Fewer tokens make one short row."""
+
+    packed = True
+
+    def __init__(self, tokens: Tokens, max_seq_len: int, *, packed_attention: str) -> None:
+        self.max_seq_len, self.packed_attention = max_seq_len, packed_attention
+        total = len(tokens.input_ids)
+        length, count = min(max_seq_len, total), max(1, total // max_seq_len)
+        used = count * length
+        starts = np.union1d(tokens.offsets[:-1][tokens.offsets[:-1] < used], np.arange(0, used, length))
+        labels = tokens.labels[:used].copy()
+        labels[starts] = IGNORED
+        since = np.zeros(used, dtype=np.int64)
+        since[starts] = starts
+        positions = np.arange(used) - np.maximum.accumulate(since)
+        learnt = (labels.reshape(count, -1) != IGNORED).any(axis=1)
+        if not learnt.any():
+            raise ArgumentError("no chunk of the packed data has a token to learn; raise --max_seq_len.")
+        chunks = (flat.reshape(count, -1)[learnt] for flat in (tokens.input_ids[:used], labels, positions))
+        self.input_ids, self.labels, self.positions = chunks
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row = {"input_ids": as_tensor(self.input_ids[index]), "labels": as_tensor(self.labels[index])}
+        if self.packed_attention == BLOCK_DIAGONAL:
+            row["position_ids"] = as_tensor(self.positions[index])
+        return row
+
+
+def as_tensor(values: Any) -> Any:
+    return torch.from_numpy(values.astype(np.int64))
+
+
+def sees_borders(attention: Optional[str]) -> bool:
+    """Whether this attention keeps the samples of one row apart by their `position_ids`."""
+    if (attention or "").startswith(("flash", "kernels-community/flash")):
+        return True
+    try:
+        from transformers.masking_utils import find_packed_sequence_indices  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def build_rows(own: Own, tokens: Tokens, *, attention: Optional[str]) -> Any:
+    """The data set that the arguments ask for."""
+    apart = sees_borders(attention)
+    if own.padding_free and not apart:
+        raise ArgumentError(
+            f"--padding_free needs an attention that tells samples apart, which {attention or 'this one'} does from "
+            "transformers 4.53 on; use flash_attention_2, or a newer transformers."
+        )
+    rows = truncated(tokens, None if own.packing else own.max_seq_len)
+    if own.packing and own.max_seq_len:
+        return PackedRows(rows, own.max_seq_len, packed_attention=BLOCK_DIAGONAL if apart else CONCATENATED)
+    return Rows(rows, own.max_seq_len)
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+class PaddedCollator:
+    """Rows side by side, filled on the right to the longest."""
+
+    padding_free = False
+
+    def __init__(self, pad_token_id: int) -> None:
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        filled = {"input_ids": self.pad_token_id, "labels": IGNORED, "attention_mask": 0}
+        masked = [{**row, "attention_mask": torch.ones_like(row["input_ids"])} for row in rows]
+        return {
+            name: torch.nn.utils.rnn.pad_sequence([row[name] for row in masked], batch_first=True, padding_value=value)
+            for name, value in filled.items()
+        }
+
+
+class PackedCollator:
+    """Rows of one length as they are. Flash attention wants them as one long row: it tells apart within a row only."""
+
+    padding_free = False
+
+    def __init__(self, *, flatten: bool) -> None:
+        self.flatten = flatten
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+        return {name: values.reshape(1, -1) for name, values in batch.items()} if self.flatten else batch
+
+
+def build_collator(own: Own, *, attention: Optional[str], pad_token_id: int) -> Any:
+    """What makes a batch of rows."""
+    if own.packing:
+        return PackedCollator(flatten=(attention or "").startswith(("flash", "kernels-community/flash")))
+    if own.padding_free:
+        from transformers import DataCollatorWithFlattening
+
+        return DataCollatorWithFlattening()
+    return PaddedCollator(pad_token_id)

@@ -1,0 +1,225 @@
+"""What settings really took effect: read off the model, wrappers, optimizer, data loader and accelerator of a Trainer.
+
+Nothing is echoed from the arguments where the built thing can be asked: a flag that a library ignored in silence shows
+as ignored. A setting that some version of the libraries cannot answer is None, and stops nothing.
+
+`instrument.py` loads this file by its path, under a name that no target can clash with. It imports neither torch nor
+transformers; all that it needs hangs on the Trainer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+Readers = dict[str, Callable[[Any], Any]]
+WRAPPERS = ("OptimizedModule", "DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "DeepSpeedEngine")
+
+
+def base_model(trainer: Any) -> Any:
+    """The model itself, below an adapter."""
+    inner = getattr(trainer.model, "get_base_model", None)
+    return inner() if callable(inner) else trainer.model
+
+
+def packages_of(trainer: Any) -> set[str]:
+    """The modules that the classes and patched `forward`s of the model's layers come from."""
+    found: set[str] = set()
+    for layer in trainer.model.modules():
+        forward = layer.forward
+        found.update((type(layer).__module__, getattr(getattr(forward, "__func__", forward), "__module__", None) or ""))
+    return found
+
+
+def size_of(parameter: Any) -> int:
+    """Numbers in one parameter, also where they are packed two to the byte or live on another rank."""
+    if type(parameter).__name__ == "Params4bit" and getattr(parameter, "bnb_quantized", False):
+        return int(parameter.numel() * 2 * parameter.element_size())
+    return int(getattr(parameter, "ds_numel", None) or parameter.numel())
+
+
+def main_dtype(trainer: Any) -> str | None:
+    """The floating type that most numbers of the model are kept in."""
+    sizes: Counter[str] = Counter()
+    for parameter in trainer.model.parameters():
+        if parameter.is_floating_point():
+            sizes[str(parameter.dtype).replace("torch.", "")] += size_of(parameter)
+    return sizes.most_common(1)[0][0] if sizes else None
+
+
+def quantization(trainer: Any) -> str | None:
+    """nf4, fp4, int8 or gptq, by the class of the linear layers."""
+    for layer in trainer.model.modules():
+        name, home = type(layer).__name__, type(layer).__module__
+        if name == "Linear4bit":
+            return str(getattr(layer.weight, "quant_type", "") or "4bit")
+        if name == "Linear8bitLt":
+            return "int8"
+        if home.startswith(("auto_gptq", "gptqmodel")):
+            return "gptq"
+    return None
+
+
+def total_parameters(trainer: Any) -> int | None:
+    # GPTQ keeps its weights in buffers, in layouts of its own: unknown is better than a count without them.
+    return None if quantization(trainer) == "gptq" else sum(map(size_of, trainer.model.parameters()))
+
+
+def peft_method(trainer: Any) -> str | None:
+    homes = sorted(home for home in packages_of(trainer) if home.startswith("peft.tuners.") and home.count(".") > 2)
+    return homes[0].split(".")[2] if homes else None
+
+
+def attention(trainer: Any) -> str | None:
+    """How attention is computed: by the layers' class where each way has its own, else by the configuration."""
+    for layer in trainer.model.modules():
+        name = type(layer).__name__
+        for ending, method in (("SdpaAttention", "sdpa"), ("FlashAttention2", "flash_attention_2")):
+            if name.endswith(ending):
+                return method
+    return getattr(base_model(trainer).config, "_attn_implementation", None)
+
+
+def model_fingerprint(trainer: Any) -> str | None:
+    """A digest of a local model folder: its configuration and index, its weight files' names and sizes."""
+    folder = getattr(base_model(trainer), "name_or_path", "") or ""
+    if not os.path.isfile(os.path.join(folder, "config.json")):
+        return None
+    digest = hashlib.sha256()
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if name == "config.json" or name.endswith(".index.json"):
+            with open(path, "rb") as file:
+                digest.update(name.encode() + b"\0" + file.read())
+        elif name.endswith((".safetensors", ".bin", ".pt", ".gguf")):
+            digest.update(f"{name}\0{os.path.getsize(path)}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def wrapper_classes(trainer: Any) -> list[str]:
+    """What the model was wrapped in, outermost first. FSDP 2 wraps nothing: it changes the model's own class."""
+    model, names = trainer.model_wrapped, []
+    while type(model).__name__ in WRAPPERS:
+        names.append(type(model).__name__)
+        model = model._orig_mod if names[-1] == "OptimizedModule" else model.module
+    return names + [type(model).__name__] * type(model).__name__.startswith("FSDP")
+
+
+def checkpointing(trainer: Any) -> bool:
+    return any(
+        getattr(layer, "gradient_checkpointing", False) is True or type(layer).__name__ == "CheckpointWrapper"
+        for layer in trainer.model.modules()
+    )
+
+
+def compiled(trainer: Any) -> bool:
+    return "OptimizedModule" in wrapper_classes(trainer) or any(
+        type(layer).__name__ == "OptimizedModule" or getattr(layer, "_compiled_call_impl", None) is not None
+        for layer in trainer.model_wrapped.modules()
+    )
+
+
+def compile_mode(trainer: Any) -> str | None:
+    return (trainer.accelerator.state.dynamo_plugin.mode or "default") if compiled(trainer) else None
+
+
+def optimizer(trainer: Any) -> Any:
+    """The optimizer that computes, below accelerate's wrapper."""
+    found = trainer.optimizer
+    while type(found).__name__ == "AcceleratedOptimizer":
+        found = found.optimizer
+    return found
+
+
+def group_size(_: Any) -> int:
+    group = sys.modules["torch"].distributed
+    return int(group.get_world_size()) if group.is_available() and group.is_initialized() else 1
+
+
+def device_name(trainer: Any) -> str | None:
+    device = trainer.accelerator.device
+    return str(sys.modules["torch"].cuda.get_device_name(device)) if device.type == "cuda" else None
+
+
+def per_device_batch(trainer: Any) -> int | None:
+    """Rows that one process takes at a time, by the data loader that was built."""
+    loader = trainer.callback_handler.train_dataloader
+    sampler: Any = getattr(loader, "batch_sampler", None)
+    if getattr(sampler, "split_batches", False):
+        return int(sampler.batch_size // sampler.num_processes)
+    size = getattr(sampler, "batch_size", None) or getattr(loader, "batch_size", None)
+    return int(size) if size else None
+
+
+def padding_free(trainer: Any) -> bool:
+    collator = trainer.data_collator
+    by_class = type(collator).__name__ == "DataCollatorWithFlattening"
+    return by_class or bool(getattr(collator, "padding_free", None) or getattr(trainer, "padding_free", False))
+
+
+def longest(trainer: Any) -> int | None:
+    for holder in (trainer.train_dataset, trainer.args):
+        for name in ("max_seq_len", "max_length", "max_seq_length"):
+            value = getattr(holder, name, None)
+            if isinstance(value, int):
+                return value
+    return None
+
+
+def packed(trainer: Any) -> bool:
+    return bool(getattr(trainer.train_dataset, "packed", getattr(trainer.args, "packing", False)))
+
+
+# Read when Trainer.__init__ returns: sharding and wrapping would change what these see.
+BUILT: Readers = {
+    "model_class": lambda trainer: type(base_model(trainer)).__name__,
+    "attn_implementation": attention,
+    "dtype": main_dtype,
+    "trainable_parameters": lambda trainer: sum(size_of(p) for p in trainer.model.parameters() if p.requires_grad),
+    "total_parameters": total_parameters,
+    "peft_method": peft_method,
+    "quantization": quantization,
+    "liger": lambda trainer: any(home.startswith("liger_kernel") for home in packages_of(trainer)),
+    "model_fingerprint": model_fingerprint,
+    "model_revision": lambda trainer: getattr(base_model(trainer).config, "_commit_hash", None),
+    "packing": packed,
+    "packed_attention": lambda trainer: getattr(trainer.train_dataset, "packed_attention", None),
+    "padding_free": padding_free,
+    "max_seq_len": longest,
+    "train_rows": lambda trainer: len(trainer.train_dataset),
+    "skip_memory_metrics": lambda trainer: trainer.args.skip_memory_metrics,
+}
+
+# Read when training begins: model wrapped, optimizer and data loader prepared.
+PREPARED: Readers = {
+    "wrapper_classes": wrapper_classes,
+    "mixed_precision": lambda trainer: trainer.accelerator.mixed_precision,
+    "gradient_checkpointing": checkpointing,
+    "torch_compile": compiled,
+    "torch_compile_mode": compile_mode,
+    "optimizer": lambda trainer: type(optimizer(trainer)).__name__,
+    "optimizer_fused": lambda trainer: bool(optimizer(trainer).param_groups[0].get("fused")),
+    "world_size": group_size,
+    "distributed_type": lambda trainer: str(trainer.accelerator.distributed_type.value),
+    "device": lambda trainer: str(trainer.accelerator.device).replace("cpu:0", "cpu"),
+    "device_name": device_name,
+    "num_threads": lambda _: sys.modules["torch"].get_num_threads(),
+    "per_device_train_batch_size": per_device_batch,
+    "gradient_accumulation_steps": lambda trainer: trainer.args.gradient_accumulation_steps,
+    "max_steps": lambda trainer: trainer.state.max_steps,
+}
+
+
+def read(readers: Readers, trainer: Any) -> dict[str, Any]:
+    """Each setting by its reader; one that a version of the libraries cannot answer is unknown, and stops nothing."""
+    settings = {}
+    for name, reader in readers.items():
+        try:
+            settings[name] = reader(trainer)
+        except Exception:
+            settings[name] = None
+    return settings

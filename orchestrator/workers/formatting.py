@@ -1,0 +1,210 @@
+"""Rows of a training set as text, and text as tokens with labels: the rules, with no file and no library around them.
+
+Text is made in one of three ways: by a chat template, rendered as transformers renders it on a list of one message; by
+the instruct format (the default), a fixed prompt and the answer; or not at all (`none`: a field is the text). Labels
+are the tokens, or the response alone: what comes after the last `response_template`, or what `response_field` holds,
+which is then appended to the rendered text. A tokenizer is anything with `encode` as in `tokenizing.Tokenizer`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Dict, Optional
+
+Row = Dict[str, Any]
+IGNORED = -100
+FORMATTINGS = ("instruct", "none")
+
+WITH_INPUT = (
+    "Below is an instruction that describes a task, paired with an input that provides further context. "
+    "Write a response that appropriately completes the request.\n\n"
+    "### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:"
+)
+WITHOUT_INPUT = (
+    "Below is an instruction that describes a task. "
+    "Write a response that appropriately completes the request.\n\n"
+    "### Instruction:\n{instruction}\n\n### Response:"
+)
+
+
+class PreparationError(Exception):
+    """The training data could not be prepared: one sentence, with what to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What to prepare. The fields of the orchestrator's `DataSpec`, and the folder to make."""
+
+    source: str
+    path: str
+    form: str = "tokens"
+    split: Optional[str] = None
+    formatting: Optional[str] = None
+    chat_template: Optional[str] = None
+    tokenize: bool = False
+    input_field: str = "input"
+    text_field: str = "output"
+    response_field: Optional[str] = None
+    response_template: Optional[str] = None
+    tokenizer: Optional[str] = None
+    vocab_size: Optional[int] = None
+    max_length: Optional[int] = None
+    samples: Optional[int] = None
+    seed: int = 0
+    fingerprint: Optional[str] = None
+
+    @property
+    def wants_tokens(self) -> bool:
+        return self.form == "tokens" or self.tokenize
+
+    @property
+    def response_only(self) -> bool:
+        return self.wants_tokens and bool(self.response_template or self.response_field)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """A row's text; `prompt` is the part that is not learnt where the response is known apart, else None."""
+
+    text: str
+    prompt: Optional[str] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenized:
+    input_ids: Sequence[int]
+    labels: Sequence[int]
+
+
+def check_spec(spec: Spec) -> None:
+    """Refuses what cannot be prepared, before anything is read."""
+    if spec.form not in ("tokens", "text"):
+        raise PreparationError(f"form is {spec.form!r}; allowed are tokens and text.")
+    if spec.formatting is not None and spec.formatting not in FORMATTINGS:
+        raise PreparationError(f"formatting is {spec.formatting!r}; allowed are {' and '.join(FORMATTINGS)}.")
+    if spec.max_length is not None and spec.max_length < 2:
+        raise PreparationError(f"the length is {spec.max_length}; give 2 or more.")
+    if spec.samples is not None and spec.samples < 1:
+        raise PreparationError(f"samples is {spec.samples}; give 1 or more.")
+    if spec.formatting == "none" and not spec.chat_template and not spec.wants_tokens:
+        raise PreparationError(
+            "formatting 'none' without tokenize leaves nothing to prepare; set tokenize: true, or formatting: instruct."
+        )
+    unmasked = not spec.response_template and not spec.response_field
+    if spec.form == "text" and spec.chat_template and spec.tokenize and unmasked:
+        raise PreparationError(
+            "a chat_template with tokenize: true needs response_template or response_field, to know where the "
+            "response begins; set one of them."
+        )
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def format_rows(rows: Sequence[Row], spec: Spec, *, special_tokens: Mapping[str, str]) -> list[Sample]:
+    """Every row as text. Raises PreparationError naming the first row that lacks a field."""
+    template = compiled(spec.chat_template) if spec.chat_template else None
+    samples = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            if template is not None:
+                samples.append(chat(row, spec, template=template, special_tokens=special_tokens))
+            elif spec.formatting == "none":
+                samples.append(Sample(text=str(row[spec.text_field])))
+            else:
+                samples.append(instruct(row, spec))
+        except KeyError as error:
+            raise PreparationError(
+                f"row {number} of {spec.source!r} has no field {error.args[0]!r}; it has {', '.join(map(repr, row))}."
+            ) from error
+    return samples
+
+
+def instruct(row: Row, spec: Spec) -> Sample:
+    """The prompt, with the input's section only where there is an input, a space, and the answer."""
+    prompt = (WITH_INPUT if row.get(spec.input_field, "") != "" else WITHOUT_INPUT).format_map(row)
+    answer = row[spec.response_field or spec.text_field]
+    return Sample(text=f"{prompt} {answer}", prompt=prompt if spec.response_field else None)
+
+
+def chat(row: Row, spec: Spec, *, template: Any, special_tokens: Mapping[str, str]) -> Sample:
+    """The template over this one message; the response field follows it where tokens are wanted and it is set."""
+    from jinja2.exceptions import TemplateError
+
+    try:
+        text = template.render(messages=[row], add_generation_prompt=False, **special_tokens)
+    except TemplateError as error:
+        raise PreparationError(f"the chat template fails on a row of {spec.source!r}: {error}") from error
+    if spec.wants_tokens and spec.response_field and not spec.response_template:
+        return Sample(text=f"{text}{row[spec.response_field]}", prompt=text)
+    return Sample(text=text)
+
+
+def compiled(chat_template: str) -> Any:
+    """The template in the sandbox and with the block trimming that transformers gives it."""
+    try:
+        import jinja2
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError as error:
+        raise PreparationError(
+            "a chat_template needs the package jinja2; install it where the data are made."
+        ) from error
+
+    def refuse(message: str) -> None:
+        raise jinja2.exceptions.TemplateError(message)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = as_json
+    environment.globals["raise_exception"] = refuse
+    try:
+        return environment.from_string(chat_template)
+    except jinja2.exceptions.TemplateSyntaxError as error:
+        raise PreparationError(
+            f"the chat template has a mistake in its line {error.lineno}: {error.message}"
+        ) from error
+
+
+def as_json(value: Any, indent: Optional[int] = None) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def tokenize_samples(samples: Sequence[Sample], spec: Spec, *, tokenizer: Any) -> list[Tokenized]:
+    """Every sample as tokens and labels.
+
+    A chat template writes its own special tokens, so none are added to its text, as in transformers; other text gets
+    the tokenizer's. An end-of-sequence token closes every row but a chat template's that is meant for other trainers.
+    """
+    special = spec.chat_template is None
+    close = tokenizer.eos_token_id if special or spec.form == "tokens" else None
+    rows = []
+    encoded = tokenizer.encode([sample.text for sample in samples], special=special)
+    for sample, (ids, ends) in zip(samples, encoded):  # noqa: B905 (Python 3.9)
+        start = response_start(sample, spec)
+        labels = [token if end > start else IGNORED for token, end in zip(ids, ends)]  # noqa: B905
+        ids = list(ids)
+        if close is not None:
+            if not ids or ids[-1] != close:
+                ids.append(close)
+                labels.append(close)
+            labels[-1] = close if start <= len(sample.text) else IGNORED
+        limit = spec.max_length if spec.form == "tokens" else None
+        rows.append(Tokenized(input_ids=ids[:limit], labels=labels[:limit]))
+    return rows
+
+
+def response_start(sample: Sample, spec: Spec) -> int:
+    """The character up to which nothing is learnt. A response template that is nowhere in the text leaves nothing."""
+    if sample.prompt is not None:
+        return len(sample.prompt)
+    if not spec.response_template:
+        return -1
+    found = sample.text.rfind(spec.response_template)
+    return len(sample.text) + 1 if found < 0 else found + len(spec.response_template)

@@ -1,0 +1,257 @@
+"""Models to fine-tune: a local folder, a hub name, or `config:<name>` = random weights at a published model's sizes.
+
+`config:` models are for speed and memory: shapes, and so kernels and bytes, are the published model's, any field of the
+configuration can be overridden, and losses start where random weights start. Weights depend on the seed and the kind of
+device that they are drawn on, and on nothing else. Also here: LoRA adapters and quantised loading. Neither the data nor
+the training is looked at. torch and transformers are imported in functions, so that `CONFIGS` is read without them.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from arguments import ArgumentError, Own, check_unknown, describe, literal
+
+LLAMA_2 = {"model_type": "llama", "vocab_size": 32000, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096}
+LLAMA_3 = {"model_type": "llama", "vocab_size": 128256, "rms_norm_eps": 1e-5, "rope_theta": 500000.0}
+MISTRAL = {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+           "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 32768,
+           "rms_norm_eps": 1e-5}  # fmt: skip
+QWEN = {"model_type": "qwen2", "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0}
+GRANITE = {"model_type": "granite", "vocab_size": 49155, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+           "rope_theta": 10000.0, "tie_word_embeddings": True, "embedding_multiplier": 12.0,
+           "residual_multiplier": 0.22}  # fmt: skip
+TINY = {"vocab_size": 4096, "hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 2048}  # fmt: skip
+
+
+def sizes(
+    base: Mapping[str, Any], hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int, **more: Any
+) -> dict[str, Any]:
+    return {
+        **base, "hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": kv_heads, **more,
+    }  # fmt: skip
+
+
+# As published in the models' config.json files. llama-1b is TinyLlama 1.1B's shape.
+CONFIGS: dict[str, dict[str, Any]] = {
+    "tiny-llama": {"model_type": "llama", **TINY},
+    "tiny-moe": {"model_type": "mixtral", **TINY, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "llama-1b": sizes(LLAMA_2, 2048, 5632, 22, 32, 4, max_position_embeddings=2048),
+    "llama-2-7b": sizes(LLAMA_2, 4096, 11008, 32, 32, 32),
+    "llama-2-13b": sizes(LLAMA_2, 5120, 13824, 40, 40, 40),
+    "llama-2-70b": sizes(LLAMA_2, 8192, 28672, 80, 64, 8),
+    "llama-3-8b": sizes(LLAMA_3, 4096, 14336, 32, 32, 8, max_position_embeddings=8192),
+    "llama-3-70b": sizes(LLAMA_3, 8192, 28672, 80, 64, 8, max_position_embeddings=8192),
+    "llama-3.2-1b": sizes(LLAMA_3, 2048, 8192, 16, 32, 8, max_position_embeddings=131072, tie_word_embeddings=True),
+    "llama-3.2-3b": sizes(LLAMA_3, 3072, 8192, 28, 24, 8, max_position_embeddings=131072, tie_word_embeddings=True),
+    "mistral-7b": {"model_type": "mistral", **MISTRAL, "sliding_window": 4096, "rope_theta": 10000.0},
+    "mixtral-8x7b": {"model_type": "mixtral", **MISTRAL, "num_local_experts": 8, "num_experts_per_tok": 2,
+                     "rope_theta": 1000000.0, "sliding_window": None},
+    "qwen2.5-0.5b": sizes(QWEN, 896, 4864, 24, 14, 2, vocab_size=151936, tie_word_embeddings=True),
+    "qwen2.5-1.5b": sizes(QWEN, 1536, 8960, 28, 12, 2, vocab_size=151936, tie_word_embeddings=True),
+    "qwen2.5-7b": sizes(QWEN, 3584, 18944, 28, 28, 4, vocab_size=152064),
+    "granite-3-2b": sizes(GRANITE, 2048, 8192, 40, 32, 8, attention_multiplier=0.015625, logits_scaling=8.0),
+    "granite-3-8b": sizes(GRANITE, 4096, 12800, 40, 32, 8, attention_multiplier=0.0078125, logits_scaling=16.0),
+}  # fmt: skip
+
+
+def load_config(own: Own, words: Mapping[str, Sequence[str]]) -> Any:
+    """The model's configuration with `words` of the command line as overrides. Loads no weights."""
+    from transformers import AutoConfig
+
+    name = own.model_name_or_path
+    if name.startswith("config:"):
+        fields = dict(CONFIGS.get(name[len("config:") :], {}))
+        if not fields:
+            raise ArgumentError(f"there is no model {name!r}; the sizes known are {', '.join(CONFIGS)}.")
+        model_type = fields.pop("model_type")
+        plain = AutoConfig.for_model(model_type, **fields)
+        return AutoConfig.for_model(model_type, **{**fields, **overrides(plain, words, name)})
+    if name.startswith((".", "/", "~")) and not os.path.isfile(os.path.join(name, "config.json")):
+        raise ArgumentError(f"there is no model in {name!r}; a local model is a folder with a config.json.")
+    hub: dict[str, Any] = {"trust_remote_code": own.trust_remote_code}
+    if own.revision:
+        hub["revision"] = own.revision
+    try:
+        plain = AutoConfig.from_pretrained(name, **hub)
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ArgumentError(f"the model {name!r} has no configuration that can be read: {first}") from error
+    changed = overrides(plain, words, name)
+    return AutoConfig.from_pretrained(name, **hub, **changed) if changed else plain
+
+
+def overrides(config: Any, words: Mapping[str, Sequence[str]], model: str) -> dict[str, Any]:
+    """The words as values of the configuration's fields, each of the type that stands there now."""
+    known = config.to_dict()
+    known = {**(known.get("rope_parameters") or {}), **known}  # where transformers 5 keeps rope_theta and its kind
+    names = set(known) | set(getattr(config, "attribute_map", {}))
+    from_trainer = {**Own.__dataclass_fields__, **training_field_names()}
+    check_unknown((name for name in words if name not in names), {*names, *from_trainer}, what=f"the model {model}")
+    return {name: override(name, items, known.get(name)) for name, items in words.items()}
+
+
+def training_field_names() -> dict[str, Any]:
+    from transformers import TrainingArguments
+
+    return dict(TrainingArguments.__dataclass_fields__)
+
+
+def override(name: str, items: Sequence[str], now: Any) -> Any:
+    if len(items) != 1:
+        return [read_value(item) for item in items]
+    value = read_value(items[0])
+    fits = now is None or value is None or isinstance(value, type(now)) or (type(now) is float and type(value) is int)
+    if not fits or (type(now) is int and isinstance(value, bool)):
+        raise ArgumentError(
+            f"--{name} is {items[0]!r}; the model's configuration has {now!r} there, so give {describe([type(now)])}."
+        )
+    return float(value) if type(now) is float and value is not None else value
+
+
+def read_value(text: str) -> Any:
+    """None, True, False, a number, list or mapping where the text is one; else the text."""
+    plain = {"none": None, "null": None, "true": True, "false": False}
+    if text.lower() in plain:
+        return plain[text.lower()]
+    value = literal(text)
+    return text if value is None else value
+
+
+# --- building --------------------------------------------------------------------------------------------------------
+
+
+def dtype_option(own: Own) -> dict[str, Any]:
+    """`dtype` as the installed transformers calls it: `torch_dtype` before 4.56."""
+    import torch
+    import transformers
+
+    major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
+    value = own.dtype if own.dtype == "auto" else getattr(torch, own.dtype)
+    return {"dtype" if (major, minor) >= (4, 56) else "torch_dtype": value}
+
+
+def build_model(own: Own, config: Any, *, seed: int) -> Any:
+    """The model, in the dtype, attention and quantisation that were asked for; ArgumentError where they can't be."""
+    from transformers import AutoModelForCausalLM, set_seed
+
+    config.use_cache = False  # a cache is for generation, and turns the block-diagonal attention of packed rows off
+    options: dict[str, Any] = dtype_option(own)
+    if own.attn_implementation:
+        options["attn_implementation"] = own.attn_implementation
+    quantized = quantization_options(own, config)
+    set_seed(seed)
+    if own.model_name_or_path.startswith("config:"):
+        with drawing_device(own, config):
+            model = AutoModelForCausalLM.from_config(config, **no_auto(options))
+        if not quantized:
+            return model
+        return load_quantized(model, **quantized, **options)
+    options["trust_remote_code"] = own.trust_remote_code
+    if own.revision:
+        options["revision"] = own.revision
+    return AutoModelForCausalLM.from_pretrained(own.model_name_or_path, config=config, **quantized, **options)
+
+
+def load_quantized(model: Any, **options: Any) -> Any:
+    """The model again, quantised on the library's own road: saved, and loaded as any saved model would be."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TUNEBENCH_RUN_DIR")) as folder:
+        model.save_pretrained(folder)
+        return type(model).from_pretrained(folder, **options)
+
+
+def no_auto(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without `auto`: a configuration has no weights to take a dtype from."""
+    return {name: value for name, value in options.items() if value != "auto"}
+
+
+def drawing_device(own: Own, config: Any) -> Any:
+    """Where random weights are drawn: on this rank's GPU where the model fits easily, since a CPU takes minutes for 7B.
+
+    Not under FSDP or DeepSpeed, which shard a model that must not lie whole on each GPU, nor before quantising.
+    """
+    import torch
+
+    sharded = any(os.environ.get(name) == "true" for name in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"))
+    on_cpu = os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes")
+    if sharded or on_cpu or own.quantization or not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    per_number = 2 if own.dtype in ("bfloat16", "float16") else 4
+    free, _ = torch.cuda.mem_get_info(device)
+    return device if count_parameters(config) * per_number < 0.4 * free else torch.device("cpu")
+
+
+def count_parameters(config: Any) -> int:
+    """How many numbers a model of this configuration has, without making it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in AutoModelForCausalLM.from_config(config).parameters())
+
+
+def quantization_options(own: Own, config: Any) -> dict[str, Any]:
+    """What from_pretrained needs to load quantised: GPTQ is how a model was saved, the others are done at loading."""
+    ready = getattr(config, "quantization_config", None)
+    if own.quantization == "gptq":
+        method = ready.get("quant_method") if isinstance(ready, dict) else getattr(ready, "quant_method", None)
+        if str(getattr(method, "value", method)) != "gptq":
+            raise ArgumentError(f"--quantization gptq needs a GPTQ model, which {own.model_name_or_path!r} is not.")
+        return {"device_map": here()}
+    if own.quantization is None:
+        return {"device_map": here()} if ready else {}
+    require("bitsandbytes", f"--quantization {own.quantization}")
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    if own.quantization == "int8":
+        return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True), "device_map": here()}
+    compute = torch.bfloat16 if own.dtype == "auto" else getattr(torch, own.dtype)
+    four_bit = BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type=own.quantization, bnb_4bit_compute_dtype=compute
+    )
+    return {"quantization_config": four_bit, "device_map": here()}
+
+
+def here() -> dict[str, Any]:
+    """This rank's device as a device map."""
+    import torch
+
+    return {"": int(os.environ.get("LOCAL_RANK", 0)) if torch.cuda.is_available() else "cpu"}
+
+
+def require(package: str, wanted_by: str) -> None:
+    import importlib.util
+
+    if importlib.util.find_spec(package) is None:
+        raise ArgumentError(f"{wanted_by} needs the package {package}; install it in the environment that trains.")
+
+
+def adapt(model: Any, own: Own, *, checkpointing: bool, reentrant: bool) -> Any:
+    """The model with LoRA adapters when asked for, its base frozen; a quantised base is made ready for training."""
+    if own.peft_method == "none":
+        return model
+    require("peft", "--peft_method lora")
+    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+
+    if own.quantization:
+        options = {"use_reentrant": reentrant} if checkpointing else None
+        model = prepare_model_for_kbit_training(
+            model, use_gradient_checkpointing=checkpointing, gradient_checkpointing_kwargs=options
+        )
+    elif checkpointing and reentrant:
+        model.enable_input_require_grads()  # else the re-entrant kind sees only frozen inputs, and no gradient
+    targets: Any = own.target_modules or None
+    if targets is not None and len(targets) == 1 and "all-linear" in targets:
+        targets = "all-linear"
+    config = LoraConfig(
+        r=own.r, lora_alpha=own.lora_alpha, lora_dropout=own.lora_dropout, target_modules=targets,
+        task_type="CAUSAL_LM",
+    )  # type: ignore[arg-type,unused-ignore]  # fmt: skip
+    return get_peft_model(model, config)

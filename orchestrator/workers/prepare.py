@@ -1,0 +1,182 @@
+"""Prepares training data once, outside of every measurement: `prepare.py SPEC.json`.
+
+SPEC.json holds the fields of `formatting.Spec`; the folder `path` is made of them, or is there already. Form `tokens`
+(the built-in trainer): `tokens.npz` (`input_ids` and `labels` int32, flat; `offsets` int64), `tokenizer/`. Form `text`
+(other trainers): `train.json`, one object a line. Both: `manifest.json`, which says what is in it and what made it.
+Exit code 0, or 1 and one last line `error: …` on stderr. Trains nothing; knows no model, only its tokenizer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import numpy as np
+from folders import make_folder
+from formatting import PreparationError, Sample, Spec, Tokenized, check_spec, format_rows, tokenize_samples
+from sources import load_rows
+
+SYNTHETIC = "builtin:synthetic"
+SYNTHETIC_ROWS, SYNTHETIC_LENGTH, SYNTHETIC_VOCABULARY = 1000, 512, 4096
+
+
+def read_spec(path: str) -> Spec:
+    try:
+        with open(path, encoding="utf-8") as file:
+            fields = json.load(file)
+        return Spec(**fields)
+    except (OSError, ValueError, TypeError) as error:
+        raise PreparationError(f"{path!r} is no description of data to prepare: {error}") from error
+
+
+def prepare(spec: Spec) -> bool:
+    """Makes the folder of a spec unless it is there. Returns whether it was made now."""
+    check_spec(spec)
+    return make_folder(spec.path, lambda folder: write(spec, folder))
+
+
+def write(spec: Spec, folder: str) -> None:
+    if spec.source == SYNTHETIC:
+        rows, tokenizer = synthetic(spec), None
+        facts = write_tokens(rows, folder) if spec.form == "tokens" else write_lines(map(as_line, rows), folder)
+        write_manifest(spec, folder, facts, tokenizer)
+        return
+    found = load_rows(spec.source, spec.split)[: spec.samples]
+    tokenizer = find_tokenizer(spec) if spec.wants_tokens or spec.chat_template else None
+    special = tokenizer.special_tokens if tokenizer else {}
+    ready = already_tokenized(found, spec)
+    samples = [] if ready else format_rows(found, spec, special_tokens=special)
+    if not spec.wants_tokens:
+        facts = write_lines(({spec.text_field: sample.text} for sample in samples), folder)
+    else:
+        rows = ready or learnable(samples, spec, tokenizer)
+        facts = write_tokens(rows, folder) if spec.form == "tokens" else write_lines(map(as_line, rows), folder)
+    write_manifest(spec, folder, facts, tokenizer)
+
+
+def find_tokenizer(spec: Spec) -> Any:
+    from tokenizing import load_tokenizer
+
+    cache = os.path.dirname(os.path.abspath(spec.path))
+    return load_tokenizer(spec.tokenizer, vocab_size=spec.vocab_size, cache=cache)
+
+
+def already_tokenized(rows: Sequence[dict[str, Any]], spec: Spec) -> list[Tokenized]:
+    """Rows that bring `input_ids` (and `labels`) as they are, where nothing is to be formatted."""
+    if spec.formatting != "none" or not all("input_ids" in row for row in rows):
+        return []
+    part = slice(spec.max_length)
+    return [Tokenized(row["input_ids"][part], (row.get("labels") or row["input_ids"])[part]) for row in rows]
+
+
+def learnable(samples: Sequence[Sample], spec: Spec, tokenizer: Any) -> list[Tokenized]:
+    """The samples as tokens; an error when the response is found in none of them."""
+    rows = tokenize_samples(samples, spec, tokenizer=tokenizer)
+    if spec.response_template and not any(spec.response_template in sample.text for sample in samples):
+        raise PreparationError(
+            f"the response template {spec.response_template!r} is in none of the {len(samples)} rows; "
+            "write it as it stands in the formatted text."
+        )
+    return rows
+
+
+def synthetic(spec: Spec) -> list[Tokenized]:
+    """Rows of one length with random tokens, the same for the same seed. Token 0 is left for padding."""
+    rows, length = spec.samples or SYNTHETIC_ROWS, spec.max_length or SYNTHETIC_LENGTH
+    values = np.random.default_rng(spec.seed).integers(1, spec.vocab_size or SYNTHETIC_VOCABULARY, size=(rows, length))
+    return [Tokenized(input_ids=row, labels=row) for row in values.tolist()]
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def as_line(row: Tokenized) -> dict[str, Any]:
+    ids = list(row.input_ids)
+    return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": list(row.labels)}
+
+
+def write_tokens(rows: Sequence[Tokenized], folder: str) -> dict[str, Any]:
+    offsets = np.cumsum([0, *(len(row.input_ids) for row in rows)], dtype=np.int64)
+    input_ids = np.concatenate([np.asarray(row.input_ids, dtype=np.int32) for row in rows])
+    labels = np.concatenate([np.asarray(row.labels, dtype=np.int32) for row in rows])
+    np.savez(os.path.join(folder, "tokens.npz"), input_ids=input_ids, labels=labels, offsets=offsets)
+    lengths = np.diff(offsets)
+    return {
+        "rows": len(rows),
+        "tokens": int(offsets[-1]),
+        "learnt_tokens": int((labels >= 0).sum()),
+        "shortest_row": int(lengths.min()),
+        "longest_row": int(lengths.max()),
+        "largest_token_id": int(input_ids.max()),
+        "digest": hashlib.sha256(input_ids.tobytes() + labels.tobytes() + offsets.tobytes()).hexdigest()[:16],
+    }
+
+
+def write_lines(rows: Any, folder: str) -> dict[str, Any]:
+    digest, count, tokens = hashlib.sha256(), 0, 0
+    with open(os.path.join(folder, "train.json"), "w", encoding="utf-8") as file:
+        for row in rows:
+            line = json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
+            file.write(line)
+            digest.update(line.encode())
+            count, tokens = count + 1, tokens + len(row.get("input_ids", ()))
+    return {"rows": count, "tokens": tokens or None, "digest": digest.hexdigest()[:16]}
+
+
+def write_manifest(spec: Spec, folder: str, facts: dict[str, Any], tokenizer: Any) -> None:
+    if tokenizer is not None and spec.form == "tokens":
+        os.mkdir(os.path.join(folder, "tokenizer"))
+        tokenizer.save(os.path.join(folder, "tokenizer"))
+    manifest = {
+        "schema": 1,
+        "source": spec.source,
+        "split": spec.split,
+        "form": spec.form,
+        **facts,
+        "response_only": spec.response_only,
+        "pad_token_id": tokenizer.pad_token_id if tokenizer else 0,
+        "eos_token_id": tokenizer.eos_token_id if tokenizer else None,
+        "spec": {name: value for name, value in dataclasses.asdict(spec).items() if name != "path"},
+        "versions": {
+            "python": platform.python_version(),
+            **installed("numpy", "tokenizers", "transformers", "datasets"),
+        },
+    }
+    with open(os.path.join(folder, "manifest.json"), "w", encoding="utf-8") as file:
+        json.dump(manifest, file, indent=1)
+
+
+def installed(*names: str) -> dict[str, str]:
+    versions: dict[str, Optional[str]] = {}
+    for name in names:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    return {name: version for name, version in versions.items() if version}
+
+
+def main(argv: Sequence[str]) -> int:
+    if len(argv) != 1:
+        print("error: give one file, SPEC.json, that says what to prepare.", file=sys.stderr)
+        return 1
+    try:
+        prepare(read_spec(argv[0]))
+    except PreparationError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"error: the prepared data could not be written: {error}.", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,165 @@
+"""The built-in trainer: fine-tunes a causal language model with the Hugging Face Trainer, with nothing unusual in it.
+
+A plain Trainer script that also runs without `instrument.py`. It measures nothing itself. Arguments are those of
+`arguments.Own`, every field of the installed TrainingArguments, and any field of the model's configuration; a mistake
+in them ends the script with one sentence and exit code 2 before the model is loaded. Data come from `prepare.py`.
+
+What it changes of the Trainer's defaults, unless given: no reports, no checkpoints, no progress bars; no test of each
+loss for NaN and no search for unused parameters, since both synchronise or cost time in every step; the non-reentrant
+kind of gradient checkpointing. In `output_dir` it leaves `all_results.json` and `trainer_state.json`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import typing
+from typing import Any
+
+import arguments
+from arguments import ArgumentError, Own
+
+DEFAULTS = {
+    "report_to": "none",
+    "save_strategy": "no",
+    "disable_tqdm": True,
+    "logging_nan_inf_filter": False,
+    "ddp_find_unused_parameters": False,
+    "remove_unused_columns": False,
+}
+
+
+# The two names of one thing, the newer first.
+CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
+
+
+def training_fields() -> dict[str, Any]:
+    """TrainingArguments' fields with their types, as the installed transformers has them."""
+    from transformers import TrainingArguments
+
+    try:
+        types = typing.get_type_hints(TrainingArguments)
+    except (NameError, TypeError):  # a type of an optional package that is not installed, or newer than this Python
+        types = {}
+    fields = [field for field in dataclasses.fields(TrainingArguments) if field.init]
+    return {field.name: types.get(field.name, field.type) for field in fields}
+
+
+def training_arguments(given: typing.Mapping[str, Any]) -> Any:
+    """TrainingArguments of what was given and our defaults; what it refuses is an ArgumentError."""
+    from transformers import TrainingArguments
+
+    known = training_fields()
+    folder = os.path.join(os.environ.get("TUNEBENCH_RUN_DIR", "."), "output")
+    values = {"output_dir": folder, **DEFAULTS, **on_device(known), **given}
+    newest = next(name for name in CHECKPOINTING if name + "_kwargs" in known)
+    for old in CHECKPOINTING:  # under the name that this version prefers, so that it does not warn
+        for ending in ("", "_kwargs"):
+            if old + ending in values:
+                values.setdefault(newest + ending, values[old + ending])
+                values = {name: value for name, value in values.items() if name != old + ending or old == newest}
+    if values.get(newest) and not values.get(newest + "_kwargs"):
+        values[newest + "_kwargs"] = {"use_reentrant": False}
+    try:
+        return TrainingArguments(**values)
+    except (ValueError, TypeError, ImportError) as error:
+        raise ArgumentError(f"the training arguments do not go together: {' '.join(str(error).split())}") from error
+
+
+def on_device(known: typing.Container[str]) -> dict[str, Any]:
+    """What has to be said where there is no accelerator, or where `ACCELERATE_USE_CPU` says not to use it."""
+    import torch
+
+    accelerated = getattr(torch, "accelerator", torch.cuda).is_available()
+    if accelerated and os.environ.get("ACCELERATE_USE_CPU", "").lower() not in ("1", "true", "yes"):
+        return {}
+    return {"dataloader_pin_memory": False, **({"use_cpu": True} if "use_cpu" in known else {"no_cuda": True})}
+
+
+def checkpointing(args: Any) -> tuple[bool, bool]:
+    """Whether activations are recomputed, and whether by the re-entrant kind."""
+    on = any(getattr(args, name, None) for name in CHECKPOINTING)
+    options = [getattr(args, name + "_kwargs", None) or {} for name in CHECKPOINTING]
+    return on, any(option.get("use_reentrant") for option in options)
+
+
+def check_data(own: Own, manifest: typing.Mapping[str, Any], config: Any) -> None:
+    """Refuses prepared data that another model's tokens are in, or that learns from what was to be left out."""
+    size = getattr(config, "vocab_size", None)
+    largest = manifest.get("largest_token_id")
+    if size and largest is not None and largest >= size:
+        raise ArgumentError(
+            f"the training data hold token {largest}, but the model's vocabulary ends at {size - 1}; "
+            "prepare them with this model's tokenizer, or raise vocab_size."
+        )
+    if (own.response_template or own.response_field) and not manifest.get("response_only", True):
+        raise ArgumentError(
+            "--response_template or --response_field asks for a loss on the response alone, but the data were prepared "
+            "with a loss on everything; prepare them with the same setting."
+        )
+
+
+def build_trainer(argv: typing.Sequence[str]) -> Any:
+    """The Trainer that the command line asks for: arguments first, then data, then the model."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    parsed = arguments.parse(argv, training_fields())
+    own = parsed.own
+    import data
+    import models
+
+    config = models.load_config(own, parsed.model)
+    tokens, manifest = data.load_tokens(own.training_data_path)
+    check_data(own, manifest, config)
+    args = training_arguments(parsed.training)
+    if str(getattr(args.eval_strategy, "value", args.eval_strategy)) != "no":
+        raise ArgumentError("--eval_strategy must be no: the built-in trainer has no evaluation data.")
+    if own.packing or own.padding_free:  # before the model is loaded, as far as that can be known
+        data.build_rows(own, tokens, attention=own.attn_implementation)
+    model = models.build_model(own, config, seed=args.seed)
+    attention = getattr(model.config, "_attn_implementation", None)
+    rows = data.build_rows(own, tokens, attention=attention)
+    collator = data.build_collator(own, attention=attention, pad_token_id=manifest.get("pad_token_id") or 0)
+    recomputed, reentrant = checkpointing(args)
+    model = models.adapt(model, own, checkpointing=recomputed, reentrant=reentrant)
+    from transformers import Trainer
+
+    return Trainer(model=model, args=args, train_dataset=rows, data_collator=collator)
+
+
+def train(argv: typing.Sequence[str]) -> None:
+    """Builds, trains, and saves the numbers. Nothing of the Trainer outlives this function."""
+    trainer = build_trainer(argv)
+    result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
+    trainer.save_metrics("train", result.metrics)
+    trainer.save_state()
+
+
+def leave_process_group() -> None:
+    """Takes leave of the other ranks, so that none waits for us, and NCCL has nothing to warn of.
+
+    Only once the wrapped model is gone: freed after the group, DDP's reducer holds the last reference to it, and joins the
+    threads of gloo while it holds the interpreter's lock, which they may be waiting for: runs of two ranks hung so.
+    """
+    import gc
+
+    import torch
+
+    gc.collect()
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def main() -> None:
+    try:
+        train(sys.argv[1:])
+    except ArgumentError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
+    leave_process_group()
+
+
+if __name__ == "__main__":
+    main()

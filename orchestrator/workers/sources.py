@@ -1,0 +1,166 @@
+"""Where the rows of a training set come from: built in, a local file or folder, or a hub, as a list of mappings.
+
+JSON and JSON Lines are read here; Parquet, saved data sets and hub names go through the package `datasets`, which is
+imported only for them. A split such as `train[:2000]` or `train[10%:20%]` means the same for every source. Rows are not
+formatted or tokenised here. Mistakes are a PreparationError of one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any, Optional
+
+from formatting import PreparationError, Row
+
+SPLIT = re.compile(r"^(?P<name>[\w.-]+)(\[(?P<start>-?\d+%?)?:(?P<stop>-?\d+%?)?\])?$")
+JSON_ENDINGS, ENDINGS = (".json", ".jsonl"), (".json", ".jsonl", ".parquet")
+
+
+def load_rows(source: str, split: Optional[str]) -> list[Row]:
+    """The rows of a source, in order. `split` None is all of `train`."""
+    if source.startswith("builtin:"):
+        return part(builtin(source), split, source)
+    if os.path.isdir(source) and is_saved_dataset(source):
+        return part(through_datasets(source, "load_from_disk", None), split, source)
+    if os.path.exists(source):
+        return part([row for path in files_of(source, split) for row in read_file(path)], split, source)
+    if source.startswith(("/", "./", "../", "~")) or source.endswith(ENDINGS):
+        raise PreparationError(
+            f"there is no file or folder {source!r}; give the path of a JSON, JSONL or Parquet file."
+        )
+    return through_datasets(source, "load_dataset", split or "train")
+
+
+def builtin(source: str) -> list[Row]:
+    from stdlib_docs import stdlib_pairs
+
+    if source != "builtin:stdlib-docs":
+        raise PreparationError(
+            f"there is no data set {source!r}; built in are builtin:stdlib-docs and builtin:synthetic."
+        )
+    rows: list[Row] = list(stdlib_pairs())
+    if not rows:
+        raise PreparationError(
+            "builtin:stdlib-docs found no sources of this Python's standard library; use builtin:synthetic or a file."
+        )
+    return rows
+
+
+# --- splits ----------------------------------------------------------------------------------------------------------
+
+
+def split_of(text: Optional[str]) -> tuple[str, Optional[str], Optional[str]]:
+    """`train[:10%]` as its name, start and stop. Raises PreparationError for anything else."""
+    found = SPLIT.match(text or "train")
+    if not found:
+        raise PreparationError(
+            f"the split {text!r} is not understood; write it like train, train[:2000] or train[10%:20%]."
+        )
+    return found["name"], found["start"], found["stop"]
+
+
+def part(rows: list[Row], split: Optional[str], source: str) -> list[Row]:
+    """The part of the rows that a split asks for; never empty."""
+    _, start, stop = split_of(split)
+    chosen = rows[slice(position(start, len(rows)), position(stop, len(rows)))]
+    if not chosen:
+        raise PreparationError(f"{source!r} has no rows in the split {split or 'train'!r}; it has {len(rows)} in all.")
+    return chosen
+
+
+def position(text: Optional[str], rows: int) -> Optional[int]:
+    """A row number, or a percentage as the nearest row."""
+    if text is None:
+        return None
+    return round(int(text[:-1]) * rows / 100) if text.endswith("%") else int(text)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def is_saved_dataset(folder: str) -> bool:
+    return any(os.path.isfile(os.path.join(folder, name)) for name in ("dataset_info.json", "dataset_dict.json"))
+
+
+def files_of(source: str, split: Optional[str]) -> list[str]:
+    """The data files of a path. In a folder those named after the split; for `train` all, if none is."""
+    name, _, _ = split_of(split)
+    if not os.path.isdir(source):
+        if name != "train":
+            raise PreparationError(f"{source!r} is one file, whose only split is 'train'; {name!r} is not in it.")
+        return [source]
+    names = sorted(file for file in os.listdir(source) if file.endswith(ENDINGS))
+    chosen = [file for file in names if file.startswith(name)] or (names if name == "train" else [])
+    if not chosen:
+        raise PreparationError(f"{source!r} has no .json, .jsonl or .parquet file for the split {name!r}.")
+    return [os.path.join(source, file) for file in chosen]
+
+
+def read_file(path: str) -> list[Row]:
+    if path.endswith(".parquet"):
+        return through_datasets("parquet", "load_dataset", "train", data_files=path)
+    if not path.endswith(JSON_ENDINGS):
+        raise PreparationError(f"{path!r} is none of {', '.join(ENDINGS)}; convert it to one of them.")
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PreparationError(f"{path!r} cannot be read as UTF-8 text: {error}.") from error
+    rows = whole_document(text) if path.endswith(".json") else None
+    return json_lines(text, path) if rows is None else check_rows(rows, path)
+
+
+def whole_document(text: str) -> Optional[list[Any]]:
+    """The rows of a JSON list, or of `{"data": [...]}` and the like; None when the file is JSON Lines after all."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    if isinstance(document, dict):
+        lists = [
+            value for name, value in document.items() if name in ("data", "train", "rows") and isinstance(value, list)
+        ]
+        return lists[0] if lists else [document]
+    return document if isinstance(document, list) else [document]
+
+
+def json_lines(text: str, path: str) -> list[Row]:
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            raise PreparationError(
+                f"{path}:{number}: this line is not JSON ({error}); one object a line is."
+            ) from error
+    return check_rows(rows, path)
+
+
+def check_rows(rows: list[Any], path: str) -> list[Row]:
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise PreparationError(f"{path}: row {number} is {type(row).__name__}, not an object with named fields.")
+    return rows
+
+
+def through_datasets(name: str, loader: str, split: Optional[str], **options: Any) -> list[Row]:
+    """Rows by a function of the package `datasets`; whatever it cannot do is one sentence."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise PreparationError(
+            f"{options.get('data_files', name)!r} is read through the package datasets, which is not installed; "
+            "install it in the environment that trains, or use a JSON file or builtin: data."
+        ) from error
+    try:
+        found = getattr(datasets, loader)(name, **({"split": split} if split else {}), **options)
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        raise PreparationError(f"the data set {name!r} could not be loaded ({type(error).__name__}): {text}") from error
+    if hasattr(found, "keys"):  # a saved dictionary of splits
+        found = found["train"] if "train" in found else found[next(iter(found))]
+    return [dict(row) for row in found]

@@ -1,0 +1,110 @@
+"""The command line of the built-in trainer: text to typed values, mistakes to sentences."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Optional, Union
+
+import pytest
+from arguments import KNOWN_AS, ArgumentError, Own, check_unknown, convert, parse, words_by_name
+
+
+class Strategy(enum.Enum):
+    NO = "no"
+    STEPS = "steps"
+
+
+# Both ways of writing a union: transformers uses the old one up to 4.x, the new one from 5 on.
+FIELDS: dict[str, Any] = {
+    "max_steps": int,
+    "learning_rate": float,
+    "bf16": bool,
+    "save_strategy": Union[Strategy, str],  # noqa: UP007
+    "report_to": None | str | list[str],
+    "lr_scheduler_kwargs": dict[str, Any] | str | None,
+    "include_num_input_tokens_seen": str | bool,
+    "tf32": Optional[bool],  # noqa: UP045
+}
+NEEDED = ["--model_name_or_path", "config:tiny-llama", "--training_data_path", "data"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "value"),
+    [
+        ("max_steps", ["10"], 10),
+        ("max_steps", ["1e3"], 1000),
+        ("learning_rate", ["2e-5"], 2e-5),
+        ("learning_rate", ["1"], 1.0),
+        ("bf16", ["True"], True),
+        ("bf16", ["false"], False),
+        ("tf32", ["None"], None),
+        ("save_strategy", ["False"], "no"),
+        ("save_strategy", ["steps"], "steps"),
+        ("report_to", ["none"], "none"),
+        ("report_to", ["wandb", "tensorboard"], ["wandb", "tensorboard"]),
+        ("report_to", [], []),
+        ("lr_scheduler_kwargs", ['{"a": 1}'], {"a": 1}),
+        ("lr_scheduler_kwargs", ["{'a': True}"], {"a": True}),
+        ("include_num_input_tokens_seen", ["non_padding"], "non_padding"),
+        ("include_num_input_tokens_seen", ["True"], True),
+    ],
+)
+def test_values_take_the_type_of_their_field(name: str, words: list[str], value: Any) -> None:
+    converted = convert(name, words, FIELDS[name])
+    assert converted == value
+    assert type(converted) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--max_steps", "x"], "--max_steps is 'x'; it takes a whole number."),
+        (["--max_steps", "1.5"], "--max_steps is '1.5'; it takes a whole number."),
+        (["--max_steps"], "--max_steps got no value; it takes one, a whole number."),
+        (["--bf16", "maybe"], "--bf16 is 'maybe'; it takes True or False."),
+        (["--save_strategy", "never"], "--save_strategy is 'never'; it takes one of no, steps."),
+        (["--max_steps", "1", "--max_steps", "2"], "the argument --max_steps is given twice; give it once."),
+        (["--dtype", "float"], "--dtype is 'float'; allowed are float32, bfloat16, float16, auto."),
+        (["--torch_dtype", "float16"], "unknown argument --torch_dtype; here it is called --dtype."),
+        (["--packing", "True"], "--packing needs --max_seq_len, the length that rows are packed to."),
+        (
+            ["--quantization", "nf4"],
+            "--quantization without --peft_method lora: quantised weights can't be trained themselves.",
+        ),
+    ],
+)
+def test_a_mistake_is_one_sentence(words: list[str], sentence: str) -> None:
+    with pytest.raises(ArgumentError) as error:
+        parse([*NEEDED, *words], FIELDS)
+    assert str(error.value) == sentence
+
+
+def test_own_training_and_model_arguments_are_told_apart() -> None:
+    words = [*NEEDED, "--r=4", "--max-steps", "5", "--target_modules", "q_proj", "v_proj", "--num_hidden_layers", "1"]
+    parsed = parse(words, FIELDS)
+    assert (parsed.own.r, parsed.own.target_modules) == (4, ["q_proj", "v_proj"])
+    assert parsed.training == {"max_steps": 5}
+    assert parsed.model == {"num_hidden_layers": ["1"]}
+
+
+def test_missing_and_stray_words() -> None:
+    with pytest.raises(ArgumentError, match="--model_name_or_path is missing"):
+        parse([], FIELDS)
+    with pytest.raises(ArgumentError, match="'x' stands before any --argument"):
+        words_by_name(["x"])
+
+
+def test_a_negative_number_is_a_value() -> None:
+    assert words_by_name(["--max_steps", "-1"]) == {"max_steps": ["-1"]}
+
+
+def test_an_unknown_name_gets_the_nearest_right_one() -> None:
+    with pytest.raises(ArgumentError, match="did you mean --adam_epsilon"):
+        check_unknown(["adam_eps"], ["adam_epsilon", "adam_beta1"], what="the model m")
+
+
+def test_renamed_arguments_lead_to_names_that_exist() -> None:
+    from transformers import TrainingArguments
+
+    known = {*Own.__dataclass_fields__, *TrainingArguments.__dataclass_fields__}
+    assert set(KNOWN_AS.values()) <= known

@@ -1,0 +1,110 @@
+"""What a target sees of being instrumented (nothing), and what is written of its end. No torch needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INSTRUMENT = Path(__file__).parents[2] / "orchestrator/workers/instrument.py"
+LOOK = """
+import json, pickle, sys
+class Own: pass
+print(json.dumps({
+    "argv": sys.argv, "path": sys.path, "name": __name__, "file": __file__, "package": __package__, "doc": __doc__,
+    "spec": __spec__ and __spec__.name, "main": vars(sys.modules["__main__"]) is globals(),
+    "pickled": type(pickle.loads(pickle.dumps(Own()))).__name__, "extra": sorted(set(globals()) - {"Own"}),
+}))
+"""
+
+
+def run(words: list[str], folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    ours = {"TUNEBENCH_RUN_DIR": str(folder / "results"), **env}
+    (folder / "results").mkdir(exist_ok=True)
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, env={**os.environ, **ours}, capture_output=True, text=True, timeout=60
+    )
+
+
+def written(folder: Path, rank: int = 0) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((folder / f"results/worker-rank{rank}.json").read_text())
+    return document
+
+
+@pytest.mark.parametrize("target", [["sub/look.py"], ["-m", "pack.look"], ["-m", "pack"]], ids=" ".join)
+def test_a_target_sees_what_it_sees_when_started_directly(target: list[str], tmp_path: Path) -> None:
+    for name in ("sub/look.py", "pack/look.py", "pack/__main__.py", "pack/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("" if name.endswith("__init__.py") else LOOK)
+    words = [*target, "--a", "b c", "--"]
+    direct = json.loads(run(words, tmp_path).stdout)
+    for between in (["--"], []):
+        seen = json.loads(run([str(INSTRUMENT), *between, *words], tmp_path).stdout)
+        assert {**seen, "extra": None} == {**direct, "extra": None}
+        assert set(seen["extra"]) <= set(direct["extra"])
+    assert written(tmp_path)["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "error"),
+    [
+        ("pass", 0, None),
+        ("import sys; sys.exit()", 0, None),
+        ("raise SystemExit(0)", 0, None),
+        ("import sys; sys.exit(3)", 3, {"type": "SystemExit", "message": "3", "exit_code": 3}),
+        ("import sys; sys.exit('so')", 1, {"type": "SystemExit", "message": "so", "exit_code": 1}),
+        (
+            "import sys\ntry: raise KeyError('k')\nexcept KeyError: sys.exit(203)",
+            203,
+            {"type": "KeyError", "message": "'k'", "exit_code": 203},
+        ),
+        ("raise SystemExit(2) from ValueError('bad')", 2, {"type": "ValueError", "message": "bad", "exit_code": 2}),
+        ("1 / 0", 1, {"type": "ZeroDivisionError", "message": "division by zero", "exit_code": None}),
+        ("import json; json.loads('x')", 1, {"type": "json.decoder.JSONDecodeError", "exit_code": None}),
+        ("class Odd(Exception): pass\nraise Odd('!')", 1, {"type": "Odd", "message": "!"}),
+        ("1 +", 1, {"type": "SyntaxError"}),
+    ],
+)
+def test_an_end_is_written_and_kept(source: str, code: int, error: dict[str, Any] | None, tmp_path: Path) -> None:
+    (tmp_path / "end.py").write_text(source)
+    assert run(["end.py"], tmp_path).returncode == code
+    assert run([str(INSTRUMENT), "--", "end.py"], tmp_path).returncode == code
+    document = written(tmp_path)
+    assert document["status"] == ("error" if error else "ok")
+    if error is None:
+        assert document["error"] is None
+    else:
+        assert {name: document["error"][name] for name in error} == error
+        assert document["error"]["step"] is None
+        assert "instrument.py" not in document["error"]["traceback"] or error["type"] == "SyntaxError"
+
+
+def test_a_missing_target_is_an_error_too(tmp_path: Path) -> None:
+    assert run([str(INSTRUMENT), "--", "no-such.py"], tmp_path).returncode == 1
+    assert written(tmp_path)["error"]["type"] == "FileNotFoundError"
+    assert run([str(INSTRUMENT), "--", "-m", "no_such"], tmp_path).returncode == 1
+    assert written(tmp_path)["error"]["message"] == "No module named no_such"
+
+
+def test_ranks_write_their_own_file(tmp_path: Path) -> None:
+    (tmp_path / "end.py").write_text("pass")
+    run([str(INSTRUMENT), "--", "end.py"], tmp_path, RANK="3", LOCAL_RANK="1", WORLD_SIZE="4")
+    document = written(tmp_path, rank=3)
+    assert (document["rank"], document["local_rank"], document["world_size"]) == (3, 1, 4)
+    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["worker-rank3.json"]
+
+
+def test_it_needs_a_target_and_a_folder(tmp_path: Path) -> None:
+    assert "usage" in run([str(INSTRUMENT), "--"], tmp_path).stderr
+    result = run([str(INSTRUMENT), "--", "end.py"], tmp_path, TUNEBENCH_RUN_DIR="")
+    assert (result.returncode, "TUNEBENCH_RUN_DIR" in result.stderr) == (1, True)
+
+
+def test_a_target_without_torch_imports_none(tmp_path: Path) -> None:
+    (tmp_path / "end.py").write_text("import sys; print([name for name in sys.modules if name in ('torch', 'numpy')])")
+    assert run([str(INSTRUMENT), "--", "end.py"], tmp_path).stdout.strip() == "[]"

@@ -1,0 +1,54 @@
+"""The registry of `config:` models: the published sizes, built without weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from arguments import ArgumentError, Own
+from models import CONFIGS, count_parameters, load_config
+
+# Billions of parameters, from the models' own cards.
+PUBLISHED = {
+    "llama-1b": 1.10, "llama-2-7b": 6.74, "llama-2-13b": 13.02, "llama-2-70b": 68.98, "llama-3-8b": 8.03,
+    "llama-3-70b": 70.55, "llama-3.2-1b": 1.24, "llama-3.2-3b": 3.21, "mistral-7b": 7.24, "mixtral-8x7b": 46.70,
+    "qwen2.5-0.5b": 0.49, "qwen2.5-1.5b": 1.54, "qwen2.5-7b": 7.62, "granite-3-2b": 2.53, "granite-3-8b": 8.17,
+}  # fmt: skip
+
+
+def own(name: str, **more: Any) -> Own:
+    return Own(model_name_or_path=name, training_data_path="data", **more)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_model_has_the_size_that_its_name_says(name: str) -> None:
+    billions = count_parameters(load_config(own(f"config:{name}"), {})) / 1e9
+    if name in PUBLISHED:
+        assert round(billions, 2) == PUBLISHED[name]
+    else:
+        assert name.startswith("tiny-")
+        assert billions < 0.001
+
+
+def test_any_field_of_the_configuration_can_be_overridden() -> None:
+    words = {"num_hidden_layers": ["1"], "rope_theta": ["5000"], "tie_word_embeddings": ["True"]}
+    config = load_config(own("config:tiny-llama"), words)
+    assert (config.num_hidden_layers, config.tie_word_embeddings) == (1, True)
+    assert (getattr(config, "rope_parameters", None) or vars(config))["rope_theta"] == 5000.0
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "sentence"),
+    [
+        ("config:tiny", {}, "there is no model 'config:tiny'; the sizes known are tiny-llama, tiny-moe"),
+        ("./no-such-folder", {}, "there is no model in './no-such-folder'; a local model is a folder"),
+        ("config:tiny-llama", {"num_hidden_layer": ["1"]}, "did you mean --num_hidden_layers?"),
+        ("config:tiny-llama", {"num_train_epoch": ["1"]}, "did you mean --num_train_epochs?"),
+        ("config:tiny-llama", {"hidden_size": ["big"]}, "has 64 there, so give a whole number."),
+        ("config:tiny-llama", {"hidden_size": ["True"]}, "has 64 there, so give a whole number."),
+    ],
+)
+def test_a_wrong_model_or_field_is_one_sentence(model: str, words: dict[str, list[str]], sentence: str) -> None:
+    with pytest.raises(ArgumentError) as error:
+        load_config(own(model), words)
+    assert sentence in str(error.value)

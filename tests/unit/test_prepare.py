@@ -1,0 +1,202 @@
+"""The preparation of data, as the processes that do it: sources, splits, both forms, and two at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sources import PreparationError, load_rows, part
+from stdlib_docs import stdlib_pairs
+
+WORKER = Path(__file__).parents[2] / "orchestrator/workers/prepare.py"
+ROWS = [{"instruction": f"Add {n} and 1", "input": "", "output": str(n + 1)} for n in range(10)]
+
+
+def start(folder: Path, **fields: Any) -> subprocess.Popen[str]:
+    spec = folder / f"spec-{len(list(folder.glob('spec-*')))}.json"
+    spec.write_text(json.dumps({"path": str(folder / "made"), "form": "tokens", **fields}))
+    return subprocess.Popen([sys.executable, str(WORKER), str(spec)], stderr=subprocess.PIPE, text=True)
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, stderr = process.communicate(timeout=120)
+    return process.returncode, stderr.strip().rsplit("\n", 1)[-1]
+
+
+@pytest.fixture(scope="module")
+def docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built-in data, made by two processes at once; with the tokenizer that both wanted to train."""
+    folder = tmp_path_factory.mktemp("docs")
+    fields = {"source": "builtin:stdlib-docs", "split": "train[:300]", "response_template": "\n### Response:"}
+    both = [start(folder, **fields) for _ in range(2)]
+    assert [end(process) for process in both] == [(0, ""), (0, "")]
+    return folder
+
+
+def test_two_at_once_leave_one_whole_folder(docs: Path) -> None:
+    names = sorted(path.name for path in docs.iterdir() if not path.name.startswith("spec-"))
+    assert names[0] == "made"
+    assert len(names) == 2, "the loser's copy and temporary folders are gone"
+    assert names[1].startswith("tokenizer-4096-")
+    assert sorted(path.name for path in (docs / "made").iterdir()) == ["manifest.json", "tokenizer", "tokens.npz"]
+
+
+def test_tokens_agree_with_the_manifest(docs: Path) -> None:
+    manifest = json.loads((docs / "made/manifest.json").read_text())
+    arrays = np.load(docs / "made/tokens.npz")
+    assert manifest["rows"] == len(arrays["offsets"]) - 1 == 300
+    assert manifest["tokens"] == arrays["offsets"][-1] == len(arrays["input_ids"]) == len(arrays["labels"])
+    assert manifest["largest_token_id"] < 4096
+    assert manifest["response_only"] is True
+    ends = arrays["input_ids"][arrays["offsets"][1:] - 1]
+    assert set(ends.tolist()) == {manifest["eos_token_id"]}
+
+
+def test_labels_are_the_docstring_alone(docs: Path) -> None:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(docs / "made/tokenizer/tokenizer.json"))
+    arrays = np.load(docs / "made/tokens.npz")
+    labels = arrays["labels"][: arrays["offsets"][1]]
+    text = tokenizer.decode(labels[labels >= 0].tolist())
+    assert text.strip() == stdlib_pairs()[0]["output"]
+
+
+def test_the_trained_tokenizer_loads_in_transformers(docs: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(docs / "made/tokenizer")
+    assert (tokenizer.eos_token, tokenizer.pad_token) == ("</s>", "<pad>")
+    assert tokenizer.decode(tokenizer("naïve 你好\n", add_special_tokens=False)["input_ids"]) == "naïve 你好\n"
+
+
+def test_what_exists_is_not_made_again(docs: Path) -> None:
+    before = (docs / "made/tokens.npz").stat().st_mtime_ns
+    assert end(start(docs, source="builtin:stdlib-docs")) == (0, "")
+    assert (docs / "made/tokens.npz").stat().st_mtime_ns == before
+
+
+def test_stdlib_pairs_are_many_and_in_one_order() -> None:
+    pairs = stdlib_pairs()
+    assert pairs == stdlib_pairs()
+    assert len(pairs) > 1000
+    (dumps,) = [pair for pair in pairs if pair["instruction"] == "What does json.dumps do?"]
+    assert dumps["input"].startswith("json.dumps(obj, ")
+    assert dumps["output"].startswith("Serialize ``obj`` to a JSON formatted ``str``.")
+
+
+def test_synthetic_data_are_fixed_by_their_seed(tmp_path: Path) -> None:
+    fields = {"source": "builtin:synthetic", "max_length": 16, "samples": 5, "vocab_size": 100}
+    made = []
+    for name, seed, form in (("a", 1, "tokens"), ("b", 1, "tokens"), ("c", 2, "tokens"), ("d", 1, "text")):
+        (tmp_path / name).mkdir()
+        assert end(start(tmp_path / name, **fields, seed=seed, form=form)) == (0, "")
+        made.append(json.loads((tmp_path / name / "made/manifest.json").read_text())["digest"])
+    assert made[0] == made[1] != made[2]
+    lines = [json.loads(line) for line in (tmp_path / "d/made/train.json").read_text().splitlines()]
+    assert [len(line["input_ids"]) for line in lines] == [16] * 5
+    assert all(1 <= token < 100 for line in lines for token in line["input_ids"])
+
+
+def test_rows_that_are_tokens_already_stay_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text(json.dumps([{"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}]))
+    assert end(start(tmp_path, source=str(tmp_path / "rows.json"), formatting="none")) == (0, "")
+    arrays = np.load(tmp_path / "made/tokens.npz")
+    assert (arrays["input_ids"].tolist(), arrays["labels"].tolist()) == ([1, 2, 3], [-100, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"source": "./no-such.jsonl"}, "error: there is no file or folder './no-such.jsonl'; give the path"),
+        ({"source": "builtin:nothing"}, "built in are builtin:stdlib-docs and builtin:synthetic."),
+        ({"source": "builtin:stdlib-docs", "response_template": "### Nowhere"}, "is in none of the"),
+        ({"source": "builtin:stdlib-docs", "colour": 1}, "unexpected keyword argument 'colour'"),
+    ],
+)
+def test_a_users_mistake_is_the_last_line(fields: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    code, last = end(start(tmp_path, **fields))
+    assert (code, last.startswith("error: ")) == (1, True)
+    assert sentence in last
+    assert not (tmp_path / "made").exists()
+
+
+# --- sources, in this process ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("split", "rows"),
+    [
+        (None, range(10)),
+        ("train", range(10)),
+        ("train[:3]", range(3)),
+        ("train[7:]", range(7, 10)),
+        ("train[2:4]", range(2, 4)),
+        ("train[-2:]", range(8, 10)),
+        ("train[:20%]", range(2)),
+        ("train[50%:60%]", range(5, 6)),
+        ("train[:2000]", range(10)),
+    ],
+)
+def test_splits(split: str | None, rows: range) -> None:
+    assert part(ROWS, split, "s") == [ROWS[number] for number in rows]
+
+
+@pytest.mark.parametrize(
+    ("split", "sentence"),
+    [("train[1]", "is not understood"), ("train+test", "is not understood"), ("train[10:]", "no rows")],
+)
+def test_splits_that_are_refused(split: str, sentence: str) -> None:
+    with pytest.raises(PreparationError, match=sentence):
+        part(ROWS, split, "s")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("rows.json", json.dumps(ROWS)),
+        ("rows.json", json.dumps({"data": ROWS})),
+        ("rows.json", "\n".join(map(json.dumps, ROWS))),
+        ("rows.jsonl", "\n\n".join(map(json.dumps, ROWS)) + "\n"),
+    ],
+)
+def test_json_in_its_forms(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert load_rows(str(tmp_path / name), "train[:4]") == ROWS[:4]
+
+
+def test_a_folder_holds_splits_by_name(tmp_path: Path) -> None:
+    (tmp_path / "train-0.jsonl").write_text(json.dumps(ROWS[0]))
+    (tmp_path / "train-1.jsonl").write_text(json.dumps(ROWS[1]))
+    (tmp_path / "test.jsonl").write_text(json.dumps(ROWS[2]))
+    assert load_rows(str(tmp_path), None) == ROWS[:2]
+    assert load_rows(str(tmp_path), "test") == [ROWS[2]]
+    with pytest.raises(PreparationError, match="for the split 'validation'"):
+        load_rows(str(tmp_path), "validation")
+
+
+def test_parquet_goes_through_datasets(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_list(ROWS).to_parquet(tmp_path / "rows.parquet")
+    assert load_rows(str(tmp_path / "rows.parquet"), "train[:2]") == ROWS[:2]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.jsonl", b'{"a": 1}\nnonsense\n', r"a\.jsonl:2: this line is not JSON"),
+        ("a.json", b"[1, 2]", "row 1 is int, not an object"),
+        ("a.jsonl", b"\xff\xfe\x00", "cannot be read as UTF-8"),
+        ("a.csv", b"a,b", "is none of .json, .jsonl, .parquet"),
+        ("a.jsonl", b"", "has no rows"),
+    ],
+)
+def test_files_that_cannot_be_read(name: str, content: bytes, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(PreparationError, match=sentence):
+        load_rows(str(tmp_path / name), None)
