@@ -1,0 +1,165 @@
+"""Who has a run: claims by rename, owners by process, and the state that follows from the files of the run folder.
+
+A run folder is claimed by preparing it aside and renaming it to its name, which only one of several claimants can do.
+`run-one` then says in `owner.json` which process it is. Whether that process lives is looked up, never remembered.
+What it can not see: processes of another host, whose claims therefore count as living.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from orchestrator import atomic
+from orchestrator.records import Job, JobState
+
+JOB_FILE, OWNER_FILE, RECORD_FILE = "job.json", "owner.json", "record.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """A process, so that it is not mistaken for a later one with the same number, or the same number elsewhere."""
+
+    host: str
+    boot_id: str
+    pid: int
+    start_time: float
+
+    def is_here(self) -> bool:
+        return self.host == socket.gethostname()
+
+    def lives(self) -> bool:
+        """Whether the process runs. True for another host's, which cannot be seen from here."""
+        if not self.is_here():
+            return True
+        return self.boot_id == _boot_id() and _start_time(self.pid) == self.start_time
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """What `job.json` says: which run this is, who claimed it, and the marker that its processes carry."""
+
+    experiment_id: str
+    repeat: int
+    attempt: int
+    marker: str
+    executor: str
+    claimed_at: float
+    owner: Owner
+    details: Mapping[str, Any]
+
+
+def this_process() -> Owner:
+    """The process that asks, as an owner."""
+    start = _start_time(os.getpid())
+    return Owner(host=socket.gethostname(), boot_id=_boot_id(), pid=os.getpid(), start_time=start or 0.0)
+
+
+@cache
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return str(int(psutil.boot_time()))
+
+
+def _start_time(pid: int) -> float | None:
+    """When the process started; None when there is none, or only its remains. In Linux's ticks: no clock moves them."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else float(fields[19])
+    except FileNotFoundError:
+        pass
+    except (OSError, IndexError, ValueError):
+        return None
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else round(process.create_time(), 1)
+    except psutil.Error:
+        return None
+
+
+def claim(job: Job, *, executor: str, details: Mapping[str, Any] | None = None) -> Claim | None:
+    """Takes the job for this process: makes its folder, with `job.json` in it. None when somebody else has it."""
+    mine = Claim(
+        experiment_id=job.experiment_id,
+        repeat=job.repeat,
+        attempt=job.attempt,
+        marker=uuid.uuid4().hex,
+        executor=executor,
+        claimed_at=time.time(),
+        owner=this_process(),
+        details=dict(details or {}),
+    )
+    aside = job.run_dir.parent / f".{mine.marker}"
+    aside.mkdir(parents=True)
+    try:
+        atomic.replace(aside / JOB_FILE, json.dumps(asdict(mine), indent=2) + "\n")
+        os.rename(aside, job.run_dir)  # refused where a folder with anything in it has the name
+    except OSError:
+        if not job.run_dir.exists():
+            raise
+        return None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    atomic.sync_folder(job.run_dir.parent)
+    written = read_claim(job.run_dir)
+    return mine if written is not None and written.marker == mine.marker else None
+
+
+def take_over(run_dir: Path) -> None:
+    """Says in `owner.json` that this process runs the job from now on."""
+    atomic.replace(run_dir / OWNER_FILE, json.dumps(asdict(this_process()), indent=2) + "\n")
+
+
+def read_claim(run_dir: Path) -> Claim | None:
+    """What `job.json` says; None when it is missing or is not ours."""
+    fields = _read_object(run_dir / JOB_FILE)
+    try:
+        return Claim(**{**fields, "owner": Owner(**fields["owner"])})
+    except (KeyError, TypeError):
+        return None
+
+
+def owners(run_dir: Path) -> tuple[Owner, ...]:
+    """Who may be at work on the run: the process that runs it and the one that claimed it."""
+    found = []
+    fields = _read_object(run_dir / OWNER_FILE)
+    if fields:
+        with suppress(TypeError):
+            found.append(Owner(**fields))
+    elif written := read_claim(run_dir):  # the claimant's life counts until `run-one` has taken over
+        found.append(written.owner)
+    return tuple(found)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def state(run_dir: Path) -> JobState:
+    """Where the run stands: ended (has a record), running (a living owner), lost (a dead one), pending (no claim)."""
+    if (run_dir / RECORD_FILE).exists():
+        return JobState.ENDED
+    if not run_dir.is_dir():
+        return JobState.PENDING
+    if any(owner.lives() for owner in owners(run_dir)):
+        return JobState.RUNNING
+    # Looked at again: the record is written before its owner ends, so it may have come between the two looks.
+    return JobState.ENDED if (run_dir / RECORD_FILE).exists() else JobState.LOST

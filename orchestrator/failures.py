@@ -1,0 +1,146 @@
+"""How a run ended, and why: status, kind and cause from what is known after it. Pure.
+
+Decided by exit code, signal and completeness of the metrics; the workers' own error files say why, and only where they
+say nothing do the ends of the logs. A traceback in a log alone makes no failure: a handled one belongs to a good run.
+"""
+
+from __future__ import annotations
+
+import re
+import signal as signals
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.records import ProcessOutcome, Status
+
+_KINDS: tuple[tuple[str, str], ...] = (
+    ("oom_cuda", r"OutOfMemoryError|(CUDA|HIP) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"),
+    ("oom_host", r"\bMemoryError\b|DefaultCPUAllocator|Cannot allocate memory|killed by signal: Killed|\[Errno 12\]"),
+    ("disk_full", r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]"),
+    ("port_in_use", r"EADDRINUSE|[Aa]ddress already in use|port is already|\[Errno 98\]"),
+    ("bad_arguments", r"\bArgumentError\b|unrecognized arguments|arguments are required|error: argument |unknown arg"),
+    (
+        "model_not_found",
+        r"RepositoryNotFoundError|RevisionNotFoundError|GatedRepoError|is not a valid model identifier"
+        r"|Can't load (the model|tokenizer|the configuration)|no file named (pytorch_model|model\.safetensors)"
+        r"|does not appear to have a file named|Incorrect path_or_model_id|OfflineModeIsEnabled|LocalEntryNotFoundError"
+        r"|couldn't connect to 'https?://huggingface|\bModelError\b|outgoing traffic has been disabled",
+    ),
+    ("import_error", r"ModuleNotFoundError|ImportError|No module named|cannot open shared object file"),
+    (
+        "data",
+        r"DatasetNotFoundError|DataFilesNotFoundError|DatasetGenerationError|JSONDecodeError|ArrowInvalid|\bDataError\b"
+        r"|UnicodeDecodeError|(FileNotFoundError|No such file)[^\n]*(\.jsonl?|\.parquet|\.npz|\.csv|/data/)",
+    ),
+    ("nccl", r"NCCL|DistBackendError|DistStoreError|[Gg]loo|ProcessGroup|collective operation timeout|reset by peer"),
+)
+_COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in _KINDS)
+_FOLLOWS = ("nccl", "killed", "unknown")
+"""Kinds that other ranks fail with after the first one has: they do not name the cause while another kind does."""
+
+_ERROR_LINE = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<line>(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit)\b|error:).*)$")
+_CHILD_KILLED = re.compile(r"exitcode\s*:\s*-9\b|died with <?Signals\.SIGKILL|Signal 9 \(SIGKILL\)")
+_LAUNCHER = re.compile(r"accelerate[./]commands|torchrun|torch[./]distributed[./](run|elastic|launcher)")
+_CHILD_FAILED = re.compile(r"CalledProcessError|ChildFailedError")
+_LONGEST_CAUSE, _TAIL_LINES, _TAIL_CHARACTERS = 500, 30, 6000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """How a run ended: `kind` is a word for programs, `cause` a sentence for people; both None when all is well."""
+
+    status: Status
+    kind: str | None = None
+    cause: str | None = None
+
+
+def verdict(
+    outcome: ProcessOutcome,
+    *,
+    workers: Sequence[Mapping[str, Any]],
+    log: str,
+    complete: bool,
+    out_of_memory: bool = False,
+) -> Verdict:
+    """What the run came to. `workers` are the ranks' files, earliest first; `log` is the end of stderr, else of stdout.
+
+    `complete` says whether the metrics that make a result are there; `out_of_memory`, whether the kernel killed a
+    process of this container for memory while it ran.
+    """
+    if outcome.cancelled:
+        return Verdict(status=Status.CANCELLED, kind="cancelled", cause="the run was interrupted")
+    if outcome.timed_out:
+        cause = f"it was ended after {outcome.wall_s:.0f} s, the limit set by timeout_s"
+        return Verdict(status=Status.TIMEOUT, kind="timeout", cause=cause)
+    if outcome.exit_code == 0:
+        if complete:
+            return Verdict(status=Status.OK)
+        cause = "it ended with exit code 0 and without the metrics that make a result"
+        return Verdict(status=Status.FAILED, kind="no_metrics", cause=cause)
+    kind, cause = _why(outcome, workers, log)
+    if kind == "killed" and out_of_memory:
+        kind, cause = "oom_host", f"{cause}: the system ran out of memory"
+    return Verdict(status=Status.FAILED, kind=kind, cause=cause[:_LONGEST_CAUSE])
+
+
+def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str) -> tuple[str, str]:
+    told = [(_kind_of_error(worker["error"]), worker) for worker in workers if isinstance(worker.get("error"), Mapping)]
+    first = next((one for one in told if one[0] not in _FOLLOWS), None)
+    if first is not None:
+        return first[0], _told_by(first[1])
+    if outcome.signal == signals.SIGKILL or outcome.exit_code == 137 or _CHILD_KILLED.search(log):
+        return "killed", "a process was killed by SIGKILL"
+    from_log, line = _told_by_log(log)
+    if told and (told[0][0] != "unknown" or from_log is None):
+        return told[0][0], _told_by(told[0][1])
+    if outcome.signal is not None:
+        return from_log or "killed", line or f"it was ended by {_signal_name(outcome.signal)}"
+    if from_log is None:
+        launcher_itself = not workers and _LAUNCHER.search(log) and not _CHILD_FAILED.search(log)
+        from_log = "launcher" if launcher_itself else "unknown"
+    return from_log, line or f"it ended with exit code {outcome.exit_code}"
+
+
+def _kind_of_error(error: Mapping[str, Any]) -> str:
+    """By the error's type and message, not its traceback, in which anything may be quoted."""
+    return _kind_of_text(f"{error.get('type')}: {error.get('message')}") or "unknown"
+
+
+def _kind_of_text(text: str) -> str | None:
+    return next((kind for kind, pattern in _COMPILED if pattern.search(text)), None)
+
+
+def _told_by(worker: Mapping[str, Any]) -> str:
+    error = worker["error"]
+    message = next(iter(str(error.get("message") or "").strip().splitlines()), "")
+    where = f"rank {worker.get('rank', 0)}" + (f", step {error['step']}" if error.get("step") is not None else "")
+    kind = str(error.get("type") or "error")
+    return f"{where}: {message}" if kind == "SystemExit" and message else f"{where}: {kind}: {message}".rstrip(": ")
+
+
+def _told_by_log(log: str) -> tuple[str | None, str | None]:
+    """Kind and line of the last error: an earlier one was handled, unless the last only follows from it. The launcher's
+    complaint about its child counts when there is no other. Without an error line, what the log's end suggests."""
+    found = [match["line"].strip() for text in log.splitlines() if (match := _ERROR_LINE.match(text.strip()))]
+    lines = [line for line in reversed(found) if not _CHILD_FAILED.search(line)] or found[-1:]
+    if not lines:
+        return _kind_of_text(log_tail(log)), None
+    told = [(_kind_of_text(line), line) for line in lines]
+    if told[0][0] in _FOLLOWS:
+        return next((one for one in told if one[0] is not None and one[0] not in _FOLLOWS), told[0])
+    return told[0]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def log_tail(text: str) -> str:
+    """The last lines of a log, of a progress bar only what stood there in the end."""
+    lines = [line.rstrip("\r").rsplit("\r", 1)[-1].rstrip() for line in text.split("\n")]
+    tail = "\n".join([line for line in lines if line.strip()][-_TAIL_LINES:])
+    return tail[-_TAIL_CHARACTERS:]

@@ -1,0 +1,66 @@
+"""Whose a folder is: a results folder of ours is known by its `suite.json`, and only such a folder is ever moved.
+
+Nothing is deleted or overwritten here: what stands in the way gets a dated name beside its old one. What lies inside
+is `store`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from orchestrator.claims import state
+from orchestrator.errors import ResultsError
+from orchestrator.records import JobState
+
+SUITE_FILE = "suite.json"
+TOOL = "tunebench"
+
+
+def is_ours(root: Path) -> bool:
+    """Whether the folder is a results folder of tunebench: it holds a `suite.json` that says so."""
+    return read_suite(root) is not None
+
+
+def move_aside(root: Path) -> Path | None:
+    """Renames a results folder of ours to a dated name beside it, and returns that; None when nothing stands there.
+
+    Raises ResultsError for a folder that is not ours, or in which runs are still going on.
+    """
+    root = root.absolute()
+    if not is_ours(root):
+        refuse_foreign(root)
+        return None
+    running = [path for path in root.glob("experiments/*/runs/r*") if state(path) is JobState.RUNNING]
+    if running:
+        raise ResultsError(f"{root}: {len(running)} run(s) still go on in it, such as {running[0]}; end them first")
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for number in range(1, 1000):
+        target = root.with_name(f"{root.name}.{stamp}" + (f"-{number}" if number > 1 else ""))
+        if target.exists() or target.is_symlink():
+            continue
+        try:
+            root.rename(target)
+        except OSError as error:
+            raise ResultsError(f"{root}: cannot be moved aside ({error.strerror}); name another folder") from error
+        return target
+    raise ResultsError(f"{root}: cannot be moved aside, too many folders have its dated name; name another folder")
+
+
+def refuse_foreign(root: Path) -> None:
+    """Raises ResultsError when something stands there that new results must not be mixed with."""
+    if root.is_dir() and any(root.iterdir()):
+        raise ResultsError(f"{root} is not empty and is no results folder of tunebench; name a new or an empty folder")
+    if root.exists() and not root.is_dir():
+        raise ResultsError(f"{root} is not a folder; name a new or an empty folder for the results")
+
+
+def read_suite(root: Path) -> dict[str, Any] | None:
+    """What `suite.json` says; None when it is missing, damaged, or not ours."""
+    try:
+        suite = json.loads((root / SUITE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return suite if isinstance(suite, dict) and suite.get("tool") == TOOL else None

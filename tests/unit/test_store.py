@@ -1,0 +1,235 @@
+"""The results folder: creation, ownership, what is owed, what a crash leaves."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from orchestrator import claims
+from orchestrator.errors import ResultsError
+from orchestrator.records import Device, Experiment, Framework, JobState, Measurement, Reason, RunRecord, Status, dump
+from orchestrator.store import Store, is_ours, move_aside, unfinished_record, write_record
+
+
+def experiment(name="a", **more):
+    fields = {
+        "id": f"s-{name}-0123456789ab",
+        "scenario": "s",
+        "model": "m",
+        "num_gpus": 1,
+        "device": Device.CPU,
+        "trainer": "custom",
+        "arguments": {"x": name},
+    }
+    return Experiment(**{**fields, **more})
+
+
+def record(job, status=Status.OK, **more):
+    return RunRecord(
+        experiment_id=job.experiment_id,
+        repeat=job.repeat,
+        attempt=job.attempt,
+        status=status,
+        started_at=1.0,
+        wall_s=2.0,
+        **more,
+    )
+
+
+def end(job, status=Status.OK, **more):
+    assert claims.claim(job, executor="test")
+    assert write_record(job.run_dir, record(job, status, **more))
+
+
+@pytest.fixture(params=["results", 'it\'s "here"\nünï $x'])
+def root(request, tmp_path):
+    return tmp_path / request.param
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store.create(tmp_path / "results", {})
+
+
+def test_create_and_resume(root):
+    created = Store.create(root, {"argv": ["run", "x.yaml"]}, seed=3)
+    suite = Store.resume(root).suite()
+    assert (suite["schema"], suite["seed"], suite["asked"]) == (1, 3, {"argv": ["run", "x.yaml"]})
+    assert is_ours(root) and created.root == root
+    with pytest.raises(ResultsError, match="resume"):
+        Store.create(root, {})
+
+
+def test_a_secret_of_the_environment_does_not_reach_suite_json(root, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_0123456789")
+    Store.create(root, {"argv": ["--set", "arguments.x=hf_0123456789"]})
+    assert "hf_0123456789" not in (root / "suite.json").read_text(encoding="utf-8")
+
+
+def test_what_is_not_ours_is_refused_and_untouched(root):
+    root.mkdir()
+    (root / "thesis.txt").write_text("years", encoding="utf-8")
+    (root / "suite.json").write_text('{"name": "of another program"}', encoding="utf-8")
+    for attempt in (lambda: Store.create(root, {}), lambda: move_aside(root), lambda: Store.resume(root)):
+        with pytest.raises(ResultsError, match="results folder of tunebench"):
+            attempt()
+    assert sorted(path.name for path in root.iterdir()) == ["suite.json", "thesis.txt"]
+
+
+def test_a_file_in_the_way_is_a_sentence(root):
+    root.write_text("", encoding="utf-8")
+    with pytest.raises(ResultsError, match="not a folder"):
+        Store.create(root, {})
+
+
+def test_an_empty_folder_will_do(root):
+    root.mkdir()
+    assert move_aside(root) is None
+    Store.create(root, {})
+
+
+def test_moving_aside_keeps_everything_and_overwrites_nothing(root):
+    moved = []
+    for number in range(3):
+        Store.create(root, {"number": number})
+        moved.append(move_aside(root))
+    assert not root.exists() and len(set(moved)) == 3
+    assert [json.loads((path / "suite.json").read_text())["asked"]["number"] for path in moved] == [0, 1, 2]
+    assert all(path.name.startswith(f"{root.name}.") for path in moved)
+
+
+def test_a_folder_with_a_living_run_is_not_moved(store):
+    store.add([experiment()])
+    claims.claim(store.job(experiment().id, repeat=1, attempt=1), executor="test")
+    with pytest.raises(ResultsError, match="still go on"):
+        move_aside(store.root)
+
+
+def test_experiments_keep_the_order_they_were_asked_for(store):
+    store.add([experiment("b"), experiment("a")])
+    store.add([experiment("c"), experiment("a")])
+    assert [one.experiment.arguments["x"] for one in store.contents().experiments] == ["b", "a", "c"]
+
+
+def test_an_id_stands_for_one_measurement(store):
+    store.add([experiment()])
+    store.add([experiment(repeats=5, timeout_s=3.0, tags=("new",), data_path="/elsewhere")])
+    assert store.experiment(experiment().id).repeats == 5
+    framework = Framework(name="x", digest="1")
+    for other in (experiment(arguments={"x": "y"}), experiment(model="n"), experiment(framework=framework)):
+        with pytest.raises(ResultsError, match="another experiment under the id"):
+            store.add([other])
+
+
+@pytest.mark.parametrize("more", [{"env": {"HF_TOKEN": "hf_x"}}, {"arguments": {"hub_token": "hf_x"}}])
+def test_a_secret_is_refused_by_name(store, more):
+    with pytest.raises(ResultsError, match="export it in the shell") as error:
+        store.add([experiment(**more)])
+    assert "hf_x" not in str(error.value)
+
+
+def test_a_half_written_experiment_is_written_anew(store):
+    store.add([experiment()])
+    path = store.root / "experiments" / experiment().id / "experiment.json"
+    path.write_text(dump(experiment())[:40], encoding="utf-8")
+    store.add([experiment()])
+    assert store.experiment(experiment().id) == experiment()
+
+
+def test_reading_names_what_a_crash_left_and_goes_on(store):
+    good, bad, worse = experiment("good"), experiment("bad"), experiment("worse")
+    store.add([good, bad, worse])
+    for one in (good, bad):
+        end(store.job(one.id, repeat=1, attempt=1))
+    (store.run_dir(bad.id, 1, 1) / "record.json").write_text('{"status": "o', encoding="utf-8")
+    (store.root / "experiments" / worse.id / "experiment.json").write_text("", encoding="utf-8")
+    (store.root / "experiments" / "stray").mkdir()
+    (store.root / "experiments" / good.id / "runs" / "notes").mkdir()
+    contents = store.contents()
+    assert [(one.experiment.id, len(one.records)) for one in contents.experiments] == [(good.id, 1), (bad.id, 0)]
+    assert len(contents.warnings) == 2
+    assert bad.id in "".join(contents.warnings) and worse.id in "".join(contents.warnings)
+
+
+def test_rounds_are_interleaved_shuffled_and_repeatable(tmp_path):
+    many = [experiment(f"{number:02}", repeats=3) for number in range(12)]
+
+    def order(name, seed):
+        store = Store.create(tmp_path / name, {}, seed=seed)
+        store.add(many)
+        return [(job.repeat, job.experiment_id) for job in store.plan(many)]
+
+    first = order("a", 1)
+    assert [repeat for repeat, _ in first] == [1] * 12 + [2] * 12 + [3] * 12
+    rounds = [[name for repeat, name in first if repeat == number] for number in (1, 2, 3)]
+    assert all(sorted(one) == [experiment.id for experiment in many] for one in rounds)
+    assert rounds[0] != rounds[1] != rounds[2]
+    assert order("b", 1) == first != order("c", 2)
+
+
+def test_what_is_owed(store):
+    one = experiment(repeats=2)
+    store.add([one])
+
+    def owed(**more):
+        return [job.name for job in store.plan([one], **more)]
+
+    assert owed() == ["r1-t1", "r2-t1"]
+    end(store.job(one.id, repeat=1, attempt=1), Status.LOST)
+    assert owed() == ["r1-t2", "r2-t1"]
+    end(store.job(one.id, repeat=1, attempt=2), Status.FAILED, kind="port_in_use")
+    assert owed() == ["r1-t3", "r2-t1"]
+    end(store.job(one.id, repeat=1, attempt=3), Status.FAILED, kind="oom_cuda")
+    assert owed() == ["r2-t1"]
+    assert owed(retry_failed=True) == ["r1-t4", "r2-t1"]
+    claims.claim(store.job(one.id, repeat=2, attempt=1), executor="test")
+    assert owed() == []
+
+
+def test_skipped_experiments_owe_nothing(store):
+    reason = Reason(kind="x", text="y")
+    assert store.plan([experiment(skip=reason), experiment("b", cannot_run_here=reason)]) == ()
+
+
+def test_the_first_record_stands(store):
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    end(job, measurements=(Measurement(name="x", value=float("nan"), source="s"),))
+    assert not write_record(job.run_dir, record(job, Status.FAILED))
+    stored = store.run(job)
+    assert (stored.record.status, stored.record.measurements[0].value, stored.state) == ("ok", None, JobState.ENDED)
+    assert [path.name for path in job.run_dir.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_lost_runs_record_says_what_its_process_complained_about(store):
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    claims.claim(job, executor="test")
+    (job.run_dir / "run-one.log").write_text("ImportError: x\n", encoding="utf-8")
+    lost = unfinished_record(job)
+    assert (lost.status, lost.tail) == (Status.LOST, "ImportError: x\n")
+
+
+def test_states_of_a_run(store):
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    assert claims.state(job.run_dir) is JobState.PENDING
+    assert claims.claim(job, executor="test")
+    assert claims.state(job.run_dir) is JobState.RUNNING
+    assert claims.claim(job, executor="test") is None
+    owner = claims.this_process()
+    for gone in (replace(owner, pid=2**22 - 1), replace(owner, start_time=1.0), replace(owner, boot_id="before")):
+        (job.run_dir / "owner.json").write_text(json.dumps(fields(gone)), encoding="utf-8")
+        assert claims.state(job.run_dir) is JobState.LOST
+    (job.run_dir / "owner.json").write_text(json.dumps(fields(replace(owner, host="far", pid=1))), encoding="utf-8")
+    assert claims.state(job.run_dir) is JobState.RUNNING
+    write_record(job.run_dir, record(job))
+    assert claims.state(job.run_dir) is JobState.ENDED
+
+
+def fields(owner):
+    return {name: getattr(owner, name) for name in ("host", "boot_id", "pid", "start_time")}
+
+
+def test_a_folder_without_a_claim_is_lost(store):
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    job.run_dir.mkdir(parents=True)
+    (job.run_dir / "job.json").write_text('{"mark', encoding="utf-8")
+    assert claims.state(job.run_dir) is JobState.LOST
