@@ -1,0 +1,184 @@
+"""`run_benchmark`: plan, hand over what is due, record the lost, plan again, until nothing is due.
+
+It never calls the runner: the only road is a job's command line, which the executor starts. State is in the files, so
+an interrupted benchmark is resumed by running it again. Does not choose experiments, print, or report.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from types import FrameType
+
+from orchestrator import claims, process
+from orchestrator.executors import Executor
+from orchestrator.preparation import prepare_data
+from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
+from orchestrator.store import Store, StoredRun, unfinished_record, write_record
+
+__all__ = ["Event", "EventKind", "Summary", "prepare_data", "run_benchmark"]
+
+MAX_HAND_OVERS = 3
+"""How often one call tries a repeat: what is not the experiment's fault (lost, a taken port) may go on for ever."""
+
+_LOOK_AGAIN_S = 2.0
+
+
+class EventKind(StrEnum):
+    """What a benchmark has to say while it runs."""
+
+    HANDED_OVER = "handed_over"
+    ENDED = "ended"
+    ATTACHED = "attached"
+    ELSEWHERE = "elsewhere"
+    ENDED_LEFTOVERS = "ended_leftovers"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """Something happened: `jobs` are those it is about, `record` is how a run ended, `text` says it to people."""
+
+    kind: EventKind
+    text: str
+    jobs: tuple[Job, ...] = ()
+    record: RunRecord | None = None
+
+
+OnEvent = Callable[[Event], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """What a benchmark came to: the last record of each repeat that was asked for, whenever it was made."""
+
+    counts: Mapping[Status, int]
+    records: tuple[RunRecord, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 when every run that was due ended well, else 1."""
+        return 0 if all(record.status is Status.OK for record in self.records) else 1
+
+
+def run_benchmark(
+    experiments: Sequence[Experiment],
+    *,
+    store: Store,
+    executor: Executor,
+    retry_failed: bool = False,
+    on_event: OnEvent | None = None,
+) -> Summary:
+    """Runs what is owed of these experiments, and returns how all of it ended.
+
+    A KeyboardInterrupt (SIGTERM counts as one) ends what lives and leaves a folder that is resumed by calling again.
+    """
+    tell = on_event or (lambda event: None)
+    store.add(experiments)
+    handed_over: Counter[tuple[str, int]] = Counter()
+    with _terminated_as_interrupted():
+        while True:
+            _record_lost(experiments, store, tell)
+            first = not handed_over
+            owed = store.plan(experiments, retry_failed=retry_failed and first)
+            due = [job for job in owed if handed_over[_repeat(job)] < MAX_HAND_OVERS]
+            if not due and not _await_others(experiments, store, tell):
+                break
+            if due:
+                handed_over.update(map(_repeat, due))
+                tell(Event(kind=EventKind.HANDED_OVER, text=f"{len(due)} run(s) are due", jobs=tuple(due)))
+                _hand_over(due, store, executor, tell)
+    return _summary(experiments, store)
+
+
+def _hand_over(due: Sequence[Job], store: Store, executor: Executor, tell: OnEvent) -> None:
+    with closing(executor.run(due)) as ended:  # type: ignore[type-var]
+        for job, state in ended:
+            run = store.run(job)
+            if state is JobState.LOST and run.state is not JobState.ENDED:
+                write_record(job.run_dir, unfinished_record(job))
+                run = store.run(job)
+            if run.record is not None:
+                tell(Event(kind=EventKind.ENDED, text=_how(job, run.record), jobs=(job,), record=run.record))
+            else:
+                tell(Event(kind=EventKind.ATTACHED, text=f"{job.experiment_id} {job.name} runs already", jobs=(job,)))
+
+
+def _record_lost(experiments: Sequence[Experiment], store: Store, tell: OnEvent) -> None:
+    """Ends what a run without an owner left behind on this machine, and writes the record that it could not write."""
+    for run in _runs(experiments, store, JobState.LOST):
+        claim = claims.read_claim(run.job.run_dir)
+        left = process.end_tree(claim.marker) if claim is not None and claim.owner.is_here() else 0
+        if left:
+            text = f"ended {left} process(es) that {run.job.experiment_id} {run.job.name} had left behind"
+            tell(Event(kind=EventKind.ENDED_LEFTOVERS, text=text, jobs=(run.job,)))
+        if write_record(run.job.run_dir, unfinished_record(run.job)):
+            record = store.run(run.job).record
+            tell(Event(kind=EventKind.ENDED, text=f"{run.job.name} was lost", jobs=(run.job,), record=record))
+
+
+def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent) -> bool:
+    """Waits for runs that another process of this machine is at; True when one ended, so that there may be more to do.
+
+    What runs on another host is said and not waited for: whether it lives can't be seen from here.
+    """
+    running = _runs(experiments, store, JobState.RUNNING)
+    here = [run for run in running if all(owner.is_here() for owner in claims.owners(run.job.run_dir))]
+    away = tuple(run.job for run in running if run not in here)
+    if away:
+        text = f"{len(away)} run(s) belong to another host, such as {away[0].run_dir}; remove the folder if it is gone"
+        tell(Event(kind=EventKind.ELSEWHERE, text=text, jobs=away))
+    if not here:
+        return False
+    jobs = tuple(run.job for run in here)
+    tell(Event(kind=EventKind.ATTACHED, text=f"waiting for {len(jobs)} run(s) of another benchmark", jobs=jobs))
+    while all(claims.state(job.run_dir) is JobState.RUNNING for job in jobs):
+        time.sleep(_LOOK_AGAIN_S)
+    return True
+
+
+def _runs(experiments: Sequence[Experiment], store: Store, state: JobState) -> list[StoredRun]:
+    return [run for experiment in experiments for run in store.runs(experiment.id) if run.state is state]
+
+
+def _summary(experiments: Sequence[Experiment], store: Store) -> Summary:
+    last = {
+        (run.job.experiment_id, run.job.repeat): run.record
+        for experiment in experiments
+        for run in store.runs(experiment.id)
+        if run.record is not None and run.job.repeat <= experiment.repeats
+    }
+    records = tuple(last.values())
+    return Summary(counts=Counter(record.status for record in records), records=records)
+
+
+def _repeat(job: Job) -> tuple[str, int]:
+    return job.experiment_id, job.repeat
+
+
+def _how(job: Job, record: RunRecord) -> str:
+    why = f" ({record.kind}: {record.cause})" if record.kind else ""
+    return f"{job.experiment_id} {job.name}: {record.status}{why}"
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """While entered, SIGTERM and SIGHUP are KeyboardInterrupts, so that they end what lives as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

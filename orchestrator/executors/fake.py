@@ -1,0 +1,28 @@
+"""An executor for tests: a plain function stands for the run. Claims and records are real, no process is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from orchestrator import claims
+from orchestrator.records import Job, JobState, RunRecord
+from orchestrator.store import write_record
+
+
+class FakeExecutor:
+    """Calls `handler` for each job; the record that it returns is written, None stands for a run that was lost."""
+
+    def __init__(self, handler: Callable[[Job], RunRecord | None]) -> None:
+        self.handler = handler
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
+        for job in jobs:
+            if claims.claim(job, executor="fake") is None:
+                yield job, claims.state(job.run_dir)
+                continue
+            record = self.handler(job)
+            if record is None:
+                yield job, JobState.LOST
+            else:
+                write_record(job.run_dir, record)
+                yield job, JobState.ENDED

@@ -1,0 +1,92 @@
+"""Prepares training data before the first round, by `workers/prepare.py` in the interpreter that will train on it.
+
+Never inside a measurement. A folder that exists is done: it is made aside and renamed into place by the worker, so two
+benchmarks may prepare the same one at once. Knows nothing of what is in the data.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from orchestrator import atomic, process
+from orchestrator.errors import PreparationError
+from orchestrator.failures import log_tail
+from orchestrator.records import Command, Experiment
+from orchestrator.redact import redact
+
+WORKER = Path(__file__).resolve().parent / "workers" / "prepare.py"
+_ERROR = "error: "
+
+
+def prepare_data(experiments: Iterable[Experiment], on_event: Callable[[str], None] | None = None) -> tuple[str, ...]:
+    """Makes the prepared data of every experiment that is due to run, each once; `on_event` is told what is being made.
+
+    Returns the worker's sentence for each that could not be made. That stops nothing: a gated model must not cost the
+    others their runs; the run that lacks its data fails at once, with the same sentence (`why_missing`).
+    """
+    done: set[tuple[str, str]] = set()
+    failed: list[str] = []
+    for experiment in experiments:
+        if experiment.skip or experiment.cannot_run_here or experiment.data is None or experiment.data_path is None:
+            continue
+        python = os.path.expanduser(experiment.python) if experiment.python else sys.executable
+        if (python, experiment.data_path) in done:
+            continue
+        done.add((python, experiment.data_path))
+        if not Path(experiment.data_path).exists():
+            if on_event is not None:
+                on_event(f"preparing {experiment.data.source} for {experiment.model}")
+            try:
+                _prepare(experiment, python=python, folder=Path(experiment.data_path))
+            except PreparationError as error:
+                failed.append(str(error))
+    return tuple(failed)
+
+
+def why_missing(experiment: Experiment) -> str | None:
+    """Why a run has no training data, as preparation said it; None where the data is there or none is needed."""
+    if experiment.data is None or experiment.data_path is None or Path(experiment.data_path).exists():
+        return None
+    folder = Path(experiment.data_path)
+    log = folder.with_name(f"{folder.name}.log")
+    if not log.exists():
+        return f"{experiment.data.source} was never prepared: there is no {folder}"
+    return _sentence(experiment, log, 0)
+
+
+def _prepare(experiment: Experiment, *, python: str, folder: Path) -> None:
+    """Runs the worker. Its log and specification stay beside the data, so that a failure can be read and repeated."""
+    assert experiment.data is not None
+    log, spec = folder.with_name(f"{folder.name}.log"), folder.with_name(f"{folder.name}.spec.json")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        atomic.replace(spec, json.dumps({**asdict(experiment.data), "path": str(folder)}, indent=2) + "\n")
+    except OSError as error:
+        raise PreparationError(f"{folder.parent}: no data can be prepared here: {error.strerror}") from error
+    started = log.stat().st_size if log.exists() else 0
+    command = Command(argv=(python, str(WORKER), str(spec)), env=_environment(experiment), cwd=folder.parent)
+    outcome = process.run(command, stdout=log, stderr=log, timeout_s=None)
+    if outcome.cancelled:
+        raise KeyboardInterrupt
+    if outcome.exit_code != 0 or not folder.exists():
+        raise PreparationError(_sentence(experiment, log, started))
+
+
+def _environment(experiment: Experiment) -> dict[str, str | None]:
+    """The experiment's own variables (a hub's address, offline switches) matter for loading data too; GPUs do not."""
+    return {**experiment.env, "CUDA_VISIBLE_DEVICES": ""}
+
+
+def _sentence(experiment: Experiment, log: Path, started: int) -> str:
+    with log.open("rb") as file:
+        file.seek(started)
+        lines = log_tail(file.read().decode("utf-8", errors="replace")).splitlines()
+    said = next((line.removeprefix(_ERROR) for line in reversed(lines) if line.startswith(_ERROR)), None)
+    cause = said or (lines[-1] if lines else "it ended without a word")
+    source = experiment.data.source if experiment.data else ""
+    return redact(f"scenario {experiment.scenario!r}: {source} could not be prepared: {cause} (log: {log})")

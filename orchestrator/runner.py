@@ -1,0 +1,290 @@
+"""`run_one`: one claimed run, from its `job.json` to its `record.json`. What every executor starts, in its own process.
+
+Decides nothing about the run (`launcher` builds the command, `failures` judges the end) and prints nothing. Whatever
+happens to the run, the record is written; the monitors are stopped before it is. Signals are held throughout: SIGTERM
+ends the training tree and gives a cancelled record.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator import claims, effective, monitors, process, provenance, trainers
+from orchestrator.environment import MARKER
+from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
+from orchestrator.failures import Verdict, log_tail, verdict
+from orchestrator.launcher import build_command
+from orchestrator.monitors import Monitor
+from orchestrator.preparation import why_missing
+from orchestrator.records import (
+    Command,
+    Device,
+    Experiment,
+    Gpu,
+    Measurement,
+    ProcessOutcome,
+    RunRecord,
+    Status,
+    load,
+)
+from orchestrator.redact import redact
+from orchestrator.store import Store, write_record
+from orchestrator.trainers.instrumented import worker_files
+
+STDOUT, STDERR, SCRIPT, OUTPUT = "stdout.log", "stderr.log", "command.sh", "output"
+_LOG_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Evidence:
+    """What is known of a run when its processes are gone."""
+
+    outcome: ProcessOutcome
+    verdict: Verdict
+    measurements: tuple[Measurement, ...] = ()
+    settings: Mapping[str, Any]
+    versions: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+
+
+def run_one(run_dir: Path) -> RunRecord:
+    """Carries out the claimed run of this folder and returns its record, the first one where there is one already.
+
+    Raises ResultsError for a folder without a claim or an experiment.
+    """
+    run_dir = run_dir.absolute()
+    if (run_dir / claims.RECORD_FILE).exists():
+        return load(RunRecord, (run_dir / claims.RECORD_FILE).read_bytes())
+    claim = claims.read_claim(run_dir)
+    if claim is None:
+        raise ResultsError(f"{run_dir} holds no claimed run: {claims.JOB_FILE} is missing or damaged")
+    experiment = Store(run_dir.parents[3]).experiment(claim.experiment_id)
+    with process.StopSignals() as stop, _marked(claim.marker):
+        claims.take_over(run_dir)
+        record = _carry_out(experiment, run_dir, claim, stop)
+        if experiment.keep == "none":
+            _remove_output(run_dir / OUTPUT)
+        _write(run_dir, record)
+    return load(RunRecord, (run_dir / claims.RECORD_FILE).read_bytes())
+
+
+def _write(run_dir: Path, record: RunRecord) -> None:
+    try:
+        write_record(run_dir, record)
+    except (ValueError, TypeError) as error:  # something in it is no JSON: a run must end in a record all the same
+        cause = f"its record could not be written: {error}"
+        bare = replace(record, status=Status.FAILED, kind="unknown", cause=redact(cause), tail=None, warnings=())
+        write_record(run_dir, replace(bare, measurements=(), settings={}, provenance={}))
+
+
+@contextmanager
+def _marked(marker: str) -> Iterator[None]:
+    """While entered, sidecars are started with the run's marker, by which they are found should we be killed."""
+    before = os.environ.get(MARKER)
+    os.environ[MARKER] = marker
+    try:
+        yield
+    finally:
+        del os.environ[MARKER]
+        if before is not None:
+            os.environ[MARKER] = before
+
+
+def _carry_out(experiment: Experiment, run_dir: Path, claim: claims.Claim, stop: process.StopSignals) -> RunRecord:
+    gpus: tuple[Gpu, ...] = ()
+    started_at = time.time()
+    try:
+        gpus = _own_gpus(experiment)
+        evidence = _evidence(experiment, run_dir, gpus, claim=claim, stop=stop)
+    except OrchestratorError as error:
+        evidence = _not_started(started_at, kind="launcher", cause=str(error))
+    except Exception as error:  # a defect of ours or of a plug: the run happened, so it must have its record
+        evidence = _not_started(started_at, kind="unknown", cause=f"{type(error).__name__}: {error}")
+    outcome, judged = evidence.outcome, evidence.verdict
+    facts = provenance.collect(experiment.python, gpus)
+    return RunRecord(
+        experiment_id=claim.experiment_id,
+        repeat=claim.repeat,
+        attempt=claim.attempt,
+        status=judged.status,
+        kind=judged.kind,
+        cause=redact(judged.cause) if judged.cause else None,
+        tail=None if judged.status is Status.OK else redact(log_tail(_log(run_dir))) or None,
+        started_at=outcome.started_at,
+        wall_s=outcome.wall_s,
+        exit_code=outcome.exit_code,
+        signal=outcome.signal,
+        measurements=evidence.measurements,
+        settings=evidence.settings,
+        provenance={**facts, "worker_versions": dict(evidence.versions)},
+        warnings=evidence.warnings,
+    )
+
+
+def _not_started(started_at: float, *, kind: str, cause: str) -> _Evidence:
+    outcome = ProcessOutcome(exit_code=None, signal=None, started_at=started_at, ended_at=time.time())
+    judged = Verdict(status=Status.FAILED, kind=kind, cause=cause)
+    return _Evidence(outcome=outcome, verdict=judged, settings={}, versions={})
+
+
+def _evidence(
+    experiment: Experiment, run_dir: Path, gpus: Sequence[Gpu], *, claim: claims.Claim, stop: process.StopSignals
+) -> _Evidence:
+    missing = why_missing(experiment)
+    if missing is not None:
+        return _not_started(time.time(), kind="data", cause=missing)
+    watching = [(name, monitors.get(name)) for name in experiment.monitors]
+    command = _command(experiment, run_dir, gpus, watching=watching)
+    command = replace(command, env={**command.env, MARKER: claim.marker})
+    _write_files(command, run_dir)
+    killed_before = _memory_kills()
+    with ExitStack() as stack:
+        for _, monitor in watching:
+            stack.enter_context(monitor.watch(run_dir, gpus))
+        logs = {"stdout": run_dir / STDOUT, "stderr": run_dir / STDERR}
+        outcome = process.run(command, **logs, timeout_s=experiment.timeout_s, stop=stop)
+    numbers, warnings = _measurements(experiment, run_dir, watching)
+    numbers = _with_device_name(numbers, gpus)
+    workers = _workers(run_dir)
+    first: Mapping[str, Any] = next((worker for worker in workers if worker.get("rank") == 0), {})
+    settings = first.get("settings") or {}
+    judged = verdict(
+        outcome,
+        workers=workers,
+        log=_log(run_dir),
+        complete=_is_complete(experiment, numbers),
+        out_of_memory=_memory_kills() > killed_before,
+    )
+    if judged.status is Status.OK and (wrong := effective.mismatches(experiment, settings)):
+        judged = Verdict(status=Status.INVALID, kind="not_in_effect", cause="; ".join(wrong))
+    return _Evidence(
+        outcome=outcome,
+        verdict=judged,
+        measurements=tuple(numbers),
+        settings=settings,
+        versions=first.get("versions") or {},
+        warnings=tuple(warnings),
+    )
+
+
+def _with_device_name(numbers: list[Measurement], gpus: Sequence[Gpu]) -> list[Measurement]:
+    """The card's name belongs to every row from a GPU, whether or not a monitor has read it."""
+    if not gpus or any(number.name == "gpu_device_name" and number.value for number in numbers):
+        return numbers
+    others = [number for number in numbers if number.name != "gpu_device_name"]
+    return [*others, Measurement(name="gpu_device_name", value=gpus[-1].name, source="nvml")]
+
+
+def _command(
+    experiment: Experiment, run_dir: Path, gpus: Sequence[Gpu], *, watching: Sequence[tuple[str, Monitor]]
+) -> Command:
+    python = os.path.expanduser(experiment.python) if experiment.python else sys.executable
+    ids = [gpu.uuid if gpu.uuid.startswith("MIG-") else str(gpu.index) for gpu in gpus]
+    command = build_command(experiment, python=python, gpus=ids, run_dir=run_dir, port=free_port())
+    for _, monitor in watching:
+        command = monitor.prepare(command, run_dir)
+    return command
+
+
+def _own_gpus(experiment: Experiment) -> tuple[Gpu, ...]:
+    """One GPU a process. Runs go one after the other in this version, so the first that are visible are free."""
+    if experiment.device is not Device.CUDA:
+        return ()
+    visible = provenance.visible_gpus()
+    if len(visible) < experiment.num_gpus:
+        raise LaunchError(f"{experiment.num_gpus} GPUs are needed and {len(visible)} are visible")
+    return visible[: experiment.num_gpus]
+
+
+def free_port() -> int:
+    """A port that nobody listens on now. Somebody may take it before the run does: that failure is tried again."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def _write_files(command: Command, run_dir: Path) -> None:
+    for name, text in command.files.items():
+        (run_dir / name).write_text(text, encoding="utf-8")
+    script = run_dir / SCRIPT
+    script.write_text(process.command_script(command), encoding="utf-8", errors="surrogateescape", newline="")
+    script.chmod(0o755)
+
+
+def _measurements(
+    experiment: Experiment, run_dir: Path, watching: Sequence[tuple[str, Monitor]]
+) -> tuple[list[Measurement], list[str]]:
+    """Everything that was measured, and a sentence for each number that is missing or disturbed."""
+    numbers = _trainer_metrics(experiment, run_dir)
+    warnings: list[str] = []
+    for name, monitor in watching:
+        found = monitor.measurements(run_dir)
+        numbers += found
+        if monitor.perturbs:
+            warnings.append(f"monitor {name} slows the run: do not compare its speed with that of runs without it")
+        if experiment.device is Device.CUDA:  # on a CPU there is no GPU memory to miss
+            warnings += [f"{number.name} is missing: {number.source}" for number in found if number.value is None]
+    return numbers, warnings
+
+
+def _trainer_metrics(experiment: Experiment, run_dir: Path) -> list[Measurement]:
+    trainer = trainers.get(experiment.trainer)
+    return [] if trainer is None else list(trainer.metrics(run_dir))
+
+
+def _is_complete(experiment: Experiment, numbers: Sequence[Measurement]) -> bool:
+    """A Trainer's run has a run time; a command of the user's own, any of the numbers that it promised."""
+    known = {number.name for number in numbers if number.value is not None}
+    if experiment.custom is None or "train_runtime" in known:
+        return "train_runtime" in known
+    return not experiment.custom.metrics or bool(known.intersection(experiment.custom.metrics))
+
+
+def _workers(run_dir: Path) -> list[dict[str, Any]]:
+    """The ranks' files, the earliest written first: ranks fail after one another, and the first one knows why."""
+
+    def written_at(worker: Mapping[str, Any]) -> float:
+        try:
+            return (run_dir / f"worker-rank{worker.get('rank', 0)}.json").stat().st_mtime
+        except OSError:
+            return float("inf")
+
+    return sorted(worker_files(run_dir), key=written_at)
+
+
+def _log(run_dir: Path) -> str:
+    """The end of stderr; of stdout where stderr is empty."""
+    for name in (STDERR, STDOUT):
+        path = run_dir / name
+        if path.exists() and path.stat().st_size:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - _LOG_BYTES))
+                return file.read().decode("utf-8", errors="replace")
+    return ""
+
+
+def _memory_kills() -> int:
+    """How many processes of this container the kernel has killed for memory; 0 where it does not say."""
+    try:
+        text = Path("/sys/fs/cgroup/memory.events").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    counts = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)
+    return int(counts.get("oom_kill", 0))
+
+
+def _remove_output(output: Path) -> None:
+    """Checkpoints, which nobody asked to keep. A link is removed, not what it leads to."""
+    if output.is_symlink():
+        output.unlink()
+    else:
+        shutil.rmtree(output, ignore_errors=True)

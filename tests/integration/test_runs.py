@@ -1,0 +1,310 @@
+"""Whole runs with real processes: claim, `run-one`, record, resume. The trainer is a ten-line script."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from trees import lives, pids, tree_program, wait_for
+
+from orchestrator import claims
+from orchestrator.benchmark import EventKind, prepare_data, run_benchmark
+from orchestrator.errors import ResultsError
+from orchestrator.executors import FakeExecutor, LocalExecutor
+from orchestrator.preparation import why_missing
+from orchestrator.records import (
+    CustomCommand,
+    DataSpec,
+    Device,
+    Experiment,
+    JobState,
+    MetricSource,
+    Reason,
+    RunRecord,
+    Status,
+)
+from orchestrator.runner import run_one
+from orchestrator.store import Store
+
+REPO = Path(__file__).parent.parent.parent
+RUN_ONE = (sys.executable, "-c", f"import sys; sys.path.insert(0, {str(REPO)!r})\n"
+           "from pathlib import Path\nfrom orchestrator.runner import run_one\nrun_one(Path(sys.argv[1]))")  # fmt: skip
+
+GOOD = "import json; print('chatter'); print(json.dumps({'train_runtime': 2.5, 'train_loss': 0.5}))"
+METRICS = {"train_runtime": MetricSource(), "train_loss": MetricSource()}
+
+
+def experiment(code=GOOD, name="a", **more):
+    custom = CustomCommand(command=("{python}", "-c", "{code}"), launcher="none", metrics=METRICS)
+    fields = {
+        "id": f"s-{name}-0123456789ab",
+        "scenario": "s",
+        "model": "m",
+        "num_gpus": 1,
+        "device": Device.CPU,
+        "trainer": "custom",
+        "arguments": {"code": code},
+        "custom": custom,
+    }
+    return Experiment(**{**fields, **more})
+
+
+@pytest.fixture(params=["results"])
+def store(request, tmp_path):
+    return Store.create(tmp_path / request.param, {})
+
+
+def carried_out(store, one):
+    store.add([one])
+    job = store.job(one.id, repeat=1, attempt=1)
+    assert claims.claim(job, executor="test")
+    return job, run_one(job.run_dir)
+
+
+def values(record):
+    return {number.name: number.value for number in record.measurements}
+
+
+@pytest.mark.parametrize("store", ["results", 'it\'s "here"\nund $x ünï'], indirect=True)
+def test_a_good_run_leaves_its_files_and_its_record(store):
+    job, record = carried_out(store, experiment())
+    assert (record.status, record.kind, record.tail, record.exit_code) == (Status.OK, None, None, 0)
+    assert values(record) == {"train_runtime": 2.5, "train_loss": 0.5}
+    assert record.provenance["packages"]["psutil"] and record.provenance["host"]["cpu_count"]
+    names = {path.name for path in job.run_dir.iterdir()}
+    assert names == {"job.json", "owner.json", "command.sh", "stdout.log", "stderr.log", "record.json"}
+    assert claims.state(job.run_dir) is JobState.ENDED
+    assert run_one(job.run_dir) == record  # a second one changes nothing
+    done = subprocess.run([str(job.run_dir / "command.sh")], capture_output=True, text=True, check=True)
+    assert done.stdout == (job.run_dir / "stdout.log").read_text()
+    assert {path.name for path in job.run_dir.iterdir()} == names
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "cause"),
+    [
+        ("print('{}')", "failed", "no_metrics", "exit code 0"),
+        ("raise MemoryError('no room')", "failed", "oom_host", "MemoryError: no room"),
+        ("import no_such_module", "failed", "import_error", "No module named 'no_such_module'"),
+        ("import os; os.kill(os.getpid(), 9)", "failed", "killed", "SIGKILL"),
+        ("import sys; sys.exit(3)", "failed", "unknown", "exit code 3"),
+        ("import time; time.sleep(600)", "timeout", "timeout", "timeout_s"),
+    ],
+)
+def test_ways_to_fail(store, code, status, kind, cause):
+    _, record = carried_out(store, experiment(code, timeout_s=2.0))
+    assert (record.status, record.kind) == (status, kind)
+    assert cause in record.cause
+
+
+def test_a_run_that_cannot_be_started_is_a_record(store):
+    custom = CustomCommand(command=("/nowhere/trainer",), launcher="none", metrics=METRICS)
+    _, record = carried_out(store, experiment(custom=custom))
+    assert (record.status, record.kind) == (Status.FAILED, "launcher")
+    assert "/nowhere/trainer: cannot be started" in record.cause
+
+
+def test_a_monitor_that_breaks_is_a_record_too(store):
+    _, record = carried_out(store, experiment(monitors=("no_such",)))
+    assert record.status is Status.FAILED and "There is no monitor 'no_such'" in record.cause
+
+
+def test_a_gpu_that_is_not_there_is_a_record(store, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    _, record = carried_out(store, experiment(device=Device.CUDA, num_gpus=2, monitors=("nvidia_smi",)))
+    assert (record.status, record.kind) == (Status.FAILED, "launcher")
+    assert "2 GPUs are needed and 0 are visible" in record.cause
+
+
+def test_secrets_of_the_environment_do_not_reach_our_files(store, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_0123456789")
+    job, record = carried_out(store, experiment("import os, sys; sys.exit('Error: ' + os.environ['HF_TOKEN'])"))
+    ours = ("record.json", "command.sh", "job.json", "owner.json")
+    assert not any("hf_0123456789" in (job.run_dir / name).read_text() for name in ours)
+    assert "***" in record.tail
+
+
+@pytest.mark.parametrize(("keep", "left"), [("none", False), ("all", True)])
+def test_checkpoints_go_when_nobody_keeps_them(store, keep, left):
+    code = "import os; os.makedirs('output/checkpoint-1'); open('output/checkpoint-1/model', 'w').write('x')\n" + GOOD
+    job, record = carried_out(store, experiment(code, keep=keep))
+    assert record.status is Status.OK and (job.run_dir / "output").exists() is left
+
+
+def test_a_folder_without_a_claim_is_an_error(tmp_path):
+    with pytest.raises(ResultsError, match="no claimed run"):
+        run_one(tmp_path)
+
+
+def test_two_processes_claim_the_same_run_and_one_gets_it(store):
+    code = (
+        f"import sys, time; sys.path.insert(0, {str(REPO)!r})\nfrom pathlib import Path\n"
+        "from orchestrator import claims\nfrom orchestrator.store import Store\nstore = Store(Path(sys.argv[1]))\n"
+        "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
+        "got = [claims.claim(store.job('s-a', repeat=n, attempt=1), executor='x') is not None for n in range(1, 101)]\n"
+        "print(''.join('x' if g else '.' for g in got))"
+    )
+    start = str(time.time() + 1.0)
+    argv = [sys.executable, "-c", code, str(store.root), start]
+    both = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    first, second = (process.communicate()[0].strip() for process in both)
+    assert len(first) == 100
+    assert all({a, b} == {"x", "."} for a, b in zip(first, second, strict=True))
+    assert [path for path in store.root.rglob(".*")] == []
+
+
+def test_a_benchmark_runs_every_repeat_and_resumes_to_nothing(store):
+    many = [experiment(name="a", repeats=2), experiment("raise ValueError('no')", name="b")]
+    skipped = experiment(name="c", skip=Reason(kind="x", text="y"))
+    events = []
+    summary = run_benchmark([*many, skipped], store=store, executor=LocalExecutor(RUN_ONE), on_event=events.append)
+    assert summary.counts == {Status.OK: 2, Status.FAILED: 1} and summary.exit_code == 1
+    assert [event.kind for event in events] == [EventKind.HANDED_OVER, *[EventKind.ENDED] * 3]
+    again = run_benchmark(many, store=store, executor=FakeExecutor(lambda job: 1 / 0))
+    assert again.records == summary.records
+
+
+def fake_record(job, status=Status.OK, **more):
+    return RunRecord(
+        experiment_id=job.experiment_id,
+        repeat=job.repeat,
+        attempt=job.attempt,
+        status=status,
+        started_at=1.0,
+        wall_s=1.0,
+        **more,
+    )
+
+
+def test_a_failed_run_is_tried_again_only_when_asked_and_once(store):
+    failing = FakeExecutor(lambda job: fake_record(job, Status.FAILED, kind="oom_cuda"))
+    run_benchmark([experiment()], store=store, executor=failing)
+    run_benchmark([experiment()], store=store, executor=failing)
+    assert len(store.runs(experiment().id)) == 1
+    run_benchmark([experiment()], store=store, executor=failing, retry_failed=True)
+    assert len(store.runs(experiment().id)) == 2
+
+
+def test_what_is_not_the_experiments_fault_is_tried_again_within_bounds(store):
+    taken = FakeExecutor(lambda job: fake_record(job, Status.FAILED, kind="port_in_use"))
+    run_benchmark([experiment()], store=store, executor=taken)
+    assert [run.job.name for run in store.runs(experiment().id)] == ["r1-t1", "r1-t2", "r1-t3"]
+    lost_once = FakeExecutor(lambda job: None if job.attempt == 4 else fake_record(job))
+    summary = run_benchmark([experiment()], store=store, executor=lost_once)
+    assert [run.record.status for run in store.runs(experiment().id)][3:] == ["lost", "ok"]
+    assert summary.exit_code == 0
+
+
+def test_a_run_one_that_cannot_even_start_is_lost_and_says_why(store):
+    broken = LocalExecutor((sys.executable, "-c", "import no_such_module"))
+    summary = run_benchmark([experiment()], store=store, executor=broken)
+    assert summary.counts == {Status.LOST: 1} and "no_such_module" in summary.records[0].tail
+
+
+def benchmark_process(store, one):
+    store.add([one])
+    code = (
+        f"import sys; sys.path.insert(0, {str(REPO)!r})\nfrom pathlib import Path\n"
+        "from orchestrator.benchmark import run_benchmark\nfrom orchestrator.executors import LocalExecutor\n"
+        "from orchestrator.store import Store\nstore = Store(Path(sys.argv[1]))\n"
+        "experiments = [one.experiment for one in store.contents().experiments]\n"
+        "try:\n    run_benchmark(experiments, store=store, executor=LocalExecutor(eval(sys.argv[2])))\n"
+        "except KeyboardInterrupt:\n    sys.exit(130)"
+    )
+    return subprocess.Popen([sys.executable, "-c", code, str(store.root), repr(RUN_ONE)])
+
+
+def tree_experiment(folder):
+    program = tree_program(folder)
+    custom = CustomCommand(command=("{python}", str(program), str(folder), "2"), launcher="none", metrics=METRICS)
+    return experiment(custom=custom, env={"STUBBORN": "1"})
+
+
+def started(folder):
+    wait_for(*(folder / f"pid-{depth}" for depth in range(3)))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_a_benchmark_ends_the_tree_and_can_be_resumed(store, tmp_path, number):
+    running = benchmark_process(store, tree_experiment(tmp_path))
+    started(tmp_path)
+    running.send_signal(number)
+    assert running.wait(timeout=60) == 130
+    assert not any(lives(pid) for pid in pids(tmp_path))
+    (run,) = store.runs(experiment().id)
+    assert run.record.status is Status.CANCELLED
+    assert [job.name for job in store.plan([experiment()])] == ["r1-t2"]
+
+
+def test_after_kill_9_of_everything_of_ours_the_rest_is_ended_and_the_run_tried_again(store, tmp_path):
+    one = tree_experiment(tmp_path)
+    running = benchmark_process(store, one)
+    started(tmp_path)
+    (run,) = store.runs(one.id)
+    run_one_pid = claims.owners(run.job.run_dir)[0].pid
+    running.kill()
+    running.wait()
+    os.kill(run_one_pid, signal.SIGKILL)
+    while lives(run_one_pid):
+        time.sleep(0.02)
+    assert all(lives(pid) for pid in pids(tmp_path)) and store.run(run.job).state is JobState.LOST
+    events = []
+    summary = run_benchmark([one], store=store, executor=FakeExecutor(fake_record), on_event=events.append)
+    assert not any(lives(pid) for pid in pids(tmp_path))
+    assert EventKind.ENDED_LEFTOVERS in [event.kind for event in events]
+    assert [run.record.status for run in store.runs(one.id)] == ["lost", "ok"] and summary.exit_code == 0
+
+
+def test_a_run_one_killed_alone_is_noticed_by_its_executor(store, tmp_path):
+    one = tree_experiment(tmp_path)
+    store.add([one])
+
+    def kill_run_one():
+        started(tmp_path)
+        os.kill(claims.owners(store.run_dir(one.id, 1, 1))[0].pid, signal.SIGKILL)
+
+    threading.Thread(target=kill_run_one, daemon=True).start()
+    (ended,) = LocalExecutor(RUN_ONE).run([store.job(one.id, repeat=1, attempt=1)])
+    assert ended[1] is JobState.LOST
+    assert not any(lives(pid) for pid in pids(tmp_path))
+
+
+def test_a_run_of_another_benchmark_is_waited_for_not_repeated(store):
+    one = experiment("import time; time.sleep(2)\n" + GOOD)
+    other = benchmark_process(store, one)
+    while not store.runs(one.id):
+        time.sleep(0.02)
+    summary = run_benchmark([one], store=store, executor=FakeExecutor(lambda job: 1 / 0))
+    assert summary.counts == {Status.OK: 1} and len(store.runs(one.id)) == 1
+    assert other.wait(timeout=30) == 0
+
+
+def prepared(tmp_path, monkeypatch, code):
+    worker = tmp_path / "prepare.py"
+    worker.write_text(code, encoding="utf-8")
+    monkeypatch.setattr("orchestrator.preparation.WORKER", worker)
+    data = DataSpec(source="builtin:x", form="text")
+    return experiment(data=data, data_path=str(tmp_path / "cache" / "data" / "x-1"))
+
+
+def test_data_is_prepared_once(tmp_path, monkeypatch):
+    code = "import json, os, sys; spec = json.load(open(sys.argv[1])); os.mkdir(spec['path']); print(spec['source'])"
+    one = prepared(tmp_path, monkeypatch, code)
+    said = []
+    prepare_data([one, one], said.append)
+    prepare_data([one], said.append)
+    assert said == ["preparing builtin:x for m"]
+    assert (tmp_path / "cache" / "data" / "x-1.log").read_text() == "builtin:x\n"
+    assert json.loads((tmp_path / "cache" / "data" / "x-1.spec.json").read_text())["form"] == "text"
+
+
+def test_data_that_cannot_be_prepared_is_the_workers_sentence(tmp_path, monkeypatch):
+    one = prepared(tmp_path, monkeypatch, "import sys; print('noise'); sys.exit('error: field x is missing in line 3')")
+    (said,) = prepare_data([one])
+    assert "builtin:x could not be prepared: field x is missing in line 3" in said
+    assert why_missing(one) == said
