@@ -1,0 +1,116 @@
+"""Which columns of a table are shown, and in which order (pure).
+
+A column that is the same in every row says nothing in a table and leaves it, unless kept; so do the columns of the drop
+list and those that only name files. Missing counts as a value: a column that is set in some rows varies. Names in both
+lists may be patterns (`mem_*`). Kept wins over dropped; what the user says wins over the defaults (`choose`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.metrics import FACTS, METRICS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from orchestrator.rows import Value
+
+DEFAULT_KEEP = (
+    "results",
+    "torch_dtype",
+    "dtype",
+    "framework_config",
+    "peft_method",
+    "model_name_or_path",
+    "num_gpus",
+    "per_device_train_batch_size",
+    "mem_nvidia_mem_reserved",
+    "mem_peak_torch_mem_alloc_in_bytes",
+    "mem_torch_mem_alloc_in_bytes",
+    "train_tokens_per_second",
+    "train_loss",
+    "train_runtime",
+    "status",
+    "failure_kind",
+    "failure_cause",
+)
+
+DEFAULT_DROP = (
+    "before_init_mem_*",
+    "init_mem_*_delta",
+    "train_mem_*_delta",
+    "training_data_path",
+    "acceleration_framework_config_file",
+    "error_messages",
+    "effective_*",
+    "provenance_*",
+    "measured_*",
+    "total_flos",
+    "warnings",
+)
+"""What benchmarks.csv leaves out although it varies: raw_summary.csv holds it."""
+
+BOOKKEEPING = ("id", "output_dir", "started_at", "logging_dir", "run_name", "provenance_collected_at")
+"""Different in every row and no property of the experiment: never in a table unless kept."""
+
+_OUTCOME = ("status", "runs_ok", "runs", "failure_kind", "failure_cause")
+
+_PEOPLE = (
+    *("results", "id", "scenario", "model_name_or_path", "framework_config", "peft_method", "dtype", "torch_dtype"),
+    *("num_gpus", "per_device_train_batch_size", "gradient_accumulation_steps", "global_batch"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Split:
+    """A table apart: `shown` has the columns that stay, sorted; `constant` the cells that all rows share."""
+
+    shown: pd.DataFrame
+    constant: Mapping[str, Value]
+
+
+def varying(table: pd.DataFrame, *, keep: Iterable[str] = (), drop: Iterable[str] = ()) -> Split:
+    """The table without its constant, dropped and bookkeeping columns, except those kept; rows are as they were."""
+    keep, drop = tuple(keep), (*drop, *BOOKKEEPING)
+    shown: list[str] = []
+    constant: dict[str, Value] = {}
+    for name in sorted(str(column) for column in table.columns):
+        same = _is_constant(table[name])
+        if matches(name, keep) or not (same or matches(name, drop)):
+            shown.append(name)
+        elif same and len(table) and not matches(name, drop):
+            constant[name] = cells(table[name])[0]
+    return Split(shown=table[shown], constant=constant)
+
+
+def choose(keep: Iterable[str] = (), drop: Iterable[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The keep and drop lists for `varying`: the user's beside the defaults, where theirs wins."""
+    keep, drop = tuple(keep), tuple(drop)
+    return (*keep, *(name for name in DEFAULT_KEEP if not matches(name, drop))), (*drop, *DEFAULT_DROP)
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a column is named by a list of names and patterns."""
+    return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def for_people(names: Iterable[str]) -> list[str]:
+    """Columns in reading order: what it was, how it ended, what it measured, the rest by name."""
+    order = [*_PEOPLE, *(name for name in FACTS if name not in _PEOPLE and name not in _OUTCOME)]
+    rank = {name: place for place, name in enumerate([*order, *_OUTCOME, *METRICS])}
+    arguments = len(order) - 0.5
+    last = ("effective_", "provenance_")
+    return sorted(names, key=lambda name: (name.startswith(last), rank.get(name, arguments), name))
+
+
+def cells(column: pd.Series[Any]) -> list[Value]:
+    """A column as plain Python values, None where it is missing."""
+    return [None if missing else value for value, missing in zip(column.tolist(), column.isna().tolist(), strict=True)]
+
+
+def _is_constant(column: pd.Series[Any]) -> bool:
+    return int(column.nunique(dropna=False)) <= 1

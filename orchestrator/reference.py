@@ -1,0 +1,212 @@
+"""A results folder of the reference system (`exp_*/`), read as the same rows as ours, so that `report` works on it.
+
+Of each numbered folder: results.json (arguments and metrics as it stored them), else command.sh and stdout; stderr for
+the cause of a failure; gpu_memory_logs.csv for device memory. What it gets wrong is put right here: a run without
+complete metrics is failed, whatever its log says; a traceback in the log of a complete run is no failure; a missing
+stage or an empty log is a missing value; a stray folder is said and left out. Writes nothing, and knows nothing of
+frames.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from orchestrator.metrics import METRICS
+from orchestrator.monitors.hf_memory import memory_summary
+from orchestrator.monitors.nvidia_smi import log_summary
+from orchestrator.records import Status
+from orchestrator.reference_log import failure
+from orchestrator.rows import NO_FRAMEWORK, Row, Value, argument_cells, cell
+
+_PLUGIN = "acceleration_framework_config_file"
+_SUFFIX = "-sample-configuration.yaml"
+_COMPLETE = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss")
+
+
+def find(root: Path) -> Path | None:
+    """The folder that holds the reference's `exp_*`: `root` itself or its `results/`; None where neither does."""
+    return next((folder for folder in (root, root / "results") if any(_folders(folder))), None)
+
+
+def read(root: Path) -> tuple[list[Row], list[str]]:
+    """The rows of a results folder of the reference in its own order, and what could not be read, in sentences."""
+    rows: list[Row] = []
+    warnings: list[str] = []
+    names = _framework_names(root)
+    for folder in sorted(_folders(root), key=_number):
+        row = _row(folder, names)
+        if row is None:
+            warnings.append(f"{folder.name} holds neither results.json nor command.sh: left out.")
+        else:
+            rows.append(row)
+            warnings += [f"{folder.name}: {sentence}" for sentence in row.warnings]
+    return rows, warnings
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    return (path for path in root.glob("exp_*") if path.is_dir())
+
+
+def _number(folder: Path) -> tuple[int, str]:
+    digits = folder.name.removeprefix("exp_")
+    return (int(digits) if digits.isdecimal() else 2**63, folder.name)
+
+
+def _framework_names(root: Path) -> dict[str, str]:
+    """Plugin file → short name, as script.json lists them; without it the file's own name has to do."""
+    try:
+        pairs = json.loads((root / "script.json").read_text(encoding="utf-8"))["acceleration_framework_config_keypairs"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return dict(zip(pairs[1::2], pairs[::2], strict=False)) if isinstance(pairs, list) else {}
+
+
+def _row(folder: Path, names: Mapping[str, str]) -> Row | None:
+    stored, broken = _stored(folder / "results.json")
+    command = _text(folder / "command.sh")
+    if stored is None and not command:
+        return None
+    warnings = [broken] if broken else []
+    given = stored if stored is not None else _command_arguments(command)
+    numbers = _final_metrics(given, folder / "stdout")
+    measured = {name: _number_of(value) for name, value in numbers.items()}
+    memory, said = _memory(folder, measured)
+    status, kind, cause = _verdict(numbers, measured, _text(folder / "stderr"))
+    outcome: dict[str, Value] = {"repeat": 1, "attempt": 1, "status": status.value}
+    return Row(
+        facts=_facts(folder.name, given=given, command=command, names=names),
+        arguments=_arguments(given),
+        outcome=outcome | ({"failure_kind": kind, "failure_cause": cause} if kind else {}),
+        measured=measured | memory,
+        warnings=(*warnings, *said),
+    )
+
+
+def _stored(path: Path) -> tuple[dict[str, object] | None, str | None]:
+    """The content of results.json; None where there is none, with a sentence where it is not whole."""
+    if not path.exists():
+        return None, "has no results.json (it did not end); its command line stands in."
+    try:
+        content = json.loads(_text(path))
+    except ValueError:
+        content = None
+    if isinstance(content, dict):
+        return content, None
+    return None, "results.json is not whole; the command line stands in for it."
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _command_arguments(command: str) -> dict[str, object]:
+    """The trainer's arguments in a command line: each `--key` with the words after it, from the trainer's module on."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return {}
+    arguments: dict[str, list[str]] = {}
+    start = words.index("-m") + 2 if "-m" in words else 0
+    for word in words[start:]:
+        if word.startswith("--"):
+            arguments[word[2:]] = []
+        elif arguments:
+            arguments[next(reversed(arguments))].append(word)
+    exported = re.search(r"^export ACCELERATION_FRAMEWORK_CONFIG_FILE=(.*)$", command, re.MULTILINE)
+    plugin: dict[str, object] = {_PLUGIN: exported.group(1)} if exported else {}
+    return {**{name: " ".join(items) for name, items in arguments.items()}, **plugin}
+
+
+def _is_metric(name: str, value: object) -> bool:
+    """The reference stores arguments as text and metrics as numbers; newer trainers print metrics as text."""
+    if name in METRICS:
+        return True
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and name != "num_gpus"
+
+
+def _number_of(value: object) -> Value:
+    if isinstance(value, str):
+        for read in (int, float):
+            try:
+                return cell(read(value))
+            except ValueError:
+                continue
+    return cell(value)
+
+
+def _final_metrics(given: Mapping[str, object], stdout: Path) -> dict[str, object]:
+    """What results.json holds; only where it holds no result, what the Trainer printed."""
+    stored = {name: value for name, value in given.items() if _is_metric(name, value)}
+    return stored if all(name in stored for name in _COMPLETE) else {**_stdout_metrics(_text(stdout)), **stored}
+
+
+_FINAL = re.compile(r"\{[^{}]*train_runtime[^{}]*\}")
+_NOT_FINITE = re.compile(r"(?<=: )-?(?:nan|inf)\b")
+
+
+def _stdout_metrics(stdout: str) -> dict[str, object]:
+    """The final metrics as the Trainer printed them: the reference keeps none where it took a run for an error."""
+    for found in reversed(_FINAL.findall(stdout)):
+        try:
+            final = ast.literal_eval(_NOT_FINITE.sub("'nan'", found))
+        except (ValueError, SyntaxError):
+            continue
+        return {str(name): value for name, value in final.items()} if isinstance(final, dict) else {}
+    return {}
+
+
+def _facts(name: str, *, given: Mapping[str, object], command: str, names: Mapping[str, str]) -> dict[str, Value]:
+    facts: dict[str, Value] = {"id": name, "framework_config": _framework(given.get(_PLUGIN), names)}
+    if "model_name_or_path" in given:
+        facts["model_name_or_path"] = cell(given["model_name_or_path"])
+    processes = re.search(r"--num_processes[= ](\d+)", command)
+    count = given.get("num_gpus") or (processes.group(1) if processes else 1)
+    return facts | {"num_gpus": _number_of(count), "device": "cuda", "trainer": "fms_hf_tuning"}
+
+
+def _framework(plugin: object, names: Mapping[str, str]) -> str:
+    if not plugin:
+        return NO_FRAMEWORK
+    return names.get(str(plugin), Path(str(plugin)).name.removesuffix(_SUFFIX))
+
+
+def _arguments(given: Mapping[str, object]) -> dict[str, Value]:
+    ours = ("num_gpus", "error_messages")
+    named = {name: value for name, value in given.items() if name not in ours and not _is_metric(name, value)}
+    return argument_cells({name: str(cell(value)) for name, value in named.items()})
+
+
+def _memory(folder: Path, measured: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
+    """Memory by both sources, each where it was asked for, and a sentence where one has nothing to say."""
+    memory: dict[str, Value] = {}
+    said = []
+    if any("_mem_gpu" in name for name in measured):
+        peak, allocated = memory_summary(measured) or (None, None)
+        memory |= {"mem_peak_torch_mem_alloc_in_bytes": peak, "mem_torch_mem_alloc_in_bytes": allocated}
+        said += ["a stage of the Trainer's memory metrics is missing."] if peak is None else []
+    log = folder / "gpu_memory_logs.csv"
+    if log.exists():
+        summary = log_summary(_text(log))
+        memory |= {"mem_nvidia_mem_reserved": summary.mean, "gpu_device_name": summary.device_name}
+        said += [f"{log.name}: {summary.problem}."] if summary.problem else []
+    return memory, said
+
+
+def _verdict(
+    final: Mapping[str, object], measured: Mapping[str, Value], stderr: str
+) -> tuple[Status, str | None, str | None]:
+    """Status, kind and cause: ok is who has all final metrics, whatever was logged on the way."""
+    if all(measured.get(name) is not None for name in _COMPLETE):
+        return Status.OK, None, None
+    if all(final.get(name) is not None for name in _COMPLETE):
+        missing = ", ".join(name for name in _COMPLETE if measured.get(name) is None)
+        return Status.FAILED, "not_finite", f"It ended with a number that is not finite: {missing}."
+    return (Status.FAILED, *failure(stderr))

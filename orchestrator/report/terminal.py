@@ -1,0 +1,157 @@
+"""The table at the end of a run and of `tunebench report`, for a terminal of any width.
+
+What distinguishes the experiments, the few numbers that people ask first, and how each ended; failures with kind and
+cause below. Columns that do not fit are named, never squeezed. Makes something to
+print; `cli` prints it, and the table's warnings.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.columns import DEFAULT_DROP, Split, cells, for_people, matches, varying
+from orchestrator.metrics import METRICS, show
+from orchestrator.report.as_markdown import headings, is_number, same_for_all
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from orchestrator.table import ResultsTable
+
+MAX_ROWS = 200
+MAX_FAILURES = 20
+_WIDEST = 28
+_GAP = 3
+
+_HEADLINE = (
+    *("train_tokens_per_second", "mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved"),
+    *("train_loss", "train_runtime"),
+)
+_ASKED_FIRST = ("results", "scenario", "framework_config", "model_name_or_path", "num_gpus", "status", *_HEADLINE[:3])
+_BELOW = ("failure_kind", "failure_cause", "warnings", "device", "trainer", "python", "monitors")
+
+
+def summary(table: ResultsTable, *, width: int, keep: Iterable[str] = (), drop: Iterable[str] = ()) -> RenderableType:
+    """What to print for a table on a terminal of `width` columns; `keep` and `drop` stand above what is usual."""
+    frame, drop = table.experiments, tuple(drop)
+    if not len(frame):
+        return Text("No experiments.")
+    usual = [name for name in (*_HEADLINE, "status") if not matches(name, drop) and _has_values(frame, name)]
+    empty = [str(name) for name in frame.columns if not _has_values(frame, str(name))]
+    split = varying(frame, keep=(*keep, *usual), drop=(*drop, *DEFAULT_DROP, *_BELOW, *_counts(frame), *empty))
+    names = _names(split)
+    fitting = _fitting(frame, names, width)
+    parts: list[RenderableType] = [_heading(frame)]
+    same = same_for_all(split)
+    if same:
+        parts.append(Text(f"Same for all: {same}"))
+    parts.append(_grid(frame, [name for name in names if name in fitting]))
+    parts += _left_out(frame, [name for name in names if name not in fitting])
+    return Group(*parts, *_failures(frame))
+
+
+def text(table: ResultsTable, *, width: int) -> str:
+    """The summary as plain text."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    console.print(summary(table, width=width))
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def _has_values(frame: pd.DataFrame, name: str) -> bool:
+    return name in frame and bool(frame[name].notna().any())
+
+
+def _counts(frame: pd.DataFrame) -> tuple[str, ...]:
+    """Counting repeats says nothing beside the status where each experiment has but one."""
+    return ("runs", "runs_ok") if int(frame["runs"].max()) <= 1 else ()
+
+
+def _heading(frame: pd.DataFrame) -> Text:
+    ended = Counter(str(value) for value in cells(frame["status"]))
+    count = f"{len(frame)} experiment{'s' if len(frame) > 1 else ''}"
+    return Text(f"{count}: " + ", ".join(f"{number} {status}" for status, number in ended.most_common()), style="bold")
+
+
+def _names(split: Split) -> list[str]:
+    """What tells the experiments apart, then how they ended, then what was measured."""
+    shown = for_people(str(name) for name in split.shown.columns)
+    apart = [name for name in shown if name not in METRICS and name not in ("status", "runs", "runs_ok")]
+    ended = [name for name in ("status", "runs_ok", "runs") if name in shown]
+    measured = [name for name in _HEADLINE if name in shown]
+    return [
+        *(apart or ["id"]),
+        *measured,
+        *(name for name in shown if name in METRICS and name not in measured),
+        *ended,
+    ]
+
+
+def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int) -> set[str]:
+    """The columns that fit beside each other, those that people ask first being first."""
+    first = [name for name in (*_ASKED_FIRST, "id") if name in names]
+    fitting: set[str] = set()
+    left = width + _GAP
+    for name in (*first, *(name for name in names if name not in first)):
+        needed = _width(frame, name) + _GAP
+        if needed <= left:
+            fitting.add(name)
+            left -= needed
+    return fitting
+
+
+def _width(frame: pd.DataFrame, name: str) -> int:
+    values = [cell_len(word) for value in cells(frame[name][:MAX_ROWS]) for word in show(name, value).splitlines()]
+    heading = max(cell_len(word) for word in headings([name])[0].split())
+    return max(heading, min(max(values, default=1), _WIDEST if not is_number(frame, name) else 100))
+
+
+def _grid(frame: pd.DataFrame, names: Sequence[str]) -> Table:
+    grid = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    for name, heading in zip(names, headings(names), strict=True):
+        width = _width(frame, name)
+        right = is_number(frame, name)
+        grid.add_column(
+            Text(heading), justify="right" if right else "left", overflow="fold", min_width=width, max_width=width
+        )
+    columns = [[_cell(name, value) for value in cells(frame[name][:MAX_ROWS])] for name in names]
+    for row in zip(*columns, strict=True):
+        grid.add_row(*row)
+    return grid
+
+
+def _cell(name: str, value: object) -> Text:
+    style = "" if name != "status" else "green" if value == "ok" else "red"
+    return Text(show(name, value), style=style)
+
+
+def _left_out(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[RenderableType]:
+    if len(frame) > MAX_ROWS:
+        yield Text(f"… and {len(frame) - MAX_ROWS} more experiments in benchmarks.csv", style="dim")
+    if names:
+        yield Text(f"Columns that do not fit here: {', '.join(names)}", style="dim")
+
+
+def _failures(frame: pd.DataFrame) -> Iterator[RenderableType]:
+    """Each experiment that is not ok: its name, kind and how often, and the cause in a sentence."""
+    wanted = ("id", "status", "failure_kind", "failure_cause", "runs", "runs_ok")
+    columns = [cells(frame[name]) if name in frame else [None] * len(frame) for name in wanted]
+    failed = [row for row in zip(*columns, strict=True) if row[1] != "ok" and (row[2] or row[3])]
+    for identity, status, kind, cause, runs, ok in failed[:MAX_FAILURES]:
+        often = f", {ok} of {runs} runs ok" if isinstance(runs, int) and runs > 1 else ""
+        yield Text("")
+        yield Text.assemble((f"{identity}", "bold"), " ", (f"{status}: {kind or '-'}{often}", "red"))
+        if cause:
+            yield Padding(Text(str(cause)), (0, 0, 0, 2))
+    if len(failed) > MAX_FAILURES:
+        yield Text(f"… and {len(failed) - MAX_FAILURES} more that are not ok", style="red")

@@ -1,0 +1,191 @@
+"""Results folders as one table: a frame of runs and a frame of experiments with their repeats grouped.
+
+Reads through `store` (ours) or `reference` (a folder of the reference system), and reads only: what is derived is
+remade from the records at any time. Does not choose what is shown (`columns`) and writes no text (`report`).
+
+Of an experiment, a metric is the mean over its repeats that ended ok; where some did not, its `status` says how the
+last such repeat ended, and `runs_ok` of `runs` how many numbers the mean is of: failures are never averaged away.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator import reference, rows
+from orchestrator.columns import for_people, varying
+from orchestrator.errors import ResultsError
+from orchestrator.records import JobState, Status
+from orchestrator.rows import Row, Value
+from orchestrator.store import Store, StoredExperiment
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ResultsTable", "load", "varying"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResultsTable:
+    """`runs`: a row for each run that ended. `experiments`: a row for each experiment, ended or not. Missing is NA.
+
+    Columns are those of docs/metrics.md in reading order. `warnings` are sentences about what could not be read and
+    about single runs. With several folders the column `results` says which one a row comes from.
+    """
+
+    runs: pd.DataFrame
+    experiments: pd.DataFrame
+    warnings: tuple[str, ...] = ()
+
+
+def load(roots: Sequence[Path]) -> ResultsTable:
+    """The table of one or more results folders. Raises ResultsError where a folder is missing or holds no results."""
+    names = _names(roots)
+    found: list[Row] = []
+    warnings: list[str] = []
+    for root, name in zip(roots, names, strict=True):
+        read, said = _read(root)
+        warnings += [f"{name}: {sentence}" if len(roots) > 1 else sentence for sentence in said]
+        found += [_labelled(row, name) for row in read] if len(roots) > 1 else read
+    arguments = frozenset(name for row in found for name in row.arguments)
+    return ResultsTable(
+        runs=_frame([row.flat() for row in found if "repeat" in row.outcome], arguments),
+        experiments=_frame([_experiment(group) for group in _groups(found)], arguments),
+        warnings=tuple(warnings),
+    )
+
+
+def _names(roots: Sequence[Path]) -> list[str]:
+    """The shortest ends of the paths that tell the folders apart."""
+    paths = [root.resolve() for root in roots]
+    longest = max((len(path.parts) for path in paths), default=0)
+    for depth in range(1, longest + 1):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(paths):
+            return names
+    raise ResultsError("The same results folder is named twice: name each folder once.")
+
+
+def _read(root: Path) -> tuple[list[Row], list[str]]:
+    if not root.is_dir():
+        raise ResultsError(f"There is no folder {root}: name a results folder, which `tunebench run --results` made.")
+    theirs = reference.find(root)
+    if theirs is not None and not (root / "suite.json").exists():
+        return reference.read(theirs)
+    contents = Store.resume(root).contents()
+    read = [row for one in contents.experiments for row in _stored_rows(one)]
+    said = [f"{row.facts['id']}: {sentence}" for row in read for sentence in row.warnings]
+    return read, [*contents.warnings, *dict.fromkeys(said)]
+
+
+def _stored_rows(stored: StoredExperiment) -> list[Row]:
+    if stored.records:
+        return [rows.of_run(stored.experiment, record) for record in stored.records]
+    return [rows.of_plan(stored.experiment, stored.runs[-1].state if stored.runs else JobState.PENDING)]
+
+
+def _labelled(row: Row, name: str) -> Row:
+    return Row(
+        facts={"results": name, **row.facts},
+        arguments=row.arguments,
+        outcome=row.outcome,
+        measured=row.measured,
+        warnings=row.warnings,
+    )
+
+
+def _groups(found: Iterable[Row]) -> Iterator[list[Row]]:
+    groups: dict[tuple[Value, Value], list[Row]] = {}
+    for row in found:
+        groups.setdefault((row.facts.get("results"), row.facts["id"]), []).append(row)
+    yield from groups.values()
+
+
+def _experiment(group: Sequence[Row]) -> dict[str, Value]:
+    """One experiment as flat cells: its facts, how its repeats ended, means over those that ended ok."""
+    repeats = _last_tries(group)
+    ok = [row for row in repeats if row.outcome["status"] == Status.OK.value]
+    others = [row for row in repeats if row.outcome["status"] != Status.OK.value]
+    decisive = (others or ok)[-1].outcome
+    ended = [row for row in repeats if "repeat" in row.outcome]
+    failure = {name: decisive[name] for name in ("status", "failure_kind", "failure_cause") if name in decisive}
+    warnings = dict.fromkeys(sentence for row in repeats for sentence in row.warnings)
+    said: dict[str, Value] = {"warnings": "\n".join(warnings)} if warnings else {}
+    counts: dict[str, Value] = {"runs": len(ended), "runs_ok": len(ok)}
+    first = group[0]
+    measured = [row.measured for row in ok] or [_words(row.measured) for row in repeats]
+    return {**first.facts, **first.arguments, **failure, **counts, **said, **_means(measured)}
+
+
+def _words(measured: Mapping[str, Value]) -> dict[str, Value]:
+    """What a run that is not ok still says: where it ran and what took effect, but none of its numbers."""
+    said = ("effective_", "provenance_")
+    return {name: v for name, v in measured.items() if isinstance(v, (str, bool)) or name.startswith(said)}
+
+
+def _last_tries(group: Sequence[Row]) -> list[Row]:
+    """The last try at each repeat: an earlier one was not the experiment's fault, or was tried again on purpose."""
+    last: dict[Value, Row] = {}
+    for row in group:
+        repeat = row.outcome.get("repeat")
+        if repeat not in last or _attempt(row) > _attempt(last[repeat]):
+            last[repeat] = row
+    return [last[repeat] for repeat in sorted(last, key=lambda repeat: repeat or 0)]
+
+
+def _attempt(row: Row) -> int:
+    attempt = row.outcome.get("attempt", 0)
+    return attempt if isinstance(attempt, int) else 0
+
+
+def _means(measured: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
+    """Each name's mean where it is a number; a word stands where all agree, else all of them, separated by commas."""
+    names = dict.fromkeys(name for cells in measured for name in cells)
+    return {name: _mean([cells[name] for cells in measured if cells.get(name) is not None]) for name in names}
+
+
+def _mean(values: Sequence[Value]) -> Value:
+    if not values:
+        return None
+    if any(isinstance(value, (str, bool)) for value in values):
+        distinct = dict.fromkeys(values)
+        return values[0] if len(distinct) == 1 else ", ".join(str(value) for value in distinct)
+    numbers = [value for value in values if value is not None and not isinstance(value, str)]
+    total = math.fsum(numbers)
+    whole = all(isinstance(value, int) for value in numbers)
+    if whole and sum(numbers) % len(numbers) == 0:
+        return int(sum(numbers)) // len(numbers)
+    return numbers[0] if len(set(numbers)) == 1 else total / len(numbers)
+
+
+_WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")
+
+
+def _frame(records: Sequence[Mapping[str, Value]], arguments: frozenset[str]) -> pd.DataFrame:
+    """Flat rows as a frame of nullable columns: a whole number stays whole beside a missing neighbour."""
+    import pandas as pd
+
+    names = for_people(dict.fromkeys(name for record in records for name in record))
+    columns: dict[str, pd.Series[Any]] = {}
+    for name in names:
+        kind, values = _typed([record.get(name) for record in records], is_argument=name in arguments)
+        columns[name] = pd.Series(values, dtype=pd.api.types.pandas_dtype(kind))
+    return pd.DataFrame(columns, index=range(len(records)), columns=names)
+
+
+def _typed(values: Sequence[Value], *, is_argument: bool) -> tuple[str, list[Value]]:
+    """The pandas type that holds a column's values as they are, and the values in it. Arguments arrive as text."""
+    kinds = {type(value) for value in values if value is not None}
+    if is_argument and kinds == {str} and all(value is None or _WHOLE.fullmatch(str(value)) for value in values):
+        return "Int64", [None if value is None else int(value) for value in values]
+    if kinds == {bool}:
+        return "boolean", list(values)
+    if kinds == {int} and all(value is None or abs(int(value)) < 2**63 for value in values):
+        return "Int64", list(values)
+    if kinds and kinds <= {int, float}:
+        return "Float64", [None if value is None else float(value) for value in values]
+    return "string", [None if value is None else str(value) for value in values]

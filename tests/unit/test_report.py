@@ -1,0 +1,141 @@
+"""Texts of a table: goldens for CSV, Markdown, JSON and the terminal; CSV loads back as it was."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stored_results import BASE, ended, failed, stored
+
+from orchestrator import report
+from orchestrator.columns import cells
+from orchestrator.errors import SelectionError
+from orchestrator.records import Device, Framework, Reason
+from orchestrator.report import as_csv, terminal
+from orchestrator.table import ResultsTable, load
+
+CASES = Path(__file__).parent.parent / "golden" / "report"
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> ResultsTable:
+    """Five experiments: ok, partly failed, failed with a cause over lines, pending, skipped."""
+    base = replace(BASE, arguments={**BASE.arguments, "response_template": "\n### Response:", "dtype": "bfloat16"})
+    sdpa = replace(base, id="full-sdpa-1", framework=Framework(name="sdpa", digest="1"))
+    big = replace(base, id="full-big-2", model="org/a-model-with-a-name-that-is-long", device=Device.CUDA, num_gpus=2)
+    pending = replace(base, id="full-pending-3", num_gpus=4)
+    skipped = replace(pending, id="full-skip-4", skip=Reason(kind="batch", text="8 samples do not divide by 3."))
+    numbers = {"train_tokens_per_second": 1234.5, "train_runtime": 210.25, "train_loss": 2.5, "epoch": 1}
+    memory = {"mem_peak_torch_mem_alloc_in_bytes": 2**33, "trainable_parameters": 1_100_048_384}
+    ooms = replace(failed(big, 1), cause="rank 0: torch.OutOfMemoryError: [GPU 0] out of | memory\nTried 2.00 GiB")
+    root = stored(
+        tmp_path_factory.mktemp("report") / "results",
+        (base, [ended(base, n, **(numbers | memory)) for n in (1, 2, 3)]),
+        (
+            sdpa,
+            [ended(sdpa, 1, **numbers), failed(sdpa, 2, kind="nccl"), ended(sdpa, 3, **(numbers | {"train_loss": 3}))],
+        ),
+        (big, [ooms]),
+        (pending, []),
+        (skipped, []),
+    )
+    return load([root])
+
+
+def test_csv(golden, table: ResultsTable) -> None:
+    golden("table/benchmarks.csv", report.benchmarks(table))
+    golden("table/raw_summary.csv", report.raw_summary(table))
+
+
+def test_csv_loads_straight_into_pandas(table: ResultsTable) -> None:
+    frame = pd.read_csv(io.StringIO(report.raw_summary(table)), dtype_backend="numpy_nullable")
+    assert frame["response_template"].tolist()[0] == "\n### Response:"
+    assert frame["num_gpus"].tolist() == table.runs["num_gpus"].tolist()
+    assert str(frame["mem_peak_torch_mem_alloc_in_bytes"].dtype) == "Int64"
+
+
+def test_markdown(golden, table: ResultsTable) -> None:
+    golden("table/benchmarks.md", report.benchmarks(table, form="markdown", drop=["argument_*"]))
+
+
+def test_json(golden, table: ResultsTable) -> None:
+    text = report.benchmarks(table, form="json")
+    golden("table/benchmarks.json", text)
+    document = json.loads(text)
+    assert [row["id"] for row in document["experiments"]] == table.experiments["id"].tolist()
+    assert document["experiments"][3]["train_loss"] is None
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_terminal(golden, table: ResultsTable, width: int) -> None:
+    text = terminal.text(table, width=width)
+    assert max(len(line) for line in text.splitlines()) <= width
+    golden(f"table/terminal-{width}.txt", text)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_terminal_of_a_folder_of_the_reference(golden, width: int) -> None:
+    golden(f"table/reference-{width}.txt", terminal.text(load([CASES / "silent-failures" / "results"]), width=width))
+
+
+@pytest.mark.parametrize("width", [20, 40, 120])
+def test_the_terminal_is_never_overrun(table: ResultsTable, width: int) -> None:
+    lines = terminal.text(table, width=width).splitlines()
+    assert max(len(line) for line in lines) <= width
+
+
+def test_one_experiment_still_has_its_numbers(tmp_path: Path) -> None:
+    one = load([stored(tmp_path / "r", (BASE, [ended(BASE, 1, train_loss=1.5, train_tokens_per_second=10.0)]))])
+    assert "1.5" in report.benchmarks(one)
+    text = terminal.text(one, width=80)
+    assert "1 experiment: 1 ok" in text and "1.5" in text and BASE.id[:10] in text
+
+
+def test_no_experiments_is_no_crash(tmp_path: Path) -> None:
+    none = load([stored(tmp_path / "r")])
+    assert terminal.text(none, width=80) == "No experiments.\n"
+    assert report.benchmarks(none) == '""\n'
+    assert report.benchmarks(none, form="markdown") == "No experiments.\n"
+    assert json.loads(report.benchmarks(none, form="json"))["experiments"] == []
+
+
+def test_keep_and_drop(table: ResultsTable) -> None:
+    header = report.benchmarks(table, keep=["id", "provenance_torch"], drop=["mem_*"]).partition("\n")[0].split(",")
+    assert {"id", "provenance_torch"} <= set(header)
+    assert not any(name.startswith("mem_") for name in header)
+    everything = report.benchmarks(table, keep=["*"]).partition("\n")[0].split(",")
+    assert set(everything) == set(table.experiments.columns)
+
+
+def test_an_unknown_format_is_a_sentence(table: ResultsTable) -> None:
+    with pytest.raises(SelectionError, match="choose one of csv, json, markdown"):
+        report.benchmarks(table, form="xml")
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1)
+COLUMNS = st.lists(st.tuples(TEXTS, st.floats(allow_nan=False, allow_infinity=False), st.none() | st.integers(0, 9)))
+
+
+@given(COLUMNS)
+def test_csv_holds_every_value_whole(values: list[tuple[str, float, int | None]]) -> None:
+    frame = pd.DataFrame(
+        {
+            "text": pd.Series([text for text, _, _ in values], dtype="string"),
+            "number": pd.Series([number for _, number, _ in values], dtype="Float64"),
+            "count": pd.Series([count for _, _, count in values], dtype="Int64"),
+        }
+    )
+    read = pd.read_csv(
+        io.StringIO(as_csv.text(frame), newline=""),
+        dtype={"text": "string", "number": "Float64", "count": "Int64"},
+        keep_default_na=False,
+        na_values={"count": [""]},
+    )
+    for name in frame.columns:
+        assert cells(read[name]) == cells(frame[name])

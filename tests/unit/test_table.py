@@ -1,0 +1,163 @@
+"""Results folders as a table: repeats grouped, failures never averaged away, missing never 0."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stored_results import BASE, ended, failed, stored
+
+from orchestrator import rows
+from orchestrator.errors import ResultsError
+from orchestrator.records import DataSpec, Framework, Reason, RunRecord
+from orchestrator.table import _experiment, load
+
+
+def only(root: Path, *records: RunRecord) -> pd.Series:
+    frame = load([stored(root, (BASE, list(records)))]).experiments
+    assert len(frame) == 1
+    return frame.iloc[0]
+
+
+def test_a_metric_is_the_mean_of_the_repeats_that_are_ok(tmp_path: Path) -> None:
+    row = only(
+        tmp_path / "r",
+        ended(BASE, 1, train_loss=1.0, mem_torch_mem_alloc_in_bytes=10),
+        ended(BASE, 2, train_loss=2.0, mem_torch_mem_alloc_in_bytes=14),
+        failed(BASE, 3),
+    )
+    assert row["train_loss"] == 1.5
+    assert row["mem_torch_mem_alloc_in_bytes"] == 12 and str(row["mem_torch_mem_alloc_in_bytes"]) == "12"
+    assert (row["runs_ok"], row["runs"]) == (2, 3)
+    assert (row["status"], row["failure_kind"]) == ("failed", "oom_cuda")
+
+
+def test_an_experiment_without_an_ok_run_is_a_row_without_numbers(tmp_path: Path) -> None:
+    row = only(tmp_path / "r", failed(BASE, 1), failed(BASE, 2, kind="data"))
+    assert (row["status"], row["failure_kind"], row["runs_ok"], row["runs"]) == ("failed", "data", 0, 2)
+    assert "mem_nvidia_mem_reserved" not in row and "wall_s" not in row
+    assert row["effective_dtype"] == "float32"
+
+
+def test_the_last_try_of_a_repeat_counts(tmp_path: Path) -> None:
+    root = stored(tmp_path / "r", (BASE, [failed(BASE, 1), ended(BASE, 1, attempt=2, train_loss=1.0)]))
+    table = load([root])
+    assert table.experiments.iloc[0][["status", "runs", "runs_ok"]].tolist() == ["ok", 1, 1]
+    assert table.runs["attempt"].tolist() == [1, 2]
+
+
+def test_what_was_planned_and_not_run_is_a_row(tmp_path: Path) -> None:
+    skipped = replace(BASE, id="b", skip=Reason(kind="batch", text="8 does not divide by 3."))
+    table = load([stored(tmp_path / "r", (BASE, []), (skipped, []))])
+    assert table.experiments["status"].tolist() == ["pending", "skipped"]
+    assert table.experiments["failure_cause"].tolist()[1] == "8 does not divide by 3."
+    assert table.experiments["runs"].tolist() == [0, 0]
+    assert table.runs.empty
+
+
+def test_a_run_is_everything_flat(tmp_path: Path) -> None:
+    experiment = replace(
+        BASE,
+        framework=Framework(name="sdpa", digest="d"),
+        arguments={**BASE.arguments, "target_modules": ("q", "v"), "empty": (), "wall_s": "own", "text": "a\nb,c"},
+        data=DataSpec(source="builtin:synthetic", form="tokens"),
+        tags=("quick", "cpu"),
+        global_batch=8,
+    )
+    record = replace(ended(experiment, 1, train_loss=1.0, my_metric=3, epoch=None), warnings=("hot",))
+    table = load([stored(tmp_path / "r", (experiment, [record]))])
+    row = table.runs.iloc[0].to_dict()
+    expected = {
+        "id": BASE.id,
+        "scenario": "full",
+        "framework_config": "sdpa",
+        "device": "cpu",
+        "target_modules": "q v",
+        "empty": "[]",
+        "argument_wall_s": "own",
+        "wall_s": 12.5,
+        "text": "a\nb,c",
+        "tags": "quick cpu",
+        "data": "builtin:synthetic",
+        "global_batch": 8,
+        "per_device_train_batch_size": 8,
+        "learning_rate": "2e-5",
+        "repeat": 1,
+        "exit_code": 0,
+        "started_at": "2023-11-14T22:13:20+00:00",
+        "my_metric": 3,
+        "effective_wrapper_classes": "[]",
+        "effective_liger": False,
+        "provenance_git_commit": "abc",
+        "provenance_torch": "2.13.0",
+        "warnings": "hot",
+    }
+    assert {name: row[name] for name in expected} == expected
+    assert pd.isna(row["epoch"])
+    assert "provenance_other" not in row and "argument_model_name_or_path" not in row
+    assert table.warnings == (f"{BASE.id}: hot",)
+
+
+def test_the_order_is_that_in_which_experiments_were_asked_for(tmp_path: Path) -> None:
+    others = [replace(BASE, id=name) for name in ("z", "a", "m")]
+    table = load([stored(tmp_path / "r", *((experiment, []) for experiment in others))])
+    assert table.experiments["id"].tolist() == ["z", "a", "m"]
+
+
+def test_two_folders_have_a_column_that_tells_them_apart(tmp_path: Path) -> None:
+    roots = [stored(tmp_path / name / "results", (BASE, [ended(BASE, 1, train_loss=1.0)])) for name in ("old", "new")]
+    table = load(roots)
+    assert table.experiments["results"].tolist() == ["old/results", "new/results"]
+    assert table.runs["results"].tolist() == ["old/results", "new/results"]
+    assert "results" not in load(roots[:1]).experiments
+    with pytest.raises(ResultsError, match="named twice"):
+        load([roots[0], roots[0]])
+
+
+def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    root = stored(tmp_path / "r", (BASE, [ended(BASE, 1, train_loss=1.0), ended(BASE, 2, train_loss=3.0)]))
+    (root / "experiments" / BASE.id / "runs" / "r2-t1" / "record.json").write_text("{")
+    table = load([root])
+    assert table.experiments["train_loss"].tolist() == [1.0]
+    assert len(table.warnings) == 1
+
+
+NUMBERS = st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False, width=32))
+OUTCOMES = st.lists(st.tuples(st.booleans(), NUMBERS), min_size=1, max_size=6)
+
+
+@given(OUTCOMES)
+def test_grouping_counts_all_and_averages_only_what_is_ok(outcomes: list[tuple[bool, float]]) -> None:
+    records = [
+        ended(BASE, number, train_loss=value) if ok else failed(BASE, number)
+        for number, (ok, value) in enumerate(outcomes, start=1)
+    ]
+    row = _experiment([rows.of_run(BASE, record) for record in records])
+    values = [value for ok, value in outcomes if ok]
+    assert (row["runs"], row["runs_ok"]) == (len(outcomes), len(values))
+    assert (row["status"] == "ok") == (len(values) == len(outcomes))
+    assert ("train_loss" in row) == bool(values)
+    if values:
+        assert math.isclose(row["train_loss"], math.fsum(values) / len(values), rel_tol=1e-12, abs_tol=1e-9)
+        assert min(values) <= row["train_loss"] <= max(values)
+
+
+@given(st.one_of(st.none(), st.booleans(), NUMBERS, st.text(), st.floats(), st.lists(st.integers())))
+def test_a_cell_is_never_nan(value: object) -> None:
+    cell = rows.cell(value)
+    assert cell is None or not isinstance(cell, float) or math.isfinite(cell)
+
+
+def test_many_experiments_are_framed_quickly() -> None:
+    numbers = {f"m{n}": float(n) for n in range(60)}
+    group = [rows.of_run(BASE, ended(BASE, repeat, **numbers)) for repeat in (1, 2, 3)]
+    start = time.perf_counter()
+    for _ in range(1000):
+        _experiment(group)
+    assert time.perf_counter() - start < 3
