@@ -1,0 +1,143 @@
+"""The steps of `tunebench run` and `report` between the plan and the terminal: results folder, data, runs, report files.
+
+One function a step, in the order of the journey; `cli` calls them and prints. Heavy modules (pandas) are imported by the
+steps that need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console, RenderableType
+
+from orchestrator import results_folder
+from orchestrator.benchmark import Summary, prepare_data, run_benchmark
+from orchestrator.config import Suite
+from orchestrator.errors import PreparationError, SelectionError
+from orchestrator.executors import EXECUTORS
+from orchestrator.matrix import Plan
+from orchestrator.progress import Progress
+from orchestrator.provenance import pip_freeze
+from orchestrator.records import Experiment
+from orchestrator.store import Store
+
+if TYPE_CHECKING:
+    from orchestrator.table import ResultsTable
+
+Say = Callable[[str], object]
+
+
+def refuse_empty(plan: Plan) -> None:
+    """Raises SelectionError where nothing can run here, with the reasons."""
+    if not plan.experiments:
+        raise SelectionError("there is nothing to run: every scenario of the file is slow; name one with --scenario")
+    if any(_can_run(experiment) for experiment in plan.experiments):
+        return
+    reasons = dict.fromkeys(
+        one.text for experiment in plan.experiments if (one := experiment.skip or experiment.cannot_run_here)
+    )
+    said = "; ".join(list(reasons)[:3])
+    raise SelectionError(
+        f"none of the {len(plan.experiments)} experiments can run here: {said}. `tunebench plan` lists them all"
+    )
+
+
+def _can_run(experiment: Experiment) -> bool:
+    return experiment.skip is None and experiment.cannot_run_here is None
+
+
+def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[str], say: Say) -> Store:
+    """The results folder: a new one, the one that stands there, or a new one in its place. Raises ResultsError."""
+    if move_aside:
+        moved = results_folder.move_aside(root)
+        if moved is not None:
+            say(f"The results that stood in {root} are now in {moved}")
+    if results_folder.is_ours(root):
+        say(f"Resuming {root}: what is done stays, what is missing runs.")
+        return Store.resume(root)
+    files = {name: str(file) for name, file in suite.files.items()}
+    return Store.create(root, {"argv": list(argv), "files": files})
+
+
+def gpu_hours(plan: Plan, store: Store) -> float:
+    """How long the runs that are due may take at most, in hours times GPUs: by time limit, else by what such runs took.
+
+    A run of which neither is known counts nothing: the sum is of what can be known.
+    """
+    by_id = {experiment.id: experiment for experiment in plan.experiments}
+    took = {
+        stored.experiment.id: max(record.wall_s for record in stored.records)
+        for stored in store.contents().experiments
+        if stored.records
+    }
+    seconds = 0.0
+    for job in store.plan(plan.experiments):
+        experiment = by_id[job.experiment_id]
+        seconds += (took.get(experiment.id) or experiment.timeout_s or 0.0) * experiment.num_gpus
+    return seconds / 3600
+
+
+def carry_out(plan: Plan, store: Store, *, prepare: bool, retry_failed: bool, console: Console) -> Summary:
+    """Prepare the data, run what is due, show how it goes."""
+    with Progress(console, plan.experiments) as progress:
+        if prepare:
+            for sentence in prepare_data(plan.experiments, on_event=progress.say):
+                progress.say(sentence)
+        else:
+            _refuse_unprepared(plan)
+        store.write_text("requirements.txt", pip_freeze(None))
+        return run_benchmark(
+            plan.experiments,
+            store=store,
+            executor=EXECUTORS["local"],
+            retry_failed=retry_failed,
+            on_event=progress.on_event,
+        )
+
+
+def _refuse_unprepared(plan: Plan) -> None:
+    for experiment in plan.experiments:
+        if _can_run(experiment) and experiment.data_path and not Path(experiment.data_path).exists():
+            source = experiment.data.source if experiment.data else "the data"
+            raise PreparationError(
+                f"scenario {experiment.scenario!r}: {source} was never prepared for {experiment.model} "
+                f"(there is no {experiment.data_path}); run once without --no-data-processing"
+            )
+
+
+def load_table(folders: Sequence[Path]) -> ResultsTable:
+    """The results of one or more folders."""
+    from orchestrator.table import load
+
+    return load(folders)
+
+
+def terminal_table(table: ResultsTable, *, keep: Sequence[str], drop: Sequence[str], width: int) -> RenderableType:
+    """What a terminal shows of it."""
+    from orchestrator.report import terminal
+
+    return terminal.summary(table, width=width, keep=keep, drop=drop)
+
+
+def report_text(table: ResultsTable, form: str, *, keep: Sequence[str], drop: Sequence[str]) -> str:
+    """The report as CSV, JSON or Markdown."""
+    from orchestrator.report import benchmarks
+
+    return benchmarks(table, form=form, keep=keep, drop=drop)
+
+
+def write_reports(
+    table: ResultsTable, folders: Sequence[Path], *, keep: Sequence[str], drop: Sequence[str]
+) -> list[Path]:
+    """Remake the CSV files of one results folder of ours; what lies elsewhere, and several at once, are only shown."""
+    from orchestrator.report import benchmarks, raw_summary
+
+    if len(folders) != 1 or not results_folder.is_ours(folders[0]):
+        return []
+    store = Store.resume(folders[0])
+    return [
+        store.write_text("benchmarks.csv", benchmarks(table, keep=keep, drop=drop)),
+        store.write_text("raw_summary.csv", raw_summary(table)),
+    ]

@@ -1,0 +1,360 @@
+"""The command `tunebench`: its sub-commands, its options, its exit codes. The only module that prints or exits.
+
+`run` reads like the journey of a campaign: load the suite, expand it, open the results folder, prepare the data, run what is
+due, report. Exit codes: 0; 1 when an experiment failed; 2 for a mistake of the user's; 130 interrupted. What a sub-command
+alone needs (pandas, the store's readers) is imported inside it, so that `--help` and `plan` cost little.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from orchestrator.errors import OrchestratorError
+
+if TYPE_CHECKING:
+    from orchestrator.config import Suite
+    from orchestrator.matrix import Plan
+    from orchestrator.selection import Selection
+
+app = typer.Typer(
+    name="tunebench",
+    help="Benchmarks of LLM fine-tuning: YAML scenarios in, a matrix of real training runs, a CSV report out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class _Output(Console):
+    """A reader who leaves early (`| head`) ends neither a campaign nor its report: what follows goes nowhere."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
+out = _Output(highlight=False)
+err = _Output(stderr=True, highlight=False)
+
+QUICKSTART = "quickstart"
+INTERRUPTED = 130
+
+
+class Memory(StrEnum):
+    """Which memory is watched, in the reference's words."""
+
+    HUGGINGFACE = "huggingface"
+    NVIDIA = "nvidia"
+    ALL = "all"
+    NONE = "none"
+
+
+MONITORS_OF = {
+    Memory.HUGGINGFACE: ("hf_memory",),
+    Memory.NVIDIA: ("nvidia_smi",),
+    Memory.ALL: ("hf_memory", "nvidia_smi"),
+    Memory.NONE: (),
+}
+
+
+class Format(StrEnum):
+    """How a report is written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+Scenarios = Annotated[
+    Path | None, typer.Argument(help="Scenario file; the shipped one, and in it 'quickstart', when left out.")
+]
+Defaults = Annotated[Path | None, typer.Option("--defaults", help="Arguments that every scenario starts from.")]
+Accelerate = Annotated[Path | None, typer.Option("--accelerate", help="Launch settings.")]
+Frameworks = Annotated[Path | None, typer.Option("--frameworks", help="Folder of framework configurations.")]
+NumGpus = Annotated[str | None, typer.Option("--num-gpus", help="Process counts, one GPU each: 1,2,4.")]
+ScenarioNames = Annotated[list[str] | None, typer.Option("--scenario", help="Run this scenario only; repeatable.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Set one value: arguments.max_steps=20; repeatable.")]
+Axes = Annotated[
+    list[str] | None, typer.Option("--axis", help="Add an axis: per_device_train_batch_size=1,2,4; repeatable.")
+]
+TrainerName = Annotated[str | None, typer.Option("--trainer", help="Trainer of all scenarios.")]
+Repeats = Annotated[int | None, typer.Option("--repeats", min=1, help="How often each experiment is run.")]
+MemoryKind = Annotated[
+    Memory | None, typer.Option("--memory", help="Watch memory: by the Trainer, by nvidia-smi, both.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+AsCommands = Annotated[bool, typer.Option("--commands", help="Print the shell line of each run.")]
+Results = Annotated[Path, typer.Option("--results", help="Results folder.")]
+MoveAside = Annotated[
+    bool, typer.Option("--move-aside", help="Move an older results folder aside instead of resuming it.")
+]
+NoData = Annotated[
+    bool, typer.Option("--no-data-processing", help="Use the data that was prepared before; prepare none.")
+]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run again what failed before.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, write and run nothing.")]
+ConfirmAbove = Annotated[
+    float, typer.Option("--confirm-above", min=0, help="Ask before a campaign of more GPU-hours than this.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Folders = Annotated[list[Path], typer.Argument(help="Results folders.")]
+Keep = Annotated[
+    list[str] | None, typer.Option("--keep", help="Columns to keep though they do not vary; commas or repeated.")
+]
+Drop = Annotated[list[str] | None, typer.Option("--drop", help="Columns to leave out; commas or repeated.")]
+
+
+@app.command()
+def plan(
+    scenarios: Scenarios = None,
+    defaults: Defaults = None,
+    accelerate: Accelerate = None,
+    frameworks: Frameworks = None,
+    num_gpus: NumGpus = None,
+    scenario: ScenarioNames = None,
+    settings: Settings = None,
+    axis: Axes = None,
+    trainer: TrainerName = None,
+    repeats: Repeats = None,
+    memory: MemoryKind = None,
+    as_json: AsJson = False,
+    commands: AsCommands = False,
+) -> None:
+    """Show what would run: writes nothing, needs no GPU and no torch."""
+    suite = _load(scenarios, defaults, accelerate, frameworks)
+    selection = _select(scenarios, scenario, axis, settings, num_gpus, trainer=trainer, repeats=repeats, memory=memory)
+    _show_plan(_expand(suite, selection), as_json=as_json, commands=commands)
+
+
+@app.command()
+def run(
+    scenarios: Scenarios = None,
+    defaults: Defaults = None,
+    accelerate: Accelerate = None,
+    frameworks: Frameworks = None,
+    num_gpus: NumGpus = None,
+    scenario: ScenarioNames = None,
+    settings: Settings = None,
+    axis: Axes = None,
+    trainer: TrainerName = None,
+    repeats: Repeats = None,
+    memory: MemoryKind = None,
+    results: Results = Path("results"),
+    move_aside: MoveAside = False,
+    no_data_processing: NoData = False,
+    retry_failed: RetryFailed = False,
+    confirm_above: ConfirmAbove = 8.0,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    commands: AsCommands = False,
+) -> None:
+    """Run what is missing in the results folder, then write its report."""
+    suite = _load(scenarios, defaults, accelerate, frameworks)
+    selection = _select(scenarios, scenario, axis, settings, num_gpus, trainer=trainer, repeats=repeats, memory=memory)
+    planned = _expand(suite, selection)
+    if dry_run:
+        return _show_plan(planned, as_json=as_json, commands=commands)
+    from orchestrator import campaign
+
+    campaign.refuse_empty(planned)
+    for note in planned.notes:
+        err.print(f"note: {note}", markup=False, soft_wrap=True)
+    store = campaign.open_results(results, move_aside=move_aside, suite=suite, argv=sys.argv[1:], say=err.print)
+    _confirm(campaign.gpu_hours(planned, store), confirm_above, yes=yes)
+    store.add(planned.experiments)
+    summary = campaign.carry_out(planned, store, prepare=not no_data_processing, retry_failed=retry_failed, console=err)
+    _report([results], keep=(), drop=(), form=Format.TABLE)
+    raise typer.Exit(summary.exit_code)
+
+
+@app.command()
+def report(
+    folders: Folders,
+    keep: Keep = None,
+    drop: Drop = None,
+    form: Annotated[Format, typer.Option("--format")] = Format.TABLE,
+) -> None:
+    """Make the report of results folders again, at any time."""
+    _report(folders, keep=_words(keep), drop=_words(drop), form=form)
+
+
+@app.command()
+def show(
+    experiment: Annotated[str, typer.Argument(help="An experiment's id, or a part of it that no other has.")],
+    results: Results = Path("results"),
+    lines: Annotated[int, typer.Option("--lines", min=0, help="Lines of each log's end.")] = 20,
+) -> None:
+    """Print one experiment's facts, its command, and the end of its logs."""
+    from orchestrator.experiment_view import experiment_view
+    from orchestrator.store import Store
+
+    for part in experiment_view(Store.resume(results), experiment, lines=lines):
+        out.print(part, markup=False, soft_wrap=True)
+
+
+@app.command()
+def doctor(
+    as_json: AsJson = False,
+    python: Annotated[str | None, typer.Option("--python", help="Interpreter of the environment that trains.")] = None,
+) -> None:
+    """Say what this machine can run, and what to do about what is missing."""
+    from orchestrator import doctor as examination
+
+    findings = examination.examine(python)
+    if as_json:
+        _print_raw([examination.as_json(findings)])
+    else:
+        out.print(examination.as_table(findings))
+    raise typer.Exit(1 if any(finding.level is examination.Level.MISSING for finding in findings) else 0)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of the scenario file."""
+    from orchestrator.config import schema_text
+
+    _print_raw([schema_text()])
+
+
+@app.command()
+def init(
+    file: Annotated[Path, typer.Argument(help="File to write; it must not exist yet.")] = Path("scenarios.yaml"),
+) -> None:
+    """Write a commented starter scenario file."""
+    from orchestrator.starter import write_starter
+
+    write_starter(file)
+    out.print(f"Wrote {file}. Next: tunebench plan {file}", markup=False, soft_wrap=True)
+
+
+@app.command(name="run-one", hidden=True)
+def run_one(run_dir: Path) -> None:
+    """Run one claimed job; every executor starts this."""
+    from orchestrator.runner import run_one as carry_out_one
+
+    raise typer.Exit(0 if carry_out_one(run_dir).status == "ok" else 1)
+
+
+def _load(scenarios: Path | None, defaults: Path | None, accelerate: Path | None, frameworks: Path | None) -> Suite:
+    from orchestrator.config import load_suite, shipped_folder
+
+    file = scenarios or shipped_folder() / "scenarios.yaml"
+    return load_suite(file, defaults=defaults, accelerate=accelerate, frameworks=frameworks)
+
+
+def _select(
+    file: Path | None,
+    names: list[str] | None,
+    axes: list[str] | None,
+    settings: list[str] | None,
+    num_gpus: str | None,
+    *,
+    trainer: str | None,
+    repeats: int | None,
+    memory: Memory | None,
+) -> Selection:
+    from orchestrator.selection import parse_selection, whole_numbers
+
+    return parse_selection(
+        scenarios=names or ([QUICKSTART] if file is None else []),
+        axes=axes or (),
+        settings=settings or (),
+        num_gpus=whole_numbers(num_gpus, option="--num-gpus") if num_gpus else None,
+        trainer=trainer,
+        repeats=repeats,
+        monitors=MONITORS_OF[memory] if memory else None,
+    )
+
+
+def _expand(suite: Suite, selection: Selection) -> Plan:
+    from orchestrator.matrix import expand
+    from orchestrator.provenance import this_machine
+
+    return expand(suite, selection, this_machine())
+
+
+def _show_plan(planned: Plan, *, as_json: bool, commands: bool) -> None:
+    from orchestrator import plan_view
+
+    if as_json:
+        _print_raw(plan_view.json_document(planned, sys.executable))
+    elif commands:
+        _print_raw(plan_view.command_lines(planned.experiments, sys.executable))
+    else:
+        out.print(plan_view.table(planned, width=out.width))
+        for line in plan_view.summary(planned):
+            out.print(line, markup=False, soft_wrap=True)
+
+
+def _confirm(gpu_hours: float, above: float, *, yes: bool) -> None:
+    if yes or gpu_hours <= above:
+        return
+    question = f"This campaign may take {gpu_hours:.1f} GPU-hours (more than --confirm-above {above:g}). Start it?"
+    if not sys.stdin.isatty():
+        raise OrchestratorError(f"{question} Nobody is here to answer: add --yes.")
+    if not typer.confirm(question, err=True):
+        raise OrchestratorError("Not started.")
+
+
+def _report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...], form: Format) -> None:
+    from orchestrator import campaign
+
+    table = campaign.load_table(folders)
+    for warning in table.warnings:
+        err.print(f"warning: {warning}", markup=False, soft_wrap=True)
+    if form is Format.TABLE:
+        out.print(campaign.terminal_table(table, keep=keep, drop=drop, width=out.width))
+    else:
+        _print_raw([campaign.report_text(table, form.value, keep=keep, drop=drop)])
+    for path in campaign.write_reports(table, folders, keep=keep, drop=drop):
+        err.print(f"wrote {path}", markup=False, soft_wrap=True)
+
+
+def _words(texts: list[str] | None) -> tuple[str, ...]:
+    return tuple(word for text in texts or () for word in text.split(",") if word)
+
+
+def _print_raw(pieces: Iterable[str]) -> None:
+    """Text for another program: as it is, unwrapped."""
+    try:
+        for piece in pieces:
+            sys.stdout.write(piece)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        out.on_broken_pipe()
+
+
+def main() -> Any:
+    """Entry point: every known mistake ends as sentences on stderr and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except OrchestratorError as error:
+        for line in str(error).splitlines():
+            err.print(f"error: {line}", markup=False, soft_wrap=True)
+        code = 2
+    except Exception as error:
+        code = _usage_error(error)
+    if code == INTERRUPTED:
+        err.print("Interrupted. What is done is kept; the same command resumes (without --move-aside).", soft_wrap=True)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage_error(error: Exception) -> int:
+    """typer's own mistakes (unknown option, missing argument) shown as it shows them; anything else is a defect of ours."""
+    if hasattr(error, "show") and hasattr(error, "exit_code"):
+        error.show()
+        return int(error.exit_code)
+    if type(error).__name__ == "Abort":  # what older versions of typer make of Ctrl-C; today's give the code itself
+        return INTERRUPTED
+    raise error

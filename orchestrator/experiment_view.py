@@ -1,0 +1,89 @@
+"""One experiment of a results folder, for people: its facts, its runs, its command, the end of its logs. Values to text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.errors import ResultsError
+from orchestrator.records import Experiment
+from orchestrator.store import Store, StoredExperiment, StoredRun
+
+TAIL_BYTES = 64 * 1024
+
+
+def experiment_view(store: Store, wanted: str, *, lines: int) -> Iterator[str]:
+    """The lines to show. Raises ResultsError where `wanted` names no experiment of the folder, or more than one."""
+    found = _find(store, wanted)
+    yield from _facts(found.experiment)
+    for run in found.runs:
+        yield from _run(run)
+    if found.runs:
+        yield from _files(found.runs[-1], lines)
+
+
+def _find(store: Store, wanted: str) -> StoredExperiment:
+    every = store.contents().experiments
+    exact = [one for one in every if one.experiment.id == wanted]
+    matches = exact or [one for one in every if wanted in one.experiment.id]
+    if len(matches) == 1:
+        return matches[0]
+    ids = ", ".join(one.experiment.id for one in (matches or every)[:10]) or "none"
+    said = (
+        f"{len(matches)} experiments of {store.root} have {wanted!r} in their id"
+        if matches
+        else f"{store.root} has no experiment {wanted!r}"
+    )
+    raise ResultsError(
+        f"{said}; {'they are' if matches else 'it has'}: {ids}{', …' if len(matches or every) > 10 else ''}"
+    )
+
+
+def _facts(experiment: Experiment) -> Iterator[str]:
+    framework = experiment.framework.name if experiment.framework else "none"
+    yield experiment.id
+    yield f"  scenario {experiment.scenario} · framework configuration {framework} · trainer {experiment.trainer}"
+    yield f"  model {experiment.model} · {experiment.num_gpus} × {experiment.device} · {experiment.repeats} repeat(s)"
+    if experiment.data:
+        yield f"  data {experiment.data.source} ({experiment.data_path})"
+    for label, reason in (("skipped", experiment.skip), ("cannot run here", experiment.cannot_run_here)):
+        if reason:
+            yield f"  {label} ({reason.kind}): {reason.text}"
+    for name, value in experiment.arguments.items():
+        yield f"  {name} = {value if isinstance(value, str) else ' '.join(value)}"
+
+
+def _run(run: StoredRun) -> Iterator[str]:
+    record = run.record
+    if record is None:
+        yield f"run {run.job.name}: {run.state}"
+        return
+    cause = f" ({record.kind}: {record.cause})" if record.kind else ""
+    yield f"run {run.job.name}: {record.status}{cause}, {record.wall_s:.1f} s"
+    for measurement in record.measurements:
+        shown = "-" if measurement.value is None else measurement.value
+        yield f"  {measurement.name} = {shown}  [{measurement.source}]"
+    for warning in record.warnings:
+        yield f"  warning: {warning}"
+
+
+def _files(run: StoredRun, lines: int) -> Iterator[str]:
+    folder = run.job.run_dir
+    yield f"folder {folder}"
+    script = folder / "command.sh"
+    if script.exists():
+        yield f"command: bash {script}"
+        yield script.read_text(encoding="utf-8", errors="replace").rstrip()
+    for name in ("stdout.log", "stderr.log"):
+        end = _tail(folder / name, lines)
+        if end:
+            yield f"--- end of {name}"
+            yield end
+
+
+def _tail(file: Path, lines: int) -> str:
+    if not file.exists() or not lines:
+        return ""
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - TAIL_BYTES))
+        return "\n".join(stream.read().decode("utf-8", "replace").splitlines()[-lines:])

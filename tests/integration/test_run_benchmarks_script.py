@@ -1,0 +1,87 @@
+"""scripts/run_benchmarks.sh: which `tunebench run` its arguments and switches come to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "run_benchmarks.sh"
+SWITCHES = ("DRY_RUN", "NO_OVERWRITE", "NO_DATA_PROCESSING", "MEMORY_LOGGING", "EFFECTIVE_BS_MATRIX")
+ECHO = '#!/bin/sh\n[ "$1" = -c ] && exit 0\nprintf "%s\\n" "$@"\n'
+
+Run = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs the script in `tmp_path` with an interpreter that prints its words; gives those after `run`."""
+    echo = tmp_path / "echo-python"
+    echo.write_text(ECHO)
+    echo.chmod(0o755)
+
+    def started(*words: str, **switches: str) -> list[str]:
+        kept = {name: value for name, value in os.environ.items() if name not in SWITCHES}
+        environment = {**kept, "PYTHON": str(echo), **switches}
+        ended = subprocess.run(
+            ["bash", str(SCRIPT), *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        said = ended.stdout.splitlines()
+        assert said[:3] == ["-m", "orchestrator", "run"]
+        return said[3:]
+
+    return started
+
+
+def test_without_arguments_it_is_the_quickstart(run: Run) -> None:
+    shipped = str(ROOT / "scenarios.yaml")
+    expected = "--results benchmark_outputs --memory huggingface --yes --move-aside --scenario quickstart"
+    assert run() == [shipped, *expected.split()]
+
+
+def test_positional_arguments(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "my scenarios.yaml").touch()
+    words = run("1 2", "my results", "my scenarios.yaml", "lora qlora")
+    assert words[0] == "my scenarios.yaml"
+    assert words[1:3] == ["--results", "my results"]
+    assert words[words.index("--num-gpus") + 1] == "1,2"
+    assert [name for flag, name in pairwise(words) if flag == "--scenario"] == ["lora", "qlora"]
+
+
+def test_a_file_that_is_not_here_is_looked_for_in_the_repository(run: Run) -> None:
+    assert run("", "", "examples/matrix.yaml")[0] == str(ROOT / "examples/matrix.yaml")
+    assert "--scenario" not in run("", "", "examples/matrix.yaml")
+
+
+def test_none_is_all_that_are_not_slow(run: Run) -> None:
+    assert "--scenario" not in run("", "", "", "none")
+
+
+def test_switches(run: Run) -> None:
+    switches = {"DRY_RUN": "true", "NO_OVERWRITE": "true", "NO_DATA_PROCESSING": "true", "MEMORY_LOGGING": "all"}
+    words = run(EFFECTIVE_BS_MATRIX="4 8", **switches)
+    assert {"--dry-run", "--no-data-processing", "effective_batch_size=4,8", "all"} <= set(words)
+    assert "--move-aside" not in words
+
+
+def test_a_dry_run_from_elsewhere_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHON": sys.executable, "DRY_RUN": "true"}
+    ended = subprocess.run(
+        ["bash", str(SCRIPT), "1,2"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert "14 experiments" in ended.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_shellcheck_finds_nothing() -> None:
+    shellcheck = shutil.which("shellcheck") or shutil.which("shellcheck", path=str(Path(sys.executable).parent))
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed")
+    subprocess.run([shellcheck, str(SCRIPT)], check=True)

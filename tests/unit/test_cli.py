@@ -1,0 +1,210 @@
+"""The command line: its frozen options, what `plan` shows, exit codes, sentences instead of tracebacks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from orchestrator import cli
+from orchestrator.config import load_suite, schema_text
+
+ROOT = Path(__file__).resolve().parents[2]
+Golden = Callable[[str, str], None]
+Call = Callable[..., tuple[int, str, str]]
+
+SCENARIOS = """\
+data_processing: {dataset_name: builtin:stdlib-docs}
+scenarios:
+- name: small
+  device: cpu
+  framework_config: [null, gradient-checkpointing, fsdp]
+  num_gpus: [1, 2]
+  repeats: 2
+  matrix: {effective_batch_size: [3, 4]}
+  arguments: {model_name_or_path: [config:tiny-llama], max_steps: 3}
+- name: twice
+  device: cpu
+  framework_config: [null, null]
+  arguments: {model_name_or_path: config:tiny-llama, evaluation_strategy: 'no'}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "scenarios.yaml"
+    path.write_text(SCENARIOS)
+    return path
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """`call("plan", …)` in this process, in a folder of its own: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUNEBENCH_CACHE", str(tmp_path / "cache"))
+
+    def started(*words: object, width: int = 160) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tunebench", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", str(width))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return started
+
+
+def plain(text: str, *folders: Path) -> str:
+    """The text without the paths of this machine, and without blanks at line ends."""
+    for name, folder in (
+        ("{interpreter}", Path(sys.executable)),
+        ("{repository}", ROOT),
+        *(("{tmp}", one) for one in folders),
+    ):
+        text = text.replace(str(folder), name)
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+
+def test_the_options_are_frozen(golden: Golden) -> None:
+    """A flag is for ever: one that comes or goes must be meant."""
+    commands: Any = typer.main.get_command(cli.app)
+    lines = []
+    for name, command in sorted(commands.commands.items()):
+        lines.append(f"{name}{' (hidden)' if command.hidden else ''}")
+        lines += [f"  {' '.join(sorted(option.opts))}" for option in command.params if option.name != "help"]
+    golden("cli/options.txt", "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_plan_as_a_table(call: Call, file: Path, golden: Golden, width: int) -> None:
+    code, out, err = call("plan", file, width=width)
+    assert (code, err) == (0, "")
+    golden(f"cli/plan-{width}.txt", plain(out, file.parent))
+
+
+def test_the_plan_as_commands(call: Call, file: Path, golden: Golden) -> None:
+    code, out, _ = call("plan", file, "--scenario", "small", "--commands")
+    assert code == 0
+    golden("cli/plan-commands.txt", plain(out, file.parent))
+
+
+def test_the_plan_as_json(call: Call, file: Path, golden: Golden) -> None:
+    code, out, _ = call("plan", file, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert len(document["experiments"]) == 13 and len(document["collapsed"]) == 1
+    assert document["collapsed"][0]["id"] == document["experiments"][-1]["id"]
+    assert {one["skip"]["kind"] for one in document["experiments"] if one["skip"]} == {
+        "batch_does_not_divide",
+        "framework_needs_device",
+    }
+    golden("cli/plan-one.json", plain(json.dumps(document["experiments"][0], indent=1), file.parent))
+
+
+def test_run_with_dry_run_is_the_plan(call: Call, file: Path) -> None:
+    assert call("run", file, "--dry-run", "--json") == call("plan", file, "--json")
+
+
+def test_a_plan_writes_nothing(call: Call, file: Path, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    for words in ((), ("--json",), ("--commands",)):
+        assert call("plan", file, *words)[0] == 0
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_values_from_the_command_line_reach_the_trainer(call: Call, file: Path) -> None:
+    words = (
+        "--scenario",
+        "twice",
+        "--set",
+        "arguments.max_steps=20",
+        "--axis",
+        "seed=1,2",
+        "--num-gpus",
+        "1,2",
+        "--repeats",
+        "3",
+    )
+    experiments = json.loads(call("plan", file, *words, "--memory", "all", "--json")[1])["experiments"]
+    assert [(one["num_gpus"], one["arguments"]["seed"]) for one in experiments] == [
+        (1, "1"),
+        (1, "2"),
+        (2, "1"),
+        (2, "2"),
+    ]
+    assert {one["arguments"]["max_steps"] for one in experiments} == {"20"}
+    assert {one["repeats"] for one in experiments} == {3}
+    assert {one["arguments"]["skip_memory_metrics"] for one in experiments} == {"False"}
+
+
+def test_what_is_only_known_at_launch_is_a_placeholder(call: Call, file: Path) -> None:
+    words = ("--scenario", "twice", "--set", "device=cuda", "--json")
+    (one,) = json.loads(call("plan", file, *words)[1])["experiments"]
+    assert one["environment"]["CUDA_VISIBLE_DEVICES"] == "{gpus}"
+    assert "{port}" in one["command"] and "{run_dir}/accelerate.yaml" in one["command"]
+    assert one["arguments"]["output_dir"] == "{run_dir}/output"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("plan", "missing.yaml"), "missing.yaml: cannot be read"),
+        (("plan", "{file}", "--scenario", "smal"), "did you mean 'small'"),
+        (("plan", "{file}", "--num-gpus", "two"), "--num-gpus 'two' is not right"),
+        (("plan", "{file}", "--set", "argumnts.x=1"), "--set argumnts.x: unknown key"),
+        (("plan", "{file}", "--axis", "seed"), "write it like --axis"),
+        (("plan", "{file}", "--trainer", "huggingfce"), "did you mean 'huggingface'"),
+        (("plan", "{file}", "--no-such-option"), "--no-such-option"),
+        (("report", "nowhere"), "nowhere"),
+        (("show", "x", "--results", "nowhere"), "nowhere"),
+        (("run", "{file}", "--set", "device=cuda"), "none of the"),
+        (("nonsense",), "nonsense"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_exit_code_2(call: Call, file: Path, words: tuple[str, ...], said: str) -> None:
+    code, _, err = call(*(word.format(file=file) for word in words))
+    assert code == 2
+    assert said in err and "Traceback" not in err
+
+
+def test_several_mistakes_are_told_together(call: Call, file: Path) -> None:
+    file.write_text(
+        SCENARIOS.replace("gradient-checkpointing", "gradient-checkpoint").replace("repeats: 2", "repeats: 0")
+    )
+    code, _, err = call("plan", file)
+    assert code == 2
+    assert f"{file}:4:" not in err and f"{file}:7:" in err
+
+
+def test_a_long_campaign_asks_first(call: Call, file: Path, tmp_path: Path) -> None:
+    """13 cells twice, of up to an hour each; nobody is here to answer."""
+    code, _, err = call("run", file, "--set", "timeout_s=3600", "--confirm-above", "5", "--results", tmp_path / "r")
+    assert code == 2
+    assert "GPU-hours" in err and "--yes" in err
+
+
+def test_a_starter_file_is_written_once_and_plans(call: Call) -> None:
+    assert call("init", "mine.yaml")[0] == 0
+    assert load_suite(Path("mine.yaml")).scenarios[0].name == "first"
+    assert call("plan", "mine.yaml")[0] == 0
+    code, _, err = call("init", "mine.yaml")
+    assert code == 2 and "exists already" in err
+
+
+def test_the_schema_in_the_repository_is_the_one_that_is_printed(call: Call, request: pytest.FixtureRequest) -> None:
+    stored = ROOT / "docs" / "scenarios.schema.json"
+    if request.config.getoption("--accept"):
+        stored.write_text(schema_text())
+    assert call("schema")[1] == stored.read_text(), "accept with: pytest --accept tests/unit/test_cli.py"
+
+
+def test_a_reader_who_leaves_early_gets_no_complaint() -> None:
+    command = f"{sys.executable} -m orchestrator plan --json | head -c 10"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == '{"experime' and done.stderr == ""
