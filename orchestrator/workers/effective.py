@@ -183,7 +183,6 @@ BUILT: Readers = {
     "total_parameters": total_parameters,
     "peft_method": peft_method,
     "quantization": quantization,
-    "liger": lambda trainer: any(home.startswith("liger_kernel") for home in packages_of(trainer)),
     "model_fingerprint": model_fingerprint,
     "model_revision": lambda trainer: getattr(base_model(trainer).config, "_commit_hash", None),
     "packing": packed,
@@ -196,6 +195,8 @@ BUILT: Readers = {
 
 # Read when training begins: model wrapped, optimizer and data loader prepared.
 PREPARED: Readers = {
+    # The Trainer replaces kernels as the last thing before its loop, not when it is made.
+    "liger": lambda trainer: any(home.startswith("liger_kernel") for home in packages_of(trainer)),
     "wrapper_classes": wrapper_classes,
     "mixed_precision": lambda trainer: trainer.accelerator.mixed_precision,
     "gradient_checkpointing": checkpointing,

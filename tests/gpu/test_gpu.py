@@ -5,6 +5,7 @@ One campaign on one GPU with every memory monitor, and, with two GPUs, one with 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -41,6 +42,9 @@ scenarios:
     max_steps: 12
     warmup_steps: 1
     logging_steps: 4
+- name: kernels
+  framework_config: [liger]
+  arguments: *arguments
 - name: two
   framework_config: [ddp, fsdp]
   num_gpus: [2]
@@ -73,6 +77,11 @@ def _campaign(folder: Path, scenario: str) -> dict[str, RunRecord]:
 @pytest.fixture(scope="module")
 def one_gpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunRecord]:
     return _campaign(tmp_path_factory.mktemp("one"), "one")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("liger_kernel") is None, reason="liger-kernel is not installed")
+def test_replaced_kernels_are_read_off_the_model(tmp_path: Path) -> None:
+    assert _campaign(tmp_path, "kernels")["liger"].settings["liger"] is True
 
 
 @pytest.fixture(scope="module")
