@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 
 from orchestrator import results_folder
 from orchestrator.benchmark import Summary, prepare_data, run_benchmark
-from orchestrator.config import Suite
+from orchestrator.config import Suite, suggestion
 from orchestrator.errors import PreparationError, SelectionError
 from orchestrator.executors import EXECUTORS
 from orchestrator.matrix import Plan
@@ -112,6 +112,13 @@ def load_table(folders: Sequence[Path]) -> ResultsTable:
     from orchestrator.table import load
 
     return load(folders)
+
+
+def unknown_columns(table: ResultsTable, names: Sequence[str]) -> list[str]:
+    """A sentence for each of `--keep` and `--drop` that no column answers to; patterns may match nothing."""
+    known = {str(name) for frame in (table.experiments, table.runs) for name in frame.columns}
+    plain = [name for name in names if not set("*?[") & set(name)]
+    return [f"there is no column {name!r} here{suggestion(name, known)}" for name in plain if name not in known]
 
 
 def terminal_table(table: ResultsTable, *, keep: Sequence[str], drop: Sequence[str], width: int) -> RenderableType:

@@ -311,7 +311,7 @@ def _report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...]
     from orchestrator import campaign
 
     table = campaign.load_table(folders)
-    for warning in table.warnings:
+    for warning in (*table.warnings, *campaign.unknown_columns(table, (*keep, *drop))):
         err.print(f"warning: {warning}", markup=False, soft_wrap=True)
     if form is Format.TABLE:
         out.print(campaign.terminal_table(table, keep=keep, drop=drop, width=out.width))
