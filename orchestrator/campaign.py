@@ -6,6 +6,7 @@ steps that need them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,22 +62,22 @@ def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[s
     return Store.create(root, {"argv": list(argv), "files": files})
 
 
-def gpu_hours(plan: Plan, store: Store) -> float:
-    """How long the runs that are due may take at most, in hours times GPUs: by time limit, else by what such runs took.
+def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
+    """How long the runs that are due may take at most, in hours times GPUs: by what such runs took, else by time limit.
 
-    A run of which neither is known counts nothing: the sum is of what can be known.
+    A run of which neither is known counts nothing: the sum is of what can be known. Only looks at the folder.
     """
-    by_id = {experiment.id: experiment for experiment in plan.experiments}
-    took = {
-        stored.experiment.id: max(record.wall_s for record in stored.records)
-        for stored in store.contents().experiments
-        if stored.records
-    }
-    seconds = 0.0
-    for job in store.plan(plan.experiments):
-        experiment = by_id[job.experiment_id]
-        seconds += (took.get(experiment.id) or experiment.timeout_s or 0.0) * experiment.num_gpus
-    return seconds / 3600
+    due = {one.id: one.repeats for one in plan.experiments if _can_run(one)}
+    took: dict[str, float] = {}
+    if results_folder.is_ours(root) and not move_aside:
+        store = Store.resume(root)
+        due = Counter(job.experiment_id for job in store.plan(plan.experiments))
+        ran = (stored for stored in store.contents().experiments if stored.records)
+        took = {stored.experiment.id: max(record.wall_s for record in stored.records) for stored in ran}
+    return sum(
+        due.get(one.id, 0) * (took.get(one.id) or one.timeout_s or 0.0) * one.num_gpus / 3600
+        for one in plan.experiments
+    )
 
 
 def carry_out(plan: Plan, store: Store, *, prepare: bool, retry_failed: bool, console: Console) -> Summary:

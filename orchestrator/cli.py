@@ -170,8 +170,8 @@ def run(
     campaign.refuse_empty(planned)
     for note in planned.notes:
         err.print(f"note: {note}", markup=False, soft_wrap=True)
+    _confirm(campaign.gpu_hours(planned, results, move_aside=move_aside), confirm_above, yes=yes)
     store = campaign.open_results(results, move_aside=move_aside, suite=suite, argv=sys.argv[1:], say=err.print)
-    _confirm(campaign.gpu_hours(planned, store), confirm_above, yes=yes)
     store.add(planned.experiments)
     summary = campaign.carry_out(planned, store, prepare=not no_data_processing, retry_failed=retry_failed, console=err)
     _report([results], keep=(), drop=(), form=Format.TABLE)

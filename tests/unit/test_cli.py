@@ -187,6 +187,7 @@ def test_a_long_campaign_asks_first(call: Call, file: Path, tmp_path: Path) -> N
     code, _, err = call("run", file, "--set", "timeout_s=3600", "--confirm-above", "5", "--results", tmp_path / "r")
     assert code == 2
     assert "GPU-hours" in err and "--yes" in err
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_starter_file_is_written_once_and_plans(call: Call) -> None:
