@@ -116,13 +116,39 @@ class DataSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Measure:
+    """How the steady state of a run is to be found, and when enough of it was seen; all in optimizer steps.
+
+    `discard_steps` declares the warm-up (None: it is found, see `steady`). Training ends early after `at_most_steps`, or
+    once the interval of the step time is within ± `within` (a share: 0.01 is 1 %) of it and `at_least_steps` are behind
+    the warm-up. None of these is an argument of the trainer.
+    """
+
+    discard_steps: int | None = None
+    at_least_steps: int | None = None
+    at_most_steps: int | None = None
+    within: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repeats:
+    """Adaptive repeats: at least `min`, then more until the interval over runs is within ± `within`, at most `max`."""
+
+    min: int
+    max: int
+    within: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Experiment:
     """One cell of the matrix: everything that one training run needs, and its identity.
 
     `arguments` is what the trainer receives, in order. `accelerate` is the launcher's configuration less what is known at
     launch. `env` are variables to set (None: to unset). `monitors` are names in `monitors.MONITORS`. `global_batch` is
     samples an optimizer step over all processes (None where it is the trainer's own default). `data_path` is the prepared
-    data's folder or file. `skip`: wrong anywhere; `cannot_run_here`: merely not on this machine.
+    data's folder or file. `repeats` are those that are owed at once, `adaptive` the rule for more of them. `busy_gpus` says
+    what a GPU that others use means for a run: `wait`, `warn` or `fail`. `skip`: wrong anywhere; `cannot_run_here`: merely
+    not on this machine.
     """
 
     id: str
@@ -141,7 +167,10 @@ class Experiment:
     data: DataSpec | None = None
     data_path: str | None = None
     global_batch: int | None = None
+    measure: Measure | None = None
     repeats: int = 1
+    adaptive: Repeats | None = None
+    busy_gpus: str = "wait"
     timeout_s: float | None = None
     keep: str = "none"
     tags: tuple[str, ...] = ()
@@ -232,7 +261,8 @@ class RunRecord:
     """What a run came to: written once, as the last act of the run, and never changed.
 
     `kind` is a word for the failure (None when ok), `cause` a sentence, `tail` the end of the log. `settings` are what
-    really took effect, read off the built model. `warnings` are sentences that belong beside the number.
+    really took effect, read off the built model. `ranks` are rows of each training process, `devices` of each GPU (cells by
+    the names of `metrics`). `warnings` are sentences that belong beside the number.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -249,6 +279,8 @@ class RunRecord:
     signal: int | None = None
     measurements: tuple[Measurement, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    ranks: tuple[Mapping[str, Any], ...] = ()
+    devices: tuple[Mapping[str, Any], ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 

@@ -6,9 +6,10 @@ A third party subclasses `Monitor`, overrides what it needs, and names its insta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from orchestrator.records import Command, Gpu, Measurement
 
@@ -32,4 +33,12 @@ class Monitor:
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
         """The numbers, read from the run folder after the run."""
+        return []
+
+    def devices(self, run_dir: Path) -> list[Mapping[str, Any]]:
+        """A row for each GPU that was watched, cells by metric name, with `gpu` (its UUID); read after the run."""
+        return []
+
+    def warnings(self, run_dir: Path) -> list[str]:
+        """Sentences that belong beside the run's numbers, such as that a foreign process used its GPU."""
         return []
