@@ -1,0 +1,234 @@
+"""A series of step times → where its steady state begins, and what a step takes there. Pure.
+
+The first steps of a run compile, connect and fill caches. How many they are is declared (`discard_steps`) or found: the series
+is cut into levels, and whatever comes before the last level that lies over 3 % above that of the run's second half is
+warm-up. It is looked for in the first half alone, and the second half itself must be level: else there is no steady state,
+and no number, but the reason.
+
+The levels are the segmentation of least cost: absolute deviations from each segment's median, plus a penalty of 3·ln n a
+segment of at least 3 steps. The deviations are robust z-scores, distances from the second half's median in units of
+1.4826 × its median absolute deviation, clipped at 10 so that no single step buys a segment. A unit is at least 0.1 % of the
+median, which also serves a series whose deviation is 0. Of a series of over 300 steps, the medians of up to 300 equal
+blocks are cut. The first step never counts as steady, nor do spikes that follow it at once.
+
+What it leaves out: causes. `throughput` says them, where it can.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+
+from orchestrator.statistics import Interval, median_interval
+
+AT_LEAST_STEPS = 10
+HIGHER_LEVEL = 0.03
+SPIKE_Z = 14.8
+"""Modified z-score (0.6745 × distance from the median ÷ median absolute deviation) beyond which a step is a spike."""
+
+_POINTS, _SHORTEST, _CLIP, _FLOOR = 300, 3, 10.0, 0.001
+_DIFFERENCE = 0.02
+_CARRIED_OVER = 3.0
+"""How much wider correlated steps scatter a mean than independent ones, in variance: (1 + r) ÷ (1 - r) at r = 0.5."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Steady:
+    """The steady part of a run: the steps after the first `discarded_steps`. Times in seconds, places count from the run's start.
+
+    `found_by` is `declared` or `found`. `spike_share` is the spikes' time above the median, as a share of the part's time.
+    """
+
+    discarded_steps: int
+    found_by: str
+    steps: int
+    median_s: float
+    mean_s: float
+    p5_s: float
+    p95_s: float
+    interval: Interval | None
+    spikes: tuple[int, ...] = ()
+    spike_share: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotSteady:
+    """There is no steady state to measure, and why."""
+
+    reason: str
+
+
+def find(
+    seconds: Sequence[float],
+    *,
+    discard_steps: int | None = None,
+    at_least_steps: int | None = None,
+    waits_s: Sequence[float] = (),
+    after: Sequence[Sequence[str]] = (),
+) -> Steady | NotSteady:
+    """The steady state of a run whose steps took `seconds`.
+
+    `waits_s` is the part of each that had passed when the step began; `after` names what came before it (`evaluate`, `save`):
+    such a wait is no sign of warm-up. `at_least_steps` are needed, 10 unless said.
+    """
+    least = at_least_steps or AT_LEAST_STEPS
+    plain = [_without_pause(index, seconds, waits_s, after) for index in range(len(seconds))]
+    found_by, cut = ("declared", discard_steps) if discard_steps is not None else ("found", _warm_up(plain))
+    left = len(seconds) - cut
+    if left < least:
+        return NotSteady(reason=f"{max(left, 0)} step(s) are left after {cut} of warm-up, and {least} are needed")
+    shift = _level_shift(plain[cut:])
+    if shift is not None:
+        return NotSteady(reason=shift)
+    return _described(seconds, plain, cut=cut, found_by=found_by, waits_s=waits_s, after=after)
+
+
+def _without_pause(
+    index: int, seconds: Sequence[float], waits_s: Sequence[float], after: Sequence[Sequence[str]]
+) -> float:
+    paused = index < len(after) and after[index] and index < len(waits_s)
+    return seconds[index] - waits_s[index] if paused else seconds[index]
+
+
+def _warm_up(series: Sequence[float]) -> int:
+    """How many steps come before the steady state; at least the first."""
+    if len(series) < 2 * _SHORTEST:
+        return min(1, len(series))
+    tail = series[len(series) // 2 :]
+    level, unit = median(tail), _unit(tail)
+    start = 1
+    while start < len(series) // 2 and (series[start] - level) / unit > SPIKE_Z / 0.6745 / 1.4826:
+        start += 1
+    length = math.ceil((len(series) - start) / _POINTS)
+    blocks = [median(series[at : at + length]) for at in range(start, len(series), length)]
+    edges = _segments([max(-_CLIP, min(_CLIP, (value - level) / unit)) for value in blocks])
+    higher = [
+        end
+        for begin, end in pairwise(edges)
+        if start + end * length <= len(series) // 2 and median(blocks[begin:end]) > level * (1 + HIGHER_LEVEL)
+    ]
+    return start + max(higher, default=0) * length
+
+
+def _unit(values: Sequence[float]) -> float:
+    """A robust standard deviation, never under a thousandth of the median."""
+    middle = median(values)
+    return max(1.4826 * median(abs(value - middle) for value in values), _FLOOR * abs(middle), 1e-12)
+
+
+def _segments(scores: Sequence[float]) -> list[int]:
+    """The edges of the segments of least cost, the first 0, the last the length. Quadratic: 0.2 s for 300 scores."""
+    n = len(scores)
+    penalty = 3 * math.log(max(n, 2))
+    best: list[float] = [0.0, *[math.inf] * n]
+    came_from = [0] * (n + 1)
+    for start in range(n):
+        if math.isinf(best[start]):
+            continue
+        for end, cost in enumerate(_costs(scores, start), start=start + 1):
+            total = best[start] + cost + penalty
+            if total < best[end] and end - start >= _SHORTEST:
+                best[end], came_from[end] = total, start
+    edges = [n]
+    while edges[-1] > 0:
+        edges.append(came_from[edges[-1]])
+    return edges[::-1]
+
+
+def _costs(scores: Sequence[float], start: int) -> list[float]:
+    """Sum of absolute deviations from the median, of the scores from `start` to each place after it."""
+    low: list[float] = []
+    high: list[float] = []
+    sum_low = sum_high = 0.0
+    costs = []
+    for score in scores[start:]:
+        if low and score > -low[0]:
+            heapq.heappush(high, score)
+            sum_high += score
+        else:
+            heapq.heappush(low, -score)
+            sum_low += score
+        if len(low) > len(high) + 1:
+            moved = -heapq.heappop(low)
+            heapq.heappush(high, moved)
+            sum_low, sum_high = sum_low - moved, sum_high + moved
+        elif len(high) > len(low):
+            moved = heapq.heappop(high)
+            heapq.heappush(low, -moved)
+            sum_low, sum_high = sum_low + moved, sum_high - moved
+        middle = -low[0]
+        costs.append(sum_high - middle * len(high) + middle * len(low) - sum_low)
+    return costs
+
+
+def _level_shift(series: Sequence[float]) -> str | None:
+    """Why the part after the warm-up is not level: its halves differ by more than 3 %, and by more than their noise."""
+    half = len(series) // 2
+    if half < _SHORTEST:
+        return None
+    before, behind = median(series[:half]), median(series[half:])
+    middle = median(series)
+    noise = 1.2533 * min(_unit(series[:half]), _unit(series[half:])) * math.sqrt(2 * _CARRIED_OVER / half)
+    difference = behind - before
+    if abs(difference) <= max(HIGHER_LEVEL * middle, 3 * noise):
+        return None
+    way = "slower" if difference > 0 else "faster"
+    return (
+        f"the run is not level after its warm-up: its last {len(series) - half} steps are {abs(difference) / before:.1%} {way} "
+        f"than the {half} before; let it run longer, or look for what changes"
+    )
+
+
+def _described(
+    seconds: Sequence[float],
+    plain: Sequence[float],
+    *,
+    cut: int,
+    found_by: str,
+    waits_s: Sequence[float],
+    after: Sequence[Sequence[str]],
+) -> Steady:
+    part = seconds[cut:]
+    middle, total = median(part), math.fsum(part)
+    limit = middle + SPIKE_Z / 0.6745 / 1.4826 * _unit(part)
+    spikes = tuple(index for index in range(cut, len(seconds)) if plain[index] > limit)
+    ordered = sorted(part)
+    spike_share = math.fsum(plain[index] - middle for index in spikes) / total
+    waits = _waits(cut, waits_s, after)
+    shares = {  # a wait that makes a spike of its step is the cause of both
+        "waiting for data": math.fsum(waits) / total,
+        "spikes": spike_share - math.fsum(waits[index - cut] for index in spikes if waits) / total,
+        "evaluation or saving": math.fsum(s - p for s, p in zip(part, plain[cut:], strict=True)) / total,
+    }
+    return Steady(
+        discarded_steps=cut,
+        found_by=found_by,
+        steps=len(part),
+        median_s=middle,
+        mean_s=fmean(part),
+        p5_s=ordered[int(0.05 * (len(part) - 1))],
+        p95_s=ordered[math.ceil(0.95 * (len(part) - 1))],
+        interval=median_interval(plain[cut:]),
+        spikes=spikes,
+        spike_share=spike_share,
+        warnings=tuple(_difference(middle, fmean(part), shares)),
+    )
+
+
+def _waits(cut: int, waits_s: Sequence[float], after: Sequence[Sequence[str]]) -> list[float]:
+    """What each step of the part waited, but for evaluation and saving."""
+    return [0.0 if index < len(after) and after[index] else waits_s[index] for index in range(cut, len(waits_s))]
+
+
+def _difference(middle: float, mean: float, shares: dict[str, float]) -> list[str]:
+    """A sentence where the median step and the mean differ by over 2 %, with the likeliest cause."""
+    if abs(mean / middle - 1) <= _DIFFERENCE:
+        return []
+    cause, share = max(shares.items(), key=lambda item: item[1])
+    why = f"{cause}, {share:.1%} of the time" if share > _DIFFERENCE / 2 else "step times that scatter to one side"
+    return [f"the mean step takes {mean / middle - 1:+.1%} against the median step: {why}"]

@@ -1,0 +1,163 @@
+"""Where the steady state begins, on series whose answer is known; and that there is no number where there is none."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.steady import NotSteady, Steady, find
+
+
+def noise(n: int, *, seed: int = 1, sd: float = 0.02, carried_over: float = 0.5) -> list[float]:
+    rng, state, series = random.Random(seed), 0.0, []
+    for _ in range(n):
+        state = carried_over * state + math.sqrt(1 - carried_over**2) * rng.gauss(0, 1)
+        series.append(0.1 * math.exp(sd * state))
+    return series
+
+
+def steady(*args: object, **options: object) -> Steady:
+    found = find(*args, **options)  # type: ignore[arg-type]
+    assert isinstance(found, Steady), found
+    return found
+
+
+def reason(*args: object, **options: object) -> str:
+    found = find(*args, **options)  # type: ignore[arg-type]
+    assert isinstance(found, NotSteady), found
+    return found.reason
+
+
+@pytest.mark.parametrize(
+    ("head", "cut"),
+    [
+        ([], 1),
+        ([0.5], 1),
+        ([60.0], 1),
+        ([60.0, 20.0], 2),
+        ([5.0, 1.0, 0.5], 3),
+        ([0.12] * 10, 10),
+        ([9, *[0.2] * 19], 20),
+    ],
+)
+def test_a_slow_head_is_cut_where_it_ends(head: list[float], cut: int) -> None:
+    found = steady(head + noise(60))
+    assert abs(found.discarded_steps - cut) <= 1
+    assert found.median_s == pytest.approx(0.1, rel=0.01)
+    assert found.found_by == "found"
+
+
+def test_a_slow_decay_is_cut_where_it_comes_within_three_per_cent() -> None:
+    found = steady([value * (1 + math.exp(-step / 10)) for step, value in enumerate(noise(200))])
+    assert 25 <= found.discarded_steps <= 60
+    assert found.median_s == pytest.approx(0.1, rel=0.02)
+
+
+def test_a_decay_that_lasts_is_no_steady_state() -> None:
+    said = reason([value * (1 + math.exp(-step / 60)) for step, value in enumerate(noise(200))])
+    assert "not level" in said and "faster" in said
+
+
+def test_drift_is_no_steady_state() -> None:
+    said = reason([value * (1 + 0.002 * step) for step, value in enumerate(noise(100))])
+    assert "slower" in said and "%" in said
+
+
+def test_a_level_that_rises_late_is_no_steady_state() -> None:
+    assert "slower" in reason([*noise(60), *(1.1 * value for value in noise(60, seed=2))])
+
+
+def test_recompiles_are_counted_and_priced_and_do_not_move_the_median() -> None:
+    series = noise(100)
+    series[40] = series[70] = 2.0
+    found = steady(series)
+    assert found.spikes == (40, 70)
+    assert found.spike_share == pytest.approx(3.8 / sum(series[found.discarded_steps :]), rel=0.01)
+    assert found.median_s == pytest.approx(0.1, rel=0.01)
+    (said,) = found.warnings
+    assert "spikes, 2" in said
+
+
+def test_evaluation_is_a_cause_and_no_spike() -> None:
+    series, waits, after = noise(100), [0.0] * 100, [()] * 100
+    for step in (50, 80):
+        series[step] += 3.0
+        waits[step], after[step] = 3.0, ("evaluate",)  # type: ignore[call-overload]
+    found = steady(series, waits_s=waits, after=after)
+    assert found.spikes == ()
+    assert "evaluation or saving" in found.warnings[0]
+
+
+def test_evaluation_early_on_is_no_warm_up() -> None:
+    series, waits, after = noise(60), [0.0] * 60, [()] * 60
+    for step in (10, 11, 12):
+        series[step] += 1.0
+        waits[step], after[step] = 1.0, ("save",)  # type: ignore[call-overload]
+    assert steady(series, waits_s=waits, after=after).discarded_steps == 1
+
+
+def test_waiting_for_data_is_a_cause() -> None:
+    series = [0.1 if step % 3 else 0.2 for step in range(90)]
+    waits = [0.0 if step % 3 else 0.1 for step in range(90)]
+    assert "waiting for data" in steady(series, waits_s=waits).warnings[0]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 10])
+def test_too_few_steps_give_no_number(n: int) -> None:
+    assert "are needed" in reason(noise(n))
+
+
+def test_how_many_are_needed_can_be_said() -> None:
+    assert isinstance(find(noise(6), at_least_steps=3), Steady)
+    assert "50 are needed" in reason(noise(40), at_least_steps=50)
+
+
+def test_a_declared_warm_up_is_not_looked_for() -> None:
+    found = steady([5.0, 5.0, *noise(40)], discard_steps=20)
+    assert (found.discarded_steps, found.found_by, found.steps) == (20, "declared", 22)
+    assert "are needed" in reason(noise(15), discard_steps=20)
+
+
+def test_a_series_without_noise() -> None:
+    found = steady([0.1] * 30)
+    assert (found.median_s, found.p5_s, found.p95_s, found.spikes) == (0.1, 0.1, 0.1, ())
+    assert found.interval is not None and (found.interval.low, found.interval.high) == (0.1, 0.1)
+
+
+def test_a_long_series_is_cut_by_its_blocks() -> None:
+    found = steady([*(1.5 * value for value in noise(1000, seed=2)), *noise(9000)])
+    assert 950 <= found.discarded_steps <= 1050
+
+
+def test_noise_alone_is_seldom_cut_and_seldom_refused() -> None:
+    found = [find(noise(50, seed=seed)) for seed in range(300)]
+    assert sum(isinstance(one, NotSteady) for one in found) <= 6
+    assert sum(isinstance(one, Steady) and one.discarded_steps > 1 for one in found) <= 9
+
+
+times = st.lists(st.floats(1e-4, 1e3), min_size=1, max_size=80)
+
+
+@settings(deadline=None)
+@given(times, st.sampled_from([0.25, 8.0]))
+def test_another_unit_changes_nothing(series: list[float], factor: float) -> None:
+    once, scaled = find(series), find([value * factor for value in series])
+    assert type(once) is type(scaled)
+    if isinstance(once, Steady) and isinstance(scaled, Steady):
+        assert (scaled.discarded_steps, scaled.spikes) == (once.discarded_steps, once.spikes)
+        assert scaled.median_s == once.median_s * factor
+
+
+@settings(deadline=None)
+@given(times)
+def test_what_is_found_lies_inside_what_was_given(series: list[float]) -> None:
+    found = find(series)
+    if isinstance(found, Steady):
+        assert 1 <= found.discarded_steps <= max(1, len(series) // 2)
+        assert min(series) <= found.p5_s <= found.median_s <= found.p95_s <= max(series)
+        assert 0 <= found.spike_share < 1
+        assert found.steps == len(series) - found.discarded_steps >= 10
