@@ -1,0 +1,46 @@
+"""The registry: what every column of a report means, in which unit, which way is better, and how people see it.
+
+METRICS are numbers (or words) that a run measured; FACTS are what an experiment was and how its runs ended; SETTINGS
+are what really took effect in the training process (columns `effective_<name>`). A name that is not here is allowed (a
+custom trainer brings its own) and is shown as it is. Nothing here measures or reads anything; `report/metrics_page`
+makes docs/metrics.md of it. Base units everywhere (seconds, bytes, tokens, joules); the one exception, MiB, is what the
+reference's users know.
+"""
+
+from __future__ import annotations
+
+from orchestrator.metrics import gpu, memory, model, shown, speed, trainer
+from orchestrator.metrics.facts import FACTS, SETTINGS
+from orchestrator.metrics.metric import DASH, MIB, Direction, Metric, Show
+
+__all__ = ["DASH", "FACTS", "METRICS", "MIB", "SETTINGS", "Direction", "Metric", "Show", "metric", "show"]
+
+_GROUPS = (speed.SPEED, trainer.FINAL, speed.BESIDE, memory.MEMORY, trainer.MEMORY, gpu.GPU, speed.WORK, model.MODEL)
+
+METRICS: dict[str, Metric] = {metric.name: metric for group in _GROUPS for metric in group}
+
+
+def metric(name: str) -> Metric:
+    """What is known about a column; a plain entry for a name that is not registered."""
+    known = METRICS.get(name) or FACTS.get(name)
+    if known:
+        return known
+    setting = name.removeprefix("effective_")
+    like = METRICS.get(setting)
+    return Metric(
+        name=name,
+        label=name,
+        description=SETTINGS.get(setting, ""),
+        source="",
+        unit=like.unit if like else None,
+        show=like.show if like else Show.NUMBER,
+    )
+
+
+def show(name: str, value: object) -> str:
+    """A value as people read it, with its unit where the heading does not say it; a dash for None."""
+    if value is None:
+        return DASH
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return shown.text(value, metric(name).show)

@@ -1,0 +1,68 @@
+"""Values as people read them: files hold base units at full precision, this is for tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orchestrator.metrics.metric import MIB, Show
+
+
+def text(value: float, form: Show) -> str:
+    """A number in its form, with its unit where the heading does not say it."""
+    return _FORMATS[form](value)
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        return str(value)
+    if abs(value) >= 1e9:
+        return f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _count(value: float) -> str:
+    return f"{value:,}" if float(value).is_integer() else f"{value:,.1f}"
+
+
+def _magnitude(value: float) -> str:
+    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.2f} {letter}"
+    return _count(value)
+
+
+def _seconds(value: float) -> str:
+    if value < 1:
+        return f"{value * 1000:.3g} ms"
+    if value < 120:
+        return f"{value:.3g} s" if value < 100 else f"{value:.0f} s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
+
+
+def _bytes(value: float) -> str:
+    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if abs(value) >= size:
+            return f"{value / size:.2f} {unit}"
+    return f"{value:.0f} B"
+
+
+def _mib(value: float) -> str:
+    return _bytes(value * MIB)
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}" if abs(value) >= 0.1 else f"{value:.2%}"
+
+
+_FORMATS: dict[Show, Callable[[float], str]] = {
+    Show.NUMBER: _number,
+    Show.COUNT: _count,
+    Show.MAGNITUDE: _magnitude,
+    Show.SECONDS: _seconds,
+    Show.BYTES: _bytes,
+    Show.MIB: _mib,
+    Show.SHARE: _share,
+    Show.TEXT: str,
+}
