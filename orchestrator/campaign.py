@@ -140,7 +140,7 @@ def write_reports(
     table: ResultsTable, folders: Sequence[Path], *, keep: Sequence[str], drop: Sequence[str]
 ) -> list[Path]:
     """Remake the CSV files of one results folder of ours; what lies elsewhere, and several at once, are only shown."""
-    from orchestrator.report import benchmarks, raw_summary
+    from orchestrator.report import benchmarks, parts, raw_summary
 
     if len(folders) != 1 or not results_folder.is_ours(folders[0]):
         return []
@@ -148,4 +148,5 @@ def write_reports(
     return [
         store.write_text("benchmarks.csv", benchmarks(table, keep=keep, drop=drop)),
         store.write_text("raw_summary.csv", raw_summary(table)),
+        *(store.write_text(name, text) for name, text in parts(table).items()),
     ]

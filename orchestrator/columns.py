@@ -31,6 +31,11 @@ DEFAULT_KEEP = (
     "mem_nvidia_mem_reserved",
     "mem_peak_torch_mem_alloc_in_bytes",
     "mem_torch_mem_alloc_in_bytes",
+    "tokens_per_s",
+    "tokens_per_s_per_gpu",
+    "real_tokens_per_s",
+    "step_time_s",
+    "discarded_steps",
     "train_tokens_per_second",
     "train_loss",
     "train_runtime",
@@ -53,6 +58,17 @@ DEFAULT_DROP = (
     "warnings",
 )
 """What benchmarks.csv leaves out although it varies: raw_summary.csv holds it."""
+
+DETAILS = (
+    *("step_time_low_s", "step_time_high_s", "step_time_p*_s", "steps_per_s", "train_s*_per_second", "epoch", "steps"),
+    *("tokens_per_s_low", "tokens_per_s_high", "labelled_tokens_per_s", "real_tokens_per_s_per_gpu", "samples_per_s"),
+    *("startup_s", "model_load_s", "trainer_setup_s", "warmup_s", "spikes", "steady_steps", "steady_found_by"),
+    *("allocated_after_load_bytes", "peak_allocated_*_bytes", "alloc_retries", "cuda_ooms", "host_rss_bytes"),
+    *("*_processed", "model_flops_per_token", "device_mean_*", "device_baseline_bytes", "device_residue_bytes"),
+    *("device_peak_imbalance", "integrated_energy_j", "monitor_*", "nvml_period_s", "sm_clock_mhz", "temperature_c"),
+    *("gpu_utilization", "exit_code", "signal", "wall_s"),
+)
+"""What only files hold unless it is asked for: a table of eighty columns is read by nobody."""
 
 BOOKKEEPING = ("id", "output_dir", "started_at", "logging_dir", "run_name", "provenance_collected_at")
 """Different in every row and no property of the experiment: never in a table unless kept."""

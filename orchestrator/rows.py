@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -33,13 +33,16 @@ PACKAGES = (
 class Row:
     """One run of an experiment, or an experiment without a run (`outcome` then holds its state alone).
 
-    The keys of the four parts are disjoint, so that they can be laid side by side as columns.
+    The keys of the first four parts are disjoint, so that they can be laid side by side as columns. `ranks` and `devices`
+    are rows of their own, one a training process and one a GPU.
     """
 
     facts: Mapping[str, Value]
     arguments: Mapping[str, Value]
     outcome: Mapping[str, Value]
     measured: Mapping[str, Value] = field(default_factory=dict)
+    ranks: tuple[Mapping[str, Value], ...] = ()
+    devices: tuple[Mapping[str, Value], ...] = ()
     warnings: tuple[str, ...] = ()
 
     def flat(self) -> dict[str, Value]:
@@ -54,6 +57,8 @@ def of_run(experiment: Experiment, record: RunRecord) -> Row:
         arguments=arguments,
         outcome=_outcome(record),
         measured=_apart(_measured(record), taken={**facts, **arguments}),
+        ranks=_cells_of(record.ranks),
+        devices=_cells_of(record.devices),
         warnings=record.warnings,
     )
 
@@ -103,6 +108,10 @@ _ARGUMENT_FACTS = {"dtype", "torch_dtype", "peft_method", "per_device_train_batc
 
 def _words(value: Text) -> str:
     return " ".join(as_items(value)) if value != () else "[]"
+
+
+def _cells_of(rows: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Value], ...]:
+    return tuple({name: cell(value) for name, value in row.items()} for row in rows)
 
 
 def _outcome(record: RunRecord) -> dict[str, Value]:

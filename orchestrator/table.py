@@ -3,20 +3,22 @@
 Reads through `store` (ours) or `reference` (a folder of the reference system), and reads only: what is derived is
 remade from the records at any time. Does not choose what is shown (`columns`) and writes no text (`report`).
 
-Of an experiment, a metric is the mean over its repeats that ended ok; where some did not, its `status` says how the
-last such repeat ended, and `runs_ok` of `runs` how many numbers the mean is of: failures are never averaged away.
+Of an experiment, a metric is the mean over its repeats that ended ok (the mean of logs for rates and step times, `across`);
+where some did not, its `status` says how the last such repeat ended, and `runs_ok` of `runs` how many numbers the mean is
+of: failures are never averaged away.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import reference, rows
+from orchestrator.across import BY_RATIO, Cell, compared, over_repeats
 from orchestrator.columns import for_people, varying
 from orchestrator.errors import ResultsError
 from orchestrator.records import JobState, Status
@@ -32,6 +34,7 @@ __all__ = ["ResultsTable", "load", "varying"]
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResultsTable:
     """`runs`: a row for each run that ended. `experiments`: a row for each experiment, ended or not. Missing is NA.
+    `ranks` and `devices`: a row for each training process and for each watched GPU of each run.
 
     Columns are those of docs/metrics.md in reading order. `warnings` are sentences about what could not be read and
     about single runs. With several folders the column `results` says which one a row comes from.
@@ -39,6 +42,8 @@ class ResultsTable:
 
     runs: pd.DataFrame
     experiments: pd.DataFrame
+    ranks: pd.DataFrame
+    devices: pd.DataFrame
     warnings: tuple[str, ...] = ()
 
 
@@ -54,7 +59,9 @@ def load(roots: Sequence[Path]) -> ResultsTable:
     arguments = frozenset(name for row in found for name in row.arguments)
     return ResultsTable(
         runs=_frame([row.flat() for row in found if "repeat" in row.outcome], arguments),
-        experiments=_frame([_experiment(group) for group in _groups(found)], arguments),
+        experiments=_frame(_experiments(found), arguments),
+        ranks=_parts((row, row.ranks) for row in found),
+        devices=_parts((row, row.devices) for row in found),
         warnings=tuple(warnings),
     )
 
@@ -89,13 +96,20 @@ def _stored_rows(stored: StoredExperiment) -> list[Row]:
 
 
 def _labelled(row: Row, name: str) -> Row:
-    return Row(
-        facts={"results": name, **row.facts},
-        arguments=row.arguments,
-        outcome=row.outcome,
-        measured=row.measured,
-        warnings=row.warnings,
-    )
+    return replace(row, facts={"results": name, **row.facts})
+
+
+_OF_THE_RUN = ("results", "id", "repeat", "attempt", "status")
+
+
+def _parts(found: Iterable[tuple[Row, Sequence[Mapping[str, Value]]]]) -> pd.DataFrame:
+    """Rows of a run's parts, each beside the name of its run; columns as they come."""
+    records = [
+        {name: value for name, value in row.flat().items() if name in _OF_THE_RUN} | dict(part)
+        for row, parts in found
+        for part in parts
+    ]
+    return _frame(records, frozenset(), order=list)
 
 
 def _groups(found: Iterable[Row]) -> Iterator[list[Row]]:
@@ -105,8 +119,16 @@ def _groups(found: Iterable[Row]) -> Iterator[list[Row]]:
     yield from groups.values()
 
 
-def _experiment(group: Sequence[Row]) -> dict[str, Value]:
-    """One experiment as flat cells: its facts, how its repeats ended, means over those that ended ok."""
+def _experiments(found: Sequence[Row]) -> list[dict[str, Value]]:
+    """A flat row for each experiment, with what the others say of it."""
+    ended = [_experiment(group) for group in _groups(found)]
+    cells = [cell for cell, _ in ended]
+    rest = zip(ended, compared(cells), strict=True)
+    return [{**cell.facts, **cell.arguments, **how, **cell.numbers, **beside} for (cell, how), beside in rest]
+
+
+def _experiment(group: Sequence[Row]) -> tuple[Cell, dict[str, Value]]:
+    """One experiment: its facts and means over its repeats that ended ok; and how its repeats ended."""
     repeats = _last_tries(group)
     ok = [row for row in repeats if row.outcome["status"] == Status.OK.value]
     others = [row for row in repeats if row.outcome["status"] != Status.OK.value]
@@ -118,7 +140,8 @@ def _experiment(group: Sequence[Row]) -> dict[str, Value]:
     counts: dict[str, Value] = {"runs": len(ended), "runs_ok": len(ok)}
     first = group[0]
     measured = [row.measured for row in ok] or [_words(row.measured) for row in repeats]
-    return {**first.facts, **first.arguments, **failure, **counts, **said, **_means(measured)}
+    cell = Cell(facts=first.facts, arguments=first.arguments, numbers=_means(measured))
+    return cell, {**failure, **counts, **said}
 
 
 def _words(measured: Mapping[str, Value]) -> dict[str, Value]:
@@ -145,7 +168,15 @@ def _attempt(row: Row) -> int:
 def _means(measured: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
     """Each name's mean where it is a number; a word stands where all agree, else all of them, separated by commas."""
     names = dict.fromkeys(name for cells in measured for name in cells)
-    return {name: _mean([cells[name] for cells in measured if cells.get(name) is not None]) for name in names}
+    found: dict[str, Value] = {}
+    for name in names:
+        values = [cells[name] for cells in measured if cells.get(name) is not None]
+        numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
+        if name in BY_RATIO and len(numbers) == len(values) > 1:
+            found |= over_repeats(name, numbers)
+        else:
+            found[name] = _mean(values)
+    return found
 
 
 def _mean(values: Sequence[Value]) -> Value:
@@ -165,11 +196,16 @@ def _mean(values: Sequence[Value]) -> Value:
 _WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")
 
 
-def _frame(records: Sequence[Mapping[str, Value]], arguments: frozenset[str]) -> pd.DataFrame:
+def _frame(
+    records: Sequence[Mapping[str, Value]],
+    arguments: frozenset[str],
+    *,
+    order: Callable[[Iterable[str]], list[str]] = for_people,
+) -> pd.DataFrame:
     """Flat rows as a frame of nullable columns: a whole number stays whole beside a missing neighbour."""
     import pandas as pd
 
-    names = for_people(dict.fromkeys(name for record in records for name in record))
+    names = order(dict.fromkeys(name for record in records for name in record))
     columns: dict[str, pd.Series[Any]] = {}
     for name in names:
         kind, values = _typed([record.get(name) for record in records], is_argument=name in arguments)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from orchestrator.columns import choose, varying
+from orchestrator.columns import DETAILS, choose, varying
 from orchestrator.errors import SelectionError
 from orchestrator.report import as_csv, as_json, as_markdown
 
@@ -30,10 +30,16 @@ def benchmarks(table: ResultsTable, *, form: str = "csv", keep: Iterable[str] = 
     if form == "json":
         return as_json.text(varying(table.experiments, keep=("id", *keep), drop=drop), table.warnings)
     if form == "markdown":
-        return as_markdown.text(varying(table.experiments, keep=keep, drop=drop), table.warnings)
+        return as_markdown.text(varying(table.experiments, keep=keep, drop=(*drop, *DETAILS)), table.warnings)
     raise SelectionError(f"There is no report format {form!r}: choose one of {', '.join(FORMATS)}.")
 
 
 def raw_summary(table: ResultsTable) -> str:
     """Everything of every run as CSV: one row a run, all columns."""
     return as_csv.text(table.runs)
+
+
+def parts(table: ResultsTable) -> dict[str, str]:
+    """File name → CSV of what a run consists of: `ranks.csv`, a row a training process, and `devices.csv`, a row a GPU."""
+    frames = {"ranks.csv": table.ranks, "devices.csv": table.devices}
+    return {name: as_csv.text(frame) for name, frame in frames.items() if len(frame)}

@@ -19,7 +19,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.columns import DEFAULT_DROP, Split, cells, for_people, matches, varying
+from orchestrator.columns import DEFAULT_DROP, DETAILS, Split, cells, for_people, matches, varying
 from orchestrator.metrics import METRICS, show
 from orchestrator.report.as_markdown import headings, is_number, same_for_all
 
@@ -34,10 +34,11 @@ _WIDEST = 28
 _GAP = 3
 
 _HEADLINE = (
-    *("train_tokens_per_second", "mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved"),
-    *("train_loss", "train_runtime"),
+    *("tokens_per_s", "tokens_per_s_spread", "train_tokens_per_second", "step_time_s", "mfu"),
+    *("peak_allocated_bytes", "device_peak_used_bytes"),
+    *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved", "train_loss", "doubt", "train_runtime"),
 )
-_ASKED_FIRST = ("results", "scenario", "framework_config", "model_name_or_path", "num_gpus", "status", *_HEADLINE[:3])
+_ASKED_FIRST = ("results", "scenario", "framework_config", "model_name_or_path", "num_gpus", "status", *_HEADLINE[:7])
 _BELOW = ("failure_kind", "failure_cause", "warnings", "device", "trainer", "python", "monitors")
 
 
@@ -48,7 +49,9 @@ def summary(table: ResultsTable, *, width: int, keep: Iterable[str] = (), drop: 
         return Text("No experiments.")
     usual = [name for name in (*_HEADLINE, "status") if not matches(name, drop) and _has_values(frame, name)]
     empty = [str(name) for name in frame.columns if not _has_values(frame, str(name))]
-    split = varying(frame, keep=(*keep, *usual), drop=(*drop, *DEFAULT_DROP, *_BELOW, *_counts(frame), *empty))
+    split = varying(
+        frame, keep=(*keep, *usual), drop=(*drop, *DEFAULT_DROP, *DETAILS, *_BELOW, *_counts(frame), *empty)
+    )
     names = _names(split)
     fitting = _fitting(frame, names, width)
     parts: list[RenderableType] = [_heading(frame)]

@@ -14,7 +14,7 @@ from orchestrator.reference_log import failure
 from orchestrator.table import load, varying
 
 CASES = Path(__file__).parent.parent / "golden" / "report"
-OURS = {"status", "failure_kind", "failure_cause", "runs_ok"}
+OURS = {"status", "failure_kind", "failure_cause", "runs_ok", "loss_difference", "doubt"}
 FINAL = "{'train_runtime': 9.0, 'train_samples_per_second': 8.0, 'train_steps_per_second': 1.0, 'train_loss': %s}\n"
 
 

@@ -16,7 +16,7 @@ from stored_results import BASE, ended, failed, stored
 from orchestrator import rows
 from orchestrator.errors import ResultsError
 from orchestrator.records import DataSpec, Framework, Reason, RunRecord
-from orchestrator.table import _experiment, load
+from orchestrator.table import _experiments, load
 
 
 def only(root: Path, *records: RunRecord) -> pd.Series:
@@ -138,7 +138,7 @@ def test_grouping_counts_all_and_averages_only_what_is_ok(outcomes: list[tuple[b
         ended(BASE, number, train_loss=value) if ok else failed(BASE, number)
         for number, (ok, value) in enumerate(outcomes, start=1)
     ]
-    row = _experiment([rows.of_run(BASE, record) for record in records])
+    (row,) = _experiments([rows.of_run(BASE, record) for record in records])
     values = [value for ok, value in outcomes if ok]
     assert (row["runs"], row["runs_ok"]) == (len(outcomes), len(values))
     assert (row["status"] == "ok") == (len(values) == len(outcomes))
@@ -159,5 +159,5 @@ def test_many_experiments_are_framed_quickly() -> None:
     group = [rows.of_run(BASE, ended(BASE, repeat, **numbers)) for repeat in (1, 2, 3)]
     start = time.perf_counter()
     for _ in range(1000):
-        _experiment(group)
+        _experiments(group)
     assert time.perf_counter() - start < 3

@@ -1,0 +1,80 @@
+"""What several rows say of each other: repeats, scaling, a loss beside the baseline's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.across import Cell, compared, over_repeats
+
+
+def cell(framework: str = "none", gpus: int = 1, *, arguments: dict[str, Any] | None = None, **numbers: Any) -> Cell:
+    facts = {"id": f"{framework}-{gpus}-{arguments}", "scenario": "s", "framework_config": framework, "num_gpus": gpus}
+    return Cell(facts=facts, arguments=arguments or {}, numbers=numbers)
+
+
+def test_repeats_have_a_mean_of_logs_with_interval_and_spread() -> None:
+    found = over_repeats("tokens_per_s", [100.0, 110.0, 90.0])
+    assert found["tokens_per_s"] == pytest.approx(math.exp(sum(map(math.log, (100, 110, 90))) / 3))
+    assert found["tokens_per_s_low"] < 90 and found["tokens_per_s_high"] > 110  # type: ignore[operator]
+    assert 0.09 < found["tokens_per_s_spread"] < 0.11  # type: ignore[operator]
+
+
+def test_only_the_headline_has_an_interval() -> None:
+    assert over_repeats("step_time_s", [1.0, 4.0]) == {"step_time_s": pytest.approx(2.0)}
+
+
+@given(st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=8), st.floats(0.1, 10))
+def test_a_mean_of_repeats_scales_with_them(values: list[float], factor: float) -> None:
+    once, scaled = over_repeats("tokens_per_s", values), over_repeats("tokens_per_s", [v * factor for v in values])
+    assert scaled["tokens_per_s"] == pytest.approx(once["tokens_per_s"] * factor)  # type: ignore[operator]
+    assert once["tokens_per_s_low"] <= once["tokens_per_s"] * (1 + 1e-9)  # type: ignore[operator]
+
+
+def test_scaling_is_beside_the_smallest_gpu_count_of_the_same_cell() -> None:
+    rows = [cell(gpus=n, tokens_per_s_per_gpu=100.0 / n**0.1) for n in (2, 4)]
+    other = cell("ddp", 1, tokens_per_s_per_gpu=300.0)
+    found = list(compared([*rows, other]))
+    assert found[0] == {"scaling_efficiency": 1.0}
+    assert found[1]["scaling_efficiency"] == pytest.approx(0.5**0.1)
+    assert found[2] == {}
+
+
+def test_strong_scaling_is_found_by_the_global_batch() -> None:
+    def row(gpus: int, batch: str) -> Cell:
+        one = cell(gpus=gpus, arguments={"per_device_train_batch_size": batch}, tokens_per_s_per_gpu=100.0 / gpus)
+        return Cell(facts={**one.facts, "global_batch": 8}, arguments=one.arguments, numbers=one.numbers)
+
+    assert [found["scaling_efficiency"] for found in compared([row(1, "8"), row(2, "4")])] == [1.0, 0.5]
+
+
+def test_other_arguments_are_another_cell() -> None:
+    rows = [cell(gpus=n, arguments={"max_seq_len": str(n)}, tokens_per_s_per_gpu=1.0) for n in (1, 2)]
+    assert list(compared(rows)) == [{}, {}]
+
+
+@pytest.mark.parametrize(
+    ("loss", "speed", "doubt"),
+    [(2.0, 150.0, None), (2.09, 150.0, None), (3.0, 150.0, "faster but wrong"), (3.0, 50.0, "other loss")],
+)
+def test_a_loss_that_leaves_the_baselines_is_marked(loss: float, speed: float, doubt: str | None) -> None:
+    base = cell("baseline", train_loss=2.0, steps=10, tokens_per_s_per_gpu=100.0)
+    found = list(compared([base, cell("liger", train_loss=loss, steps=10, tokens_per_s_per_gpu=speed)]))
+    assert found[0] == {}
+    assert found[1].get("doubt") == doubt
+    assert found[1]["loss_difference"] == pytest.approx(loss / 2 - 1)
+
+
+def test_losses_over_other_numbers_of_steps_are_not_compared() -> None:
+    rows = [cell("baseline", train_loss=2.0, steps=10), cell("liger", train_loss=9.0, steps=5)]
+    assert list(compared(rows)) == [{}, {}]
+
+
+def test_the_nearest_baseline_is_the_one_with_the_same_arguments() -> None:
+    rows = [cell("none", arguments={"lr": lr}, train_loss=loss, steps=1) for lr, loss in (("1", 2.0), ("2", 4.0))]
+    found = list(compared([*rows, cell("sdpa", arguments={"lr": "2", "attn": "sdpa"}, train_loss=4.0, steps=1)]))
+    assert found[2] == {"loss_difference": 0.0}
