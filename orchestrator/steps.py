@@ -1,0 +1,75 @@
+"""The steps of a run as its ranks wrote them, from `steps-rank<R>.jsonl`. Reads; concludes nothing (that is `throughput`).
+
+A file may end in half a line, since a run can be killed at any moment: what is not a whole step is left out. Lines without
+a duration (losses, and steps as older versions wrote them) are no steps here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_NAME = re.compile(r"steps-rank(\d+)\.jsonl")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One optimizer step of one rank: when it ended (seconds since the epoch), how long it took, what it held.
+
+    `seconds` runs from the end of the step before to this one's end; `wait_s` of it had passed when the step began (data,
+    logging, evaluation, saving). Counts are this rank's own: `tokens` with padding, `real` without, `labelled` with a loss;
+    `squares` is the sum over sequences of length². `after` names what the Trainer did since the step before.
+    """
+
+    number: int
+    ended_at: float
+    seconds: float
+    compute_s: float
+    wait_s: float
+    tokens: int
+    real: int
+    labelled: int
+    samples: int
+    squares: int
+    after: tuple[str, ...] = ()
+
+
+def read(run_dir: Path) -> dict[int, tuple[Step, ...]]:
+    """Rank → its steps in order; empty where nothing was written."""
+    found: dict[int, tuple[Step, ...]] = {}
+    for path in run_dir.glob("steps-rank*.jsonl"):
+        match = _NAME.fullmatch(path.name)
+        if match is not None:
+            found[int(match[1])] = tuple(_steps(path))
+    return dict(sorted(found.items()))
+
+
+def _steps(path: Path) -> Iterator[Step]:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                step = _step(json.loads(line))
+            except (ValueError, KeyError, TypeError):
+                continue
+            if step is not None:
+                yield step
+
+
+def _step(line: Mapping[str, Any]) -> Step | None:
+    if "s" not in line or not math.isfinite(line["s"]):
+        return None
+    counts = {name: int(line.get(name) or 0) for name in ("tokens", "real", "labelled", "samples", "squares")}
+    return Step(
+        number=int(line["step"]),
+        ended_at=float(line["t"]),
+        seconds=float(line["s"]),
+        compute_s=float(line.get("compute_s", line["s"])),
+        wait_s=float(line.get("wait_s", 0.0)),
+        after=tuple(line.get("after") or ()),
+        **counts,
+    )

@@ -1,0 +1,281 @@
+"""From what the ranks of a run wrote to its numbers: speed in steady state, where the time went, memory, work done.
+
+Reads the run's folder (`steps-rank<R>.jsonl`, `worker-rank<R>.json`) and decides with `steady`, `statistics` and `flops`.
+The time of a step is that of the slowest rank, the rank whose steps took longest in sum; tokens are the sum over ranks. A
+number that needs a rank that left nothing, or a steady state that there was not, is missing, and one sentence says why.
+
+What it leaves out: the Trainer's own final metrics (`trainers.instrumented`), and whatever monitors saw. A step's end is
+when the GPU (or the host, on a CPU) was done with the optimizer; nothing before training began is in any speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from orchestrator import flops, steady, steps
+from orchestrator.records import Measurement
+from orchestrator.steps import Step
+
+Number = float | int
+Worker = Mapping[str, Any]
+Cells = dict[str, Any]
+
+_STEPS, _WORKER = "steps of all ranks", "worker files of all ranks"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """What a run's own files say: its numbers, a row for each rank, and sentences that belong beside them."""
+
+    measurements: tuple[Measurement, ...] = ()
+    ranks: tuple[Mapping[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Series:
+    """The steps that every rank has: `slowest` is the rank that time is taken from."""
+
+    ranks: Mapping[int, tuple[Step, ...]]
+    slowest: tuple[Step, ...]
+
+
+def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Reading:
+    """The numbers of an instrumented run that ended, of `world_size` processes; `workers` are their worker files."""
+    if not workers:
+        return Reading()
+    ordered = sorted(workers, key=lambda worker: int(worker.get("rank") or 0))
+    first = ordered[0]
+    series = _series(run_dir, world_size)
+    if isinstance(series, str):
+        state: steady.Steady | steady.NotSteady = steady.NotSteady(reason=series)
+        series = _Series(ranks={}, slowest=())
+    else:
+        state = _state(series.slowest, first)
+    numbers: Cells = {**_stages(first), **_memory(ordered, world_size), **_stopped(first)}
+    warnings = [*_memory_warnings(numbers)]
+    if isinstance(state, steady.Steady):
+        speed = _speed(series, state, world_size) | _warm_up(series.slowest, state, first)
+        work, said = _work(series, first, speed["tokens_per_s_per_gpu"])
+        numbers |= speed | work
+        warnings += [*state.warnings, *said]
+        missing: list[Measurement] = []
+    else:
+        numbers |= {"first_step_s": series.slowest[0].seconds} if series.slowest else {}
+        missing = [Measurement(name=name, value=None, source=state.reason) for name in _HEADLINE]
+        warnings.append(f"no steady-state speed: {state.reason}")
+    found = (Measurement(name=name, value=value, source=_STEPS) for name, value in numbers.items() if value is not None)
+    return Reading(
+        measurements=(*found, *missing), ranks=tuple(_rank_rows(ordered, series, state)), warnings=tuple(warnings)
+    )
+
+
+_HEADLINE = ("tokens_per_s", "tokens_per_s_per_gpu", "real_tokens_per_s", "step_time_s")
+
+
+def _series(run_dir: Path, world_size: int) -> _Series | str:
+    """The steps of all ranks, cut to those that all have; or why there is no such series."""
+    ranks = {rank: found for rank, found in steps.read(run_dir).items() if found}
+    if len(ranks) < world_size:
+        return f"{len(ranks)} of {world_size} rank(s) left steps" if ranks else "the run left no steps"
+    shared = set.intersection(*({step.number for step in found} for found in ranks.values()))
+    cut = {rank: tuple(step for step in found if step.number in shared) for rank, found in ranks.items()}
+    return _Series(ranks=cut, slowest=max(cut.values(), key=lambda found: sum(step.seconds for step in found)))
+
+
+def _state(series: Sequence[Step], first: Worker) -> steady.Steady | steady.NotSteady:
+    asked = first.get("measure") or {}
+    return steady.find(
+        [step.seconds for step in series],
+        after=[step.after for step in series],
+        waits_s=[step.wait_s for step in series],
+        discard_steps=asked.get("discard_steps"),
+        at_least_steps=asked.get("at_least_steps"),
+    )
+
+
+def _speed(series: _Series, state: steady.Steady, world_size: int) -> Cells:
+    """Rates over the steady part, and how its step times lie."""
+    window = series.slowest[state.discarded_steps :]
+    seconds = sum(step.seconds for step in window)
+    total = {
+        name: sum(getattr(step, name) for found in series.ranks.values() for step in found[state.discarded_steps :])
+        for name in ("tokens", "real", "labelled", "samples")
+    }
+    rates: Cells = {
+        "tokens_per_s": total["tokens"] / seconds,
+        "tokens_per_s_per_gpu": total["tokens"] / seconds / world_size,
+        "real_tokens_per_s": total["real"] / seconds,
+        "real_tokens_per_s_per_gpu": total["real"] / seconds / world_size,
+        "labelled_tokens_per_s": total["labelled"] / seconds,
+        "samples_per_s": total["samples"] / seconds,
+        "padding_share": 1 - total["real"] / total["tokens"] if total["tokens"] else None,
+    }
+    rates = {name: value or None if name.endswith("_s") else value for name, value in rates.items()}
+    return rates | {
+        "steps_per_s": len(window) / seconds,
+        "step_time_s": state.median_s,
+        "step_time_low_s": state.interval.low if state.interval else None,
+        "step_time_high_s": state.interval.high if state.interval else None,
+        "step_time_p5_s": state.p5_s,
+        "step_time_p95_s": state.p95_s,
+        "data_wait_share": sum(step.wait_s for step in window) / seconds,
+        "spikes": len(state.spikes),
+        "spike_share": state.spike_share,
+        "discarded_steps": state.discarded_steps,
+        "steady_steps": len(window),
+        "steady_found_by": state.found_by,
+    }
+
+
+def _warm_up(series: Sequence[Step], state: steady.Steady, first: Worker) -> Cells:
+    """What came before the steady state. What it took above as many steady steps is compilation where one was on."""
+    head = [step.seconds for step in series[: state.discarded_steps]]
+    above = sum(head) - len(head) * state.median_s
+    compiled = (first.get("settings") or {}).get("torch_compile")
+    return {"first_step_s": series[0].seconds, "warmup_s": sum(head), "compile_s": above if compiled and head else None}
+
+
+def _stages(first: Worker) -> Cells:
+    """Where rank 0's time went before its first step."""
+    stamps = first.get("stamps") or {}
+
+    def between(start: str, end: str) -> float | None:
+        return stamps[end] - stamps[start] if stamps.get(start) and stamps.get(end) else None
+
+    return {
+        "startup_s": between("process_start", "imports_done"),
+        "model_load_s": between("imports_done", "model_built"),
+        "trainer_setup_s": between("model_built", "train_begin"),
+    }
+
+
+def _stopped(first: Worker) -> Cells:
+    stopped = first.get("stopped") or {}
+    return {"stopped_early": stopped.get("why")}
+
+
+_STAGES = ("after_load", "first_step", "steady")
+
+
+def _memory(workers: Sequence[Worker], world_size: int) -> Cells:
+    """The highest rank's memory; sums for what is the host's. Missing where a rank is: its share may be the highest."""
+    if len(workers) < world_size:
+        return {}
+    peaks = [worker.get("peak") or {} for worker in workers]
+    stages = {name: [(worker.get("memory") or {}).get(name) or {} for worker in workers] for name in _STAGES}
+    return {
+        "peak_allocated_bytes": _highest(peaks, "allocated_bytes"),
+        "peak_reserved_bytes": _highest(peaks, "reserved_bytes"),
+        "allocated_after_load_bytes": _highest(stages["after_load"], "allocated_bytes"),
+        "peak_allocated_first_step_bytes": _highest(stages["first_step"], "peak_allocated_bytes"),
+        "peak_allocated_steady_bytes": _highest(stages["steady"], "peak_allocated_bytes"),
+        "alloc_retries": _sum(stages["steady"], "alloc_retries"),
+        "cuda_ooms": _sum(stages["steady"], "ooms"),
+        "host_rss_bytes": _sum(peaks, "rss_bytes"),
+    }
+
+
+def _highest(rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
+    values = [row.get(name) for row in rows]
+    return None if None in values else max(value for value in values if value is not None)
+
+
+def _sum(rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
+    values = [row.get(name) for row in rows]
+    return None if None in values else sum(value for value in values if value is not None)
+
+
+def _memory_warnings(numbers: Mapping[str, Any]) -> Iterator[str]:
+    if numbers.get("alloc_retries"):
+        yield (
+            f"the allocator freed its cache and tried again {numbers['alloc_retries']} time(s): memory is nearly full, "
+            "and the speed suffers from it"
+        )
+
+
+def _work(series: _Series, first: Worker, speed: Number | None) -> tuple[Cells, tuple[str, ...]]:
+    """FLOPs a token of the model as it was built, and what share of the device's peak they come to."""
+    settings = first.get("settings") or {}
+    tokens = sum(step.tokens for found in series.ranks.values() for step in found)
+    squares = sum(step.squares for found in series.ranks.values() for step in found)
+    if not settings.get("architecture") or not tokens or speed is None:
+        return {}, ()
+    return flops.achieved(settings, squares_per_token=squares / tokens, tokens_per_s_per_gpu=speed)
+
+
+def _rank_rows(
+    workers: Sequence[Worker], series: _Series, state: steady.Steady | steady.NotSteady
+) -> Iterator[Mapping[str, Any]]:
+    cut = state.discarded_steps if isinstance(state, steady.Steady) else None
+    for worker in workers:
+        rank = int(worker.get("rank") or 0)
+        peak, tokens = worker.get("peak") or {}, worker.get("tokens") or {}
+        cells = {
+            "rank": rank,
+            "host": worker.get("host"),
+            "gpu": (worker.get("gpu") or {}).get("uuid"),
+            "steps": tokens.get("steps"),
+            "tokens_processed": tokens.get("processed"),
+            "real_tokens": tokens.get("real"),
+            "labelled_tokens": tokens.get("labelled"),
+            "samples_processed": tokens.get("samples"),
+            "peak_allocated_bytes": peak.get("allocated_bytes"),
+            "peak_reserved_bytes": peak.get("reserved_bytes"),
+            "host_rss_bytes": peak.get("rss_bytes"),
+            **{
+                f"peak_allocated_{stage}_bytes": ((worker.get("memory") or {}).get(stage) or {}).get(
+                    "peak_allocated_bytes"
+                )
+                for stage in _STAGES
+            },
+            **(_rank_speed(series.ranks.get(rank, ()), cut) if cut is not None else {}),
+        }
+        yield {name: value for name, value in cells.items() if value is not None}
+
+
+def _rank_speed(found: Sequence[Step], cut: int) -> Cells:
+    window = found[cut:]
+    seconds = sum(step.seconds for step in window)
+    if not seconds:
+        return {}
+    return {
+        "tokens_per_s": sum(step.tokens for step in window) / seconds or None,
+        "real_tokens_per_s": sum(step.real for step in window) / seconds or None,
+        "compute_time_s": sorted(step.compute_s for step in window)[len(window) // 2],
+        "data_wait_share": sum(step.wait_s for step in window) / seconds,
+    }
+
+
+@lru_cache(maxsize=8)
+def _steady_part(run_dir: Path) -> tuple[Mapping[int, tuple[Step, ...]], tuple[Step, ...]] | None:
+    """All ranks' steps and the slowest rank's steady ones; the monitors of one run ask for them in turn."""
+    from orchestrator.trainers.instrumented import worker_files
+
+    workers = worker_files(run_dir)
+    if not workers or workers[0].get("rank") != 0:
+        return None
+    series = _series(run_dir, int(workers[0].get("world_size") or 1))
+    if isinstance(series, str):
+        return None
+    state = _state(series.slowest, workers[0])
+    return (series.ranks, series.slowest[state.discarded_steps :]) if isinstance(state, steady.Steady) else None
+
+
+def steady_window(run_dir: Path) -> tuple[float, float] | None:
+    """From when to when (seconds since the epoch) a run was in its steady state; None where it never was."""
+    part = _steady_part(run_dir)
+    return None if part is None else (part[1][0].ended_at - part[1][0].seconds, part[1][-1].ended_at)
+
+
+def tokens_in(run_dir: Path, window: tuple[float, float]) -> int | None:
+    """Tokens of all ranks, padding not counted, of the steps that ended inside a window (seconds since the epoch)."""
+    part = _steady_part(run_dir)
+    if part is None:
+        return None
+    numbers = {step.number for step in part[1] if window[0] < step.ended_at <= window[1]}
+    return sum(step.real for found in part[0].values() for step in found if step.number in numbers) or None
