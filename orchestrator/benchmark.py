@@ -20,6 +20,7 @@ from orchestrator import claims, process
 from orchestrator.executors import Executor
 from orchestrator.preparation import prepare_data
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
+from orchestrator.repeats import most_repeats
 from orchestrator.store import Store, StoredRun, unfinished_record, write_record
 
 __all__ = ["Event", "EventKind", "Summary", "prepare_data", "run_benchmark"]
@@ -151,7 +152,7 @@ def _summary(experiments: Sequence[Experiment], store: Store) -> Summary:
         (run.job.experiment_id, run.job.repeat): run.record
         for experiment in experiments
         for run in store.runs(experiment.id)
-        if run.record is not None and run.job.repeat <= experiment.repeats
+        if run.record is not None and run.job.repeat <= most_repeats(experiment)
     }
     records = tuple(last.values())
     return Summary(counts=Counter(record.status for record in records), records=records)

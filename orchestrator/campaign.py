@@ -22,6 +22,7 @@ from orchestrator.matrix import Plan
 from orchestrator.progress import Progress
 from orchestrator.provenance import pip_freeze
 from orchestrator.records import Experiment
+from orchestrator.repeats import most_repeats
 from orchestrator.store import Store
 
 if TYPE_CHECKING:
@@ -65,13 +66,19 @@ def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[s
 def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
     """How long the runs that are due may take at most, in hours times GPUs: by what such runs took, else by time limit.
 
+    Adaptive repeats count with their maximum.
+
     A run of which neither is known counts nothing: the sum is of what can be known. Only looks at the folder.
     """
-    due = {one.id: one.repeats for one in plan.experiments if _can_run(one)}
+    due = {one.id: most_repeats(one) for one in plan.experiments if _can_run(one)}
     took: dict[str, float] = {}
     if results_folder.is_ours(root) and not move_aside:
         store = Store.resume(root)
-        due = Counter(job.experiment_id for job in store.plan(plan.experiments))
+        more = {one.id: most_repeats(one) - one.repeats for one in plan.experiments}
+        due = {
+            one: runs + more[one]
+            for one, runs in Counter(job.experiment_id for job in store.plan(plan.experiments)).items()
+        }
         ran = (stored for stored in store.contents().experiments if stored.records)
         took = {stored.experiment.id: max(record.wall_s for record in stored.records) for stored in ran}
     return sum(

@@ -13,15 +13,30 @@ from typing import Any
 from orchestrator.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.config import Scenario, argument_text, suggestion
 from orchestrator.monitors import MONITORS
+from orchestrator.trainers import Trainer
 from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
 
 Found = Iterator[tuple[tuple[str | int, ...], str]]
+
+TRACKERS = frozenset({"hf_memory", "hf_memory_native"})
+"""Monitors that ask the Trainer for its memory metrics."""
 
 
 def monitors(scenario: Scenario) -> Found:
     for index, name in enumerate(scenario.monitors):
         if name not in MONITORS:
             yield ("monitors", index), f"unknown monitor {name!r}{suggestion(name, MONITORS)}"
+
+    if TRACKERS.issubset(scenario.monitors):
+        yield ("monitors",), "hf_memory and hf_memory_native are two ways to one number; keep one of them"
+
+
+def measure(scenario: Scenario, trainer: Trainer) -> Found:
+    if scenario.measure is not None and not trainer.instrumented:
+        yield (
+            ("measure",),
+            f"trainer {trainer.name!r} is not seen step by step, so there is nothing to measure by; leave it out",
+        )
 
 
 def entries(scenario: Scenario, axes: Mapping[str, Sequence[Any]], frameworks: Collection[str]) -> Found:

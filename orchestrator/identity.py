@@ -1,8 +1,8 @@
 """An experiment's identity: a readable tag and twelve digits of a hash over everything that changes the measurement.
 
 Hashed: arguments as the trainer gets them, the framework configuration's content, model, GPU count, device, trainer, the
-environment's name, variables, the launcher's configuration, the data's description and content, monitors that perturb. Not
-hashed: repeats, limits, tags, paths of ours, ports, GPU ids, package versions (those are provenance). So adding or
+environment's name, variables, the launcher's configuration, the data's description and content, `measure`, monitors that
+perturb. Not hashed: repeats, limits, tags, paths of ours, ports, GPU ids, package versions (those are provenance). So adding or
 reordering scenarios changes no other id, and a results folder is resumed by what its experiments are, not by their number.
 """
 
@@ -53,6 +53,8 @@ def experiment_digest(experiment: Experiment, perturbing: frozenset[str]) -> str
         "custom": asdict(replace(experiment.custom, folder=None)) if experiment.custom else None,
         "monitors": sorted(perturbing.intersection(experiment.monitors)),
     }
+    if experiment.measure is not None:  # only then, so that a key which nobody uses changes nobody's ids
+        content["measure"] = asdict(experiment.measure)
     return hashlib.sha256(canonical(content).encode()).hexdigest()[:12]
 
 

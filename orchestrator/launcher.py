@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,8 @@ def environment(experiment: Experiment, *, visible: str, run_dir: Path) -> dict[
         "TOKENIZERS_PARALLELISM": "false",
         "TUNEBENCH_RUN_DIR": str(run_dir),
     }
+    if experiment.measure is not None:
+        env["TUNEBENCH_MEASURE"] = json.dumps(asdict(experiment.measure), sort_keys=True)
     if experiment.device is Device.CPU:
         env["ACCELERATE_USE_CPU"] = "true"
     if experiment.framework is not None and experiment.framework.plugin_file is not None:

@@ -95,6 +95,7 @@ class _Expansion:
         self.notes: list[str] = []
         self.trainer = self._trainer()
         self._refuse(checks.monitors(scenario))
+        self._refuse(checks.measure(scenario, self.trainer))
         overrides = dict(selection.overrides)
         self.models = self._models(overrides.pop(MODEL, None))
         self.lower = {**self.trainer.base_arguments, **self._translate(suite.defaults)}
@@ -258,7 +259,7 @@ class _Expansion:
     ) -> Experiment:
         scenario, trainer = self.scenario, self.trainer
         if trainer.instrumented:
-            arguments.setdefault("skip_memory_metrics", str("hf_memory" not in scenario.monitors))
+            arguments.setdefault("skip_memory_metrics", str(not checks.TRACKERS.intersection(scenario.monitors)))
         device = placed_on(scenario.device, cell.num_gpus, self.machine)
         data, path = self.prepared(arguments)
         if data is not None:  # what names the source is no argument of the trainer, which gets the prepared copy
@@ -280,7 +281,10 @@ class _Expansion:
             data=data,
             data_path=path,
             global_batch=batch.global_batch(arguments, cell.num_gpus) if trainer.instrumented and not skip else None,
-            repeats=scenario.repeats,
+            measure=scenario.measure.record() if scenario.measure else None,
+            repeats=fixed if isinstance(fixed := scenario.repeats, int) else fixed.min,
+            adaptive=None if isinstance(fixed, int) else fixed.record(),
+            busy_gpus=scenario.busy_gpus,
             timeout_s=scenario.timeout_s,
             keep=scenario.keep,
             tags=scenario.tags,

@@ -9,6 +9,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from orchestrator.launcher import build_command
 from orchestrator.matrix import Duplicate, Plan
 from orchestrator.records import Command, Experiment, Reason, as_items
 from orchestrator.redact import is_secret_name
+from orchestrator.repeats import most_repeats
 from orchestrator.trainers import get as get_trainer
 
 ROWS_SHOWN = 200
@@ -65,7 +67,7 @@ def _experiment(experiment: Experiment, python: str) -> dict[str, Any]:
         "arguments": {name: list(value) if isinstance(value, tuple) else value for name, value in received.items()},
         "environment": _variables(command),
         "command": list(command.argv),
-        "repeats": experiment.repeats,
+        "repeats": asdict(experiment.adaptive) if experiment.adaptive else experiment.repeats,
         "skip": _reason(experiment.skip),
         "cannot_run_here": _reason(experiment.cannot_run_here),
     }
@@ -171,7 +173,9 @@ def _row(experiment: Experiment, apart: frozenset[str]) -> dict[str, Line]:
         "arguments": " ".join(f"{name}={','.join(as_items(value))}" for name, value in told),
         "GPUs": f"{experiment.num_gpus}{' (cpu)' if experiment.device == 'cpu' else ''}",
         "batch": str(experiment.global_batch or "-"),
-        "times": f"{experiment.repeats}×",
+        "times": f"{experiment.repeats}–{experiment.adaptive.max}×"
+        if experiment.adaptive
+        else f"{experiment.repeats}×",
         "trainer": experiment.trainer,
     }
     return {name: Line(text) for name, text in texts.items()} | {"state": state}
@@ -181,7 +185,9 @@ def summary(plan: Plan) -> list[str]:
     """Totals, then each reason for not running with how many it concerns, then the notes."""
     ready = [one for one in plan.experiments if not (one.skip or one.cannot_run_here)]
     total = len(plan.experiments)
-    lines = [f"{_count(total, 'experiment')}, {_count(sum(one.repeats for one in ready), 'run')} to do here."]
+    least, most = sum(one.repeats for one in ready), sum(most_repeats(one) for one in ready)
+    runs = _count(least, "run") if least == most else f"{least:,} to {_count(most, 'run')}"
+    lines = [f"{_count(total, 'experiment')}, {runs} to do here."]
     if total > ROWS_SHOWN:
         lines.append(f"The first {ROWS_SHOWN} rows are shown; --json and --commands give all {total}.")
     if plan.collapsed:

@@ -53,7 +53,7 @@ class Progress:
 
     def on_event(self, event: Event) -> None:
         if event.kind is EventKind.HANDED_OVER:
-            self.due, self.ended = list(event.jobs), 0
+            self.due = [*self.due[: self.ended], *event.jobs]  # repeats that adapt come as later hand-overs
         elif event.kind is EventKind.ENDED and event.record is not None:
             self.ended += 1
             self._print(_ended_line(self.ended, len(self.due), event.record))

@@ -11,9 +11,11 @@ from orchestrator.errors import SelectionError
 from orchestrator.records import Text
 
 SETTABLE = (
+    "busy_gpus",
     "device",
     "framework_config",
     "keep",
+    "measure",
     "monitors",
     "num_gpus",
     "python",
@@ -22,6 +24,10 @@ SETTABLE = (
     "timeout_s",
     "trainer",
 )
+
+
+NESTED = ("measure", "repeats")
+"""Keys of a scenario whose parts can be set one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +53,12 @@ def parse_selection(
             overrides[rest] = parse_scalar(value)
         elif head == "env" and rest:
             changed["env"] = {**changed.get("env", {}), rest: parse_scalar(value)}
+        elif head in NESTED and rest:
+            changed[head] = {**changed.get(head, {}), rest: parse_scalar(value)}
         elif head in SETTABLE and not rest:
             changed[head] = parse_scalar(value)
         else:
-            hint = suggestion(path, ("arguments.NAME", "env.NAME", *SETTABLE))
+            hint = suggestion(path, ("arguments.NAME", "env.NAME", "measure.within", *SETTABLE))
             example = f"; an argument of the trainer is set by --set arguments.{path}={value}"
             meant = example if hint.startswith(".") and not rest else ""
             raise SelectionError(f"--set {path}: unknown key{meant}{hint}")
@@ -117,8 +125,10 @@ def _with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
     from orchestrator.config.check import sentence
 
     values = {**scenario.model_dump(exclude_unset=True), **settings}
-    if "env" in settings:
-        values["env"] = {**scenario.env, **settings["env"]}
+    for name in ("env", *NESTED):
+        if isinstance(settings.get(name), Mapping):
+            before = scenario.model_dump(exclude_unset=True).get(name)
+            values[name] = {**(before if isinstance(before, Mapping) else {}), **settings[name]}
     try:
         return Scenario.model_validate(values)
     except ValidationError as error:

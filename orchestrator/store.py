@@ -22,6 +22,7 @@ from orchestrator.claims import RECORD_FILE, read_claim, state
 from orchestrator.errors import ResultsError
 from orchestrator.records import SCHEMA_VERSION, Experiment, Job, JobState, RunRecord, Status, dump, load
 from orchestrator.redact import is_secret_name, redact
+from orchestrator.repeats import wanted
 from orchestrator.results_folder import SUITE_FILE, TOOL, is_ours, move_aside, read_suite, refuse_foreign
 
 __all__ = [
@@ -37,7 +38,10 @@ __all__ = [
 
 EXPERIMENT_FILE, RUN_ONE_LOG = "experiment.json", "run-one.log"
 _RUN_NAME = re.compile(r"r([1-9]\d*)-t([1-9]\d*)")
-_MAY_CHANGE = ("repeats", "timeout_s", "keep", "tags", "skip", "cannot_run_here", "data", "data_path", "monitors")
+_MAY_CHANGE = (
+    *("repeats", "adaptive", "busy_gpus", "timeout_s", "keep", "tags"),
+    *("skip", "cannot_run_here", "data", "data_path", "monitors"),
+)
 """What an experiment's id is not made of: limits, tags, places."""
 
 
@@ -201,14 +205,16 @@ class Store:
         """Every owed run, round after round, each round shuffled by the folder's seed and the round's number.
 
         Owed is a repeat without a run, or whose last run was lost or cancelled, failed for a reason that is not the
-        experiment's (a port that was taken), or failed at all where `retry_failed`. Skipped experiments owe nothing.
+        experiment's (a port that was taken), or failed at all where `retry_failed`. Skipped experiments owe nothing; one
+        with adaptive repeats owes what `repeats.wanted` says by the records that are there.
         """
         seed = self.suite().get("seed", 0)
         due = sorted((one for one in experiments if one.skip is None and one.cannot_run_here is None), key=_id)
         last = {experiment.id: {run.job.repeat: run for run in self.runs(experiment.id)} for experiment in due}
         jobs: list[Job] = []
-        for repeat in range(1, max((experiment.repeats for experiment in due), default=0) + 1):
-            this_round = [experiment for experiment in due if experiment.repeats >= repeat]
+        owed = {one.id: wanted(one, [run.record for run in last[one.id].values() if run.record]) for one in due}
+        for repeat in range(1, max(owed.values(), default=0) + 1):
+            this_round = [experiment for experiment in due if owed[experiment.id] >= repeat]
             random.Random(f"{seed}:{repeat}").shuffle(this_round)
             for experiment in this_round:
                 run = last[experiment.id].get(repeat)

@@ -48,7 +48,7 @@ _MEANT: Mapping[str, str] = {
 
 SCENARIO_ONLY = frozenset(
     {"arguments", "env", "exclude", "framework_config", "include", "matrix", "monitors", "num_gpus", "python"}
-    | {"repeats", "slow", "timeout_s", "trainer"}
+    | {"busy_gpus", "measure", "repeats", "slow", "timeout_s", "trainer"}
 )
 """Keys of a scenario that nobody means as a trainer's argument."""
 
@@ -91,7 +91,10 @@ def _explain(error: ValidationError, model: type[BaseModel], document: Document)
 
 
 def _plain(loc: tuple[int | str, ...]) -> YamlPath:
-    """pydantic's path as the document has it: the key itself where the key is wrong."""
+    """pydantic's path as the document has it: the key itself where the key is wrong, no names of alternatives."""
+    loc = tuple(
+        part for at, part in enumerate(loc) if not (at and loc[at - 1] == "repeats" and part in ("number", "range"))
+    )
     return (*loc[:-2], str(loc[-2])) if loc[-1:] == ("[key]",) else loc
 
 

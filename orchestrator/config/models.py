@@ -6,117 +6,33 @@ descriptions here are what `tunebench schema` prints and what editors show while
 
 from __future__ import annotations
 
-import re
-from string import Formatter
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
+from orchestrator import records
+from orchestrator.config import kinds
+from orchestrator.config.kinds import (
+    Arguments,
+    AxisValues,
+    Environment,
+    Frameworks,
+    GpuCounts,
+    Seconds,
+    Share,
+    Whole,
+    Words,
+)
 from orchestrator.records import CustomCommand, Device, MetricSource
-
-
-def _refuse_bool(value: Any) -> Any:
-    """YAML's `yes` would pass for the number 1."""
-    if isinstance(value, bool):
-        raise ValueError(f"a number is expected, not {str(value).lower()}")
-    return value
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
-
-
-def _frameworks(value: Any) -> Any:
-    if value is None:
-        raise ValueError(
-            "the list is blank; write [null] for 'without a framework configuration', or leave the key out"
-        )
-    return _as_tuple(value)
-
-
-def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not value:
-        raise ValueError("the list is empty; give at least one value")
-    return value
-
-
-def _environment(value: Any) -> Any:
-    """Variables are text: numbers are taken as YAML reads them, null unsets."""
-    if isinstance(value, dict):
-        return {name: str(item) if isinstance(item, (int, float)) else item for name, item in value.items()}
-    return value
-
-
-def _variable_names(value: dict[str, str | None]) -> dict[str, str | None]:
-    for name in value:
-        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            raise ValueError(f"{name!r} is no name of a variable; letters, digits and _ are allowed")
-    return value
-
-
-TAG_WORDS = ("model", "framework", "num_gpus", "trainer", "device")
-
-
-def _tag(value: str) -> str:
-    """Plain names alone: a width or an attribute in the braces could make any text of any length."""
-    allowed = ", ".join(f"{{{word}}}" for word in TAG_WORDS)
-    try:
-        parts = list(Formatter().parse(value))
-    except ValueError as error:
-        raise ValueError(f"{value!r} is not understood ({error}); allowed in it are {allowed}") from None
-    for _, name, form, conversion in parts:
-        if name is not None and (name not in TAG_WORDS or form or conversion):
-            raise ValueError(f"{{{name}{':' if form else ''}{form}}} is not understood; allowed are {allowed}")
-    return value
-
-
-def _requirements(value: tuple[str, ...]) -> tuple[str, ...]:
-    for text in value:
-        if not re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", text, re.ASCII):
-            from packaging.requirements import InvalidRequirement, Requirement  # most are plain names
-
-            try:
-                Requirement(text)
-            except InvalidRequirement:
-                raise ValueError(
-                    f"{text!r} is no package; write it like 'liger-kernel' or 'bitsandbytes>=0.45'"
-                ) from None
-    return value
-
-
-def _results(value: str) -> str:
-    if not re.fullmatch(r"stdout|log|file:.+\.(json|csv)", value):
-        raise ValueError(f"{value!r} is not allowed. Allowed: stdout, log, file:NAME.json, file:NAME.csv")
-    return value
-
-
-def _one_or_many(item: dict[str, Any]) -> WithJsonSchema:
-    return WithJsonSchema({"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]})
-
-
-Whole = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(_refuse_bool)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_refuse_bool)]
-Words = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), _one_or_many({"type": "string"})]
-Frameworks = Annotated[
-    tuple[str | None, ...],
-    BeforeValidator(_frameworks),
-    AfterValidator(_not_empty),
-    _one_or_many({"type": ["string", "null"]}),
-]
-GpuCounts = Annotated[
-    tuple[Whole, ...],
-    BeforeValidator(_as_tuple),
-    AfterValidator(_not_empty),
-    _one_or_many({"type": "integer", "minimum": 1}),
-]
-AxisValues = Annotated[
-    tuple[Any, ...],
-    BeforeValidator(_as_tuple),
-    AfterValidator(_not_empty),
-    WithJsonSchema({"type": "array", "minItems": 1}),
-]
-Environment = Annotated[dict[str, str | None], BeforeValidator(_environment), AfterValidator(_variable_names)]
-Arguments = dict[str, Any]
 
 
 class Model(BaseModel):
@@ -139,13 +55,13 @@ class Metric(Model):
 class Custom(Model):
     """A training command of your own (`trainer: custom`)."""
 
-    command: Annotated[tuple[str, ...], AfterValidator(_not_empty)] = Field(
+    command: Annotated[tuple[str, ...], AfterValidator(kinds.not_empty)] = Field(
         description="The command as a list; `{argument}` stands for an argument of the experiment."
     )
     launcher: Literal["accelerate", "none"] = Field(
         "accelerate", description="Start it through accelerate, or as it is."
     )
-    results: Annotated[str, AfterValidator(_results)] = Field(
+    results: Annotated[str, AfterValidator(kinds.results)] = Field(
         "stdout",
         description="Where the numbers are: `stdout` (last line, JSON), `file:NAME.json`, `file:NAME.csv`, or `log`.",
         json_schema_extra={"pattern": r"^(stdout|log|file:.+\.(json|csv))$"},
@@ -155,6 +71,49 @@ class Custom(Model):
     def record(self) -> CustomCommand:
         sources = {name: MetricSource(**metric.model_dump()) for name, metric in self.metrics.items()}
         return CustomCommand(command=self.command, launcher=self.launcher, results=self.results, metrics=sources)
+
+
+class Measure(Model):
+    """How the steady state of a run is found, and when enough of it was seen; in optimizer steps."""
+
+    discard_steps: Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(kinds.refuse_bool)] | None = Field(
+        None, description="Warm-up: steps that no speed is taken from. Left out, it is found."
+    )
+    at_least_steps: Whole | None = Field(
+        None, description="Steady steps that a number needs (10), or an early stop (20)."
+    )
+    at_most_steps: Whole | None = Field(None, description="Training ends after as many steps, whatever max_steps says.")
+    within: Share | None = Field(
+        None, description="Training ends once the step time is known within ± this share, such as 1%."
+    )
+
+    def record(self) -> records.Measure:
+        return records.Measure(**self.model_dump())
+
+
+class RepeatsRange(Model):
+    """Repeats until the runs agree: at least `min`, then more until their interval is within ± `within`, at most `max`."""
+
+    min: Annotated[int, Field(ge=2, le=1000), BeforeValidator(kinds.refuse_bool)] = Field(
+        3, description="Runs before the interval is looked at."
+    )
+    max: Annotated[int, Field(ge=2, le=1000), BeforeValidator(kinds.refuse_bool)] = Field(
+        10, description="Runs after which it is enough."
+    )
+    within: Share = Field(description="Half the 95 % interval of the speed over runs, as a share of it, such as 1%.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> RepeatsRange:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is above max {self.max}; swap them")
+        return self
+
+    def record(self) -> records.Repeats:
+        return records.Repeats(**self.model_dump())
+
+
+def _repeats_kind(value: Any) -> str:
+    return "range" if isinstance(value, (dict, RepeatsRange)) else "number"
 
 
 class Scenario(Model):
@@ -180,8 +139,14 @@ class Scenario(Model):
         None, description="huggingface (default), fms_hf_tuning, trl, custom, or a plug of yours."
     )
     python: str | None = Field(None, description="Interpreter of the environment that trains; ours when left out.")
-    repeats: Whole = Field(1, description="How often each cell is run.")
-    monitors: Words = Field((), description="What is watched besides: hf_memory, nvidia_smi.")
+    repeats: Annotated[
+        Annotated[Whole, Tag("number")] | Annotated[RepeatsRange, Tag("range")], Discriminator(_repeats_kind)
+    ] = Field(1, description="How often each cell is run: a number, or `{min: 3, max: 10, within: 1%}`.")
+    measure: Measure | None = Field(None, description="How the steady state is found, and when a run may end early.")
+    monitors: Words = Field((), description="What is watched besides: hf_memory, hf_memory_native, nvidia_smi, nvml.")
+    busy_gpus: Literal["wait", "warn", "fail"] = Field(
+        "wait", description="What a GPU that others use means: wait (a minute, then warn), warn, or fail the run."
+    )
     timeout_s: Seconds | None = Field(None, description="A run that takes longer is ended, in seconds.")
     keep: Literal["none", "all"] = Field("none", description="What of the run's output folder stays: nothing, or all.")
     tags: Words = Field((), description="Words to select and group by; they change nothing.")
@@ -210,15 +175,17 @@ class DataProcessing(Model):
     response_field: str | None = Field(None, description="Field whose text alone bears loss.")
     response_template: str | None = Field(None, description="Text after which loss begins.")
     samples: Whole | None = Field(None, description="Rows of `builtin:synthetic`.")
-    seed: Annotated[int, BeforeValidator(_refuse_bool)] = Field(0, description="Seed of `builtin:synthetic`.")
+    seed: Annotated[int, BeforeValidator(kinds.refuse_bool)] = Field(0, description="Seed of `builtin:synthetic`.")
 
 
 class SuiteFile(Model):
     """A Tunebench scenario file."""
 
-    scenarios: Annotated[tuple[Scenario, ...], AfterValidator(_not_empty)] = Field(description="What to benchmark.")
+    scenarios: Annotated[tuple[Scenario, ...], AfterValidator(kinds.not_empty)] = Field(
+        description="What to benchmark."
+    )
     data_processing: DataProcessing | None = Field(None, description="The training data of all scenarios in this file.")
-    experiment_tag: Annotated[str, AfterValidator(_tag)] = Field(
+    experiment_tag: Annotated[str, AfterValidator(kinds.tag)] = Field(
         "{model}.{framework}.gpus{num_gpus}", description="Readable middle part of an experiment's id."
     )
 
@@ -230,7 +197,7 @@ class FrameworkFile(Model):
     arguments: Arguments = Field(default_factory=dict, description="Trainer arguments; null takes one away.")
     accelerate: dict[str, Any] = Field(default_factory=dict, description="Changes to the accelerate configuration.")
     env: Environment = Field(default_factory=dict, description="Environment variables; null unsets one.")
-    requires: Annotated[Words, AfterValidator(_requirements)] = Field(
+    requires: Annotated[Words, AfterValidator(kinds.requirements)] = Field(
         (), description="Packages that must be installed, with version ranges where needed."
     )
     device: Literal[Device.CUDA, Device.CPU] | None = Field(

@@ -20,6 +20,7 @@ ENTRY_POINTS = "tunebench.monitors"
 
 MONITORS: Mapping[str, Monitor] = {
     "hf_memory": HfMemory(),
+    "hf_memory_native": HfMemory(native=True),
     "nvidia_smi": NvidiaSmi(),
 }
 

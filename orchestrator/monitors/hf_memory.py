@@ -1,12 +1,14 @@
-"""What is measured: GPU memory held by tensors, by the Hugging Face Trainer's own memory tracker.
+"""What is measured: GPU memory held by tensors, as the Hugging Face Trainer's memory tracker counts it.
 
 How: the tracker notes allocated memory before the Trainer is built, and for each stage (init, train) by how much it
 changed and how far its peak rose above its start. A running sum over the stages gives allocated memory at each stage's
 end; the highest is `mem_torch_mem_alloc_in_bytes`, the highest of sum + peak is `mem_peak_torch_mem_alloc_in_bytes`.
 
-What the numbers leave out: the caching allocator's reserve, CUDA contexts, communication buffers, and every rank but
-0. The tracker empties caches, resets peaks, and spins a thread on a core for the whole of training: the run is slower
-by it (1.8 to 2.2 times on 2 cores, about 1 % beside an H100), so its speed must not be compared with that of others.
+Two ways to the same keys: `hf_memory` has the instrument put a quiet tracker in the place of the Trainer's
+(`workers/tracker.py`), which gives the same bytes on a GPU and costs the training nothing; `hf_memory_native` is the Trainer's
+own, whose thread spins on a core for the whole of training, so that the run's speed compares with nobody's.
+
+What the numbers leave out: the caching allocator's reserve, CUDA contexts, communication buffers, and every rank but 0.
 """
 
 from __future__ import annotations
@@ -24,21 +26,25 @@ from orchestrator.records import Command, Measurement
 BEFORE, STAGES = "before_init_mem_gpu", ("init_mem_gpu", "train_mem_gpu")
 _ALLOCATED = ("_alloc_delta", "")
 _FLAG, _INSTRUMENT = "--skip_memory_metrics", "instrument.py"
-_WORKER_FILE = "worker-rank0.json"
+_WORKER_FILE, _TRACKER = "worker-rank0.json", "TUNEBENCH_MEMORY_TRACKER"
 
 Number = int | float
 
 
 class HfMemory(Monitor):
-    """The Trainer's memory tracker, switched on, and the two numbers that people compare."""
+    """The Trainer's memory metrics, and the two numbers that people compare; by our quiet tracker, or by the Trainer's own."""
 
-    perturbs = True
+    def __init__(self, *, native: bool = False) -> None:
+        self.perturbs = native
+        self.native = native
 
     def prepare(self, command: Command, run_dir: Path) -> Command:
         """Asks the Trainer for its tracker where the arguments say nothing; leaves a user's own command alone."""
-        if _FLAG in command.argv or not any(word.endswith(_INSTRUMENT) for word in command.argv):
+        if not any(word.endswith(_INSTRUMENT) for word in command.argv):
             return command
-        return replace(command, argv=(*command.argv, _FLAG, "False"))
+        if not self.native:
+            command = replace(command, env={**command.env, _TRACKER: "light"})
+        return command if _FLAG in command.argv else replace(command, argv=(*command.argv, _FLAG, "False"))
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
         metrics = _worker_metrics(run_dir / _WORKER_FILE)

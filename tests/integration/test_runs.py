@@ -23,8 +23,10 @@ from orchestrator.records import (
     Device,
     Experiment,
     JobState,
+    Measurement,
     MetricSource,
     Reason,
+    Repeats,
     RunRecord,
     Status,
 )
@@ -198,6 +200,26 @@ def test_what_is_not_the_experiments_fault_is_tried_again_within_bounds(store):
     summary = run_benchmark([experiment()], store=store, executor=lost_once)
     assert [run.record.status for run in store.runs(experiment().id)][3:] == ["lost", "ok"]
     assert summary.exit_code == 0
+
+
+def test_repeats_go_on_until_they_agree_in_rounds_over_all_experiments(store):
+    speeds = {"a": [100.0, 100.1, 100.0], "b": [100.0, 140.0, 100.0, 60.0, 100.0]}
+    rule = Repeats(min=3, max=5, within=0.01)
+    many = [experiment(name=name, repeats=3, adaptive=rule) for name in speeds]
+    order = []
+
+    def handler(job):
+        order.append(job.repeat)
+        speed = speeds[job.experiment_id.split("-")[1]][job.repeat - 1]
+        return fake_record(job, measurements=(Measurement(name="tokens_per_s", value=speed, source="test"),))
+
+    interrupted = FakeExecutor(lambda job: handler(job) if job.repeat < 3 else fake_record(job, Status.CANCELLED))
+    run_benchmark(many, store=store, executor=interrupted)
+    assert order == [1, 1, 2, 2]
+    summary = run_benchmark(many, store=store, executor=FakeExecutor(handler))
+    assert order == [1, 1, 2, 2, 3, 3, 4, 5]
+    assert len(summary.records) == 8
+    assert store.plan(many) == ()
 
 
 def test_a_run_one_that_cannot_even_start_is_lost_and_says_why(store):

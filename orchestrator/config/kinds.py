@@ -1,0 +1,146 @@
+"""The types of single values in the YAML files: numbers, shares, names, lists that may be written as one value.
+
+Each brings its own sentence for what is wrong and its own piece of the JSON Schema. `models` puts them into keys.
+"""
+
+from __future__ import annotations
+
+import re
+from string import Formatter
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+
+def refuse_bool(value: Any) -> Any:
+    """YAML's `yes` would pass for the number 1."""
+    if isinstance(value, bool):
+        raise ValueError(f"a number is expected, not {str(value).lower()}")
+    return value
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def _frameworks(value: Any) -> Any:
+    if value is None:
+        raise ValueError(
+            "the list is blank; write [null] for 'without a framework configuration', or leave the key out"
+        )
+    return _as_tuple(value)
+
+
+def not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not value:
+        raise ValueError("the list is empty; give at least one value")
+    return value
+
+
+def _environment(value: Any) -> Any:
+    """Variables are text: numbers are taken as YAML reads them, null unsets."""
+    if isinstance(value, dict):
+        return {name: str(item) if isinstance(item, (int, float)) else item for name, item in value.items()}
+    return value
+
+
+def _variable_names(value: dict[str, str | None]) -> dict[str, str | None]:
+    for name in value:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise ValueError(f"{name!r} is no name of a variable; letters, digits and _ are allowed")
+    return value
+
+
+TAG_WORDS = ("model", "framework", "num_gpus", "trainer", "device")
+
+
+def tag(value: str) -> str:
+    """Plain names alone: a width or an attribute in the braces could make any text of any length."""
+    allowed = ", ".join(f"{{{word}}}" for word in TAG_WORDS)
+    try:
+        parts = list(Formatter().parse(value))
+    except ValueError as error:
+        raise ValueError(f"{value!r} is not understood ({error}); allowed in it are {allowed}") from None
+    for _, name, form, conversion in parts:
+        if name is not None and (name not in TAG_WORDS or form or conversion):
+            raise ValueError(f"{{{name}{':' if form else ''}{form}}} is not understood; allowed are {allowed}")
+    return value
+
+
+def requirements(value: tuple[str, ...]) -> tuple[str, ...]:
+    for text in value:
+        if not re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", text, re.ASCII):
+            from packaging.requirements import InvalidRequirement, Requirement  # most are plain names
+
+            try:
+                Requirement(text)
+            except InvalidRequirement:
+                raise ValueError(
+                    f"{text!r} is no package; write it like 'liger-kernel' or 'bitsandbytes>=0.45'"
+                ) from None
+    return value
+
+
+def results(value: str) -> str:
+    if not re.fullmatch(r"stdout|log|file:.+\.(json|csv)", value):
+        raise ValueError(f"{value!r} is not allowed. Allowed: stdout, log, file:NAME.json, file:NAME.csv")
+    return value
+
+
+def _share(value: Any) -> Any:
+    """`1%` or 0.01; a text such as `1e-2`, which YAML takes for one, is the number that it means."""
+    if isinstance(value, str):
+        try:
+            number = float(value.strip().removesuffix("%"))
+        except ValueError:
+            raise ValueError(f"{value!r} is no share; write it like 1% or 0.01") from None
+        return number / 100 if value.strip().endswith("%") else number
+    return refuse_bool(value)
+
+
+def _below_one(value: float) -> float:
+    if not 0 < value < 1:
+        raise ValueError(f"{value:g} is not right; a share between 0 and 1 is expected, such as 1% or 0.01")
+    return value
+
+
+def _one_or_many(item: dict[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]})
+
+
+Whole = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(refuse_bool)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(refuse_bool)]
+Share = Annotated[
+    float,
+    BeforeValidator(_share),
+    AfterValidator(_below_one),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+                {"type": "string", "pattern": "%$"},
+            ]
+        }
+    ),
+]
+Words = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), _one_or_many({"type": "string"})]
+Frameworks = Annotated[
+    tuple[str | None, ...],
+    BeforeValidator(_frameworks),
+    AfterValidator(not_empty),
+    _one_or_many({"type": ["string", "null"]}),
+]
+GpuCounts = Annotated[
+    tuple[Whole, ...],
+    BeforeValidator(_as_tuple),
+    AfterValidator(not_empty),
+    _one_or_many({"type": "integer", "minimum": 1}),
+]
+AxisValues = Annotated[
+    tuple[Any, ...],
+    BeforeValidator(_as_tuple),
+    AfterValidator(not_empty),
+    WithJsonSchema({"type": "array", "minItems": 1}),
+]
+Environment = Annotated[dict[str, str | None], BeforeValidator(_environment), AfterValidator(_variable_names)]
+Arguments = dict[str, Any]

@@ -1,0 +1,61 @@
+"""How many repeats are owed: fixed numbers, agreement, failures; and that it always ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stored_results import BASE, ended, failed
+
+from orchestrator.records import Experiment, Repeats, RunRecord
+from orchestrator.repeats import agree, most_repeats, wanted
+
+ADAPTIVE = replace(BASE, repeats=3, adaptive=Repeats(min=3, max=6, within=0.01))
+
+
+def runs(*speeds: float, name: str = "tokens_per_s") -> list[RunRecord]:
+    return [ended(BASE, repeat, **{name: speed}) for repeat, speed in enumerate(speeds, start=1)]
+
+
+def test_a_fixed_number_is_owed_whatever_was_measured() -> None:
+    assert wanted(BASE, []) == wanted(BASE, runs(1.0, 5.0, 1.0, 2.0)) == 3
+    assert most_repeats(BASE) == 3 and most_repeats(ADAPTIVE) == 6
+
+
+@pytest.mark.parametrize(
+    ("records", "owed"),
+    [
+        ([], 3),
+        (runs(100.0, 100.1), 3),
+        (runs(100.0, 100.1, 100.2), 3),
+        (runs(100.0, 110.0, 90.0), 4),
+        (runs(100.0, 110.0, 90.0, 100.0, 100.0, 100.0), 6),
+        (runs(100.0, 100.1, 100.2, name="train_tokens_per_second"), 3),
+        (runs(10.0, 12.0, 8.0, name="train_runtime"), 4),
+        ([ended(BASE, 1), ended(BASE, 2), ended(BASE, 3)], 4),
+        ([failed(BASE, 1), failed(BASE, 2), failed(BASE, 3)], 3),
+        ([*runs(100.0, 100.1), failed(BASE, 3)], 3),
+        ([*runs(100.0, 110.0), failed(BASE, 3)], 4),
+        (runs(*[100.0, 150.0] * 4), 8),
+    ],
+)
+def test_an_adaptive_number_follows_what_was_measured(records: list[RunRecord], owed: int) -> None:
+    assert wanted(ADAPTIVE, records) == owed
+
+
+def test_a_value_that_some_runs_lack_is_not_what_must_agree() -> None:
+    records = [ended(BASE, 1, tokens_per_s=1.0, train_runtime=5.0), ended(BASE, 2, train_runtime=5.0)]
+    assert agree(records, within=0.01)
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(1, 1e5)), max_size=12), st.integers(2, 6), st.integers(0, 4))
+def test_asking_again_always_comes_to_an_end(values: list[float | None], least: int, more: int) -> None:
+    experiment: Experiment = replace(BASE, repeats=least, adaptive=Repeats(min=least, max=least + more, within=0.01))
+    records: list[RunRecord] = []
+    while wanted(experiment, records) > len(records):
+        repeat = len(records) + 1
+        speed = values[len(records) % len(values)] if values else None
+        records.append(failed(BASE, repeat) if speed is None else ended(BASE, repeat, tokens_per_s=speed))
+    assert least <= len(records) <= least + more
