@@ -57,10 +57,10 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
     else:
         state = _state(series.slowest, first)
     numbers: Cells = {**_stages(first), **_memory(ordered, world_size), **_stopped(first)}
-    warnings = [*_memory_warnings(numbers)]
+    warnings = [*_trouble(ordered), *_memory_warnings(numbers)]
     if isinstance(state, steady.Steady):
         speed = _speed(series, state, world_size) | _warm_up(series.slowest, state, first)
-        work, said = _work(series, first, speed["tokens_per_s_per_gpu"])
+        work, said = _work(series, first, speed.get("tokens_per_s_per_gpu"))
         numbers |= speed | work
         warnings += [*state.warnings, *said]
         missing: list[Measurement] = []
@@ -115,8 +115,8 @@ def _speed(series: _Series, state: steady.Steady, world_size: int) -> Cells:
         "samples_per_s": total["samples"] / seconds,
         "padding_share": 1 - total["real"] / total["tokens"] if total["tokens"] else None,
     }
-    rates = {name: value or None if name.endswith("_s") else value for name, value in rates.items()}
-    return rates | {
+    counted = {name: value for name, value in rates.items() if total["tokens"] and value is not None}
+    return counted | {
         "steps_per_s": len(window) / seconds,
         "step_time_s": state.median_s,
         "step_time_low_s": state.interval.low if state.interval else None,
@@ -188,6 +188,12 @@ def _highest(rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
 def _sum(rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
     values = [row.get(name) for row in rows]
     return None if None in values else sum(value for value in values if value is not None)
+
+
+def _trouble(workers: Sequence[Worker]) -> Iterator[str]:
+    for worker in workers:
+        if worker.get("instrument_error"):
+            yield f"rank {worker.get('rank', 0)} could not be measured to its end: {worker['instrument_error']}"
 
 
 def _memory_warnings(numbers: Mapping[str, Any]) -> Iterator[str]:

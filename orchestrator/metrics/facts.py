@@ -74,5 +74,6 @@ SETTINGS: dict[str, str] = {
     "train_rows": "Rows of the training data.",
     "model_fingerprint": "Digest of a local model folder.",
     "model_revision": "Commit of a hub model.",
+    "recomputation": "What checkpointing computes again: none, whole layers, or up to the last thing needed (early_stop).",
     "skip_memory_metrics": "False: the Trainer's memory tracker ran and slowed the run.",
 }

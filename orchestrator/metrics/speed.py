@@ -210,11 +210,17 @@ WORK = (
         label="FLOP/token",
         unit="FLOP/token",
         description=(
-            "Work of the model on one processed token, forward and backward: 6 × weights (4 × where frozen) + causal "
-            "attention, which counts half of the square."
+            "Work that the mathematics of training asks for, per processed token: 6 × weights of matrices (4 × where frozen, "
+            "as the base under LoRA; lm_head in, embedding look-up out; of experts those that a token meets) + 6 × Σ over "
+            "layers of (query heads × head dim) × s for causal attention, half of the square (12 × where not causal), "
+            "s = Σ sᵢ² ÷ Σ sᵢ over samples."
         ),
         source="the built model's architecture and the lengths of its sequences",
-        leaves_out="Recomputation, norms, activations, the optimizer. Unknown architectures and quantised weights: missing.",
+        leaves_out=(
+            "Recomputation, norms, activations, rotary embeddings, softmax, the loss, the optimizer. Quantised weights count by "
+            "the numbers that they stand for. Missing: architectures that the reader does not know, adapters other than plain "
+            "LoRA, frozen layers below all trained ones, sequences that may outgrow a sliding window."
+        ),
     ),
     Metric(
         name="tflops_per_s_per_gpu",
@@ -234,7 +240,10 @@ WORK = (
         show=Show.SHARE,
         description="Model FLOPs utilisation: tflops_per_s_per_gpu ÷ the device's dense peak in the training precision.",
         source="model FLOPs and the table of peaks in flops.py",
-        leaves_out="Unknown devices, quantised weights, fp32: missing.",
+        leaves_out=(
+            "Missing for devices not in the table (MIG parts, H200 NVL), quantised weights, fp32 without autocast, fp8. The "
+            "peak is the data sheet's, not that of the run's clocks."
+        ),
     ),
     Metric(
         name="hfu",
@@ -242,9 +251,15 @@ WORK = (
         unit="share",
         direction=Direction.HIGHER,
         show=Show.SHARE,
-        description="The same with what gradient checkpointing computes again.",
+        description=(
+            "MFU with what gradient checkpointing computes again: the layers' forward pass, less each layer's last matrix where "
+            "torch may stop before it."
+        ),
         source="hardware FLOPs and the table of peaks in flops.py",
-        leaves_out="What kernels compute again by themselves (flash attention's backward).",
+        leaves_out=(
+            "What kernels compute again (flash attention's backward), and the masked half that eager or SDPA kernels compute. "
+            "Missing under torch.compile with checkpointing, and where it is not known which layers or how much is computed again."
+        ),
     ),
     _count(
         "tokens_processed",
