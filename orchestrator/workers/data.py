@@ -188,12 +188,25 @@ class PackedCollator:
         return {name: values.reshape(1, -1) for name, values in batch.items()} if self.flatten else batch
 
 
+class FlatCollator:
+    """Rows one after the other, by transformers' own collator, of which older versions take lists and no tensors."""
+
+    padding_free = True
+
+    def __init__(self) -> None:
+        from transformers import DataCollatorWithFlattening
+
+        self.flatten = DataCollatorWithFlattening()
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        batch: dict[str, Any] = self.flatten([{name: row[name].tolist() for name in row} for row in rows])
+        return batch
+
+
 def build_collator(own: Own, *, attention: Optional[str], pad_token_id: int) -> Any:
     """What makes a batch of rows."""
     if own.packing:
         return PackedCollator(flatten=(attention or "").startswith(("flash", "kernels-community/flash")))
     if own.padding_free:
-        from transformers import DataCollatorWithFlattening
-
-        return DataCollatorWithFlattening()
+        return FlatCollator()
     return PaddedCollator(pad_token_id)

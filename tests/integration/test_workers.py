@@ -7,31 +7,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
-import socket
-import subprocess
-import sys
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pytest
+from trainings import INSTRUMENT, SFT, WORKERS, Run, launched, start, training
 
-WORKERS = Path(__file__).parents[2] / "orchestrator/workers"
-ACCELERATE = """\
-compute_environment: LOCAL_MACHINE
-distributed_type: MULTI_GPU
-machine_rank: 0
-main_training_function: main
-mixed_precision: 'no'
-num_machines: 1
-num_processes: 2
-rdzv_backend: static
-same_network: true
-use_cpu: true
-"""
 FAILING = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
@@ -49,78 +29,13 @@ trainer.train()
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """A finished run: its folder, exit code and last line of stderr."""
-
-    folder: Path
-    code: int
-    last_line: str
-
-    def worker(self, rank: int = 0) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads((self.folder / f"worker-rank{rank}.json").read_text())
-        return document
-
-    def steps(self, rank: int = 0) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / f"steps-rank{rank}.jsonl").read_text().splitlines()]
-
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        settings: dict[str, Any] = self.worker()["settings"]
-        return settings
-
-
-def start(folder: Path, words: list[str]) -> Run:
-    folder.mkdir()
-    leaks = ("ACCELERATE_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(leaks)}
-    ours = {"TUNEBENCH_RUN_DIR": str(folder), "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    with (folder / "stderr.log").open("w") as stderr, (folder / "stdout.log").open("w") as stdout:
-        process = subprocess.Popen(
-            [sys.executable, *words],
-            cwd=folder,
-            env={**env, **ours},
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
-        try:
-            code = process.wait(timeout=180)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # the ranks too, which the launcher's end would leave behind
-            process.wait()
-            raise
-    lines = (folder / "stderr.log").read_text().strip().splitlines()
-    return Run(folder=folder, code=code, last_line=lines[-1] if lines else "")
-
-
-@pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("prepared")
-    spec = {"source": "builtin:stdlib-docs", "split": "train[:200]", "path": str(folder / "made"), "form": "tokens"}
-    (folder / "spec.json").write_text(json.dumps(spec))
-    subprocess.run([sys.executable, WORKERS / "prepare.py", folder / "spec.json"], check=True, timeout=120)
-    return folder / "made"
-
-
-def training(prepared: Path, *words: str, model: str = "config:tiny-llama") -> list[str]:
-    data = ["--training_data_path", str(prepared), "--model_name_or_path", model]
-    return [*data, "--per_device_train_batch_size", "2", "--logging_steps", "1", *words]
-
-
 @pytest.fixture(scope="session")
 def two_ranks(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Full fine-tuning in bf16 with gradient checkpointing and accumulation, by the launcher."""
     folder = tmp_path_factory.mktemp("two")
-    (folder / "accelerate.yaml").write_text(ACCELERATE)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    launch = ["-m", "accelerate.commands.launch", "--config_file", str(folder / "accelerate.yaml")]
     options = ["--bf16", "True", "--gradient_checkpointing", "True", "--gradient_accumulation_steps", "2"]
     counted = ["--max_steps", "3", "--max_seq_len", "96", "--include_num_input_tokens_seen", "all"]
-    script = [str(WORKERS / "instrument.py"), "--", str(WORKERS / "sft.py")]
-    words = [*launch, "--main_process_port", port, *script, *training(prepared, *options, *counted)]
+    words = [*launched(folder, 2), INSTRUMENT, "--", SFT, *training(prepared, *options, *counted)]
     return start(folder / "run", words)
 
 
@@ -135,7 +50,7 @@ def adapter(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     build_model(own, load_config(own, {}), seed=3).save_pretrained(folder / "model")
     lora = ["--peft_method", "lora", "--r", "4", "--target_modules", "all-linear", "--dtype", "bfloat16"]
     words = training(prepared, *lora, "--packing", "True", "--max_seq_len", "64", model=str(folder / "model"))
-    script = [str(WORKERS / "instrument.py"), "--", str(WORKERS / "sft.py")]
+    script = [INSTRUMENT, "--", SFT]
     return start(folder / "run", [*script, *words, "--max_steps", "2", "--skip_memory_metrics", "False"])
 
 
@@ -144,7 +59,7 @@ def failing(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A foreign script with a Trainer of its own that fails in its second step."""
     folder = tmp_path_factory.mktemp("failing")
     (folder / "fails.py").write_text(FAILING)
-    words = [str(WORKERS / "instrument.py"), "--", str(folder / "fails.py"), str(WORKERS)]
+    words = [INSTRUMENT, "--", str(folder / "fails.py"), str(WORKERS)]
     return start(folder / "run", [*words, *training(prepared, "--max_steps", "4", "--attn_implementation", "eager")])
 
 
@@ -193,6 +108,7 @@ def test_steps_and_losses_are_written_by_every_rank(two_ranks: Run) -> None:
         assert [line["step"] for line in lines if "loss" not in line] == [1, 2, 3]
         assert times == sorted(times)
         logged = [[line["step"], line["loss"]] for line in lines if "loss" in line]
+        assert [step for step, _ in logged] == [1, 2, 3]
         assert logged == two_ranks.worker(rank)["losses"]
         assert all(math.isclose(loss, math.log(4096), rel_tol=0.05) for _, loss in logged)
 
@@ -243,7 +159,7 @@ def test_an_error_within_training_has_its_step_and_the_settings(failing: Run) ->
 
 
 def test_a_wrong_argument_ends_with_a_sentence_before_the_model_is_loaded(prepared: Path, tmp_path: Path) -> None:
-    script = [str(WORKERS / "instrument.py"), "--", str(WORKERS / "sft.py")]
+    script = [INSTRUMENT, "--", SFT]
     run = start(tmp_path / "run", [*script, *training(prepared, "--learning_rte", "1")])
     assert run.code == 2
     assert run.last_line.startswith("error: unknown argument --learning_rte")

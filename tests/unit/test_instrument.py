@@ -105,6 +105,13 @@ def test_it_needs_a_target_and_a_folder(tmp_path: Path) -> None:
     assert (result.returncode, "TUNEBENCH_RUN_DIR" in result.stderr) == (1, True)
 
 
+@pytest.mark.parametrize("measure", ["{", "[1]", '"fast"'])
+def test_it_says_what_its_variables_must_be(measure: str, tmp_path: Path) -> None:
+    result = run([str(INSTRUMENT), "--", "end.py"], tmp_path, TUNEBENCH_MEASURE=measure)
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: TUNEBENCH_MEASURE must be a mapping as JSON"), result.stderr
+
+
 def test_a_target_without_torch_imports_none(tmp_path: Path) -> None:
     (tmp_path / "end.py").write_text("import sys; print([name for name in sys.modules if name in ('torch', 'numpy')])")
     assert run([str(INSTRUMENT), "--", "end.py"], tmp_path).stdout.strip() == "[]"

@@ -98,7 +98,7 @@ def test_a_sample_has_the_same_logits_alone_packed_and_padding_free(attention: s
     rows = build_rows(choice, tokens_of(samples), attention=attention)
     packed = build_collator(choice, attention=attention, pad_token_id=0)([rows[0]])
     flattened = build_collator(own(padding_free=True), attention=attention, pad_token_id=0)(
-        [{"input_ids": ids, "labels": ids} for ids in samples]
+        [{"input_ids": torch.tensor(ids), "labels": torch.tensor(ids)} for ids in samples]
     )
     with torch.no_grad():
         alone = torch.cat([model(input_ids=torch.tensor([ids])).logits[0] for ids in samples])

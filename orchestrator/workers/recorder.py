@@ -1,0 +1,218 @@
+"""What one rank sees of its training: the Trainer's events, noted and handed on to those that measure.
+
+The recorder adds a callback to the Trainer and wraps two of its methods; it changes nothing else, and whatever it asks for is
+read, never set. An early end is the one thing that it asks of the Trainer (`ending.py`). Each step goes to the meter
+(`meter.py`), memory is read at stages (`stages.py`), settings by `effective.py`; all of these are loaded by `instrument.py`,
+which makes the recorder and writes down what it has seen.
+
+What it leaves out: training that does not go through `transformers.Trainer`, and of several trainings in one process all
+but the last.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+STAMPS = (
+    *("process_start", "instrument_start", "imports_done", "model_built", "trainer_built", "train_begin"),
+    *("first_step_end", "train_end"),
+)
+
+
+def finite(value: Any) -> Any:
+    """The value as JSON can hold it: a number that is not finite becomes None, what is no number or text its text."""
+    if hasattr(value, "item") and getattr(value, "numel", lambda: 1)() == 1:
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def for_steps_done(metrics: Mapping[str, Any], *, done: int, planned: int) -> dict[str, Any]:
+    """The Trainer's speeds of a training that was ended early.
+
+    Most versions divide all that was planned by the time that a part of it took; one that does not is known by its steps a
+    second. A speed in tokens is left out then: how many of the tokens the steps done had, it does not say.
+    """
+    claimed = (metrics.get("train_steps_per_second") or 0.0) * (metrics.get("train_runtime") or 0.0)
+    if abs(claimed - done) <= abs(claimed - planned):
+        return dict(metrics)
+    share = {name: done / planned for name in ("train_samples_per_second", "train_steps_per_second")}
+    kept = {name: value for name, value in metrics.items() if name != "train_tokens_per_second"}
+    return {name: value * share[name] if name in share and value else value for name, value in kept.items()}
+
+
+class Recorder:
+    """What one rank has seen of its training. Methods named on_… are the Trainer's events."""
+
+    def __init__(self, folder: str, *, load: Callable[[str], Any], started: float) -> None:
+        self.folder, self.load = folder, load
+        self.rank, self.local_rank, self.world_size = (
+            int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1))
+        )
+        self.measure: dict[str, Any] | None = json.loads(os.environ.get("TUNEBENCH_MEASURE") or "null")
+        if not isinstance(self.measure, (dict, type(None))):
+            raise ValueError(f"{self.measure!r} is no mapping")
+        self.off = os.environ.get("TUNEBENCH_INSTRUMENT") == "off"
+        self.tracker = os.environ.get("TUNEBENCH_MEMORY_TRACKER")
+        self.toggle = int(os.environ.get("TUNEBENCH_TOGGLE_STEPS") or 0) or None
+        self.stages = self.load("stages")
+        self.memory = self.stages.Memory()
+        self.stamps: dict[str, float | None] = dict.fromkeys(STAMPS)
+        self.stamps.update(process_start=self.stages.process_start(), instrument_start=started)
+        self.trainer: Callable[[], Any] = lambda: None
+        self.settings: dict[str, Any] = {}
+        self.gpu: dict[str, Any] | None = None
+        self.metrics: dict[str, Any] = {}
+        self.state: Any = None
+        self.meter: Any = None
+        self.reset()
+
+    def reset(self) -> None:
+        self.steps = 0
+        self.losses: list[tuple[int, Any]] = []
+        self.nonfinite: int | None = None
+        self.stopped: dict[str, Any] | None = None
+
+    def stamp(self, name: str) -> None:
+        self.stamps[name] = time.time()
+
+    def patch(self, module: Any) -> None:
+        """Puts the recorder into `transformers.trainer`, just imported."""
+        self.stamp("imports_done")
+        self.effective, self.endings = self.load("effective"), self.load("ending")
+        self.clocks, self.meters = self.load("clocks"), self.load("meter")
+        names = ["on_train_begin", "on_log", "on_train_end"]
+        if not self.off:
+            names += ["on_step_begin", "on_step_end", "on_evaluate", "on_save"]
+        elif (self.measure or {}).get("at_most_steps"):
+            names += ["on_step_end"]
+        events = {name: getattr(self, name) for name in names}
+        module.DEFAULT_CALLBACKS.append(type("TunebenchCallback", (module.TrainerCallback,), events))
+        if self.tracker == "light":
+            module.TrainerMemoryTracker = self.load("tracker").light(module.TrainerMemoryTracker, self.memory)
+        build, train = module.Trainer.__init__, module.Trainer.training_step
+
+        @functools.wraps(build)
+        def init(trainer: Any, *args: Any, **kwargs: Any) -> None:
+            self.stamp("model_built")
+            self.memory.peaks.note()
+            build(trainer, *args, **kwargs)
+            self.memory.peaks.note()
+            self.stamp("trainer_built")
+            self.trainer = weakref.ref(trainer)
+            self.settings = self.effective.read(self.effective.BUILT, trainer)
+
+        @functools.wraps(train)
+        def training_step(trainer: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.meter is not None:
+                self.meter.count(inputs)
+            return train(trainer, model, inputs, *args, **kwargs)
+
+        module.Trainer.__init__ = init
+        if not self.off:
+            module.Trainer.training_step = training_step
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.reset()
+        self.state = state
+        prepared = {**self.effective.PREPARED, "gpu": self.stages.gpu}
+        self.settings.update(self.effective.read(prepared, self.trainer()))
+        self.gpu = self.settings.pop("gpu")
+        size = max(self.world_size, self.effective.group_size(None))
+        self.ending = self.endings.build(self.measure or {}, rank=self.rank, world_size=size, load=self.load)
+        self.stamp("train_begin")
+        if not self.off:
+            self.memory.begin(resets=bool(args.skip_memory_metrics) or self.tracker == "light")
+            clock = self.clocks.clock_of(args.device.type)
+            self.meter = self.meters.Meter(self.folder, rank=self.rank, clock=clock, toggle=self.toggle)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.meter.begin()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.steps += 1
+        known = None
+        if self.meter is not None:
+            if self.steps == 1 and self.meter.batches:  # what was accumulated, before an epoch's end cuts it short
+                self.settings["gradient_accumulation_steps"] = len(self.meter.batches)
+            self.meter.end(state.global_step)
+            known = self.meter.harvest()
+            if self.steps == 1:
+                self.memory.close(following="steady")
+        ended = self.ending.after(self.steps, known or [])
+        if ended and state.global_step < state.max_steps:
+            control.should_training_stop = True
+            self.stopped = {"step": state.global_step, **{name: finite(value) for name, value in ended.items()}}
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.meter is not None:
+            self.meter.happened("evaluate")
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.meter is not None:
+            self.meter.happened("save")
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        logs = logs or {}
+        if "loss" in logs:  # with token counting on, these have a train_runtime as the final metrics do
+            loss = finite(logs["loss"])
+            self.losses.append((state.global_step, loss))
+            if loss is None and self.nonfinite is None:
+                self.nonfinite = state.global_step
+            if self.meter is not None:
+                self.meter.loss(state.global_step, loss)
+                self.meter.harvest()
+        elif "train_runtime" in logs:
+            self.metrics = {name: finite(value) for name, value in logs.items()}
+            if self.stopped:
+                self.metrics = for_steps_done(self.metrics, done=self.steps, planned=state.max_steps)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.stamp("train_end")
+        self.state = None
+        self.close()
+
+    def close(self) -> None:
+        if self.meter is not None:
+            self.memory.close()
+            self.meter.close()
+            self.stamps["first_step_end"] = self.meter.first_end
+
+    @property
+    def step(self) -> int | None:
+        """The last step that ended of a training that is going on."""
+        return None if self.state is None else int(self.state.global_step)
+
+    def effective_settings(self) -> dict[str, Any]:
+        settings = dict(self.settings)
+        rows, times = settings.get("per_device_train_batch_size"), settings.get("gradient_accumulation_steps")
+        if rows and times:
+            settings["global_batch"] = rows * times * (settings.get("world_size") or self.world_size)
+        return settings
+
+    def stage_memory(self) -> dict[str, Any]:
+        """The stages that there were: after the first step there is no steady one without a second."""
+        return {**self.memory.stages, **({"steady": None} if self.steps < 2 else {})}
+
+    def document(self) -> dict[str, Any]:
+        """All that was seen, at the process's end, well or not."""
+        if self.state is not None:
+            self.close()
+        meter = self.meter
+        return {
+            "rank": self.rank, "local_rank": self.local_rank, "world_size": self.world_size,
+            "clock": meter and meter.clock.name, "stamps": {**self.stamps, "written": time.time()},
+            "metrics": self.metrics, "tokens": meter.tokens() if meter else {"steps": self.steps},
+            "memory": self.stage_memory(), "peak": self.memory.over_process(), "gpu": self.gpu,
+            "settings": self.effective_settings(), "losses": self.losses, "nonfinite_step": self.nonfinite,
+            "measure": self.measure, "stopped": self.stopped, "memory_tracker": self.tracker,
+            "instrument": "off" if self.off else "on", "instrument_error": meter and meter.trouble,
+        }  # fmt: skip

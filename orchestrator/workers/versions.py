@@ -1,0 +1,23 @@
+"""What is installed in the environment that trains, whether or not it was used. `instrument.py` loads this by its path."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+
+PACKAGES = (
+    *("torch", "transformers", "peft", "accelerate", "datasets", "tokenizers", "trl", "bitsandbytes", "liger_kernel"),
+    *("flash_attn", "gptqmodel", "deepspeed", "torchao", "triton", "fms_hf_tuning", "numpy"),
+)
+
+
+def installed() -> dict[str, str]:
+    """Package → version; `cuda` is the one that torch was built for."""
+    found = {"python": sys.version.split()[0]}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    cuda = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None)
+    return {**found, "cuda": cuda} if cuda else found

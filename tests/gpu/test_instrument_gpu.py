@@ -1,0 +1,152 @@
+"""The instrument on a real GPU: its clock is the GPU's, its counts go through pinned memory, its tracker is the Trainer's.
+
+One model of about 100 million parameters is trained twice, alike but for the memory tracker, and shared by the assertions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from counted_trainings import ACCUMULATED, VARIANTS, by_step, counts, steps, trained
+from trainings import INSTRUMENT, WORKERS, Run, prepare, start, training
+
+from orchestrator.gpus import visible_gpus
+
+GPUS = visible_gpus()
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not GPUS, reason="no NVIDIA GPU"),
+    pytest.mark.timeout(600),
+]
+
+TIMED = """
+import json, os, sys, time
+sys.path.insert(0, sys.argv.pop(1))
+import sft, torch
+from transformers import TrainerCallback
+
+def now():
+    torch.cuda.synchronize()
+    return time.time()
+
+class Wall(TrainerCallback):
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.times = [now()]
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == state.max_steps:
+            self.times.append(now())
+            json.dump(self.times, open(os.environ["TUNEBENCH_RUN_DIR"] + "/wall.json", "w"))
+
+trainer = sft.build_trainer(sys.argv[1:])
+trainer.add_callback(Wall())
+trainer.train()
+"""
+MODEL = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 8, "num_attention_heads": 8}
+STEPS = 120
+
+
+def visible() -> str:
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(tmp_path_factory.mktemp("rows"), 200)
+
+
+def timed(folder: Path, rows: Path, **env: str) -> Run:
+    (folder / "timed.py").write_text(TIMED)
+    sizes = [word for name, size in MODEL.items() for word in (f"--{name}", str(size))]
+    options = ["--max_steps", str(STEPS), "--max_seq_len", "512", "--bf16", "True", "--skip_memory_metrics", "False"]
+    words = [INSTRUMENT, "--", str(folder / "timed.py"), str(WORKERS), *training(rows, *options, *sizes)]
+    run = start(folder / "run", words, cpu=False, CUDA_VISIBLE_DEVICES=visible(), **env)
+    assert run.code == 0, run.last_line
+    return run
+
+
+@pytest.fixture(scope="module")
+def native(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return timed(tmp_path_factory.mktemp("native"), rows)
+
+
+@pytest.fixture(scope="module")
+def light(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return timed(tmp_path_factory.mktemp("light"), rows, TUNEBENCH_MEMORY_TRACKER="light")
+
+
+def memory_metrics(run: Run, kind: str) -> dict[str, Any]:
+    return {name: value for name, value in run.worker()["metrics"].items() if f"_mem_{kind}" in name}
+
+
+def test_the_light_tracker_is_the_native_one_to_the_byte(native: Run, light: Run) -> None:
+    assert memory_metrics(light, "gpu") == memory_metrics(native, "gpu")
+    assert memory_metrics(light, "cpu").keys() == memory_metrics(native, "cpu").keys()
+    assert memory_metrics(light, "gpu")["train_mem_gpu_peaked_delta"] > 2**20
+    assert (native.worker()["memory_tracker"], light.worker()["memory_tracker"]) == (None, "light")
+
+
+def test_the_peaks_of_the_stages_are_the_trackers(light: Run) -> None:
+    worker, gpu = light.worker(), memory_metrics(light, "gpu")
+    after_load, first, steady = (worker["memory"][stage] for stage in ("after_load", "first_step", "steady"))
+    in_training = max(first["peak_allocated_bytes"], steady["peak_allocated_bytes"])
+    before = gpu["before_init_mem_gpu"] + gpu["init_mem_gpu_alloc_delta"]
+    assert in_training == before + gpu["train_mem_gpu_alloc_delta"] + gpu["train_mem_gpu_peaked_delta"]
+    assert worker["peak"]["allocated_bytes"] == max(after_load["peak_allocated_bytes"], in_training)
+    assert 0 < after_load["allocated_bytes"] < first["allocated_bytes"], (
+        "the optimizer's state came with the first step"
+    )
+    for stage in (after_load, first, steady):
+        assert stage["allocated_bytes"] <= stage["peak_allocated_bytes"] <= stage["peak_reserved_bytes"]
+        assert (stage["alloc_retries"], stage["ooms"]) == (0, 0)
+
+
+def test_beside_the_native_tracker_stages_have_no_peaks(native: Run, light: Run) -> None:
+    stages = native.worker()["memory"].values()
+    assert {stage["peak_allocated_bytes"] for stage in stages} == {None}
+    assert native.worker()["memory"]["after_load"]["allocated_bytes"] > 0
+    assert native.worker()["peak"]["allocated_bytes"] == light.worker()["peak"]["allocated_bytes"]
+
+
+@pytest.mark.parametrize("which", ["light", "native"])
+def test_steps_add_up_to_the_wall_clock(which: str, request: pytest.FixtureRequest) -> None:
+    run: Run = request.getfixturevalue(which)
+    began, ended = json.loads((run.folder / "wall.json").read_text())
+    lines = [line for line in run.steps() if "s" in line]
+    assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
+    assert sum(line["s"] for line in lines) == pytest.approx(ended - began, rel=0.02)
+    assert lines[-1]["t"] == pytest.approx(ended, abs=0.02 * (ended - began))
+    assert all(0 <= line["wait_s"] < line["s"] for line in lines)
+    worker = run.worker()
+    assert (worker["clock"], worker["instrument_error"]) == ("cuda", None)
+
+
+def test_the_gpu_is_known_by_its_uuid(light: Run) -> None:
+    gpu = light.worker()["gpu"]
+    assert gpu["uuid"] in {one.uuid for one in GPUS}
+    assert (gpu["index"], gpu["name"]) == (0, GPUS[0].name)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_counts_are_those_of_the_data(ranks: int, tmp_path: Path) -> None:
+    """Alike on one GPU and over two, which also end at the same step."""
+    if len(GPUS) < ranks:
+        pytest.skip("one GPU only")
+    env = {"CUDA_VISIBLE_DEVICES": visible()} if ranks == 1 else {}
+    long = ["--max_steps", "60", "--max_seq_len", "64"]
+    measure = json.dumps({"discard_steps": 2, "at_least_steps": 4, "within": 9.0})
+    few = prepare(tmp_path, 43)
+    run = trained(tmp_path, few, ranks, {**VARIANTS, "stopped": long}, cpu=False, TUNEBENCH_MEASURE=measure, **env)
+    for variant in VARIANTS:
+        for rank in range(ranks):
+            found, expected = steps(run, variant, rank), by_step(run, variant, rank, ACCUMULATED[variant])
+            assert counts(found) == expected[: len(found)]  # one rank alone may have seen enough at its tenth
+            assert len(found) in (10, len(expected))
+    stopped = [run.worker(rank)["stopped"] for rank in range(ranks)]
+    assert stopped[0] is not None and stopped == [stopped[0]] * ranks
+    assert [len(steps(run, "stopped", rank)) for rank in range(ranks)] == [stopped[0]["step"]] * ranks

@@ -1,0 +1,83 @@
+"""Trainings whose data loader is counted a second time, token by token in plain Python, and what both counts came to.
+
+One start trains several models one after the other in the same processes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from trainings import INSTRUMENT, WORKERS, Run, launched, start, training
+
+COUNTED = """
+import gc, json, os, shutil, sys
+sys.path.insert(0, sys.argv.pop(1))
+variants = json.loads(sys.argv.pop(1))
+import sft
+
+def counted(batch):
+    rows = batch["input_ids"].tolist()
+    positions = batch["position_ids"].tolist() if "position_ids" in batch else [list(range(len(row))) for row in rows]
+    mask = batch["attention_mask"].tolist() if "attention_mask" in batch else [[1] * len(row) for row in rows]
+    lengths = []
+    for row in positions:
+        for position in row:
+            if position == 0:
+                lengths.append(0)
+            lengths[-1] += 1
+    return {
+        "tokens": sum(len(row) for row in rows),
+        "real": sum(value == 1 for row in mask for value in row),
+        "labelled": sum(label != -100 for row in batch["labels"].tolist() for label in row),
+        "samples": len(lengths),
+        "squares": sum(length * length for length in lengths),
+    }
+
+folder, rank = os.environ["TUNEBENCH_RUN_DIR"], os.environ.get("RANK", "0")
+for name, words in variants.items():
+    trainer = sft.build_trainer([*sys.argv[1:], *words])
+    expected = [counted(batch) for batch in trainer.get_train_dataloader()]
+    trainer.train()
+    del trainer
+    gc.collect()
+    json.dump(expected, open(f"{folder}/expected-{name}-{rank}.json", "w"))
+    shutil.copy(f"{folder}/steps-rank{rank}.jsonl", f"{folder}/{name}-{rank}.jsonl")
+sft.leave_process_group()
+"""
+EPOCH = ["--num_train_epochs", "1", "--max_seq_len", "256"]
+PADDED = [*EPOCH, "--gradient_accumulation_steps", "3"]
+PACKED = [*EPOCH, "--packing", "True", "--gradient_accumulation_steps", "2"]
+FREE = [*EPOCH, "--padding_free", "True", "--attn_implementation", "eager", "--gradient_accumulation_steps", "2"]
+VARIANTS = {"padded": PADDED, "packed": PACKED, "free": FREE}
+ACCUMULATED = {"padded": 3, "packed": 2, "free": 2}
+COUNTS = ("tokens", "real", "labelled", "samples", "squares")
+Counts = dict[str, int]
+
+
+def trained(
+    folder: Path, prepared: Path, processes: int, variants: dict[str, list[str]], *, cpu: bool = True, **env: str
+) -> Run:
+    (folder / "counted.py").write_text(COUNTED)
+    script = [INSTRUMENT, "--", str(folder / "counted.py"), str(WORKERS), json.dumps(variants)]
+    launcher = launched(folder, processes, cpu=cpu) if processes > 1 else []
+    run = start(folder / "run", [*launcher, *script, *training(prepared)], cpu=cpu, **env)
+    assert run.code == 0, run.last_line
+    return run
+
+
+def steps(run: Run, variant: str, rank: int) -> list[dict[str, Any]]:
+    lines = map(json.loads, (run.folder / f"{variant}-{rank}.jsonl").read_text().splitlines())
+    return [line for line in lines if "loss" not in line]
+
+
+def by_step(run: Run, variant: str, rank: int, accumulated: int) -> list[Counts]:
+    """What the data loader gave, added up over the micro-batches of each step."""
+    batches: list[Counts] = json.loads((run.folder / f"expected-{variant}-{rank}.json").read_text())
+    groups = [batches[i : i + accumulated] for i in range(0, len(batches), accumulated)]
+    return [{**{name: sum(batch[name] for batch in group) for name in COUNTS}, "micro": len(group)} for group in groups]
+
+
+def counts(lines: list[dict[str, Any]]) -> list[Counts]:
+    return [{name: line[name] for name in (*COUNTS, "micro")} for line in lines]

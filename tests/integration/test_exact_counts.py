@@ -1,0 +1,146 @@
+"""Every step's tokens, samples and squares against a count of the same data loader, token by token in plain Python.
+
+One process, two and four ranks; ragged batches, an epoch's incomplete end, accumulation, packing, padding-free. The last
+training of a start is ended early.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import islice, pairwise
+from pathlib import Path
+
+import pytest
+from counted_trainings import ACCUMULATED, COUNTS, PACKED, PADDED, VARIANTS, by_step, counts, steps, trained
+from trainings import INSTRUMENT, SFT, Run, start, training
+
+LONG = ["--max_steps", "60", "--max_seq_len", "16"]
+
+
+@pytest.fixture(scope="session")
+def one(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    variants = {**VARIANTS, "stopped": LONG}
+    measure = json.dumps({"at_most_steps": 13, "within": None})
+    return trained(tmp_path_factory.mktemp("one"), few, 1, variants, TUNEBENCH_MEASURE=measure)
+
+
+@pytest.fixture(scope="session")
+def two(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The last training has seen enough after any few steps, so it ends where the ranks first can: at the 20th."""
+    tracked = [*LONG, "--skip_memory_metrics", "False"]
+    variants = {**VARIANTS, "stopped": tracked}
+    measure = json.dumps({"discard_steps": 2, "at_least_steps": 4, "within": 9.0})
+    tracker = {"TUNEBENCH_MEMORY_TRACKER": "light"}
+    return trained(tmp_path_factory.mktemp("two"), few, 2, variants, TUNEBENCH_MEASURE=measure, **tracker)
+
+
+@pytest.fixture(scope="session")
+def four(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(tmp_path_factory.mktemp("four"), few, 4, {"padded": PADDED, "packed": PACKED})
+
+
+RANKS = {"one": 1, "two": 2, "four": 4}
+CASES = [
+    (run, variant)
+    for run in RANKS
+    for variant in (*VARIANTS, "stopped")
+    if run != "four" or variant in ("padded", "packed")
+]
+
+
+@pytest.mark.parametrize(("run", "variant"), CASES)
+def test_counts_are_those_of_the_data(run: str, variant: str, request: pytest.FixtureRequest) -> None:
+    trained: Run = request.getfixturevalue(run)
+    for rank in range(RANKS[run]):
+        found, expected = steps(trained, variant, rank), by_step(trained, variant, rank, ACCUMULATED.get(variant, 1))
+        if variant == "stopped":  # several epochs, in orders of their own, of which the first is known
+            found, expected = found[: len(expected)], expected[: len(found)]
+        assert counts(found) == expected
+        assert len(found) >= 2
+    if variant == "padded":
+        assert any(line["real"] < line["tokens"] for line in found), "no padding would prove nothing"
+        assert found[-1]["micro"] < 3 or trained.worker()["world_size"] > 1, "the end is not ragged"
+
+
+@pytest.mark.parametrize("run", ["one", "two"])
+def test_totals_are_the_sum_over_steps(run: str, request: pytest.FixtureRequest) -> None:
+    trained: Run = request.getfixturevalue(run)
+    for rank in range(RANKS[run]):
+        found, total = steps(trained, "stopped", rank), trained.worker(rank)["tokens"]
+        assert total["processed"] == sum(line["tokens"] for line in found)
+        assert {name: total[name] for name in (*COUNTS[1:], "micro")} == {
+            name: sum(line[name] for line in found) for name in (*COUNTS[1:], "micro")
+        }
+        assert total["steps"] == len(found)
+
+
+def test_times_are_whole(one: Run) -> None:
+    worker, found = one.worker(), steps(one, "stopped", 0)
+    assert worker["clock"] == "host"
+    assert worker["instrument_error"] is None
+    for line in found:
+        assert line["s"] == pytest.approx(line["wait_s"] + line["compute_s"], abs=1e-6)
+        assert 0 <= line["wait_s"] < line["s"]
+    for before, line in pairwise(found):
+        assert line["t"] - before["t"] == pytest.approx(line["s"], abs=1e-5)
+    stamps = worker["stamps"]
+    assert found[0]["t"] == pytest.approx(stamps["first_step_end"], abs=1e-5)
+    names = ["process_start", "instrument_start", "imports_done", "model_built", "trainer_built", "train_begin"]
+    times = [stamps[name] for name in [*names, "first_step_end", "train_end", "written"]]
+    assert times == sorted(times)
+    runtime = worker["metrics"]["train_runtime"]
+    assert sum(line["s"] for line in found) == pytest.approx(runtime, rel=0.2, abs=0.1)
+
+
+def test_it_ends_after_as_many_steps_as_it_may(one: Run) -> None:
+    assert len(steps(one, "stopped", 0)) == 13
+    worker = one.worker()
+    assert worker["stopped"] == {"step": 13, "why": "at_most_steps", "half_width": None}
+    assert worker["measure"] == {"at_most_steps": 13, "within": None}
+    speed, runtime = worker["metrics"]["train_steps_per_second"], worker["metrics"]["train_runtime"]
+    assert speed * runtime == pytest.approx(13, rel=0.02), "the speed of the steps that were planned"
+
+
+def test_two_ranks_end_at_the_same_step_once_enough_is_known(two: Run) -> None:
+    workers = [two.worker(rank) for rank in (0, 1)]
+    assert workers[0]["stopped"] == workers[1]["stopped"]
+    assert workers[0]["stopped"]["why"] == "within"
+    assert 0 <= workers[0]["stopped"]["half_width"] <= 9.0
+    last = workers[0]["stopped"]["step"]
+    assert last % 10 == 0 and 20 <= last < 60
+    assert [len(steps(two, "stopped", rank)) for rank in (0, 1)] == [last, last]
+
+
+def test_the_light_tracker_gives_the_trainers_keys(two: Run, one: Run) -> None:
+    stages = {f"{stage}_mem_cpu_{kind}_delta" for stage in ("init", "train") for kind in ("alloc", "peaked")}
+    metrics = two.worker()["metrics"]
+    assert {name for name in metrics if "_mem_" in name} == {"before_init_mem_cpu", *stages}
+    assert metrics["before_init_mem_cpu"] > 50e6
+    assert two.worker()["memory_tracker"] == "light"
+    assert not any("_mem_" in name for name in one.worker()["metrics"])
+
+
+def test_memory_on_a_cpu_is_the_hosts(one: Run) -> None:
+    worker = one.worker()
+    resident = [worker["memory"][stage].pop("rss_bytes") for stage in ("after_load", "first_step", "steady")]
+    assert min(resident) > 50e6
+    assert worker["peak"]["rss_bytes"] >= max(resident)
+    assert {value for memory in worker["memory"].values() for value in memory.values()} == {None}
+    assert (worker["peak"]["allocated_bytes"], worker["gpu"]) == (None, None)
+
+
+def test_a_killed_training_leaves_its_steps(few: Path, tmp_path: Path) -> None:
+    def enough(folder: Path) -> bool:
+        file = folder / "steps-rank0.jsonl"
+        return file.exists() and file.read_text().count('"s"') >= 5
+
+    words = [INSTRUMENT, "--", SFT, *training(few, "--max_steps", "100000", "--max_seq_len", "16")]
+    run = start(tmp_path / "run", words, until=enough)
+    lines = [json.loads(line) for line in (run.folder / "steps-rank0.jsonl").read_text().splitlines()]
+    numbers = [line["step"] for line in lines if "s" in line]
+    assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= 5
+    order = [line["step"] for line in lines]
+    assert order == sorted(order), "losses stand behind their steps"
+    assert all(math.isfinite(line["s"]) and line["t"] > 1e9 for line in islice(lines, 5) if "s" in line)
+    assert not (run.folder / "worker-rank0.json").exists()

@@ -1,0 +1,144 @@
+"""The recorder in a `transformers.trainer` of a few lines: what it hooks into, and what it makes of the events."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import instrument  # noqa: E402
+import recorder as recorders  # noqa: E402
+
+
+class Callback:
+    """Stands for transformers.TrainerCallback."""
+
+
+class Trainer:
+    """The order of events of the real one, with a loss that is logged at each step."""
+
+    def __init__(self, module: Any, losses: list[float]) -> None:
+        self.callbacks, self.losses = [kind() for kind in module.DEFAULT_CALLBACKS], losses
+        self.args = SimpleNamespace(device=torch.device("cpu"), skip_memory_metrics=True)
+        self.state = SimpleNamespace(global_step=0, max_steps=len(losses))
+        self.control = SimpleNamespace(should_training_stop=False)
+
+    def tell(self, event: str, **more: Any) -> None:
+        for callback in self.callbacks:
+            if hasattr(callback, event):
+                getattr(callback, event)(self.args, self.state, self.control, **more)
+
+    def training_step(self, model: Any, inputs: Any) -> None:
+        """Does nothing."""
+
+    def train(self) -> None:
+        self.tell("on_train_begin")
+        for loss in self.losses:
+            self.tell("on_step_begin")
+            self.training_step(None, {"input_ids": torch.ones((2, 4), dtype=torch.int64)})
+            self.state.global_step += 1
+            self.tell("on_step_end")
+            # With token counting on, every log holds what the final one does.
+            self.tell("on_log", logs={"loss": loss, "train_runtime": 0.1})
+            self.tell("on_save")
+            if self.control.should_training_stop:
+                break
+        planned = self.state.max_steps
+        speeds = {"train_steps_per_second": planned / 2, "train_samples_per_second": planned, "train_runtime": 2.0}
+        self.tell("on_log", logs={**speeds, "train_tokens_per_second": 8.0 * planned, "train_loss": 1.0})
+        self.tell("on_train_end")
+
+
+def trained(folder: Path, losses: list[float], **env: str) -> dict[str, Any]:
+    """What the recorder says of a training with these losses."""
+    trainer = type("Trainer", (Trainer,), {"__init__": Trainer.__init__, "training_step": Trainer.training_step})
+    module = SimpleNamespace(DEFAULT_CALLBACKS=[], TrainerCallback=Callback, Trainer=trainer)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in env.items():
+            patch.setenv(name, value)
+        recorder = recorders.Recorder(str(folder), load=instrument.sibling, started=1.0)
+        recorder.patch(module)
+        trainer(module, losses).train()
+    document: dict[str, Any] = json.loads(json.dumps(recorder.document(), default=str))
+    return document
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "steps-rank0.jsonl").read_text().splitlines()]
+
+
+def test_losses_and_final_metrics_are_told_apart(tmp_path: Path) -> None:
+    seen = trained(tmp_path, [3.0, 2.0])
+    assert seen["losses"] == [[1, 3.0], [2, 2.0]]
+    assert seen["metrics"]["train_loss"] == 1.0
+    assert [(line["step"], "s" in line) for line in lines(tmp_path)] == [(1, True), (1, False), (2, True), (2, False)]
+    assert [line.get("after") for line in lines(tmp_path) if "s" in line] == [None, ["save"]]
+    assert seen["tokens"] == {
+        **{"processed": 16, "real": 16, "labelled": 0, "samples": 4, "squares": 64},
+        **{"steps": 2, "micro": 2},
+    }
+    assert (seen["nonfinite_step"], seen["stopped"], seen["instrument"]) == (None, None, "on")
+
+
+def test_the_first_loss_that_is_not_finite_is_remembered(tmp_path: Path) -> None:
+    seen = trained(tmp_path, [3.0, math.inf, 2.0, math.nan])
+    assert seen["nonfinite_step"] == 2
+    assert [loss for _, loss in seen["losses"]] == [3.0, None, 2.0, None]
+
+
+def test_a_single_step_leaves_no_steady_memory(tmp_path: Path) -> None:
+    memory = trained(tmp_path, [3.0])["memory"]
+    assert memory["steady"] is None
+    assert memory["first_step"]["rss_bytes"] > 0
+
+
+def test_an_early_end_puts_the_trainers_speeds_right(tmp_path: Path) -> None:
+    seen = trained(tmp_path, [1.0] * 10, TUNEBENCH_MEASURE='{"at_most_steps": 4, "within": null}')
+    assert seen["stopped"] == {"step": 4, "why": "at_most_steps", "half_width": None}
+    assert seen["tokens"]["steps"] == 4
+    speeds = {"train_steps_per_second": 2.0, "train_samples_per_second": 4.0, "train_runtime": 2.0}
+    assert seen["metrics"] == {**speeds, "train_loss": 1.0}, "a speed in tokens would be that of all ten steps"
+
+
+def test_speeds_of_the_steps_that_were_made_are_left_as_they_are() -> None:
+    right = {"train_steps_per_second": 2.0, "train_runtime": 2.0, "train_samples_per_second": 7.0}
+    assert recorders.for_steps_done(right, done=4, planned=10) == right
+
+
+def test_the_planned_end_is_no_early_one(tmp_path: Path) -> None:
+    assert trained(tmp_path, [1.0] * 4, TUNEBENCH_MEASURE='{"at_most_steps": 4}')["stopped"] is None
+
+
+def test_switched_off_it_writes_what_costs_nothing(tmp_path: Path) -> None:
+    seen = trained(tmp_path, [3.0, math.nan], TUNEBENCH_INSTRUMENT="off")
+    assert not (tmp_path / "steps-rank0.jsonl").exists()
+    assert seen["metrics"]["train_loss"] == 1.0
+    assert (seen["nonfinite_step"], seen["clock"], seen["instrument"]) == (2, None, "off")
+    assert set(seen["memory"].values()) == {None}
+    off = SimpleNamespace(DEFAULT_CALLBACKS=[], TrainerCallback=Callback, Trainer=type("T", (Trainer,), {}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNEBENCH_INSTRUMENT", "off")
+        recorders.Recorder(str(tmp_path), load=instrument.sibling, started=1.0).patch(off)
+    assert off.Trainer.training_step is Trainer.training_step
+    assert not any(name.startswith("on_step") for name in dir(off.DEFAULT_CALLBACKS[0]))
+
+
+def test_switched_off_it_still_ends_after_as_many_steps(tmp_path: Path) -> None:
+    seen = trained(tmp_path, [1.0] * 10, TUNEBENCH_INSTRUMENT="off", TUNEBENCH_MEASURE='{"at_most_steps": 4}')
+    assert (seen["stopped"]["step"], seen["tokens"]) == (4, {"steps": 4})
+
+
+def test_blocks_that_are_off_are_timed_and_not_counted(tmp_path: Path) -> None:
+    seen = trained(tmp_path, [1.0] * 9, TUNEBENCH_TOGGLE_STEPS="2")
+    blocks = [json.loads(line) for line in (tmp_path / "blocks-rank0.jsonl").read_text().splitlines()]
+    assert [(line["block"], line["on"], line["steps"]) for line in blocks] == [
+        (number, number % 2 == 0, 2) for number in range(4)
+    ]
+    assert all(line["s"] > 0 for line in blocks)
+    assert [line["step"] for line in lines(tmp_path) if "s" in line] == [1, 2, 5, 6, 9]
+    assert (seen["tokens"]["steps"], seen["tokens"]["processed"]) == (5, 40)
