@@ -3,8 +3,8 @@
 What is measured, and how: a mark of the clock (`clocks.py`: on CUDA the GPU's own) is set where a step begins and where it
 ends, and read some steps later, once the GPU has passed it: nothing here ever waits for a GPU. Tokens, tokens that are no
 padding, tokens with a label, samples and the sum of their squared lengths are counted from each micro-batch as the Trainer
-gets it; what has to be read from tensors on a GPU is added up there and copied to pinned memory on the same stream, so that
-nothing of it is left on the GPU.
+gets it, behind its backward pass; what has to be read from tensors on a GPU is added up there and copied to pinned memory on
+the same stream, so that nothing of it is left on the GPU.
 
 What the numbers leave out: padding is told by a mask of the tokens' shape and by nothing else; in a batch without one every
 token counts as real. Samples of a row that holds several are told by `position_ids` that start again at 0. On a GPU that is
@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Optional, Union
 
 IGNORED = -100
+COUNTED = ("input_ids", "attention_mask", "labels", "position_ids")
 COUNTS = ("tokens", "real", "labelled", "samples", "squares")
 LONGEST_WAIT_S = 5.0
 SLOTS = 256
@@ -33,12 +34,17 @@ SLOTS = 256
 # --- counting --------------------------------------------------------------------------------------------------------
 
 
-def sizes(inputs: Any) -> Optional[list[Any]]:
+def held(inputs: Any) -> dict[str, Any]:
+    """What counting needs of a micro-batch, kept apart: training may take labels out of the batch that it is given."""
+    return {name: inputs.get(name) for name in COUNTED} if hasattr(inputs, "get") else {}
+
+
+def sizes(inputs: Mapping[str, Any]) -> Optional[list[Any]]:
     """COUNTS of one micro-batch, each a number or a tensor that holds one; None where there are no tokens to count."""
-    tokens: Any = inputs.get("input_ids") if hasattr(inputs, "get") else None
+    tokens: Any = inputs.get(COUNTED[0])
+    mask, labels, positions = (inputs.get(name) for name in COUNTED[1:])
     if not hasattr(tokens, "numel"):
         return None
-    mask, labels, positions = (inputs.get(name) for name in ("attention_mask", "labels", "position_ids"))
     mask, positions = (t if getattr(t, "shape", None) == tokens.shape else None for t in (mask, positions))
     count, width = tokens.numel(), tokens.shape[-1]
     rows = tokens.shape[:-1].numel()
@@ -154,8 +160,8 @@ class Meter:
         self.edge, self.begun = self.last, None
 
     @careful
-    def count(self, inputs: Any) -> None:
-        """A micro-batch is about to be trained on."""
+    def count(self, inputs: Mapping[str, Any]) -> None:
+        """A micro-batch has been trained on as far as the host knows; `held` has kept what there is to count."""
         if self.on:
             values = sizes(inputs)
             self.batches.append(None if values is None else Batch(values, self.pinned))
