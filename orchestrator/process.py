@@ -36,6 +36,7 @@ __all__ = [
     "run",
     "sidecar",
     "spawn",
+    "usage",
 ]
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 _ENDING = ((signal.SIGINT, 3.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0))
 _EXITED = 0
+_SIDECARS: set[int] = set()
+"""Of this process: they carry the run's marker and outlive its tree, to see what the run gives back."""
 
 
 class StopSignals:
@@ -152,12 +155,26 @@ def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[byte
     with stdout.open("ab") as out:
         env = child_environment({MARKER: os.environ.get(MARKER)})  # found again should we be killed
         child = _start(argv, env=env, cwd=Path.cwd(), stdout=out.fileno(), stderr=out.fileno())
+    _SIDECARS.add(child.pid)
     try:
         yield child
     finally:
         import psutil
 
+        _SIDECARS.discard(child.pid)
         _end([psutil.Process(child.pid)] if child.poll() is None else [], child, first=signal.SIGTERM)
+
+
+def usage(child: subprocess.Popen[bytes]) -> dict[str, float]:
+    """What a living sidecar took so far: `cpu_s` and its highest `rss_bytes`; empty where that is not known."""
+    import psutil
+
+    with suppress(psutil.Error, OSError, ValueError, IndexError):
+        times = psutil.Process(child.pid).cpu_times()
+        status = Path(f"/proc/{child.pid}/status").read_text(encoding="ascii", errors="replace")
+        peak_kib = int(status.split("VmHWM:")[1].split()[0])
+        return {"cpu_s": times.user + times.system, "rss_bytes": peak_kib * 1024}
+    return {}
 
 
 def capture(argv: Sequence[str], timeout_s: float) -> str:
@@ -201,7 +218,7 @@ def end_tree(marker: str, *, root: subprocess.Popen[bytes] | None = None) -> int
 def _tree(marker: str, root: subprocess.Popen[bytes] | None) -> list[psutil.Process]:
     import psutil
 
-    ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents()), *_SIDECARS}
     found = {process.pid: process for process in psutil.process_iter() if _belongs(process, marker, root)}
     if root is not None and root.returncode is None:
         with suppress(psutil.Error):

@@ -11,6 +11,7 @@ import pytest
 from trees import lives, pids, tree_program, wait_for
 
 from orchestrator import process
+from orchestrator.environment import MARKER
 from orchestrator.errors import LaunchError
 from orchestrator.records import Command
 
@@ -111,6 +112,32 @@ def test_a_sidecar_is_ended_when_the_block_fails_and_it_ignores_term(tmp_path):
         wait_for(tmp_path / "s")
         raise ZeroDivisionError
     assert not lives(child.pid)
+
+
+@pytest.mark.parametrize("timeout_s", [None, 0.5])
+def test_a_sidecar_outlives_the_run_whose_marker_it_carries(tmp_path, monkeypatch, timeout_s):
+    """To see what the run gives back, also when the run is ended."""
+    monkeypatch.setenv(MARKER, "the-run")
+    watching = "import time; print('x', flush=True); time.sleep(600)"
+    with process.sidecar([sys.executable, "-c", watching], tmp_path / "s") as child:
+        wait_for(tmp_path / "s")
+        code = "pass" if timeout_s is None else "import time; time.sleep(600)"
+        assert run(tmp_path, "-c", code, timeout_s=timeout_s, **{MARKER: "the-run"}).timed_out is (
+            timeout_s is not None
+        )
+        assert lives(child.pid)
+    assert not lives(child.pid)
+
+
+def test_a_sidecar_whose_owner_died_is_found_by_its_marker(tmp_path, monkeypatch):
+    monkeypatch.setenv(MARKER, "the-run")
+    watching = "import time; print('x', flush=True); time.sleep(600)"
+    with process.sidecar([sys.executable, "-c", watching], tmp_path / "s") as child:
+        wait_for(tmp_path / "s")
+        another = "import sys; from orchestrator import process; print(process.end_tree('the-run'))"
+        env = {name: value for name, value in os.environ.items() if name != MARKER}
+        subprocess.run([sys.executable, "-c", another], env=env, check=True, timeout=30)
+        assert child.wait(5) is not None
 
 
 def test_a_sidecar_that_ended_by_itself_is_no_error(tmp_path):
