@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from orchestrator.records import Gpu
@@ -18,7 +19,7 @@ _DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")
 
 
 @contextmanager
-def _nvml() -> Iterator[Any]:
+def nvml_session() -> Iterator[Any]:
     """The library, initialised; None where there is no driver or it does not answer."""
     try:
         import pynvml
@@ -34,12 +35,37 @@ def _nvml() -> Iterator[Any]:
             pynvml.nvmlShutdown()
 
 
+def nvml_problem() -> str:
+    """Why NVML has no GPU to show, and what to do about it: a sentence for those to whom it showed none."""
+    try:
+        import pynvml
+    except ImportError:
+        return "pynvml, by which GPUs are read, is not installed: pip install nvidia-ml-py"
+    try:
+        pynvml.nvmlInit()
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        if not any(map(os.path.exists, _DRIVER)):
+            return (
+                f"no NVIDIA driver is loaded here ({error}): use a machine with NVIDIA GPUs, "
+                "or start the container with its GPUs (docker run --gpus all)"
+            )
+        return f"the NVIDIA driver is there, but NVML cannot be used ({error}): check what `nvidia-smi` says"
+    return "NVML finds no GPU: check what `nvidia-smi` says, and which GPUs this container or job was given"
+
+
+def every_gpu(nvml: Any) -> tuple[Gpu, ...]:
+    """All GPUs that NVML counts, whatever CUDA_VISIBLE_DEVICES says; one that does not answer has no UUID and no name."""
+    indices = range(_ask(nvml.nvmlDeviceGetCount) or 0)
+    return tuple(_ask(partial(_gpu, nvml, index)) or Gpu(index=index, uuid="", name="") for index in indices)
+
+
 def visible_gpus() -> tuple[Gpu, ...]:
     """The GPUs that this process may use: all, or those that its CUDA_VISIBLE_DEVICES names by index or UUID."""
     asked = os.environ.get("CUDA_VISIBLE_DEVICES")
     if (asked is not None and not asked.strip()) or not any(map(os.path.exists, _DRIVER)):
         return ()
-    with _nvml() as nvml:
+    with nvml_session() as nvml:
         if nvml is None:
             return ()
         try:
@@ -68,7 +94,7 @@ def _named(nvml: Any, every: tuple[Gpu, ...], asked: str) -> tuple[Gpu, ...]:
     """Those that the list names, up to its first word that names none, as CUDA reads it; in PCI order."""
     chosen: list[Gpu] = []
     for word in (part.strip() for part in asked.split(",")):
-        gpu = _mig_part(nvml, every, word) if word.startswith("MIG-") else chosen_by(word, every)
+        gpu = mig_part(nvml, word) if word.startswith("MIG-") else chosen_by(word, every)
         if gpu is None or gpu in chosen:
             break
         chosen.append(gpu)
@@ -83,7 +109,8 @@ def chosen_by(word: str, every: tuple[Gpu, ...]) -> Gpu | None:
     return found[0] if len(found) == 1 else None
 
 
-def _mig_part(nvml: Any, every: tuple[Gpu, ...], uuid: str) -> Gpu | None:
+def mig_part(nvml: Any, uuid: str) -> Gpu | None:
+    """The part of a GPU that has this UUID, under its GPU's index; None where there is none."""
     try:
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         parent = nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
@@ -95,7 +122,7 @@ def _mig_part(nvml: Any, every: tuple[Gpu, ...], uuid: str) -> Gpu | None:
 def gpu_state(gpu: Gpu) -> dict[str, Any]:
     """What a GPU is and how it is set, now: limits, clocks, temperature. What a part does not support is None."""
     state: dict[str, Any] = {"index": gpu.index, "uuid": gpu.uuid, "name": gpu.name, "memory_bytes": gpu.memory_bytes}
-    with _nvml() as nvml:
+    with nvml_session() as nvml:
         if nvml is None:
             return state
         handle = _ask(lambda: nvml.nvmlDeviceGetHandleByUUID(gpu.uuid))
@@ -122,7 +149,7 @@ def _readings(nvml: Any, handle: Any) -> dict[str, Callable[[], Any]]:
 
 def driver_versions() -> dict[str, str | None]:
     """The driver's version and the CUDA version that it supports."""
-    with _nvml() as nvml:
+    with nvml_session() as nvml:
         if nvml is None:
             return {"driver": None, "cuda": None}
         cuda = _ask(nvml.nvmlSystemGetCudaDriverVersion)

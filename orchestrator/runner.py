@@ -14,14 +14,15 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator import claims, effective, monitors, process, provenance, trainers
+from orchestrator import claims, effective, findings, isolation, monitors, process, provenance
 from orchestrator.environment import MARKER
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
 from orchestrator.failures import Verdict, log_tail, verdict
+from orchestrator.findings import Findings
 from orchestrator.launcher import build_command
 from orchestrator.monitors import Monitor
 from orchestrator.preparation import why_missing
@@ -30,7 +31,6 @@ from orchestrator.records import (
     Device,
     Experiment,
     Gpu,
-    Measurement,
     ProcessOutcome,
     RunRecord,
     Status,
@@ -38,7 +38,6 @@ from orchestrator.records import (
 )
 from orchestrator.redact import redact
 from orchestrator.store import Store, write_record
-from orchestrator.trainers.instrumented import worker_files
 
 STDOUT, STDERR, SCRIPT, OUTPUT = "stdout.log", "stderr.log", "command.sh", "output"
 _LOG_BYTES = 256 * 1024
@@ -50,9 +49,7 @@ class _Evidence:
 
     outcome: ProcessOutcome
     verdict: Verdict
-    measurements: tuple[Measurement, ...] = ()
-    settings: Mapping[str, Any]
-    versions: Mapping[str, Any]
+    found: Findings = field(default_factory=Findings)
     warnings: tuple[str, ...] = ()
 
 
@@ -123,9 +120,11 @@ def _carry_out(experiment: Experiment, run_dir: Path, claim: claims.Claim, stop:
         wall_s=outcome.wall_s,
         exit_code=outcome.exit_code,
         signal=outcome.signal,
-        measurements=evidence.measurements,
-        settings=evidence.settings,
-        provenance={**facts, "worker_versions": dict(evidence.versions)},
+        measurements=evidence.found.measurements,
+        settings=evidence.found.first.get("settings") or {},
+        ranks=evidence.found.ranks,
+        devices=evidence.found.devices,
+        provenance={**facts, "worker_versions": dict(evidence.found.first.get("versions") or {})},
         warnings=evidence.warnings,
     )
 
@@ -133,7 +132,7 @@ def _carry_out(experiment: Experiment, run_dir: Path, claim: claims.Claim, stop:
 def _not_started(started_at: float, *, kind: str, cause: str) -> _Evidence:
     outcome = ProcessOutcome(exit_code=None, signal=None, started_at=started_at, ended_at=time.time())
     judged = Verdict(status=Status.FAILED, kind=kind, cause=cause)
-    return _Evidence(outcome=outcome, verdict=judged, settings={}, versions={})
+    return _Evidence(outcome=outcome, verdict=judged)
 
 
 def _evidence(
@@ -145,6 +144,7 @@ def _evidence(
     watching = [(name, monitors.get(name)) for name in experiment.monitors]
     command = _command(experiment, run_dir, gpus, watching=watching)
     command = replace(command, env={**command.env, MARKER: claim.marker})
+    disturbed = isolation.settle(gpus, experiment.busy_gpus, cancelled=lambda: stop.received is not None)
     _write_files(command, run_dir)
     killed_before = _memory_kills()
     with ExitStack() as stack:
@@ -152,36 +152,29 @@ def _evidence(
             stack.enter_context(monitor.watch(run_dir, gpus))
         logs = {"stdout": run_dir / STDOUT, "stderr": run_dir / STDERR}
         outcome = process.run(command, **logs, timeout_s=experiment.timeout_s, stop=stop)
-    numbers, warnings = _measurements(experiment, run_dir, watching)
-    numbers = _with_device_name(numbers, gpus)
-    workers = _workers(run_dir)
-    first: Mapping[str, Any] = next((worker for worker in workers if worker.get("rank") == 0), {})
-    settings = first.get("settings") or {}
+    found = findings.read(experiment, run_dir, watching=watching, gpus=gpus)
     judged = verdict(
         outcome,
-        workers=workers,
+        workers=found.workers,
         log=_log(run_dir),
-        complete=_is_complete(experiment, numbers),
+        complete=found.complete,
         out_of_memory=_memory_kills() > killed_before,
     )
-    if judged.status is Status.OK and (wrong := effective.mismatches(experiment, settings)):
-        judged = Verdict(status=Status.INVALID, kind="not_in_effect", cause="; ".join(wrong))
-    return _Evidence(
-        outcome=outcome,
-        verdict=judged,
-        measurements=tuple(numbers),
-        settings=settings,
-        versions=first.get("versions") or {},
-        warnings=tuple(warnings),
-    )
+    if judged.status is Status.OK:
+        judged = _doubts(experiment, found.first) or judged
+    return _Evidence(outcome=outcome, verdict=judged, found=found, warnings=(*disturbed, *found.warnings))
 
 
-def _with_device_name(numbers: list[Measurement], gpus: Sequence[Gpu]) -> list[Measurement]:
-    """The card's name belongs to every row from a GPU, whether or not a monitor has read it."""
-    if not gpus or any(number.name == "gpu_device_name" and number.value for number in numbers):
-        return numbers
-    others = [number for number in numbers if number.name != "gpu_device_name"]
-    return [*others, Measurement(name="gpu_device_name", value=gpus[-1].name, source="nvml")]
+def _doubts(experiment: Experiment, first: Mapping[str, Any]) -> Verdict | None:
+    """Why the numbers of a run that ended well stand for nothing: other settings than asked for, a loss that is none."""
+    wrong = effective.mismatches(experiment, first.get("settings") or {})
+    if wrong:
+        return Verdict(status=Status.INVALID, kind="not_in_effect", cause="; ".join(wrong))
+    step = first.get("nonfinite_step")
+    if step is not None:
+        cause = f"the loss was not finite at step {step}: what was trained fast was not trained"
+        return Verdict(status=Status.INVALID, kind="nan_loss", cause=cause)
+    return None
 
 
 def _command(
@@ -218,47 +211,6 @@ def _write_files(command: Command, run_dir: Path) -> None:
     script = run_dir / SCRIPT
     script.write_text(process.command_script(command), encoding="utf-8", errors="surrogateescape", newline="")
     script.chmod(0o755)
-
-
-def _measurements(
-    experiment: Experiment, run_dir: Path, watching: Sequence[tuple[str, Monitor]]
-) -> tuple[list[Measurement], list[str]]:
-    """Everything that was measured, and a sentence for each number that is missing or disturbed."""
-    numbers = _trainer_metrics(experiment, run_dir)
-    warnings: list[str] = []
-    for name, monitor in watching:
-        found = monitor.measurements(run_dir)
-        numbers += found
-        if monitor.perturbs:
-            warnings.append(f"monitor {name} slows the run: do not compare its speed with that of runs without it")
-        if experiment.device is Device.CUDA:  # on a CPU there is no GPU memory to miss
-            warnings += [f"{number.name} is missing: {number.source}" for number in found if number.value is None]
-    return numbers, warnings
-
-
-def _trainer_metrics(experiment: Experiment, run_dir: Path) -> list[Measurement]:
-    trainer = trainers.get(experiment.trainer)
-    return [] if trainer is None else list(trainer.metrics(run_dir))
-
-
-def _is_complete(experiment: Experiment, numbers: Sequence[Measurement]) -> bool:
-    """A Trainer's run has a run time; a command of the user's own, any of the numbers that it promised."""
-    known = {number.name for number in numbers if number.value is not None}
-    if experiment.custom is None or "train_runtime" in known:
-        return "train_runtime" in known
-    return not experiment.custom.metrics or bool(known.intersection(experiment.custom.metrics))
-
-
-def _workers(run_dir: Path) -> list[dict[str, Any]]:
-    """The ranks' files, the earliest written first: ranks fail after one another, and the first one knows why."""
-
-    def written_at(worker: Mapping[str, Any]) -> float:
-        try:
-            return (run_dir / f"worker-rank{worker.get('rank', 0)}.json").stat().st_mtime
-        except OSError:
-            return float("inf")
-
-    return sorted(worker_files(run_dir), key=written_at)
 
 
 def _log(run_dir: Path) -> str:

@@ -230,5 +230,6 @@ def _difference(middle: float, mean: float, shares: dict[str, float]) -> list[st
     if abs(mean / middle - 1) <= _DIFFERENCE:
         return []
     cause, share = max(shares.items(), key=lambda item: item[1])
-    why = f"{cause}, {share:.1%} of the time" if share > _DIFFERENCE / 2 else "step times that scatter to one side"
-    return [f"the mean step takes {mean / middle - 1:+.1%} against the median step: {why}"]
+    why = f"{cause}, {share:.1%} of the time" if share > _DIFFERENCE / 2 else "steps are unlike, as with ragged batches"
+    word = "longer" if mean > middle else "shorter"
+    return [f"the mean step is {abs(mean / middle - 1):.1%} {word} than the median step: {why}"]

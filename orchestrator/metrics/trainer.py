@@ -55,7 +55,7 @@ def _stages() -> tuple[Metric, ...]:
 FINAL = (
     _trainer(
         "train_tokens_per_second",
-        "tok/s/device",
+        "Trainer tok/s",
         "tokens/s per device",
         Direction.HIGHER,
         "Processed tokens ÷ train_runtime ÷ world size, padding counted: the number that the reference's users know.",

@@ -13,6 +13,7 @@ from orchestrator.errors import SelectionError
 from orchestrator.monitors.hf_memory import HfMemory
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.monitors.nvidia_smi import NvidiaSmi
+from orchestrator.monitors.nvml import Nvml
 
 __all__ = ["ENTRY_POINTS", "MONITORS", "Monitor", "get", "load_problems", "names"]
 
@@ -22,6 +23,7 @@ MONITORS: Mapping[str, Monitor] = {
     "hf_memory": HfMemory(),
     "hf_memory_native": HfMemory(native=True),
     "nvidia_smi": NvidiaSmi(),
+    "nvml": Nvml(),
 }
 
 

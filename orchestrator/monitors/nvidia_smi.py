@@ -9,6 +9,7 @@ the memory: whatever else comes to the device during the run is in. CUDA context
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
@@ -22,7 +23,7 @@ from orchestrator.errors import LaunchError
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.records import Gpu, Measurement
 
-SAMPLES = "samples-nvidia-smi.csv"
+SAMPLES, COST = "samples-nvidia-smi.csv", "cost-nvidia-smi.json"
 _FIELDS = "timestamp,name,index,memory.used"
 _HEADER = "timestamp, name, index, memory.used [MiB]"
 _READING = re.compile(r"[^,]+, (?P<name>.+), (?P<index>\d+), (?P<mib>\d+(?:\.\d+)?) MiB")
@@ -63,7 +64,18 @@ class NvidiaSmi(Monitor):
         return [
             Measurement(name="mem_nvidia_mem_reserved", value=summary.mean, source=source),
             Measurement(name="gpu_device_name", value=summary.device_name, source=source),
+            *_cost(run_dir / COST),
         ]
+
+
+def _cost(path: Path) -> Iterator[Measurement]:
+    try:
+        used = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    for name in ("cpu_s", "rss_bytes"):
+        if name in used:
+            yield Measurement(name=f"monitor_{name}", value=used[name], source=COST)
 
 
 @contextmanager
@@ -75,9 +87,11 @@ def _sampling(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
             sampler = stack.enter_context(process.sidecar(argv, path))
         except LaunchError as error:
             path.write_text(f"{error}\n", encoding="utf-8")  # the log says why it holds no reading
-        else:
-            _wait_for_readings(path, sampler, devices=len(gpus))
+            yield
+            return
+        _wait_for_readings(path, sampler, devices=len(gpus))
         yield
+        (path.parent / COST).write_text(json.dumps(process.usage(sampler)) + "\n", encoding="utf-8")
 
 
 def _wait_for_readings(path: Path, sampler: subprocess.Popen[bytes], *, devices: int) -> None:

@@ -38,7 +38,10 @@ _HEADLINE = (
     *("peak_allocated_bytes", "device_peak_used_bytes"),
     *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved", "train_loss", "doubt", "train_runtime"),
 )
-_ASKED_FIRST = ("results", "scenario", "framework_config", "model_name_or_path", "num_gpus", "status", *_HEADLINE[:7])
+_ASKED_FIRST = (
+    *("results", "framework_config", "tokens_per_s", "status", "model_name_or_path", "num_gpus", "scenario"),
+    *_HEADLINE[:7],
+)
 _BELOW = ("failure_kind", "failure_cause", "warnings", "device", "trainer", "python", "monitors")
 
 

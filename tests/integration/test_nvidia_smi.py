@@ -54,6 +54,8 @@ def test_the_first_reading_precedes_the_run_and_the_sidecar_ends_with_it(smi, tm
     assert measured["train_loss"] >= 2  # both devices had been read when the run began
     assert measured["mem_nvidia_mem_reserved"] == (4000 + 4010) / 2
     assert measured["gpu_device_name"] == "NVIDIA X"
+    assert 0 <= measured["monitor_cpu_s"] < 5  # in ticks of 10 ms
+    assert 2**20 < measured["monitor_rss_bytes"] < 2**30
     assert not lives(int((smi / "pid").read_text()))
     assert "--id=GPU-0,GPU-1" in (smi / "argv").read_text() and "--loop=1" in (smi / "argv").read_text()
 

@@ -92,4 +92,4 @@ def test_hf_memory_asks_the_trainer_once(tmp_path):
 def test_an_unknown_monitor_is_an_error_that_lists_the_known():
     with pytest.raises(SelectionError, match="hf_memory, hf_memory_native, nvidia_smi"):
         monitors.get("nvidia")
-    assert monitors.get("hf_memory").perturbs and not monitors.get("nvidia_smi").perturbs
+    assert monitors.get("hf_memory_native").perturbs and not monitors.get("hf_memory").perturbs

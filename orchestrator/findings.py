@@ -1,0 +1,121 @@
+"""What a run left in its folder, gathered once it has ended: the numbers of its trainer, of the instrument and of the monitors.
+
+Reads files and asks the plugs; judges nothing (that is `failures` and `runner`) and writes nothing. A plug of somebody
+else's that raises is for the runner to catch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator import throughput, trainers
+from orchestrator.monitors import Monitor
+from orchestrator.records import Device, Experiment, Gpu, Measurement
+from orchestrator.trainers.instrumented import worker_files
+
+_COSTS = ("monitor_cpu_s", "monitor_rss_bytes")
+
+Watching = Sequence[tuple[str, Monitor]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Findings:
+    """All that is known from a run's files.
+
+    `workers` are the ranks' files, the earliest written first, `first` that of rank 0. `complete`: the metrics that make a
+    result are there.
+    """
+
+    measurements: tuple[Measurement, ...] = ()
+    ranks: tuple[Mapping[str, Any], ...] = ()
+    devices: tuple[Mapping[str, Any], ...] = ()
+    workers: tuple[Mapping[str, Any], ...] = ()
+    first: Mapping[str, Any] = field(default_factory=dict)
+    complete: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Sequence[Gpu]) -> Findings:
+    """What the run's folder says, now that its processes are gone."""
+    workers = _workers(run_dir)
+    trainer = trainers.get(experiment.trainer)
+    numbers = [] if trainer is None else list(trainer.metrics(run_dir))
+    reading = throughput.Reading()
+    if trainer is not None and trainer.instrumented:
+        reading = throughput.read(run_dir, workers, world_size=experiment.num_gpus)
+    watched = [found for _, monitor in watching for found in monitor.measurements(run_dir)]
+    numbers = _with_device_name([*numbers, *reading.measurements, *_cost_added_up(watched)], gpus)
+    return Findings(
+        measurements=tuple(numbers),
+        ranks=reading.ranks,
+        devices=tuple(row for _, monitor in watching for row in monitor.devices(run_dir)),
+        workers=tuple(workers),
+        first=next((worker for worker in workers if worker.get("rank") == 0), {}),
+        complete=_is_complete(experiment, numbers),
+        warnings=(*reading.warnings, *_monitor_warnings(experiment, run_dir, watching, watched)),
+    )
+
+
+def _monitor_warnings(
+    experiment: Experiment, run_dir: Path, watching: Watching, watched: Sequence[Measurement]
+) -> list[str]:
+    """A sentence for each number that is missing or disturbed."""
+    warnings = [
+        f"monitor {name} slows the run: do not compare its speed with that of runs without it"
+        for name, monitor in watching
+        if monitor.perturbs
+    ]
+    if experiment.device is Device.CUDA:  # on a CPU there is no GPU to miss anything of
+        missing: dict[str, list[str]] = {}
+        for number in watched:
+            if number.value is None:
+                missing.setdefault(number.source, []).append(number.name)
+        verbs = {reason: "is" if len(names) == 1 else "are" for reason, names in missing.items()}
+        warnings += [f"{', '.join(names)} {verbs[reason]} missing: {reason}" for reason, names in missing.items()]
+    return warnings + [sentence for _, monitor in watching for sentence in monitor.warnings(run_dir)]
+
+
+def _cost_added_up(watched: Sequence[Measurement]) -> list[Measurement]:
+    """What each monitor took is what watching took; other numbers stand as they are."""
+    costs: dict[str, list[Measurement]] = {}
+    for number in watched:
+        if number.name in _COSTS and number.value is not None:
+            costs.setdefault(number.name, []).append(number)
+    sums = [
+        Measurement(
+            name=name, value=sum(float(one.value or 0) for one in found), source=" + ".join(one.source for one in found)
+        )
+        for name, found in costs.items()
+    ]
+    return [number for number in watched if number.name not in _COSTS] + sums
+
+
+def _with_device_name(numbers: list[Measurement], gpus: Sequence[Gpu]) -> list[Measurement]:
+    """The card's name belongs to every row from a GPU, whether or not a monitor has read it."""
+    if not gpus or any(number.name == "gpu_device_name" and number.value for number in numbers):
+        return numbers
+    others = [number for number in numbers if number.name != "gpu_device_name"]
+    return [*others, Measurement(name="gpu_device_name", value=gpus[-1].name, source="nvml")]
+
+
+def _is_complete(experiment: Experiment, numbers: Sequence[Measurement]) -> bool:
+    """A Trainer's run has a run time; a command of the user's own, any of the numbers that it promised."""
+    known = {number.name for number in numbers if number.value is not None}
+    if experiment.custom is None or "train_runtime" in known:
+        return "train_runtime" in known
+    return not experiment.custom.metrics or bool(known.intersection(experiment.custom.metrics))
+
+
+def _workers(run_dir: Path) -> list[dict[str, Any]]:
+    """The ranks' files, the earliest written first: ranks fail after one another, and the first one knows why."""
+
+    def written_at(worker: Mapping[str, Any]) -> float:
+        try:
+            return (run_dir / f"worker-rank{worker.get('rank', 0)}.json").stat().st_mtime
+        except OSError:
+            return float("inf")
+
+    return sorted(worker_files(run_dir), key=written_at)

@@ -1,0 +1,301 @@
+"""The monitor `nvml` over a run's folder: numbers of the steady state, dashes that say why, and sentences beside them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_folders import BEGAN, worker, write_steps, write_worker
+
+from orchestrator import findings, throughput
+from orchestrator.errors import LaunchError
+from orchestrator.metrics import METRICS
+from orchestrator.monitors import MONITORS, nvidia_smi
+from orchestrator.monitors.nvml import PERIOD_S, PERIOD_VARIABLE, SAMPLES, Nvml, period
+from orchestrator.monitors.timeline import HEADER
+from orchestrator.records import Device, Experiment, Measurement
+
+COST = {"cpu_s": 0.75, "rss_bytes": 20_000_000, "period_s": 0.01, "worst_period_s": 0.02}
+SLOW_HEAD = [4.0, *[0.1] * 60]  # the steady state is from 4 to 10 s
+GIB = 2**30
+STEADY = {
+    *("energy_j", "integrated_energy_j", "energy_per_real_token_j", "mean_power_w", "gpu_utilization"),
+    *("sm_clock_mhz", "temperature_c", "throttled_share"),
+}
+
+
+def gpu(
+    place: int, *, peak: int = 40 * GIB, power_w: float = 600, without: Iterable[str] = (), **over: Any
+) -> list[str]:
+    """Samples of a run of 10 s; in its first 4, the warm-up, everything is 10 % of, or hotter than, what comes then."""
+    lines = [f"{BEGAN - 1:.4f},{place},uuid,GPU-{place}", f"{BEGAN - 1:.4f},{place},memory,{GIB + place}"]
+    lines.append(f"{BEGAN - 1:.4f},{place},processes,{over.pop('before', '')}")
+    joules = 5e6
+    for tenth in range(-10, 111):
+        moment, warm = BEGAN + tenth / 10, 40 <= tenth <= 100
+        watts = power_w if warm else power_w / 10
+        joules += watts * 0.1
+        values = {
+            "power": watts, "utilization": 0.9 if warm else 0.1, "temperature": 60 if warm else 88,
+            "sm_clock": 1800 if warm else 300, "reasons": 0 if warm else 4, "energy": round(joules, 3),
+        } | (over if warm else {})  # fmt: skip
+        lines += [f"{moment:.4f},{place},{what},{value}" for what, value in values.items() if what not in without]
+    lines.append(f"{BEGAN + 2:.4f},{place},memory,{peak}")
+    lines.append(f"{BEGAN + 10.5:.4f},{place},memory,{GIB + place + 2000}")
+    return lines
+
+
+def sampled(run_dir: Path, *lines: str, cost: Mapping[str, Any] | None = COST) -> Path:
+    closing = [f"# {json.dumps(cost)}"] if cost else []
+    (run_dir / SAMPLES).write_text("\n".join([HEADER, *lines, *closing]) + "\n", encoding="utf-8")
+    return run_dir
+
+
+def trained(run_dir: Path, seconds: list[float] | None = None) -> Path:
+    write_steps(run_dir, 0, SLOW_HEAD if seconds is None else seconds)
+    write_worker(run_dir, worker(steps=len(SLOW_HEAD)))
+    return run_dir
+
+
+def found(run_dir: Path) -> dict[str, Measurement]:
+    numbers = Nvml().measurements(run_dir)
+    named = {number.name: number for number in numbers}
+    assert len(named) == len(numbers), "a number is there twice"
+    assert named.keys() <= METRICS.keys()
+    return named
+
+
+def values(run_dir: Path) -> dict[str, Any]:
+    return {name: number.value for name, number in found(run_dir).items()}
+
+
+def test_a_run_on_one_gpu(tmp_path: Path) -> None:
+    numbers = values(trained(sampled(tmp_path, *gpu(0))))
+    assert throughput.steady_window(tmp_path) == pytest.approx((BEGAN + 4, BEGAN + 10))
+    assert numbers.pop("energy_per_real_token_j") == pytest.approx(numbers["energy_j"] / (800 * 60))
+    assert numbers == pytest.approx(
+        {
+            "device_peak_used_bytes": 40 * GIB,
+            "device_baseline_bytes": GIB,
+            "device_residue_bytes": 2000,
+            "energy_j": 3600,
+            "integrated_energy_j": 3600,
+            "mean_power_w": 600,
+            "gpu_utilization": 0.9,
+            "sm_clock_mhz": 1800,
+            "temperature_c": 60,
+            "throttled_share": 0.0,
+            "monitor_cpu_s": 0.75,
+            "monitor_rss_bytes": 20_000_000,
+            "nvml_period_s": 0.01,
+        },
+        rel=1e-3,
+    )
+    assert {number.source for number in found(tmp_path).values()} == {SAMPLES}
+    assert Nvml().warnings(tmp_path) == []
+
+
+def test_over_two_gpus(tmp_path: Path) -> None:
+    trained(sampled(tmp_path, *gpu(1, peak=20 * GIB, power_w=300, temperature=71), *gpu(0, peak=40 * GIB)))
+    numbers = values(tmp_path)
+    assert (numbers["device_peak_used_bytes"], numbers["device_mean_peak_used_bytes"]) == (40 * GIB, 30 * GIB)
+    assert numbers["device_peak_imbalance"] == pytest.approx(1 / 3)
+    assert numbers["energy_j"] == pytest.approx(5400, rel=1e-3)
+    assert numbers["mean_power_w"] == pytest.approx(450, rel=1e-3)
+    assert numbers["temperature_c"] == 71
+    rows = Nvml().devices(tmp_path)
+    assert [row["gpu"] for row in rows] == ["GPU-0", "GPU-1"]
+    assert [row["device_peak_used_bytes"] for row in rows] == [40 * GIB, 20 * GIB]
+    assert [row["device_baseline_bytes"] for row in rows] == [GIB, GIB + 1]
+    assert [row["energy_j"] for row in rows] == pytest.approx([3600, 1800], rel=1e-3)
+    assert sum(row["integrated_energy_j"] for row in rows) == pytest.approx(numbers["integrated_energy_j"])
+    assert all(row.keys() - {"gpu"} <= METRICS.keys() for row in rows)
+    assert not any(value is None for row in rows for value in row.values())
+
+
+def test_without_a_steady_state_memory_stays_and_the_rest_says_so(tmp_path: Path) -> None:
+    numbers = found(trained(sampled(tmp_path, *gpu(0)), [4.0, 0.1]))
+    assert numbers["device_peak_used_bytes"].value == 40 * GIB
+    assert {name for name, number in numbers.items() if number.value is None} == STEADY
+    assert {numbers[name].source for name in STEADY} == {"the run had no steady state"}
+    assert Nvml().devices(tmp_path)[0].keys() == {
+        "gpu",
+        "device_peak_used_bytes",
+        "device_baseline_bytes",
+        "device_residue_bytes",
+    }
+    assert Nvml().warnings(tmp_path) == []
+
+
+def test_a_mig_part_has_dashes_that_say_why(tmp_path: Path) -> None:
+    kinds = ("power", "utilization", "temperature", "sm_clock", "reasons", "energy")
+    numbers = found(trained(sampled(tmp_path, *gpu(0, without=kinds))))
+    assert numbers["device_peak_used_bytes"].value == 40 * GIB
+    assert {name for name, number in numbers.items() if number.value is None} == STEADY
+    assert all("NVML does not say it of every GPU" in numbers[name].source for name in STEADY)
+
+
+def test_one_device_that_does_not_say_makes_the_sum_a_dash(tmp_path: Path) -> None:
+    trained(sampled(tmp_path, *gpu(0), *gpu(1, without=["energy"])))
+    numbers = values(tmp_path)
+    assert numbers["energy_j"] is numbers["energy_per_real_token_j"] is None
+    assert numbers["integrated_energy_j"] == pytest.approx(7200, rel=1e-3)
+    first, second = Nvml().devices(tmp_path)
+    assert "energy_j" in first and "energy_j" not in second
+
+
+def test_a_short_steady_state_has_power_but_no_energy(tmp_path: Path) -> None:
+    numbers = found(trained(sampled(tmp_path, *gpu(0)), [4.0, *[0.05] * 30]))
+    assert numbers["mean_power_w"].value == pytest.approx(600, rel=1e-2)
+    assert numbers["energy_j"].value is numbers["integrated_energy_j"].value is None
+    assert "shorter than 2 s" in numbers["energy_j"].source
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "no GPU was watched"),
+        ("", "the sampler wrote nothing"),
+        ("NVML cannot be used: Driver Not Loaded\n", "NVML cannot be used: Driver Not Loaded"),
+    ],
+)
+def test_no_samples_are_one_dash_that_says_why(tmp_path: Path, text: str | None, reason: str) -> None:
+    trained(tmp_path)
+    if text is not None:
+        (tmp_path / SAMPLES).write_text(text, encoding="utf-8")
+    (number,) = Nvml().measurements(tmp_path)
+    assert (number.name, number.value) == ("device_peak_used_bytes", None)
+    assert reason in number.source
+    assert Nvml().devices(tmp_path) == [] == Nvml().warnings(tmp_path)
+
+
+def test_a_lost_gpu_is_said(tmp_path: Path) -> None:
+    lost = [line for line in gpu(0) if float(line.split(",")[0]) < BEGAN + 6]
+    sampled(tmp_path, *lost, f"{BEGAN + 6:.4f},0,lost,GPU is lost", *gpu(1))
+    assert Nvml().warnings(trained(tmp_path)) == ["GPU GPU-0 was lost during the run: GPU is lost"]
+    numbers = values(tmp_path)
+    assert numbers["device_peak_used_bytes"] == 40 * GIB
+    assert numbers["energy_j"] is numbers["integrated_energy_j"] is None
+    assert "device_residue_bytes" not in numbers
+
+
+def test_a_killed_sampler_is_said(tmp_path: Path) -> None:
+    (sentence,) = Nvml().warnings(trained(sampled(tmp_path, *gpu(0), cost=None)))
+    assert sentence.startswith(f"{SAMPLES} has no closing line")
+    assert {"device_residue_bytes", "monitor_cpu_s", "nvml_period_s"}.isdisjoint(values(tmp_path))
+    assert "device_residue_bytes" not in Nvml().devices(tmp_path)[0]
+
+
+def test_throttling_of_more_than_a_twentieth_is_said(tmp_path: Path) -> None:
+    cap = f"{BEGAN + 5:.4f},1,reasons,68"
+    free = f"{BEGAN + 6:.4f},1,reasons,0"
+    quiet = gpu(1, without=["reasons"])
+    first = f"{BEGAN - 1:.4f},1,reasons,4"
+    steady = f"{BEGAN + 4:.4f},1,reasons,0"
+    trained(sampled(tmp_path, *gpu(0), *quiet, first, steady, cap, *_again(cap, 1.0), free, *_again(free, 4.5)))
+    numbers = values(tmp_path)
+    assert numbers["throttled_share"] == pytest.approx(1 / 6, rel=1e-3)
+    assert numbers["throttle_reasons"] == "power cap 17%, heat (hardware) 17%"
+    (sentence,) = Nvml().warnings(tmp_path)
+    assert sentence == "heat (hardware) held the clocks down in 17% of the steady state", "a power cap is daily life"
+    rows = Nvml().devices(tmp_path)
+    assert (rows[0]["throttled_share"], "throttle_reasons" in rows[0]) == (0.0, False)
+    assert rows[1]["throttled_share"] == pytest.approx(1 / 6, rel=1e-3)
+
+
+def _again(line: str, seconds: float) -> list[str]:
+    moment, rest = line.split(",", 1)
+    return [f"{float(moment) + tenth / 10:.4f},{rest}" for tenth in range(1, round(seconds * 10))]
+
+
+def test_a_little_throttling_is_a_number_and_no_sentence(tmp_path: Path) -> None:
+    trained(sampled(tmp_path, *gpu(0), f"{BEGAN + 5.05:.4f},0,reasons,64"))
+    assert 0 < values(tmp_path)["throttled_share"] < 0.05
+    assert Nvml().warnings(tmp_path) == []
+
+
+def test_a_power_cap_is_a_number_and_no_sentence(tmp_path: Path) -> None:
+    trained(sampled(tmp_path, *gpu(0, reasons=4)))
+    assert values(tmp_path)["throttled_share"] == pytest.approx(1)
+    assert values(tmp_path)["throttle_reasons"] == "power cap 100%"
+    assert Nvml().warnings(tmp_path) == []
+
+
+def test_each_reason_is_told_by_the_device_that_it_held_longest(tmp_path: Path) -> None:
+    trained(sampled(tmp_path, *gpu(0, reasons=0x20), *gpu(1, reasons=0x80 | 0x20)))
+    assert sorted(Nvml().warnings(tmp_path)) == [
+        "heat (software) held the clocks down in 100% of the steady state",
+        "power brake held the clocks down in 100% of the steady state",
+    ]
+
+
+def test_who_else_was_there_is_said(tmp_path: Path) -> None:
+    later = f"{BEGAN + 3:.4f},1,processes,foreign:77:python own:5 unknown:9"
+    trained(sampled(tmp_path, *gpu(0, before="foreign:12:Xorg"), *gpu(1), later))
+    words = "process 12 (Xorg), process 77 (python)"
+    assert values(tmp_path)["contaminated"] == words
+    assert Nvml().warnings(tmp_path) == [f"others used the run's GPUs: {words}"]
+    assert [row["contaminated"] for row in Nvml().devices(tmp_path)] == ["process 12 (Xorg)", "process 77 (python)"]
+
+
+# The period
+
+
+def test_the_period_is_10_ms_until_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PERIOD_VARIABLE, raising=False)
+    assert period() == PERIOD_S == 0.01
+    monkeypatch.setenv(PERIOD_VARIABLE, "0.002")
+    assert period() == 0.002
+
+
+@pytest.mark.parametrize("text", ["", "10ms", "0", "-1", "0.0001", "60", "nan", "inf"])
+def test_a_period_that_is_none_is_a_sentence(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(PERIOD_VARIABLE, text)
+    with pytest.raises(LaunchError, match=rf"{PERIOD_VARIABLE}={text}: allowed are 0\.001 to 1 seconds"):
+        period()
+
+
+# What the monitors took, added up
+
+
+def experiment() -> Experiment:
+    return Experiment(
+        id="e", scenario="s", model="m", num_gpus=1, device=Device.CUDA, trainer="huggingface", arguments={}
+    )
+
+
+def test_the_cost_of_all_monitors_is_one_number(tmp_path: Path) -> None:
+    trained(sampled(tmp_path, *gpu(0)))
+    (tmp_path / nvidia_smi.COST).write_text('{"cpu_s": 2.25, "rss_bytes": 5000000}')
+    watching = [(name, MONITORS[name]) for name in ("nvidia_smi", "nvml")]
+    read = findings.read(experiment(), tmp_path, watching=watching, gpus=())
+    numbers: dict[str, list[Measurement]] = {}
+    for number in read.measurements:
+        numbers.setdefault(number.name, []).append(number)
+    (cpu,), (rss,) = numbers["monitor_cpu_s"], numbers["monitor_rss_bytes"]
+    assert (cpu.value, rss.value) == (3.0, 25_000_000)
+    assert cpu.source == f"{nvidia_smi.COST} + {SAMPLES}"
+    assert [row["gpu"] for row in read.devices] == ["GPU-0"]
+    assert numbers["device_peak_used_bytes"][0].value == 40 * GIB
+    assert not any(isinstance(n.value, float) and not math.isfinite(n.value) for n in read.measurements)
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "{}"])
+def test_a_monitor_whose_cost_is_not_known_adds_nothing(tmp_path: Path, text: str | None) -> None:
+    trained(sampled(tmp_path, *gpu(0)))
+    if text is not None:
+        (tmp_path / nvidia_smi.COST).write_text(text)
+    watching = [(name, MONITORS[name]) for name in ("nvidia_smi", "nvml")]
+    read = findings.read(experiment(), tmp_path, watching=watching, gpus=())
+    assert [number.value for number in read.measurements if number.name == "monitor_cpu_s"] == [0.75]
+
+
+def test_dashes_become_one_warning_for_each_reason(tmp_path: Path) -> None:
+    trained(sampled(tmp_path, *gpu(0)), [4.0, 0.1])
+    read = findings.read(experiment(), tmp_path, watching=[("nvml", Nvml())], gpus=())
+    (sentence,) = [text for text in read.warnings if "energy_j" in text]
+    assert sentence.endswith(" are missing: the run had no steady state")

@@ -1,0 +1,387 @@
+"""Samples of an NVML sampler as values: peaks, energy and throttling in a window, from texts such as one writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.metrics import METRICS
+from orchestrator.monitors import nvml_sampler
+from orchestrator.monitors.timeline import HEADER, REASONS, Device, Timeline, Window, highest, mean, parse, total
+
+T0 = 1_700_000_000.0
+COST = '# {"cpu_s": 1.5, "rss_bytes": 20000000, "period_s": 0.010002, "worst_period_s": 0.03}'
+
+
+def at(seconds: float, place: int, what: str, value: Any) -> str:
+    return f"{T0 + seconds:.4f},{place},{what},{value}"
+
+
+def sampled(*lines: str, cost: str | None = COST) -> Timeline:
+    return parse("\n".join([HEADER, *lines, *([cost] if cost else [])]) + "\n")
+
+
+def window(begin: float, end: float) -> Window:
+    return T0 + begin, T0 + end
+
+
+def only(*lines: str, cost: str | None = COST) -> Device:
+    (device,) = sampled(*lines, cost=cost).devices.values()
+    return device
+
+
+def every(step_s: float, until_s: float, what: str, value: Callable[[float], Any]) -> Iterable[str]:
+    return (at(i * step_s, 0, what, value(i * step_s)) for i in range(round(until_s / step_s) + 1))
+
+
+def test_both_ends_agree_on_the_format() -> None:
+    assert HEADER == nvml_sampler.HEADER
+    assert {"memory", "power", "energy", "reasons", "processes", "utilization", "sm_clock", "temperature"} == {
+        *nvml_sampler.READERS
+    }
+    assert {"monitor_cpu_s", "monitor_rss_bytes", "nvml_period_s"} <= METRICS.keys()
+
+
+def test_places_follow_the_uuids_whatever_the_order() -> None:
+    found = sampled(
+        at(0, 1, "uuid", "GPU-b"),
+        at(0, 0, "uuid", "GPU-a"),
+        at(0.0, 1, "memory", 200),
+        at(0.0, 0, "memory", 100),
+        at(0.5, 0, "memory", 900),
+        at(0.6, 1, "memory", 5000),
+        at(0.9, 1, "memory", 250),
+    )
+    assert [(place, device.uuid) for place, device in found.devices.items()] == [(0, "GPU-a"), (1, "GPU-b")]
+    first, second = found.devices.values()
+    assert (first.baseline(), first.peak(), first.residue()) == (100, 900, 800)
+    assert (second.baseline(), second.peak(), second.residue()) == (200, 5000, 50)
+    assert found.problem is None
+    assert found.cost == {"cpu_s": 1.5, "rss_bytes": 20_000_000, "period_s": 0.010002, "worst_period_s": 0.03}
+
+
+def test_less_memory_than_before_is_no_negative_residue() -> None:
+    assert only(at(0, 0, "memory", 500), at(1, 0, "memory", 100)).residue() == 0
+
+
+def test_a_mig_part_has_memory_and_nothing_else() -> None:
+    part = only(at(0, 0, "uuid", "MIG-1"), at(0, 0, "memory", 10), at(5, 0, "memory", 99), at(9, 0, "memory", 10))
+    inside = window(0, 8)
+    assert (part.uuid, part.peak(), part.strangers()) == ("MIG-1", 99, ())
+    assert part.energy(inside) is part.integrated_energy(inside) is part.throttled(inside) is None
+    assert part.mean("power", inside) is part.highest("temperature", inside) is None
+
+
+@pytest.mark.parametrize("value", ["N/A", "[N/A]", "", "None", "nan", "inf", "-inf", "1e999"])
+def test_what_is_no_number_is_no_reading(value: str) -> None:
+    device = only(at(0, 0, "memory", 10), at(1, 0, "memory", value), at(1, 0, "power", value), at(2, 0, "memory", 20))
+    assert list(device.points["memory"]) == [(T0, 10), (T0 + 2, 20)]
+    assert device.mean("power", window(0, 2)) is None
+
+
+def test_over_devices_one_that_does_not_say_takes_the_number_away() -> None:
+    assert (mean([1.0, 3.0]), highest([1.0, 3.0]), total([1.0, 3.0])) == (2.0, 3.0, 4.0)
+    for over in (mean, highest, total):
+        assert over([1.0, None]) is over([]) is over([None]) is None
+    assert (mean([0.0, 0.0]), highest([0.0]), total([0.0])) == (0.0, 0.0, 0.0)
+
+
+def test_a_foreign_process_is_a_stranger_whenever_it_comes() -> None:
+    device = only(
+        at(0, 0, "processes", ""),
+        at(1, 0, "processes", "own:10"),
+        at(2, 0, "processes", "foreign:77:python own:10 own:11"),
+        at(3, 0, "processes", "own:10"),
+    )
+    assert device.strangers() == ("foreign:77:python",)
+
+
+def test_processes_of_other_namespaces_are_strangers_only_if_they_were_there_before() -> None:
+    """In a container the run's own processes carry numbers that say nothing."""
+    later = only(at(0, 0, "processes", ""), at(1, 0, "processes", "unknown:4242 leaving:9"))
+    assert later.strangers() == ()
+    before = only(at(0, 0, "processes", "unknown:1000"), at(1, 0, "processes", "unknown:1000 unknown:4242"))
+    assert before.strangers() == ("unknown:1000",)
+
+
+def test_a_process_of_the_run_is_never_a_stranger() -> None:
+    assert only(at(0, 0, "processes", "own:1 leaving:2")).strangers() == ("leaving:2",)
+
+
+def test_throttling_is_a_share_of_the_window_and_of_each_reason() -> None:
+    idle, user, cap, heat, slowdown, brake = 0x1, 0x2, 0x4, 0x40, 0x8, 0x80
+    device = only(
+        at(0, 0, "reasons", cap),  # warm-up
+        at(10, 0, "reasons", idle | user),
+        at(12, 0, "reasons", cap),
+        at(14, 0, "reasons", cap | heat | slowdown),
+        at(15, 0, "reasons", 0),
+        at(20, 0, "reasons", brake),  # after the window
+    )
+    found = device.throttled(window(10, 20))
+    assert found is not None
+    share, reasons = found
+    assert share == pytest.approx(0.3)
+    assert reasons == pytest.approx({"power cap": 0.3, "heat (hardware)": 0.1, "hardware slowdown": 0.1})
+
+
+@pytest.mark.parametrize("bits", [0x0, 0x1, 0x2, 0x3, 0x10, 0x100])
+def test_idle_and_set_clocks_are_no_throttling(bits: int) -> None:
+    assert only(at(0, 0, "reasons", bits), at(1, 0, "reasons", bits)).throttled(window(0, 1)) == (0.0, {})
+
+
+@pytest.mark.parametrize("bit", REASONS)
+def test_each_reason_has_a_name(bit: int) -> None:
+    assert only(at(0, 0, "reasons", bit | 0x1)).throttled(window(0, 1)) == (1.0, {REASONS[bit]: 1.0})
+
+
+def stepped(power_w: float, phase_s: float) -> Iterable[str]:
+    """A counter that moves ten times a second, read twice a second, and the power that moves it."""
+    yield from every(0.5, 20, "energy", lambda t: f"{math.floor((t + phase_s) * 10) / 10 * power_w:.3f}")
+    yield from every(0.1, 20, "power", lambda _: power_w)
+
+
+@pytest.mark.parametrize("phase_s", [0.0, 0.03, 0.099])
+@pytest.mark.parametrize(("length_s", "within"), [(2.0, 0.05), (5.0, 0.02), (15.0, 0.007)])
+def test_the_stepped_counter_and_integrated_power_agree(phase_s: float, length_s: float, within: float) -> None:
+    device = only(*stepped(650.0, phase_s))
+    for begin in (1.0, 1.07, 2.26, 3.499):
+        inside = window(begin, begin + length_s)
+        assert device.integrated_energy(inside) == pytest.approx(650 * length_s, rel=1e-6)
+        assert device.energy(inside) == pytest.approx(650 * length_s, rel=within)
+
+
+def test_a_window_too_short_for_the_counter_gives_no_energy() -> None:
+    device = only(*stepped(650.0, 0.0))
+    assert device.energy(window(3, 4.9)) is device.integrated_energy(window(3, 4.9)) is None
+    assert device.mean("power", window(3, 4.9)) == pytest.approx(650)
+
+
+@pytest.mark.parametrize("reset_at", [3.25, 5.0, 7.75])
+def test_a_counter_that_begins_anew_gives_no_energy(reset_at: float) -> None:
+    """Also where it ends above its first value, and where the edge itself lies between the two."""
+    restarted = every(0.5, 10, "energy", lambda t: 100 * t if t < reset_at else 300 * (t - reset_at))
+    device = only(*restarted)
+    assert device.energy(window(3.1, 7.9)) is None
+    assert device.energy(window(0, 2.5)) == pytest.approx(250)
+
+
+def test_energy_needs_readings_at_both_edges() -> None:
+    device = only(*every(0.5, 10, "energy", lambda t: 100 * t), *every(0.1, 10, "power", lambda _: 100))
+    assert device.energy(window(4, 10.4)) == pytest.approx(600)
+    assert device.energy(window(4, 11)) is device.energy(window(-1, 4)) is None
+    assert device.integrated_energy(window(4, 10.4)) == pytest.approx(640)
+    assert device.integrated_energy(window(4, 12)) is device.integrated_energy(window(-1, 4)) is None
+
+
+def test_a_gpu_that_fell_off_says_so_and_the_others_go_on() -> None:
+    readings = [line for t in range(11) for line in (at(t, 1, "memory", 10 + t), at(t, 1, "power", 300))]
+    found = sampled(
+        at(0, 0, "memory", 10),
+        *(at(t, 0, "power", 500) for t in range(4)),
+        at(3, 0, "memory", 70_000),
+        at(3.1, 0, "lost", "GPU is lost; reset it"),
+        *readings,
+    )
+    gone, other = found.devices.values()
+    assert (gone.lost, other.lost) == ("GPU is lost; reset it", None)
+    assert (gone.peak(), gone.residue()) == (70_000, None)
+    assert other.residue() == 10
+    assert gone.mean("power", window(0, 10)) == pytest.approx(500)
+    assert gone.integrated_energy(window(0, 10)) is None, "its last power would stand for the seven seconds after it"
+    assert gone.mean("power", window(6, 10)) is None
+    assert other.integrated_energy(window(0, 10)) == pytest.approx(3000)
+
+
+def test_a_killed_sampler_saw_nothing_of_after_the_run() -> None:
+    device = only(at(0, 0, "memory", 10), at(5, 0, "memory", 700), cost=None)
+    assert (device.peak(), device.residue()) == (700, None)
+
+
+def test_a_last_line_that_was_cut_off_is_left_out() -> None:
+    text = "\n".join([HEADER, at(0, 0, "memory", 100), at(1, 0, "memory", 123_456)])
+    assert parse(text + "\n").devices[0].peak() == 123_456
+    for cut in range(1, len(at(1, 0, "memory", 123_456))):
+        assert parse(text[:-cut]).devices[0].peak() == 100
+
+
+@pytest.mark.parametrize("cut", [1, 10, len(COST) - 1])
+def test_a_closing_line_that_was_cut_off_is_no_cost(cut: int) -> None:
+    found = parse("\n".join([HEADER, at(0, 0, "memory", 1), COST])[:-cut])
+    assert (found.cost, found.problem) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "",
+        ",",
+        "1,0",
+        "1,0,uuid",
+        "1,0,processes",
+        "x,0,memory,5",
+        "1,x,memory,5",
+        "nan,0,uuid,GPU-x",
+        "# {",
+        "# []",
+        "\x00",
+    ],
+)
+def test_garbage_between_the_lines_is_left_out(garbage: str) -> None:
+    found = sampled(at(0, 0, "memory", 1), garbage, at(1, 0, "memory", 2))
+    assert (found.devices[0].peak(), found.devices[0].uuid, found.cost["cpu_s"]) == (2, None, 1.5)
+
+
+def test_what_a_library_says_before_and_after_does_no_harm() -> None:
+    """Warnings go to the same file, such as that of the package `pynvml` beside nvidia-ml-py."""
+    said = "/x/pynvml.py:1: FutureWarning: The pynvml package is deprecated.\n  import pynvml\n"
+    found = parse(said + "\n".join([HEADER, at(0, 0, "memory", 7), COST]) + "\nbye\n")
+    assert (found.problem, found.devices[0].peak(), found.cost["cpu_s"]) == (None, 7, 1.5)
+    assert parse(said + "NVML cannot be used: no driver\n").problem == "NVML cannot be used: no driver"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "the sampler wrote nothing"),
+        ("\n\n", "the sampler wrote nothing"),
+        ("NVML cannot be used: Driver Not Loaded\n", "NVML cannot be used: Driver Not Loaded"),
+        (HEADER, "it holds no reading"),
+        (f"{HEADER}\n", "it holds no reading"),
+        (f"{HEADER}\n{COST}\n", "it holds no reading"),
+        (f"{HEADER}\n{at(0, 0, 'uuid', 'GPU-a')}\n", "it holds no reading"),
+    ],
+)
+def test_a_file_without_a_reading_says_why(text: str, problem: str) -> None:
+    found = parse(text)
+    assert found.problem == problem
+    assert not any(device.points for device in found.devices.values())
+
+
+def test_a_clock_that_was_set_back_keeps_time_in_order() -> None:
+    device = only(at(0, 0, "power", 100), at(2, 0, "power", 300), at(1, 0, "power", 200), at(3, 0, "power", 300))
+    assert device.mean("power", window(0, 3)) == pytest.approx(200)
+
+
+def test_what_happened_outside_the_window_does_not_count() -> None:
+    device = only(
+        *(at(t, 0, "power", 900 if t < 10 or t >= 20 else 400) for t in range(30)),
+        *(at(t, 0, "temperature", 90 if t < 10 or t >= 20 else 60) for t in range(30)),
+        *(at(t, 0, "reasons", 4 if t < 10 or t >= 20 else 0) for t in range(30)),
+        *every(0.5, 30, "energy", lambda t: 900 * t if t < 10 else 9000 + 400 * (t - 10)),
+    )
+    inside = window(10, 19.999)
+    assert device.mean("power", inside) == pytest.approx(400)
+    assert device.highest("temperature", inside) == 60
+    assert device.throttled(inside) == (0.0, {})
+    assert device.energy(inside) == pytest.approx(4000, rel=1e-3)
+    assert device.integrated_energy(inside) == pytest.approx(4000, rel=1e-3)
+
+
+def test_a_value_holds_into_the_window_from_before_it() -> None:
+    device = only(at(0, 0, "power", 100), at(10, 0, "power", 300), at(11, 0, "power", 300))
+    assert device.mean("power", window(5, 11)) == pytest.approx((5 * 100 + 300) / 6)
+    assert device.highest("power", window(5, 9)) == 100
+
+
+# Properties
+
+gaps = st.floats(min_value=0.001, max_value=5)
+values = st.one_of(st.just(0.0), st.floats(min_value=1e-6, max_value=1e12))
+series = st.lists(st.tuples(gaps, values), min_size=1, max_size=30)
+moments = st.floats(min_value=-10, max_value=160)
+
+
+def as_lines(what: str, steps: list[tuple[float, float]]) -> list[str]:
+    now, lines = 0.0, []
+    for gap, value in steps:
+        lines.append(at(now, 0, what, value))
+        now += gap
+    return lines
+
+
+@given(series, moments, moments)
+def test_a_mean_lies_between_the_lowest_and_the_highest(steps: list[tuple[float, float]], a: float, b: float) -> None:
+    inside = window(min(a, b), max(a, b))
+    device = only(*as_lines("power", steps))
+    found = device.mean("power", inside)
+    held = [value for _, _, value in device.held("power", inside)]
+    if found is None:
+        assert sum(until - start for start, until, _ in device.held("power", inside)) == 0
+    else:
+        slack = 1e-9 * max(held)
+        assert min(held) - slack <= found <= max(held) + slack
+        assert device.highest("power", inside) == max(held)
+
+
+@given(series, moments, moments)
+def test_what_held_lies_inside_the_window_and_never_overlaps(
+    steps: list[tuple[float, float]], a: float, b: float
+) -> None:
+    inside = window(min(a, b), max(a, b))
+    spans = list(only(*as_lines("power", steps)).held("power", inside))
+    edges = [edge for start, until, _ in spans for edge in (start, until)]
+    assert edges == sorted(edges)
+    assert all(inside[0] <= edge <= inside[1] for edge in edges)
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 0.9), st.floats(0, 1e4)), min_size=20, max_size=60), st.data())
+def test_energy_is_additive_over_adjacent_windows(steps: list[tuple[float, float]], data: st.DataObject) -> None:
+    counter, rising = 0.0, []
+    for gap, joules in steps:
+        rising.append((gap, counter))
+        counter += joules
+    length = sum(gap for gap, _ in steps[:-1])
+    if length < 4.5:
+        return
+    begin = data.draw(st.floats(0, length - 4.5))
+    end = data.draw(st.floats(begin + 4.5, length))
+    middle = data.draw(st.floats(begin + 2.1, end - 2.1))
+    device = only(*as_lines("energy", rising))
+    whole, first, second = (device.energy(window(*edges)) for edges in ((begin, end), (begin, middle), (middle, end)))
+    assert whole is not None and first is not None and second is not None
+    assert min(first, second) >= 0
+    assert first + second == pytest.approx(whole, rel=1e-6, abs=1e-3)
+
+
+@given(st.lists(st.tuples(gaps, st.integers(0, 0x3FF)), min_size=1, max_size=30), moments, moments)
+def test_shares_lie_between_0_and_1(steps: list[tuple[float, int]], a: float, b: float) -> None:
+    found = only(*as_lines("reasons", steps)).throttled(window(min(a, b), max(a, b)))
+    if found is not None:
+        share, reasons = found
+        assert 0 <= share <= 1
+        assert all(0 < part <= share for part in reasons.values())
+        assert share <= sum(reasons.values()) + 1e-9
+
+
+fields = st.one_of(
+    st.sampled_from(
+        ["0", "1", "1.5", "-1", "nan", "1e999", "9" * 500, "memory", "energy", "reasons", "uuid", "processes"]
+    ),
+    st.text(max_size=8),
+)
+files = st.one_of(
+    st.text(),
+    st.lists(st.one_of(st.lists(fields, max_size=6).map(",".join), st.text(max_size=12).map("# {".__add__))).map(
+        lambda lines: "\n".join([HEADER, *lines])
+    ),
+)
+
+
+@given(files, st.booleans())
+def test_no_text_makes_it_fail(text: str, whole: bool) -> None:
+    found = parse(text + ("\n" if whole else ""))
+    inside = (0.0, 10.0)
+    for device in found.devices.values():
+        device.strangers()
+        for what in device.points:
+            device.mean(what, inside)
+        numbers = [device.peak(), device.baseline(), device.residue(), device.energy(inside)]
+        assert all(number is None or math.isfinite(number) for number in numbers)
+        device.throttled(inside)
+        device.integrated_energy(inside)
