@@ -1,8 +1,9 @@
 """The command `tunebench`: its sub-commands, its options, its exit codes. The only module that prints or exits.
 
 `run` reads like the journey of a campaign: load the suite, expand it, open the results folder, prepare the data, run what is
-due, report. Exit codes: 0; 1 when an experiment failed; 2 for a mistake of the user's; 130 interrupted. What a sub-command
-alone needs (pandas, the store's readers) is imported inside it, so that `--help` and `plan` cost little.
+due, report. Exit codes: 0; 1 when an experiment failed (`doctor`, `monitor`: when this machine lacks something); 2 for a mistake of
+the user's; 130 interrupted. What a sub-command alone needs (pandas, the store's readers) is imported inside it, so that `--help`
+and `plan` cost little.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Memory(StrEnum):
 MONITORS_OF = {
     Memory.HUGGINGFACE: ("hf_memory",),
     Memory.NVIDIA: ("nvidia_smi",),
-    Memory.ALL: ("hf_memory", "nvidia_smi"),
+    Memory.ALL: ("hf_memory", "nvidia_smi", "nvml"),
     Memory.NONE: (),
 }
 
@@ -217,6 +218,36 @@ def doctor(
     else:
         out.print(examination.as_table(findings))
     raise typer.Exit(1 if any(finding.level is examination.Level.MISSING for finding in findings) else 0)
+
+
+@app.command()
+def monitor(
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="Indices or UUIDs, with commas; all when left out.")
+    ] = None,
+    interval: Annotated[float, typer.Option("--interval", help="Seconds between two views, 0.1 to 60.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show one view, then end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each view.")] = False,
+) -> None:
+    """Show what the GPUs are at, alone or beside a running benchmark; Ctrl-C ends it."""
+    from itertools import islice
+
+    from orchestrator import gpu_watch, monitor_view
+    from orchestrator import gpus as machine
+    from orchestrator.process import StopSignals
+
+    interval = gpu_watch.pace(interval)
+    with machine.nvml_session() as nvml, StopSignals() as stop:
+        if nvml is None or not machine.every_gpu(nvml):
+            err.print(f"error: {machine.nvml_problem()}", markup=False, soft_wrap=True)
+            raise typer.Exit(1)
+        watch = gpu_watch.Watch(nvml, gpu_watch.chosen(nvml, gpus))
+        views = gpu_watch.views(watch, interval_s=interval, stopped=lambda: bool(stop.received or out.quiet))
+        shown = islice(views, 1 if once else None)
+        if not as_json:
+            return monitor_view.follow(shown, out)
+        for view in shown:
+            _print_raw([monitor_view.as_json(view)])
 
 
 @app.command()

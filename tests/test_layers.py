@@ -29,14 +29,14 @@ PACKAGE = ROOT / "orchestrator"
 WORKERS = PACKAGE / "workers"
 
 LAYERS = """
-0   errors  metrics  records  redact  environment
-1   config  trainers  atomic  batch  failures  gpus  rows  script
-2   cells  selection  identity  data  launcher  claims  columns  process  reference_log
+0   errors  metrics  records  redact  environment  statistics  steps  flops
+1   config  trainers  repeats  atomic  batch  failures  gpus  rows  script  steady
+2   cells  selection  identity  data  launcher  claims  columns  process  reference_log  across  throughput
 3   effective  monitors  provenance  preparation  results_folder
-4   checks  placement  reference  store
+4   checks  gpu_watch  isolation  placement  reference  store
 5   matrix  executors  table
-6   plan_view  runner  benchmark  report  experiment_view  doctor  starter
-7   progress
+6   plan_view  findings  benchmark  report  experiment_view  doctor  starter  monitor_view
+7   progress  runner
 8   campaign
 9   cli
 10  __main__
@@ -57,8 +57,9 @@ HEAVY = TRAINING | {"pandas", "numpy", "scipy", "plotly", "pynvml", "psutil", "j
 KNOW_SUBPROCESS = {
     "process",
     "monitors.nvidia_smi",
+    "monitors.nvml",
     "executors.local",
-}  # the latter two by the type of a child's handle
+}  # the latter three by the type of a child's handle
 
 
 def modules() -> dict[str, Path]:

@@ -81,6 +81,12 @@ def test_the_options_are_frozen(golden: Golden) -> None:
     golden("cli/options.txt", "\n".join(lines) + "\n")
 
 
+def test_the_help_of_the_monitor(call: Call, golden: Golden) -> None:
+    code, out, err = call("monitor", "--help", width=80)
+    assert (code, err) == (0, "")
+    golden("cli/monitor-help.txt", plain(out[out.index("monitor [OPTIONS]") :]))  # before it: how pytest was started
+
+
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_plan_as_a_table(call: Call, file: Path, golden: Golden, width: int) -> None:
     code, out, err = call("plan", file, width=width)
@@ -164,6 +170,7 @@ def test_what_is_only_known_at_launch_is_a_placeholder(call: Call, file: Path) -
         (("report", "nowhere"), "nowhere"),
         (("show", "x", "--results", "nowhere"), "nowhere"),
         (("run", "{file}", "--set", "device=cuda"), "none of the"),
+        (("monitor", "--interval", "nan"), "allowed are 0.1 to 60 seconds"),
         (("nonsense",), "nonsense"),
     ],
 )

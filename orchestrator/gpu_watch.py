@@ -1,0 +1,257 @@
+"""What GPUs are at, now: NVML's readings as views, one after the other (`tunebench monitor`; `monitor_view` shows them).
+
+What is read, and how, is what the monitor `nvml` reads of a run (`monitors/nvml_sampler`), so that both say the same. Memory is
+read every 50 ms between two views as well, for its peak; the rest once a view, and the energy counter and the processes, which
+take milliseconds, once a second at most. What it leaves out: what comes and goes between two readings. It writes nothing down.
+
+What it costs beside a benchmark at the default interval, added up from its parts: about 1 % of one CPU core for one GPU; 4 % for
+eight, most of it the energy counter (3.4 ms a reading on H100). It starts no work on a GPU.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from orchestrator.environment import MARKER, RUN_DIR
+from orchestrator.errors import SelectionError
+from orchestrator.gpus import chosen_by, every_gpu, mig_part
+from orchestrator.monitors import nvml_sampler
+from orchestrator.monitors.timeline import REASONS
+from orchestrator.records import Gpu
+
+LOOK_S = 0.05
+"""Between two looks at memory: a peak that is shorter may go unseen."""
+
+SLOW_S = 0.9
+"""What is slow to read is read this seldom; less than the default interval, so that each of its views is new."""
+
+SHORTEST_S, LONGEST_S = 0.1, 60.0
+_RUN_FOLDER = re.compile(r"(?:.*/)?experiments/(?P<experiment>[^/]+)/runs/r(?P<repeat>\d+)-t(?P<attempt>\d+)/?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """The run that a process belongs to, as far as its environment says."""
+
+    folder: str | None
+    experiment: str | None
+    repeat: int | None
+    attempt: int | None
+
+
+class Seen(StrEnum):
+    """Where a process is: among ours, behind a number that is none of ours (another container), or at its end."""
+
+    HERE = "here"
+    ELSEWHERE = "elsewhere"
+    ENDING = "ending"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Process:
+    """A process that computes on a GPU."""
+
+    pid: int
+    seen: Seen
+    name: str | None
+    run: Run | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """One GPU at one moment; what it does not say is None. Peak and energy are since the view began."""
+
+    index: int
+    uuid: str | None
+    name: str | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    memory_peak_used_bytes: int | None
+    gpu_utilization: float | None
+    power_w: float | None
+    power_limit_w: float | None
+    energy_j: float | None
+    sm_clock_mhz: float | None
+    temperature_c: float | None
+    throttle_reasons: tuple[str, ...] | None
+    processes: tuple[Process, ...] | None
+    lost: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """All GPUs at one moment: seconds since the epoch, and since the view began."""
+
+    time: float
+    since_s: float
+    gpus: tuple[Reading, ...]
+
+
+def pace(interval_s: float) -> float:
+    """Seconds between two views. Raises SelectionError for what is out of bounds."""
+    if not SHORTEST_S <= interval_s <= LONGEST_S:
+        raise SelectionError(f"--interval {interval_s:g}: allowed are {SHORTEST_S:g} to {LONGEST_S:g} seconds")
+    return interval_s
+
+
+def chosen(nvml: Any, asked: str | None) -> tuple[Gpu, ...]:
+    """The GPUs of a list of indices, UUIDs or their beginnings, and MIG parts' UUIDs; all GPUs for None.
+
+    Raises SelectionError for a word that names none.
+    """
+    every = every_gpu(nvml)
+    if asked is None:
+        return every
+    found: list[Gpu] = []
+    for word in map(str.strip, asked.split(",")):
+        gpu = mig_part(nvml, word) if word.startswith("MIG-") else chosen_by(word, every)
+        if gpu is None:
+            there = ", ".join(f"{one.index} ({one.name or 'lost'}, {one.uuid or 'no UUID'})" for one in every)
+            raise SelectionError(f"--gpus {asked}: {word!r} names no GPU; there are {there}")
+        found.append(gpu)
+    return tuple(dict.fromkeys(found))
+
+
+class Device:
+    """One GPU under watch: what it can say, its highest memory, and its energy counter when the view began."""
+
+    def __init__(self, nvml: Any, gpu: Gpu) -> None:
+        self.nvml, self.gpu = nvml, gpu
+        self.lost: str | None = None
+        self.peak: int | None = None
+        self._silent: set[str] = set()
+        self._slow: dict[str, Any] = {}
+        self._slow_at: float | None = None
+        self._energy_began: float | None = None
+        self._handle: Any = self._ask("handle", self._open)
+
+    def look(self) -> int | None:
+        """Bytes in use, which raise the peak."""
+        used: int | None = self._ask("memory", lambda: nvml_sampler.memory_in_use(self.nvml, self._handle))
+        if used is not None:
+            self.peak = max(used, self.peak or 0)
+        return used
+
+    def read(self, now: float) -> Reading:
+        """Everything; `now` in monotonic seconds."""
+        self._read_slow(now)
+        used, bits = self.look(), self._sampled("reasons")
+        limit = self._ask("limit", lambda: self.nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle))
+        values = {what: self._sampled(what) for what in ("utilization", "power", "sm_clock", "temperature")}
+        slow = {} if self.lost else self._slow
+        return Reading(
+            index=self.gpu.index,
+            uuid=self.gpu.uuid or None,
+            name=self.gpu.name or None,
+            memory_used_bytes=used,
+            memory_total_bytes=self.gpu.memory_bytes,
+            memory_peak_used_bytes=self.peak,
+            gpu_utilization=values["utilization"],
+            power_w=values["power"],
+            power_limit_w=None if limit is None else limit / 1000,
+            energy_j=slow.get("energy"),
+            sm_clock_mhz=values["sm_clock"],
+            temperature_c=values["temperature"],
+            throttle_reasons=None if bits is None else tuple(name for bit, name in REASONS.items() if bits & bit),
+            processes=slow.get("processes"),
+            lost=self.lost,
+        )
+
+    def _open(self) -> Any:
+        if self.gpu.uuid:
+            return self.nvml.nvmlDeviceGetHandleByUUID(self.gpu.uuid)
+        return self.nvml.nvmlDeviceGetHandleByIndex(self.gpu.index)
+
+    def _read_slow(self, now: float) -> None:
+        if self._slow_at is not None and now - self._slow_at < SLOW_S:
+            return
+        first, self._slow_at = self._slow_at is None, now
+        counter, there = self._sampled("energy"), self._sampled("processes")
+        if first:
+            self._energy_began = counter
+        known = counter is not None and self._energy_began is not None and counter >= self._energy_began
+        self._slow = {
+            "energy": round(counter - self._energy_began, 3) if known and not first else None,
+            "processes": None if there is None else tuple(map(process_of, there.split())),
+        }
+
+    def _sampled(self, what: str) -> Any:
+        """A value as the sampler of a run reads it."""
+        _, read = nvml_sampler.READERS[what]
+        return self._ask(what, lambda: read(self.nvml, self._handle))
+
+    def _ask(self, what: str, read: Callable[[], Any]) -> Any:
+        """What is not supported is not asked for again, and nothing of a GPU that is lost; another error may pass."""
+        if self.lost or self._silent & {what, "handle"}:
+            return None
+        try:
+            return read()
+        except AttributeError:  # a binding that is too old for it
+            self._silent.add(what)
+        except self.nvml.NVMLError as error:
+            if error.value == self.nvml.NVML_ERROR_GPU_IS_LOST:
+                self.lost = str(error)
+            elif error.value == self.nvml.NVML_ERROR_NOT_SUPPORTED or what == "handle":
+                self._silent.add(what)
+        return None
+
+
+class Watch:
+    """The GPUs under watch, from now on."""
+
+    def __init__(self, nvml: Any, gpus: Sequence[Gpu]) -> None:
+        self.devices = [Device(nvml, gpu) for gpu in gpus]
+        self.began = time.monotonic()
+
+    def look(self) -> None:
+        """Memory alone, for its peak."""
+        for device in self.devices:
+            device.look()
+
+    def view(self) -> View:
+        now = time.monotonic()
+        gpus = tuple(device.read(now) for device in self.devices)
+        return View(time=round(time.time(), 3), since_s=round(now - self.began, 3), gpus=gpus)
+
+
+def views(watch: Watch, *, interval_s: float, stopped: Callable[[], bool]) -> Iterator[View]:
+    """A view now and after every interval, with looks at memory in between; ends soon after `stopped` says so."""
+    due = time.monotonic()
+    while not stopped():
+        yield watch.view()
+        due = max(due + interval_s, time.monotonic())  # views that were missed are not made up for
+        while not stopped() and (left := due - time.monotonic()) > 0:
+            time.sleep(min(LOOK_S, left))
+            watch.look()
+
+
+def process_of(text: str, proc: Path = Path("/proc")) -> Process:
+    """A process as the sampler names it (`nvml_sampler.processes`), with the run that it belongs to."""
+    kind, number, *rest = text.split(":", 2)
+    seen = {"unknown": Seen.ELSEWHERE, "leaving": Seen.ENDING}.get(kind, Seen.HERE)
+    name = rest[0] if rest and rest[0] != "?" else None
+    run = _run_of(proc / number / "environ") if seen is Seen.HERE else None
+    return Process(pid=int(number), seen=seen, name=name, run=run)
+
+
+def _run_of(environ: Path) -> Run | None:
+    try:
+        pairs = (entry.partition("=") for entry in environ.read_bytes().decode(errors="replace").split("\0"))
+    except OSError:  # ended meanwhile, or somebody else's
+        return None
+    found = {name: value for name, _, value in pairs if name in (MARKER, RUN_DIR)}
+    if not found:
+        return None
+    match = _RUN_FOLDER.fullmatch(found.get(RUN_DIR, ""))
+    return Run(
+        folder=found.get(RUN_DIR),
+        experiment=match["experiment"] if match else None,
+        repeat=int(match["repeat"]) if match else None,
+        attempt=int(match["attempt"]) if match else None,
+    )

@@ -1,0 +1,99 @@
+"""Views of GPUs (`gpu_watch`) as people and programs read them: a table, live on a terminal, or lines of JSON. Reads nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.gpu_watch import Process, Reading, Seen, View
+from orchestrator.metrics import DASH
+
+WIDE = 130
+"""Columns of a terminal in which processes have a column of the table; below, each is a line under it."""
+
+
+def as_json(view: View) -> str:
+    """One line of JSON; names carry their units, a share is of 1."""
+    return json.dumps(asdict(view)) + "\n"
+
+
+def follow(shown: Iterable[View], console: Console) -> None:
+    """Each view in the place of the one before on a terminal, where the last one stays; one below the other elsewhere."""
+    if not console.is_terminal:
+        for view in shown:
+            console.print(as_table(view, width=console.width))
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        for view in shown:
+            live.update(as_table(view, width=console.width), refresh=True)
+
+
+def as_table(view: View, *, width: int) -> RenderableType:
+    """A row for each GPU; processes in its last column, or as lines below where the terminal is narrow."""
+    wide = width >= WIDE
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2 if wide else 1, 0, 0))
+    for heading in ("GPU", "name", "memory\nGiB", "peak\nGiB", "use", "power\nW", "energy", "SM\nMHz", "°C"):
+        words = heading == "name"
+        table.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
+    for heading in ("held\ndown by", "processes")[: 2 if wide else 1]:
+        table.add_column(heading, overflow="fold")
+    for gpu in view.gpus:
+        table.add_row(*_cells(gpu), *([Text("\n".join(_processes(gpu) or [DASH]))] if wide else []))
+    minutes, seconds = divmod(int(view.since_s), 60)
+    head = Text(f"peak and energy over {minutes // 60}:{minutes % 60:02}:{seconds:02}", style="dim")
+    below = [] if wide else [f"GPU {gpu.index}: {one}" for gpu in view.gpus for one in _processes(gpu)]
+    return Group(head, table, *map(Text, below))
+
+
+def _cells(gpu: Reading) -> Iterator[Text]:
+    yield Text(str(gpu.index))
+    yield Text((gpu.name or DASH).removeprefix("NVIDIA "))
+    used = _pair(_gib(gpu.memory_used_bytes), _gib(gpu.memory_total_bytes))
+    yield Text("lost", style="red") if gpu.lost else Text(used)
+    yield Text(_gib(gpu.memory_peak_used_bytes))
+    yield Text(DASH if gpu.gpu_utilization is None else f"{gpu.gpu_utilization:.0%}")
+    yield Text(_pair(_whole(gpu.power_w), _whole(gpu.power_limit_w)))
+    yield Text(_energy(gpu.energy_j))
+    yield Text(_whole(gpu.sm_clock_mhz))
+    yield Text(_whole(gpu.temperature_c))
+    yield Text(", ".join(gpu.throttle_reasons or ()) or DASH, style="yellow" if gpu.throttle_reasons else "")
+
+
+def _processes(gpu: Reading) -> list[str]:
+    return [f"{one.pid} {_who(one)}".rstrip() for one in gpu.processes or ()]
+
+
+def _who(process: Process) -> str:
+    if process.seen is not Seen.HERE:
+        return "(ending)" if process.seen is Seen.ENDING else "(of another container)"
+    if process.run is None:
+        return process.name or ""
+    run = process.run
+    return f"{run.experiment} r{run.repeat}" if run.experiment else f"run in {run.folder}" if run.folder else "a run"
+
+
+def _pair(value: str, limit: str) -> str:
+    return DASH if (value, limit) == (DASH, DASH) else f"{value} / {limit}"
+
+
+def _gib(size: int | None) -> str:
+    return DASH if size is None else f"{size / 2**30:.2f}"
+
+
+def _whole(value: float | None) -> str:
+    return DASH if value is None else f"{value:.0f}"
+
+
+def _energy(joules: float | None) -> str:
+    if joules is None:
+        return DASH
+    for size, unit in ((1e6, "MJ"), (1e3, "kJ")):
+        if joules >= size:
+            return f"{joules / size:.2f} {unit}"
+    return f"{joules:.0f} J"

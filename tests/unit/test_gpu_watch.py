@@ -1,0 +1,251 @@
+"""GPUs under watch without a GPU: a fake NVML's answers as readings, peaks, runs of processes, what gets lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_pynvml import FakeGpu, FakeNvml
+
+from orchestrator import gpu_watch
+from orchestrator.errors import SelectionError
+from orchestrator.gpu_watch import Process, Reading, Run, Seen, View, Watch
+from orchestrator.gpus import every_gpu
+from orchestrator.monitors import nvml_sampler
+
+GIB = 2**30
+RUN_DIR = "/r/results/experiments/llama-baseline-0123456789ab/runs/r2-t1"
+RUN = Run(folder=RUN_DIR, experiment="llama-baseline-0123456789ab", repeat=2, attempt=1)
+
+
+def watch(*gpus: FakeGpu) -> Watch:
+    nvml = FakeNvml(list(gpus))
+    return Watch(nvml, every_gpu(nvml))
+
+
+def second(**values: Any) -> FakeGpu:
+    return FakeGpu(uuid="GPU-bbbb-1", **values)
+
+
+def test_a_reading_is_in_base_units() -> None:
+    (gpu,) = watch(FakeGpu(used=3 * GIB, reasons=0x4 | 0x40)).view().gpus
+    assert (gpu.index, gpu.uuid, gpu.name, gpu.lost) == (0, "GPU-aaaa-0", "NVIDIA H100 80GB HBM3", None)
+    assert (gpu.memory_used_bytes, gpu.memory_total_bytes) == (3 * GIB, 80 * GIB), "without the driver's reserve"
+    assert (gpu.gpu_utilization, gpu.power_w, gpu.power_limit_w) == (0.5, 350.5, 700.0)
+    assert (gpu.sm_clock_mhz, gpu.temperature_c) == (1980, 61)
+    assert gpu.throttle_reasons == ("power cap", "heat (hardware)")
+    assert gpu.processes == ()
+
+
+def test_idle_and_clocks_set_by_the_user_hold_nothing_down() -> None:
+    (gpu,) = watch(FakeGpu(reasons=0x1 | 0x2)).view().gpus
+    assert gpu.throttle_reasons == ()
+
+
+def test_a_peak_between_two_views_is_kept() -> None:
+    card, other = FakeGpu(), second()
+    watched = watch(card, other)
+    assert [gpu.memory_peak_used_bytes for gpu in watched.view().gpus] == [GIB, GIB]
+    card.used = 40 * GIB
+    watched.look()
+    card.used = 2 * GIB
+    first, beside = watched.view().gpus
+    assert (first.memory_used_bytes, first.memory_peak_used_bytes) == (2 * GIB, 40 * GIB)
+    assert beside.memory_peak_used_bytes == GIB
+
+
+def test_energy_is_that_since_the_view_began() -> None:
+    card = FakeGpu()
+    device = gpu_watch.Device(FakeNvml([card]), every_gpu(FakeNvml([card]))[0])
+    assert device.read(100.0).energy_j is None, "no time has passed"
+    card.energy = 1_000_000_000 + 2_500
+    assert device.read(100.5).energy_j is None, "read once a second at most, since a call takes milliseconds"
+    assert device.read(101.0).energy_j == 2.5
+    card.energy = 10
+    assert device.read(102.0).energy_j is None, "a counter that began anew says nothing"
+
+
+def test_what_a_gpu_does_not_say_is_a_dash_and_is_asked_once() -> None:
+    silent = second(power=None, limit=None, energy=None, use=None, clock=None, heat=None, reasons=None, pids=None)
+    watched = watch(FakeGpu(), silent)
+    silent.asked.clear()
+    for _ in range(3):
+        _, gpu = watched.view().gpus
+    missing = {name for name in Reading.__slots__ if getattr(gpu, name) is None}
+    assert missing == {
+        *("gpu_utilization", "power_w", "power_limit_w", "energy_j", "sm_clock_mhz", "temperature_c"),
+        *("throttle_reasons", "processes", "lost"),
+    }
+    assert silent.asked.count("power") == 1 and silent.asked.count("used") == 3
+    assert watched.view().gpus[0].power_w == 350.5
+
+
+def test_an_error_that_passes_is_asked_again() -> None:
+    card = FakeGpu()
+    watched = watch(card)
+    card.error = 999
+    assert watched.view().gpus[0].power_w is None
+    card.error = None
+    assert watched.view().gpus[0].power_w == 350.5
+
+
+def test_a_gpu_that_falls_off_is_lost_and_the_others_go_on() -> None:
+    card, other = FakeGpu(used=9 * GIB), second()
+    watched = watch(card, other)
+    watched.view()
+    card.error = 15
+    watched.look()
+    asked = len(card.asked)
+    lost, alive = watched.view().gpus
+    assert lost.lost == "GPU is lost"
+    assert (lost.memory_used_bytes, lost.memory_peak_used_bytes, lost.energy_j) == (None, 9 * GIB, None)
+    assert lost.processes is None
+    assert (alive.lost, alive.power_w) == (None, 350.5)
+    assert len(card.asked) == asked, "a lost GPU is left alone"
+
+
+def test_a_gpu_that_was_lost_before_has_a_row_all_the_same() -> None:
+    lost, alive = watch(FakeGpu(error=15), second()).view().gpus
+    assert (lost.index, lost.uuid, lost.name, lost.lost) == (0, None, None, "GPU is lost")
+    assert alive.uuid == "GPU-bbbb-1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (None, [0, 1]),
+        ("1", [1]),
+        ("1, 0", [1, 0]),
+        ("0,0", [0]),
+        ("GPU-bbbb-1", [1]),
+        ("GPU-bb", [1]),
+    ],
+)
+def test_gpus_are_chosen_by_index_and_uuid(asked: str | None, expected: list[int]) -> None:
+    nvml = FakeNvml([FakeGpu(), second()])
+    assert [gpu.index for gpu in gpu_watch.chosen(nvml, asked)] == expected
+
+
+def test_a_mig_part_is_chosen_by_its_uuid() -> None:
+    part = FakeGpu(uuid="MIG-1", name="NVIDIA H100 MIG 1g.10gb", total=10 * GIB, power=None)
+    nvml = FakeNvml([FakeGpu(), part])
+    chosen = gpu_watch.chosen(nvml, "MIG-1")
+    assert [(gpu.index, gpu.uuid) for gpu in chosen] == [(0, "MIG-1")]
+    (gpu,) = Watch(nvml, chosen).view().gpus
+    assert (gpu.memory_total_bytes, gpu.power_w) == (10 * GIB, None)
+
+
+@pytest.mark.parametrize("asked", ["3", "-1", "x", "", "0,", "GPU-", "GPU-cccc", "MIG-9"])
+def test_an_unknown_gpu_is_a_sentence_with_what_there_is(asked: str) -> None:
+    nvml = FakeNvml([FakeGpu(), second(error=15)])
+    nvml.gpus.append(FakeGpu(uuid="GPU-dddd-2"))
+    with pytest.raises(SelectionError) as said:
+        gpu_watch.chosen(nvml, asked)
+    assert str(said.value).startswith(f"--gpus {asked}: ")
+    assert "0 (NVIDIA H100 80GB HBM3, GPU-aaaa-0), 1 (lost, no UUID), 2 (" in str(said.value)
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.09, 60.1, -1.0, float("nan"), float("inf")])
+def test_an_interval_out_of_bounds_is_a_sentence(wrong: float) -> None:
+    with pytest.raises(SelectionError, match=r"allowed are 0\.1 to 60 seconds"):
+        gpu_watch.pace(wrong)
+    assert (gpu_watch.pace(0.1), gpu_watch.pace(60)) == (0.1, 60)
+
+
+def fake_process(proc: Path, pid: int, **env: str) -> Path:
+    (proc / str(pid)).mkdir()
+    (proc / str(pid) / "environ").write_bytes(b"\0".join(f"{name}={value}".encode() for name, value in env.items()))
+    return proc
+
+
+@pytest.mark.parametrize(
+    ("seen", "env", "expected"),
+    [
+        ("foreign:7:python", {"HOME": "/root"}, Process(pid=7, name="python", seen=Seen.HERE, run=None)),
+        ("foreign:7:a:b", {}, Process(pid=7, name="a:b", seen=Seen.HERE, run=None)),
+        ("foreign:7:?", {}, Process(pid=7, name=None, seen=Seen.HERE, run=None)),
+        ("foreign:7:py", {"TUNEBENCH_RUN_DIR": RUN_DIR}, Process(pid=7, name="py", seen=Seen.HERE, run=RUN)),
+        ("own:7", {"TUNEBENCH_RUN_DIR": RUN_DIR}, Process(pid=7, name=None, seen=Seen.HERE, run=RUN)),
+        (
+            "foreign:7:py",
+            {"TUNEBENCH_RUN": "abc", "X": "1"},
+            Process(
+                pid=7,
+                name="py",
+                seen=Seen.HERE,
+                run=Run(folder=None, experiment=None, repeat=None, attempt=None),
+            ),
+        ),
+        (
+            "foreign:7:py",
+            {"TUNEBENCH_RUN_DIR": "/tmp/by-hand"},
+            Process(
+                pid=7,
+                name="py",
+                seen=Seen.HERE,
+                run=Run(folder="/tmp/by-hand", experiment=None, repeat=None, attempt=None),
+            ),
+        ),
+        ("leaving:7", {"TUNEBENCH_RUN_DIR": RUN_DIR}, Process(pid=7, name=None, seen=Seen.ENDING, run=None)),
+        (
+            "unknown:7",  # our own process of that number is another one
+            {"TUNEBENCH_RUN_DIR": RUN_DIR},
+            Process(pid=7, name=None, seen=Seen.ELSEWHERE, run=None),
+        ),
+    ],
+)
+def test_a_process_is_known_by_its_run(seen: str, env: dict[str, str], expected: Process, tmp_path: Path) -> None:
+    assert gpu_watch.process_of(seen, fake_process(tmp_path, 7, **env)) == expected
+
+
+def test_a_process_that_has_ended_meanwhile_has_no_run(tmp_path: Path) -> None:
+    assert gpu_watch.process_of("foreign:7:python", tmp_path).run is None
+
+
+@pytest.fixture
+def training() -> Iterator[subprocess.Popen[str]]:
+    """A process with the environment of a run's."""
+    code = "print(flush=True); input()"
+    env = {**os.environ, "TUNEBENCH_RUN": "marker", "TUNEBENCH_RUN_DIR": RUN_DIR}
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    yield child
+    child.communicate("\n")
+
+
+def test_a_real_process_of_a_run_is_named(training: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only that it holds a GPU open has to be said for it here."""
+    monkeypatch.setitem(nvml_sampler.READERS, "processes", (1.0, lambda nvml, handle: f"foreign:{training.pid}:python"))
+    (gpu,) = watch(FakeGpu()).view().gpus
+    assert gpu.processes == (Process(pid=training.pid, name="python", seen=Seen.HERE, run=RUN),)
+
+
+def test_a_process_without_a_gpu_of_ours_is_of_another_container(training: subprocess.Popen[str]) -> None:
+    (gpu,) = watch(FakeGpu(pids=[training.pid])).view().gpus
+    assert gpu.processes == (Process(pid=training.pid, name=None, seen=Seen.ELSEWHERE, run=None),)
+
+
+def test_views_come_until_stopped_with_looks_in_between() -> None:
+    card = FakeGpu()
+    seen: list[View] = []
+    for view in gpu_watch.views(watch(card), interval_s=0.2, stopped=lambda: len(seen) >= 3):
+        seen.append(view)
+    assert len(seen) == 3
+    assert 0.2 <= seen[1].since_s - seen[0].since_s < 0.6 and seen[2].since_s > seen[1].since_s
+    looks = card.asked.count("used") - 3
+    assert looks >= 4, "memory is read every 50 ms"
+    assert card.asked.count("power") == 3
+
+
+def test_one_view_takes_no_time() -> None:
+    (view,) = islice(gpu_watch.views(watch(FakeGpu()), interval_s=60, stopped=lambda: False), 1)
+    assert view.since_s < 5
