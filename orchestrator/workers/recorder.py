@@ -78,6 +78,8 @@ class Recorder:
     def reset(self) -> None:
         self.steps = 0
         self.losses: list[tuple[int, Any]] = []
+        self.log_times: list[tuple[int, float]] = []
+        self.known: list[float] = []
         self.nonfinite: int | None = None
         self.stopped: dict[str, Any] | None = None
 
@@ -115,8 +117,9 @@ class Recorder:
             held = self.meters.held(inputs)
             loss = train(trainer, model, inputs, *args, **kwargs)
             if self.meter is not None:
-                # Now, while the GPU is busy with what was launched: before it, the GPU would stand idle for as long.
+                # Now, while the GPU has work in hand: where it waits for the host, at a step's edges, it would wait longer.
                 self.meter.count(held)
+                self.known += self.meter.harvest() or []
             return loss
 
         module.Trainer.__init__ = init
@@ -142,15 +145,16 @@ class Recorder:
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.steps += 1
-        known = None
         if self.meter is not None:
+            if not self.meter.batches:  # a training step of somebody's own, which does not call the Trainer's
+                self.known += self.meter.harvest() or []
             if self.steps == 1 and self.meter.batches:  # what was accumulated, before an epoch's end cuts it short
                 self.settings["gradient_accumulation_steps"] = len(self.meter.batches)
             self.meter.end(state.global_step)
-            known = self.meter.harvest()
             if self.steps == 1:
                 self.memory.close(following="steady")
-        ended = self.ending.after(self.steps, known or [])
+        known, self.known = self.known, []
+        ended = self.ending.after(self.steps, known)
         if ended and state.global_step < state.max_steps:
             control.should_training_stop = True
             self.stopped = {"step": state.global_step, **{name: finite(value) for name, value in ended.items()}}
@@ -168,11 +172,11 @@ class Recorder:
         if "loss" in logs:  # with token counting on, these have a train_runtime as the final metrics do
             loss = finite(logs["loss"])
             self.losses.append((state.global_step, loss))
+            self.log_times.append((state.global_step, time.time()))
             if loss is None and self.nonfinite is None:
                 self.nonfinite = state.global_step
             if self.meter is not None:
                 self.meter.loss(state.global_step, loss)
-                self.meter.harvest()
         elif "train_runtime" in logs:
             self.metrics = {name: finite(value) for name, value in logs.items()}
             if self.stopped:
@@ -215,7 +219,7 @@ class Recorder:
             "clock": meter and meter.clock.name, "stamps": {**self.stamps, "written": time.time()},
             "metrics": self.metrics, "tokens": meter.tokens() if meter else {"steps": self.steps},
             "memory": self.stage_memory(), "peak": self.memory.over_process(), "gpu": self.gpu,
-            "settings": self.effective_settings(), "losses": self.losses, "nonfinite_step": self.nonfinite,
-            "measure": self.measure, "stopped": self.stopped, "memory_tracker": self.tracker,
+            "settings": self.effective_settings(), "losses": self.losses, "log_times": self.log_times,
+            "nonfinite_step": self.nonfinite, "measure": self.measure, "stopped": self.stopped, "memory_tracker": self.tracker,
             "instrument": "off" if self.off else "on", "instrument_error": meter and meter.trouble,
         }  # fmt: skip
