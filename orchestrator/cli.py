@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from orchestrator import options
 from orchestrator.errors import OrchestratorError
 
 if TYPE_CHECKING:
@@ -50,86 +50,21 @@ QUICKSTART = "quickstart"
 INTERRUPTED = 130
 
 
-class Memory(StrEnum):
-    """Which memory is watched, in the reference's words."""
-
-    HUGGINGFACE = "huggingface"
-    NVIDIA = "nvidia"
-    ALL = "all"
-    NONE = "none"
-
-
-MONITORS_OF = {
-    Memory.HUGGINGFACE: ("hf_memory",),
-    Memory.NVIDIA: ("nvidia_smi",),
-    Memory.ALL: ("hf_memory", "nvidia_smi", "nvml"),
-    Memory.NONE: (),
-}
-
-
-class Format(StrEnum):
-    """How a report is written."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
-    MARKDOWN = "markdown"
-
-
-Scenarios = Annotated[
-    Path | None, typer.Argument(help="Scenario file; the shipped one, and in it 'quickstart', when left out.")
-]
-Defaults = Annotated[Path | None, typer.Option("--defaults", help="Arguments that every scenario starts from.")]
-Accelerate = Annotated[Path | None, typer.Option("--accelerate", help="Launch settings.")]
-Frameworks = Annotated[Path | None, typer.Option("--frameworks", help="Folder of framework configurations.")]
-NumGpus = Annotated[str | None, typer.Option("--num-gpus", help="Process counts, one GPU each: 1,2,4.")]
-ScenarioNames = Annotated[list[str] | None, typer.Option("--scenario", help="Run this scenario only; repeatable.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="Set one value: arguments.max_steps=20; repeatable.")]
-Axes = Annotated[
-    list[str] | None, typer.Option("--axis", help="Add an axis: per_device_train_batch_size=1,2,4; repeatable.")
-]
-TrainerName = Annotated[str | None, typer.Option("--trainer", help="Trainer of all scenarios.")]
-Repeats = Annotated[int | None, typer.Option("--repeats", min=1, help="How often each experiment is run.")]
-MemoryKind = Annotated[
-    Memory | None, typer.Option("--memory", help="Watch memory: by the Trainer, by nvidia-smi, both.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-AsCommands = Annotated[bool, typer.Option("--commands", help="Print the shell line of each run.")]
-Results = Annotated[Path, typer.Option("--results", help="Results folder.")]
-MoveAside = Annotated[
-    bool, typer.Option("--move-aside", help="Move an older results folder aside instead of resuming it.")
-]
-NoData = Annotated[
-    bool, typer.Option("--no-data-processing", help="Use the data that was prepared before; prepare none.")
-]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run again what failed before.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, write and run nothing.")]
-ConfirmAbove = Annotated[
-    float, typer.Option("--confirm-above", min=0, help="Ask before a campaign of more GPU-hours than this.")
-]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-Folders = Annotated[list[Path], typer.Argument(help="Results folders.")]
-Keep = Annotated[
-    list[str] | None, typer.Option("--keep", help="Columns to keep though they do not vary; commas or repeated.")
-]
-Drop = Annotated[list[str] | None, typer.Option("--drop", help="Columns to leave out; commas or repeated.")]
-
-
 @app.command()
 def plan(
-    scenarios: Scenarios = None,
-    defaults: Defaults = None,
-    accelerate: Accelerate = None,
-    frameworks: Frameworks = None,
-    num_gpus: NumGpus = None,
-    scenario: ScenarioNames = None,
-    settings: Settings = None,
-    axis: Axes = None,
-    trainer: TrainerName = None,
-    repeats: Repeats = None,
-    memory: MemoryKind = None,
-    as_json: AsJson = False,
-    commands: AsCommands = False,
+    scenarios: options.Scenarios = None,
+    defaults: options.Defaults = None,
+    accelerate: options.Accelerate = None,
+    frameworks: options.Frameworks = None,
+    num_gpus: options.NumGpus = None,
+    scenario: options.ScenarioNames = None,
+    settings: options.Settings = None,
+    axis: options.Axes = None,
+    trainer: options.TrainerName = None,
+    repeats: options.Repeats = None,
+    memory: options.MemoryKind = None,
+    as_json: options.AsJson = False,
+    commands: options.AsCommands = False,
 ) -> None:
     """Show what would run: writes nothing, needs no GPU and no torch."""
     suite = _load(scenarios, defaults, accelerate, frameworks)
@@ -139,26 +74,26 @@ def plan(
 
 @app.command()
 def run(
-    scenarios: Scenarios = None,
-    defaults: Defaults = None,
-    accelerate: Accelerate = None,
-    frameworks: Frameworks = None,
-    num_gpus: NumGpus = None,
-    scenario: ScenarioNames = None,
-    settings: Settings = None,
-    axis: Axes = None,
-    trainer: TrainerName = None,
-    repeats: Repeats = None,
-    memory: MemoryKind = None,
-    results: Results = Path("results"),
-    move_aside: MoveAside = False,
-    no_data_processing: NoData = False,
-    retry_failed: RetryFailed = False,
-    confirm_above: ConfirmAbove = 8.0,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-    commands: AsCommands = False,
+    scenarios: options.Scenarios = None,
+    defaults: options.Defaults = None,
+    accelerate: options.Accelerate = None,
+    frameworks: options.Frameworks = None,
+    num_gpus: options.NumGpus = None,
+    scenario: options.ScenarioNames = None,
+    settings: options.Settings = None,
+    axis: options.Axes = None,
+    trainer: options.TrainerName = None,
+    repeats: options.Repeats = None,
+    memory: options.MemoryKind = None,
+    results: options.Results = Path("results"),
+    move_aside: options.MoveAside = False,
+    no_data_processing: options.NoData = False,
+    retry_failed: options.RetryFailed = False,
+    confirm_above: options.ConfirmAbove = 8.0,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+    commands: options.AsCommands = False,
 ) -> None:
     """Run what is missing in the results folder, then write its report."""
     suite = _load(scenarios, defaults, accelerate, frameworks)
@@ -175,16 +110,16 @@ def run(
     store = campaign.open_results(results, move_aside=move_aside, suite=suite, argv=sys.argv[1:], say=err.print)
     store.add(planned.experiments)
     summary = campaign.carry_out(planned, store, prepare=not no_data_processing, retry_failed=retry_failed, console=err)
-    _report([results], keep=(), drop=(), form=Format.TABLE)
+    _report([results], keep=(), drop=(), form=options.Format.TABLE)
     raise typer.Exit(summary.exit_code)
 
 
 @app.command()
 def report(
-    folders: Folders,
-    keep: Keep = None,
-    drop: Drop = None,
-    form: Annotated[Format, typer.Option("--format")] = Format.TABLE,
+    folders: options.Folders,
+    keep: options.Keep = None,
+    drop: options.Drop = None,
+    form: Annotated[options.Format, typer.Option("--format")] = options.Format.TABLE,
 ) -> None:
     """Make the report of results folders again, at any time."""
     _report(folders, keep=_words(keep), drop=_words(drop), form=form)
@@ -193,7 +128,7 @@ def report(
 @app.command()
 def show(
     experiment: Annotated[str, typer.Argument(help="An experiment's id, or a part of it that no other has.")],
-    results: Results = Path("results"),
+    results: options.Results = Path("results"),
     lines: Annotated[int, typer.Option("--lines", min=0, help="Lines of each log's end.")] = 20,
 ) -> None:
     """Print one experiment's facts, its command, and the end of its logs."""
@@ -206,7 +141,7 @@ def show(
 
 @app.command()
 def doctor(
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
     python: Annotated[str | None, typer.Option("--python", help="Interpreter of the environment that trains.")] = None,
 ) -> None:
     """Say what this machine can run, and what to do about what is missing."""
@@ -222,12 +157,10 @@ def doctor(
 
 @app.command()
 def monitor(
-    gpus: Annotated[
-        str | None, typer.Option("--gpus", help="Indices or UUIDs, with commas; all when left out.")
-    ] = None,
-    interval: Annotated[float, typer.Option("--interval", help="Seconds between two views, 0.1 to 60.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Show one view, then end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each view.")] = False,
+    gpus: options.GpuNames = None,
+    interval: options.Interval = 1.0,
+    once: options.Once = False,
+    as_json: options.AsJsonLines = False,
 ) -> None:
     """Show what the GPUs are at, alone or beside a running benchmark; Ctrl-C ends it."""
     from itertools import islice
@@ -293,7 +226,7 @@ def _select(
     *,
     trainer: str | None,
     repeats: int | None,
-    memory: Memory | None,
+    memory: options.Memory | None,
 ) -> Selection:
     from orchestrator.selection import parse_selection, whole_numbers
 
@@ -304,7 +237,7 @@ def _select(
         num_gpus=whole_numbers(num_gpus, option="--num-gpus") if num_gpus else None,
         trainer=trainer,
         repeats=repeats,
-        monitors=MONITORS_OF[memory] if memory else None,
+        monitors=options.MONITORS_OF[memory] if memory else None,
     )
 
 
@@ -338,13 +271,13 @@ def _confirm(gpu_hours: float, above: float, *, yes: bool) -> None:
         raise OrchestratorError("Not started.")
 
 
-def _report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...], form: Format) -> None:
+def _report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...], form: options.Format) -> None:
     from orchestrator import campaign
 
     table = campaign.load_table(folders)
     for warning in (*table.warnings, *campaign.unknown_columns(table, (*keep, *drop))):
         err.print(f"warning: {warning}", markup=False, soft_wrap=True)
-    if form is Format.TABLE:
+    if form is options.Format.TABLE:
         out.print(campaign.terminal_table(table, keep=keep, drop=drop, width=out.width))
     else:
         _print_raw([campaign.report_text(table, form.value, keep=keep, drop=drop)])

@@ -29,7 +29,7 @@ PACKAGE = ROOT / "orchestrator"
 WORKERS = PACKAGE / "workers"
 
 LAYERS = """
-0   errors  metrics  records  redact  environment  statistics  steps  flops
+0   errors  metrics  options  records  redact  environment  statistics  steps  flops
 1   config  trainers  repeats  atomic  batch  failures  gpus  rows  script  steady
 2   cells  selection  identity  data  launcher  claims  columns  process  reference_log  across  throughput
 3   effective  monitors  provenance  preparation  results_folder

@@ -1,0 +1,78 @@
+"""What the command's options and arguments are called, what they take, and what their help says. Values alone: no logic."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Memory(StrEnum):
+    """Which memory is watched, in the reference's words."""
+
+    HUGGINGFACE = "huggingface"
+    NVIDIA = "nvidia"
+    ALL = "all"
+    NONE = "none"
+
+
+MONITORS_OF = {
+    Memory.HUGGINGFACE: ("hf_memory",),
+    Memory.NVIDIA: ("nvidia_smi",),
+    Memory.ALL: ("hf_memory", "nvidia_smi", "nvml"),
+    Memory.NONE: (),
+}
+
+
+class Format(StrEnum):
+    """How a report is written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+Scenarios = Annotated[
+    Path | None, typer.Argument(help="Scenario file; the shipped one, and in it 'quickstart', when left out.")
+]
+Defaults = Annotated[Path | None, typer.Option("--defaults", help="Arguments that every scenario starts from.")]
+Accelerate = Annotated[Path | None, typer.Option("--accelerate", help="Launch settings.")]
+Frameworks = Annotated[Path | None, typer.Option("--frameworks", help="Folder of framework configurations.")]
+NumGpus = Annotated[str | None, typer.Option("--num-gpus", help="Process counts, one GPU each: 1,2,4.")]
+ScenarioNames = Annotated[list[str] | None, typer.Option("--scenario", help="Run this scenario only; repeatable.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Set one value: arguments.max_steps=20; repeatable.")]
+Axes = Annotated[
+    list[str] | None, typer.Option("--axis", help="Add an axis: per_device_train_batch_size=1,2,4; repeatable.")
+]
+TrainerName = Annotated[str | None, typer.Option("--trainer", help="Trainer of all scenarios.")]
+Repeats = Annotated[int | None, typer.Option("--repeats", min=1, help="How often each experiment is run.")]
+MemoryKind = Annotated[
+    Memory | None, typer.Option("--memory", help="Watch memory: by the Trainer, by nvidia-smi; all: both and NVML.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+AsCommands = Annotated[bool, typer.Option("--commands", help="Print the shell line of each run.")]
+Results = Annotated[Path, typer.Option("--results", help="Results folder.")]
+MoveAside = Annotated[
+    bool, typer.Option("--move-aside", help="Move an older results folder aside instead of resuming it.")
+]
+NoData = Annotated[
+    bool, typer.Option("--no-data-processing", help="Use the data that was prepared before; prepare none.")
+]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run again what failed before.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, write and run nothing.")]
+ConfirmAbove = Annotated[
+    float, typer.Option("--confirm-above", min=0, help="Ask before a campaign of more GPU-hours than this.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Folders = Annotated[list[Path], typer.Argument(help="Results folders.")]
+Keep = Annotated[
+    list[str] | None, typer.Option("--keep", help="Columns to keep though they do not vary; commas or repeated.")
+]
+Drop = Annotated[list[str] | None, typer.Option("--drop", help="Columns to leave out; commas or repeated.")]
+GpuNames = Annotated[str | None, typer.Option("--gpus", help="Indices or UUIDs, with commas; all when left out.")]
+Interval = Annotated[float, typer.Option("--interval", help="Seconds between two views, 0.1 to 60.")]
+Once = Annotated[bool, typer.Option("--once", help="Show one view, then end.")]
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Print a line of JSON for each view.")]
