@@ -34,13 +34,13 @@ _WIDEST = 28
 _GAP = 3
 
 _HEADLINE = (
-    *("tokens_per_s", "tokens_per_s_spread", "train_tokens_per_second", "step_time_s", "mfu"),
+    *("tokens_per_s", "tokens_per_s_spread", "train_tokens_per_second", "step_time_s", "scaling_efficiency", "mfu"),
     *("peak_allocated_bytes", "device_peak_used_bytes"),
     *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved", "train_loss", "doubt", "train_runtime"),
 )
 _ASKED_FIRST = (
     *("results", "framework_config", "tokens_per_s", "status", "model_name_or_path", "num_gpus", "scenario"),
-    *_HEADLINE[:7],
+    *_HEADLINE[:8],
 )
 _BELOW = ("failure_kind", "failure_cause", "warnings", "device", "trainer", "python", "monitors")
 
