@@ -46,7 +46,8 @@ class Summary:
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
-    """The 95 % interval of the median of a stationary series; None for fewer than two values a batch.
+    """The 95 % interval of the median of a stationary series; None for fewer than two values a batch, and where it
+    would reach below zero: a time so uncertain is not known.
 
     Student's t over the medians of equally long batches, around the median of all. Steps that are left over at the start
     belong to no batch.
@@ -59,7 +60,7 @@ def median_interval(values: Sequence[float]) -> Interval | None:
     medians = [median(values[at : at + length]) for at in range(start, len(values), length)]
     half = t_quantile(count - 1) * stdev(medians) / math.sqrt(count)
     centre = median(values)
-    return Interval(low=centre - half, high=centre + half)
+    return Interval(low=centre - half, high=centre + half) if half < centre else None
 
 
 def mean_of_logs(values: Sequence[float]) -> Summary:

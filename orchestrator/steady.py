@@ -9,7 +9,8 @@ The levels are the segmentation of least cost: absolute deviations from each seg
 segment of at least 3 steps. The deviations are robust z-scores, distances from the second half's median in units of
 1.4826 × its median absolute deviation, clipped at 10 so that no single step buys a segment. A unit is at least 0.1 % of the
 median, which also serves a series whose deviation is 0. Of a series of over 300 steps, the medians of up to 300 equal
-blocks are cut. The first step never counts as steady, nor do spikes that follow it at once.
+blocks are cut. The first step never counts as steady, nor does
+what comes before a spike among the first 10 steps (or the first tenth of the run): compilers compile again.
 
 What it leaves out: causes. `throughput` says them, where it can.
 """
@@ -21,7 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import fmean, median, pstdev
 
 from orchestrator.statistics import Interval, median_interval
 
@@ -30,6 +31,7 @@ HIGHER_LEVEL = 0.03
 SPIKE_Z = 14.8
 """Modified z-score (0.6745 × distance from the median ÷ median absolute deviation) beyond which a step is a spike."""
 
+_HEAD = 10
 _POINTS, _SHORTEST, _CLIP, _FLOOR = 300, 3, 10.0, 0.001
 _DIFFERENCE = 0.02
 _CARRIED_OVER = 3.0
@@ -78,6 +80,8 @@ def find(
     """
     least = at_least_steps or AT_LEAST_STEPS
     plain = [_without_pause(index, seconds, waits_s, after) for index in range(len(seconds))]
+    if seconds and median(seconds) <= 0:
+        return NotSteady(reason="its steps took no time: the clock stood still")
     found_by, cut = ("declared", discard_steps) if discard_steps is not None else ("found", _warm_up(plain))
     left = len(seconds) - cut
     if left < least:
@@ -101,9 +105,9 @@ def _warm_up(series: Sequence[float]) -> int:
         return min(1, len(series))
     tail = series[len(series) // 2 :]
     level, unit = median(tail), _unit(tail)
-    start = 1
-    while start < len(series) // 2 and (series[start] - level) / unit > SPIKE_Z / 0.6745 / 1.4826:
-        start += 1
+    limit = level + SPIKE_Z / 0.6745 / 1.4826 * unit
+    head = range(1, min(len(series) // 2, max(_HEAD, len(series) // 10)))
+    start = 1 + max((index for index in head if series[index] > limit), default=0)
     length = math.ceil((len(series) - start) / _POINTS)
     blocks = [median(series[at : at + length]) for at in range(start, len(series), length)]
     edges = _segments([max(-_CLIP, min(_CLIP, (value - level) / unit)) for value in blocks])
@@ -167,21 +171,37 @@ def _costs(scores: Sequence[float], start: int) -> list[float]:
 
 
 def _level_shift(series: Sequence[float]) -> str | None:
-    """Why the part after the warm-up is not level: its halves differ by more than 3 %, and by more than their noise."""
+    """Why the part after the warm-up is not level: its halves differ by more than 3 %, and by more than their noise.
+
+    By their medians and by their means: of steps of two kinds, as where an epoch's last one is short, a median may be
+    either, and of steps with spikes a mean may be anything.
+    """
     half = len(series) // 2
     if half < _SHORTEST:
         return None
     before, behind = median(series[:half]), median(series[half:])
-    middle = median(series)
-    noise = 1.2533 * min(_unit(series[:half]), _unit(series[half:])) * math.sqrt(2 * _CARRIED_OVER / half)
+    middle, carried = median(series), math.sqrt(2 * _CARRIED_OVER / half)
+    noise = 1.2533 * min(_unit(series[:half]), _unit(series[half:])) * carried
     difference = behind - before
     if abs(difference) <= max(HIGHER_LEVEL * middle, 3 * noise):
+        return None
+    earlier, later = _drawn_in(series[:half]), _drawn_in(series[half:])
+    scatter = fmean([pstdev(earlier), pstdev(later)]) * carried
+    if abs(fmean(later) - fmean(earlier)) <= max(HIGHER_LEVEL * middle, 3 * scatter):
         return None
     way = "slower" if difference > 0 else "faster"
     return (
         f"the run is not level after its warm-up: its last {len(series) - half} steps are {abs(difference) / before:.1%} {way} "
         f"than the {half} before; let it run longer, or look for what changes"
     )
+
+
+def _drawn_in(values: Sequence[float]) -> list[float]:
+    """The values with a twentieth at either end drawn in to what is next to it, so that no spike decides."""
+    ordered = sorted(values)
+    edge = len(ordered) // 20 or 1
+    low, high = ordered[min(edge, len(ordered) - 1)], ordered[max(len(ordered) - 1 - edge, 0)]
+    return [min(max(value, low), high) for value in ordered]
 
 
 def _described(
@@ -213,7 +233,7 @@ def _described(
         mean_s=fmean(part),
         p5_s=ordered[int(0.05 * (len(part) - 1))],
         p95_s=ordered[math.ceil(0.95 * (len(part) - 1))],
-        interval=median_interval(plain[cut:]),
+        interval=median_interval(part),
         spikes=spikes,
         spike_share=spike_share,
         warnings=tuple(_difference(middle, fmean(part), shares)),

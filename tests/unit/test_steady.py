@@ -161,3 +161,47 @@ def test_what_is_found_lies_inside_what_was_given(series: list[float]) -> None:
         assert min(series) <= found.p5_s <= found.median_s <= found.p95_s <= max(series)
         assert 0 <= found.spike_share < 1
         assert found.steps == len(series) - found.discarded_steps >= 10
+
+
+def test_what_compiles_again_in_the_head_is_warm_up() -> None:
+    """Two steps of tail beside minutes of compilation would rank the faster of two last."""
+    compiled = [60.0, 0.29, 0.29, 45.0, *noise(96)]
+    found = steady(compiled)
+    assert found.discarded_steps == 4
+    assert found.mean_s == pytest.approx(0.1, rel=0.02)
+    late = steady([60.0, *noise(300)[:25], 45.0, *noise(274)])
+    assert late.discarded_steps == 27, "within the first tenth of a long run too"
+    spike = steady([*noise(40), 45.0, *noise(59)])
+    assert (spike.discarded_steps, len(spike.spikes)) == (1, 1), "later it is a spike, and counted"
+
+
+@pytest.mark.parametrize("n", range(36, 48))
+def test_steps_of_two_kinds_in_turn_are_steady(n: int) -> None:
+    """As where every epoch ends in a step of half the batch: medians of halves flip, the run does not change."""
+    found = steady([(1.0, 0.5)[i % 2] for i in range(n)])
+    assert found.mean_s == pytest.approx(0.75, rel=0.05)
+
+
+def test_steps_of_two_kinds_at_random_are_steady() -> None:
+    rng = random.Random(3)
+    refused = [isinstance(find([rng.choice((1.0, 1.3)) for _ in range(60)]), NotSteady) for _ in range(200)]
+    assert sum(refused) <= 6
+
+
+def test_a_shift_of_a_twentieth_is_still_seen() -> None:
+    rng = random.Random(4)
+    shifted = [[rng.gauss(1.0, 0.01) * (1.0 if i < 50 else 1.05) for i in range(100)] for _ in range(100)]
+    assert sum(isinstance(find(series, discard_steps=1), NotSteady) for series in shifted) >= 98
+
+
+def test_the_interval_is_of_the_median_that_is_shown() -> None:
+    """Pauses for evaluation before every step are in the step's time, and so they are in its interval."""
+    plain = noise(60)
+    found = steady([s + 0.2 for s in plain], waits_s=[0.2] * 60, after=[("evaluate",)] * 60)
+    assert found.interval is not None
+    assert found.interval.low <= found.median_s <= found.interval.high
+
+
+def test_steps_without_duration_are_a_reason_and_no_error() -> None:
+    assert "took no time" in reason([0.0] * 20)
+    assert "took no time" in reason([0.0] * 20, discard_steps=2)
