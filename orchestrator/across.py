@@ -28,6 +28,19 @@ and for batches that are put together in another way.
 """
 
 _BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
+_LEARNING = (
+    *(
+        "peft_method",
+        "r",
+        "lora_alpha",
+        "lora_dropout",
+        "target_modules",
+        "learning_rate",
+        "lr_scheduler_type",
+        "warmup_steps",
+    ),
+    *("warmup_ratio", "weight_decay", "max_seq_len", "max_steps", "num_train_epochs", "seed", "data_seed"),
+)
 _BASELINES = ("baseline", NO_FRAMEWORK)
 _SHARED = ("results", "scenario", "model_name_or_path", "device", "trainer", "python", "data")
 _FRAMEWORK_FACTS, _CELL_FACTS = (*_SHARED, "framework_config"), (*_SHARED, "num_gpus")
@@ -50,7 +63,7 @@ def over_repeats(name: str, values: Sequence[float]) -> dict[str, Value]:
     cells: dict[str, Value] = {name: summary.mean}
     if name == RATE and summary.interval is not None:
         cells |= {f"{RATE}_low": summary.interval.low, f"{RATE}_high": summary.interval.high}
-        cells[f"{RATE}_spread"] = summary.spread
+        cells |= {f"{RATE}_spread": summary.spread, f"{RATE}_runs": summary.n}
     return cells
 
 
@@ -81,17 +94,19 @@ def _scaling(cell: Cell, alike: Sequence[Cell]) -> dict[str, Value]:
     if mine is None or len(alike) == 1:
         return {}
     for key in (_given, _global_batch):
-        group = [one for one in alike if _number(one, PER_GPU) and key(one) == key(cell)]
-        base = min(group, key=_gpus)
+        group = [one for one in alike if key(one) == key(cell)]
         if len({_gpus(one) for one in group}) > 1:
-            return {"scaling_efficiency": mine / (_number(base, PER_GPU) or mine)}
+            base = _number(
+                min(group, key=_gpus), PER_GPU
+            )  # without it there is no efficiency: another base is another number
+            return {"scaling_efficiency": mine / base} if base else {}
     return {}
 
 
 def _loss(cell: Cell, alike: Sequence[Cell]) -> dict[str, Value]:
     """The loss beside that of the baseline framework's cell, where both made the same number of steps."""
     mine, framework = _number(cell, LOSS), cell.facts.get("framework_config")
-    comparable = [one for one in alike if one.numbers.get(STEPS) == cell.numbers.get(STEPS)]
+    comparable = [one for one in alike if _learning(one) == _learning(cell)]
     names = {one.facts.get("framework_config") for one in comparable}
     baseline = next((name for name in _BASELINES if name in names), None)
     if mine is None or baseline is None or framework == baseline:
@@ -106,6 +121,11 @@ def _loss(cell: Cell, alike: Sequence[Cell]) -> dict[str, Value]:
     return {"loss_difference": difference, **doubt}
 
 
+def _learning(cell: Cell) -> object:
+    """What a loss depends on besides kernels: losses of cells that differ in it do not compare."""
+    return cell.numbers.get(STEPS), _global_batch_size(cell), [cell.arguments.get(name) for name in _LEARNING]
+
+
 def _doubt(cell: Cell, baseline: Cell) -> str:
     mine, theirs = _number(cell, PER_GPU), _number(baseline, PER_GPU)
     return "faster but wrong" if mine and theirs and mine > theirs else "other loss"
@@ -118,6 +138,10 @@ def _given(cell: Cell) -> object:
 def _global_batch(cell: Cell) -> object:
     rest = {name: value for name, value in cell.arguments.items() if name not in _BATCH}
     return rest, cell.facts.get("global_batch") or cell.facts.get("id")
+
+
+def _global_batch_size(cell: Cell) -> Value:
+    return cell.facts.get("global_batch")
 
 
 def _gpus(cell: Cell) -> int:

@@ -61,7 +61,14 @@ DEFAULT_DROP = (
 
 DETAILS = (
     *("step_time_low_s", "step_time_high_s", "step_time_p*_s", "steps_per_s", "train_s*_per_second", "epoch", "steps"),
-    *("tokens_per_s_low", "tokens_per_s_high", "labelled_tokens_per_s", "real_tokens_per_s_per_gpu", "samples_per_s"),
+    *(
+        "tokens_per_s_low",
+        "tokens_per_s_high",
+        "tokens_per_s_runs",
+        "labelled_tokens_per_s",
+        "real_tokens_per_s_per_gpu",
+        "samples_per_s",
+    ),
     *("startup_s", "model_load_s", "trainer_setup_s", "warmup_s", "spikes", "steady_steps", "steady_found_by"),
     *("allocated_after_load_bytes", "peak_allocated_*_bytes", "alloc_retries", "cuda_ooms", "host_rss_bytes"),
     *("*_processed", "model_flops_per_token", "device_mean_*", "device_baseline_bytes", "device_residue_bytes"),

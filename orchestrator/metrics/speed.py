@@ -150,6 +150,14 @@ SPEED = (
         description="Relative standard deviation of tokens_per_s over repeats.",
         source=_OVER_RUNS,
     ),
+    Metric(
+        name="tokens_per_s_runs",
+        label="n",
+        direction=Direction.NONE,
+        show=Show.COUNT,
+        description="Repeats that tokens_per_s is the mean of: those that ended ok and reached a steady state.",
+        source=_OVER_RUNS,
+    ),
     _time("first_step_s", "first step", "The first step, from the start of the loop to its end.", ratio=True),
     _time(
         "compile_s",

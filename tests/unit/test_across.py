@@ -22,6 +22,7 @@ def test_repeats_have_a_mean_of_logs_with_interval_and_spread() -> None:
     assert found["tokens_per_s"] == pytest.approx(math.exp(sum(map(math.log, (100, 110, 90))) / 3))
     assert found["tokens_per_s_low"] < 90 and found["tokens_per_s_high"] > 110  # type: ignore[operator]
     assert 0.09 < found["tokens_per_s_spread"] < 0.11  # type: ignore[operator]
+    assert found["tokens_per_s_runs"] == 3
 
 
 def test_only_the_headline_has_an_interval() -> None:
@@ -42,6 +43,12 @@ def test_scaling_is_beside_the_smallest_gpu_count_of_the_same_cell() -> None:
     assert found[0] == {"scaling_efficiency": 1.0}
     assert found[1]["scaling_efficiency"] == pytest.approx(0.5**0.1)
     assert found[2] == {}
+
+
+def test_without_the_smallest_cells_speed_there_is_no_efficiency() -> None:
+    """Another base would be another number, under the same name and beside rows that have the right one."""
+    rows = [cell(gpus=1), *(cell(gpus=n, tokens_per_s_per_gpu=100.0 / n) for n in (2, 4))]
+    assert list(compared(rows)) == [{}, {}, {}]
 
 
 def test_strong_scaling_is_found_by_the_global_batch() -> None:
@@ -71,6 +78,17 @@ def test_a_loss_that_leaves_the_baselines_is_marked(loss: float, speed: float, d
 
 def test_losses_over_other_numbers_of_steps_are_not_compared() -> None:
     rows = [cell("baseline", train_loss=2.0, steps=10), cell("liger", train_loss=9.0, steps=5)]
+    assert list(compared(rows)) == [{}, {}]
+
+
+@pytest.mark.parametrize("other", [{"peft_method": "none"}, {"learning_rate": "1e-3"}, {"max_seq_len": "512"}])
+def test_a_loss_is_not_compared_with_that_of_another_training(other: dict[str, str]) -> None:
+    """The right baseline failed; full fine-tuning's loss is no measure of LoRA's."""
+    given_arguments = {"peft_method": "lora", "learning_rate": "1e-4", "max_seq_len": "256"}
+    rows = [
+        cell("baseline", arguments={**given_arguments, **other}, train_loss=2.0, steps=10),
+        cell("liger", arguments=given_arguments, train_loss=3.0, steps=10, tokens_per_s_per_gpu=9.0),
+    ]
     assert list(compared(rows)) == [{}, {}]
 
 

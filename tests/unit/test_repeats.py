@@ -45,9 +45,13 @@ def test_an_adaptive_number_follows_what_was_measured(records: list[RunRecord], 
     assert wanted(ADAPTIVE, records) == owed
 
 
-def test_a_value_that_some_runs_lack_is_not_what_must_agree() -> None:
-    records = [ended(BASE, 1, tokens_per_s=1.0, train_runtime=5.0), ended(BASE, 2, train_runtime=5.0)]
-    assert agree(records, within=0.01)
+def test_a_run_that_never_got_steady_is_no_value_and_another_number_is_none_for_it() -> None:
+    unsteady = ended(BASE, 3, train_runtime=5.0)
+    alike = [ended(BASE, n, tokens_per_s=speed, train_runtime=5.0) for n, speed in ((1, 50.0), (2, 100.0))]
+    assert not agree([*alike, unsteady], within=0.01)
+    assert not agree([alike[0], unsteady], within=0.01)
+    tight = [ended(BASE, n, tokens_per_s=100.0 + n / 100, train_runtime=5.0 * n) for n in (1, 2)]
+    assert agree([*tight, unsteady], within=0.01)
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(1, 1e5)), max_size=12), st.integers(2, 6), st.integers(0, 4))
