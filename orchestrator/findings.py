@@ -1,21 +1,22 @@
 """What a run left in its folder, gathered once it has ended: the numbers of its trainer, of the instrument and of the monitors.
 
-Reads files and asks the plugs; judges nothing (that is `failures` and `runner`) and writes nothing. A plug of somebody
-else's that raises is for the runner to catch.
+Reads files and asks the plugs; judges nothing (that is `failures` and `runner`) and writes nothing. A monitor that raises
+costs its own numbers; a trainer that does is for the runner to catch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from orchestrator import throughput, trainers
 from orchestrator.monitors import Monitor
 from orchestrator.records import Device, Experiment, Gpu, Measurement
 from orchestrator.trainers.instrumented import worker_files
 
+_T = TypeVar("_T")
 _COSTS = ("monitor_cpu_s", "monitor_rss_bytes")
 
 Watching = Sequence[tuple[str, Monitor]]
@@ -38,6 +39,21 @@ class Findings:
     warnings: tuple[str, ...] = ()
 
 
+class _Asked:
+    """Asks monitors for what they saw in a run's folder. One that fails, ours or not, costs its own numbers and no others."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.failures: list[str] = []
+
+    def __call__(self, name: str, question: Callable[[Path], Sequence[_T]]) -> Sequence[_T]:
+        try:
+            return question(self.run_dir)
+        except Exception as error:  # a plug may do anything, and the run went well without it
+            self.failures.append(f"monitor {name} failed to read what it saw: {type(error).__name__}: {error}")
+            return ()
+
+
 def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Sequence[Gpu]) -> Findings:
     """What the run's folder says, now that its processes are gone."""
     workers = _workers(run_dir)
@@ -46,21 +62,22 @@ def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Seq
     reading = throughput.Reading()
     if trainer is not None and trainer.instrumented:
         reading = throughput.read(run_dir, workers, world_size=experiment.num_gpus)
-    watched = [found for _, monitor in watching for found in monitor.measurements(run_dir)]
+    asked = _Asked(run_dir)
+    watched = [found for name, monitor in watching for found in asked(name, monitor.measurements)]
     numbers = _with_device_name([*numbers, *reading.measurements, *_cost_added_up(watched)], gpus)
     return Findings(
         measurements=tuple(numbers),
         ranks=reading.ranks,
-        devices=tuple(row for _, monitor in watching for row in monitor.devices(run_dir)),
+        devices=tuple(row for name, monitor in watching for row in asked(name, monitor.devices)),
         workers=tuple(workers),
         first=next((worker for worker in workers if worker.get("rank") == 0), {}),
         complete=_is_complete(experiment, numbers),
-        warnings=(*reading.warnings, *_monitor_warnings(experiment, run_dir, watching, watched)),
+        warnings=(*reading.warnings, *_monitor_warnings(experiment, asked, watching, watched), *asked.failures),
     )
 
 
 def _monitor_warnings(
-    experiment: Experiment, run_dir: Path, watching: Watching, watched: Sequence[Measurement]
+    experiment: Experiment, asked: _Asked, watching: Watching, watched: Sequence[Measurement]
 ) -> list[str]:
     """A sentence for each number that is missing or disturbed."""
     warnings = [
@@ -75,7 +92,7 @@ def _monitor_warnings(
                 missing.setdefault(number.source, []).append(number.name)
         verbs = {reason: "is" if len(names) == 1 else "are" for reason, names in missing.items()}
         warnings += [f"{', '.join(names)} {verbs[reason]} missing: {reason}" for reason, names in missing.items()]
-    return warnings + [sentence for _, monitor in watching for sentence in monitor.warnings(run_dir)]
+    return warnings + [sentence for name, monitor in watching for sentence in asked(name, monitor.warnings)]
 
 
 def _cost_added_up(watched: Sequence[Measurement]) -> list[Measurement]:

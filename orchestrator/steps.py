@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+COUNTS = ("tokens", "real", "labelled", "samples", "squares")
 _NAME = re.compile(r"steps-rank(\d+)\.jsonl")
 
 
@@ -23,7 +24,8 @@ class Step:
 
     `seconds` runs from the end of the step before to this one's end; `wait_s` of it had passed when the step began (data,
     logging, evaluation, saving). Counts are this rank's own: `tokens` with padding, `real` without, `labelled` with a loss;
-    `squares` is the sum over sequences of length². `after` names what the Trainer did since the step before.
+    `squares` is the sum over sequences of length²; None where the step could not be counted. `after` names what the Trainer
+    did since the step before.
     """
 
     number: int
@@ -31,11 +33,11 @@ class Step:
     seconds: float
     compute_s: float
     wait_s: float
-    tokens: int
-    real: int
-    labelled: int
-    samples: int
-    squares: int
+    tokens: int | None
+    real: int | None
+    labelled: int | None
+    samples: int | None
+    squares: int | None
     after: tuple[str, ...] = ()
 
 
@@ -63,7 +65,7 @@ def _steps(path: Path) -> Iterator[Step]:
 def _step(line: Mapping[str, Any]) -> Step | None:
     if "s" not in line or not math.isfinite(line["s"]):
         return None
-    counts = {name: int(line.get(name) or 0) for name in ("tokens", "real", "labelled", "samples", "squares")}
+    counts = {name: None if line.get(name) is None else int(line[name]) for name in COUNTS}
     return Step(
         number=int(line["step"]),
         ended_at=float(line["t"]),

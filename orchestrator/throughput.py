@@ -77,11 +77,14 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
 _HEADLINE = ("tokens_per_s", "tokens_per_s_per_gpu", "real_tokens_per_s", "step_time_s")
 
 
+@lru_cache(maxsize=4)
 def _series(run_dir: Path, world_size: int) -> _Series | str:
     """The steps of all ranks, cut to those that all have; or why there is no such series."""
     ranks = {rank: found for rank, found in steps.read(run_dir).items() if found}
-    if len(ranks) < world_size:
-        return f"{len(ranks)} of {world_size} rank(s) left steps" if ranks else "the run left no steps"
+    if not ranks:
+        return "the run left no steps"
+    if set(ranks) != set(range(world_size)):
+        return f"steps of the ranks {', '.join(map(str, ranks))} are there, and there were {world_size} rank(s)"
     shared = set.intersection(*({step.number for step in found} for found in ranks.values()))
     cut = {rank: tuple(step for step in found if step.number in shared) for rank, found in ranks.items()}
     return _Series(ranks=cut, slowest=max(cut.values(), key=lambda found: sum(step.seconds for step in found)))
@@ -102,20 +105,17 @@ def _speed(series: _Series, state: steady.Steady, world_size: int) -> Cells:
     """Rates over the steady part, and how its step times lie."""
     window = series.slowest[state.discarded_steps :]
     seconds = sum(step.seconds for step in window)
-    total = {
-        name: sum(getattr(step, name) for found in series.ranks.values() for step in found[state.discarded_steps :])
-        for name in ("tokens", "real", "labelled", "samples")
+    everybody = [step for found in series.ranks.values() for step in found[state.discarded_steps :]]
+    rate = {name: _rate(everybody, name, seconds) for name in ("tokens", "real", "labelled", "samples")}
+    counted: Cells = {
+        "tokens_per_s": rate["tokens"],
+        "tokens_per_s_per_gpu": rate["tokens"] and rate["tokens"] / world_size,
+        "real_tokens_per_s": rate["real"],
+        "real_tokens_per_s_per_gpu": rate["real"] and rate["real"] / world_size,
+        "labelled_tokens_per_s": rate["labelled"],
+        "samples_per_s": rate["samples"],
+        "padding_share": 1 - rate["real"] / rate["tokens"] if rate["real"] and rate["tokens"] else None,
     }
-    rates: Cells = {
-        "tokens_per_s": total["tokens"] / seconds,
-        "tokens_per_s_per_gpu": total["tokens"] / seconds / world_size,
-        "real_tokens_per_s": total["real"] / seconds,
-        "real_tokens_per_s_per_gpu": total["real"] / seconds / world_size,
-        "labelled_tokens_per_s": total["labelled"] / seconds,
-        "samples_per_s": total["samples"] / seconds,
-        "padding_share": 1 - total["real"] / total["tokens"] if total["tokens"] else None,
-    }
-    counted = {name: value for name, value in rates.items() if total["tokens"] and value is not None}
     return counted | {
         "steps_per_s": len(window) / seconds,
         "step_time_s": state.median_s,
@@ -130,6 +130,17 @@ def _speed(series: _Series, state: steady.Steady, world_size: int) -> Cells:
         "steady_steps": len(window),
         "steady_found_by": state.found_by,
     }
+
+
+def _total(steps_of: Sequence[Step], name: str) -> int | None:
+    """The sum of one count; None where one step could not be counted, or where there was nothing at all."""
+    counts = [getattr(step, name) for step in steps_of]
+    return None if None in counts else sum(counts) or None
+
+
+def _rate(steps_of: Sequence[Step], name: str, seconds: float) -> float | None:
+    total = _total(steps_of, name)
+    return None if total is None else total / seconds
 
 
 def _warm_up(series: Sequence[Step], state: steady.Steady, first: Worker) -> Cells:
@@ -207,9 +218,9 @@ def _memory_warnings(numbers: Mapping[str, Any]) -> Iterator[str]:
 def _work(series: _Series, first: Worker, speed: Number | None) -> tuple[Cells, tuple[str, ...]]:
     """FLOPs a token of the model as it was built, and what share of the device's peak they come to."""
     settings = first.get("settings") or {}
-    tokens = sum(step.tokens for found in series.ranks.values() for step in found)
-    squares = sum(step.squares for found in series.ranks.values() for step in found)
-    if not settings.get("architecture") or not tokens or speed is None:
+    everybody = [step for found in series.ranks.values() for step in found]
+    tokens, squares = _total(everybody, "tokens"), _total(everybody, "squares")
+    if not settings.get("architecture") or tokens is None or squares is None or speed is None:
         return {}, ()
     return flops.achieved(settings, squares_per_token=squares / tokens, tokens_per_s_per_gpu=speed)
 
@@ -250,8 +261,8 @@ def _rank_speed(found: Sequence[Step], cut: int) -> Cells:
     if not seconds:
         return {}
     return {
-        "tokens_per_s": sum(step.tokens for step in window) / seconds or None,
-        "real_tokens_per_s": sum(step.real for step in window) / seconds or None,
+        "tokens_per_s": _rate(window, "tokens", seconds),
+        "real_tokens_per_s": _rate(window, "real", seconds),
         "compute_time_s": sorted(step.compute_s for step in window)[len(window) // 2],
         "data_wait_share": sum(step.wait_s for step in window) / seconds,
     }
@@ -284,4 +295,4 @@ def tokens_in(run_dir: Path, window: tuple[float, float]) -> int | None:
     if part is None:
         return None
     numbers = {step.number for step in part[1] if window[0] < step.ended_at <= window[1]}
-    return sum(step.real for found in part[0].values() for step in found if step.number in numbers) or None
+    return _total([step for found in part[0].values() for step in found if step.number in numbers], "real")
