@@ -23,11 +23,11 @@ HEADER = "time,gpu,what,value"
 SHORTEST_ENERGY_WINDOW_S = 2.0
 """The counter moves ten times a second and is read twice: over less, its steps are too large a share."""
 
-_SAME_S = 1.0
-"""The sampler repeats itself once a second: a last line says nothing of what came later."""
+_HOLDS_S = 1.25
+"""The sampler repeats itself once a second: a line says nothing of what came later than that, and a little."""
 
 _EDGE_S = 0.5
-"""How much of a window's edge a sum may leave out."""
+"""How much of a window may be unknown, if it is more than a twentieth."""
 
 POWER_CAP = "power cap"
 REASONS: Mapping[int, str] = {
@@ -78,7 +78,8 @@ class Device:
 
     def highest(self, what: str, window: Window) -> float | None:
         """The highest of a kind's values that held inside a window."""
-        return max((value for _, _, value in self.held(what, window)), default=None)
+        spans = self._covering(what, window)
+        return max((value for _, _, value in spans), default=None)
 
     def held(self, what: str, window: Window | None = None) -> Iterator[tuple[float, float, float]]:
         """(from, until, value) of each value that held inside a window."""
@@ -86,15 +87,24 @@ class Device:
         if not points:
             return
         begin, end = window or (points[0][0], points[-1][0])
-        last = points[-1][0]
-        edges = [*points, (last + _SAME_S, 0.0)]
-        for (start, value), (until, _) in pairwise(edges):
+        edges = [*points, (math.inf, 0.0)]
+        for (start, value), (behind, _) in pairwise(edges):
+            until = min(behind, start + _HOLDS_S)
             if until > begin and start <= end:
                 yield max(start, begin), min(until, end), value
 
+    def _covering(self, what: str, window: Window | None) -> list[tuple[float, float, float]]:
+        """The values that held inside a window; none where too much of the window has none."""
+        spans = list(self.held(what, window))
+        if window is None:
+            return spans
+        length = window[1] - window[0]
+        unknown = length - sum(until - start for start, until, _ in spans)
+        return spans if unknown <= max(_EDGE_S, length / 20) else []
+
     def mean(self, what: str, window: Window | None) -> float | None:
         """A value's mean over time."""
-        spans = list(self.held(what, window))
+        spans = self._covering(what, window)
         total = sum(until - start for start, until, _ in spans)
         return sum((until - start) * value for start, until, value in spans) / total if total > 0 else None
 
@@ -112,14 +122,11 @@ class Device:
     def integrated_energy(self, window: Window) -> float | None:
         """Joules by adding up power over time."""
         power, length = self.mean("power", window), window[1] - window[0]
-        known = sum(until - start for start, until, _ in self.held("power", window))
-        if power is None or length < SHORTEST_ENERGY_WINDOW_S or length - known > _EDGE_S:
-            return None
-        return power * length
+        return None if power is None or length < SHORTEST_ENERGY_WINDOW_S else power * length
 
     def throttled(self, window: Window) -> tuple[float, dict[str, float]] | None:
         """The share of a window in which any reason held the clocks down, and the share of each."""
-        spans = list(self.held("reasons", window))
+        spans = self._covering("reasons", window)
         total = sum(until - start for start, until, _ in spans)
         if total <= 0:
             return None
