@@ -7,7 +7,8 @@ and is obeyed LOOK_EVERY steps later, when it has long been there.
 
 Each decision is one key, written by compare-and-set: rank 0 writes what it decided, and a rank that has waited for it
 too long writes that training goes on. Whoever comes first is right, and all ranks, rank 0 too, act on what the store
-holds. So they agree as long as there is a store; where there is none, or it fails, training goes on as it would have.
+holds. So they agree. Where there is no store, training goes on as it would have; a store that keeps failing for one rank
+ends that rank, since ranks that stop at different steps would wait for each other until a time-out.
 Only the first wait is as long as LONGEST_WAIT_S, for a rank 0 that is silent once.
 
 `instrument.py` loads this file by its path. It imports nothing but the standard library.
@@ -24,9 +25,21 @@ from typing import Any, Optional
 
 LOOK_EVERY = 10
 LONGEST_WAIT_S = 30.0
+TRIES = 20
 GO_ON = json.dumps([False, None])
 
 trainings = itertools.count()
+
+
+def patiently(ask: Callable[[], Any]) -> Any:
+    """What the store says, though it fails a few times. One that keeps failing ends this rank: it cannot know whether the
+    others stop, and would wait for them in vain."""
+    for _ in range(TRIES - 1):
+        try:
+            return ask()
+        except RuntimeError:  # torch.distributed's errors are
+            time.sleep(0.1)
+    return ask()
 
 
 class Board:
@@ -37,12 +50,12 @@ class Board:
 
     def settle(self, number: int, decision: str) -> str:
         """Writes the decision unless one is there; returns the one that holds."""
-        held = self.store.compare_set(str(number), "", decision)
+        held = patiently(lambda: self.store.compare_set(str(number), "", decision))
         return held.decode() if isinstance(held, bytes) else str(held)
 
     def read(self, number: int) -> str:
         deadline = time.monotonic() + self.patience_s
-        while not self.store.check([str(number)]):
+        while not patiently(lambda: self.store.check([str(number)])):
             if time.monotonic() >= deadline:
                 self.patience_s = 0.0
                 return self.settle(number, GO_ON)
@@ -64,10 +77,7 @@ class Ending:
         """Why training ends with this step, its `step`th, or None; `seconds` are step times that became known."""
         enough = False
         if self.stopping is not None:
-            try:
-                enough = self.ask(step, seconds)
-            except Exception:  # a store that fails, or a rule, has decided nothing; the training is not to suffer
-                enough = False
+            enough = self.ask(step, seconds)
         if self.at_most is not None and step >= self.at_most:
             return {"why": "at_most_steps", "half_width": self.half_width}
         return {"why": "within", "half_width": self.half_width} if enough else None
@@ -79,14 +89,22 @@ class Ending:
         if step % LOOK_EVERY:
             return False
         if self.alone:
-            enough, self.half_width = self.stopping.verdict()
+            enough, self.half_width = self.verdict()
         elif self.board is None:
             return False
         else:
             enough, self.half_width = self.obeyed(self.board, step)
             if self.rank == 0:
-                self.board.settle(step, json.dumps(self.stopping.verdict()))
+                self.board.settle(step, json.dumps(self.verdict()))
         return bool(enough)
+
+    def verdict(self) -> tuple[bool, Optional[float]]:
+        """What the rule says; one that fails has decided nothing, and the training is not to suffer."""
+        try:
+            enough, half_width = self.stopping.verdict()
+        except Exception:
+            return False, None
+        return bool(enough), half_width
 
     def obeyed(self, board: Board, step: int) -> tuple[bool, Optional[float]]:
         if step < 2 * LOOK_EVERY:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -94,9 +95,32 @@ def test_what_a_rank_gave_up_on_the_first_rank_gives_up_too(monkeypatch: pytest.
     assert last_step(first, steps=25) is None
 
 
-@pytest.mark.parametrize("store", [Broken(), None], ids=["broken", "missing"])
-def test_without_a_store_nothing_ends_early(store: Any) -> None:
-    assert together(ranks(2, store, enough_at=1)) == [None, None]
+def test_without_a_store_nothing_ends_early() -> None:
+    assert together(ranks(2, None, enough_at=1)) == [None, None]
+
+
+def test_a_store_that_keeps_failing_ends_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot know whether the others stop; going on, it might wait for them until a time-out."""
+    monkeypatch.setattr(endings, "TRIES", 2)
+    (first, _) = ranks(2, Broken(), enough_at=1)
+    with pytest.raises(RuntimeError, match="Connection reset"):
+        last_step(first)
+
+
+def test_a_store_that_fails_now_and_then_misleads_nobody() -> None:
+    store, calls = distributed.HashStore(), itertools.count(1)
+
+    class Shaky:
+        def check(self, keys: list[str]) -> bool:
+            if next(calls) % 3 == 0:
+                raise RuntimeError("Connection reset by peer")
+            return bool(store.check(keys))
+
+        compare_set = store.compare_set
+
+    first, second = together(ranks(2, Shaky(), enough_at=45))
+    assert first is not None and first == second
+    assert next(calls) > 6
 
 
 def test_a_rule_that_fails_ends_nothing() -> None:
