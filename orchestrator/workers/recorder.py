@@ -116,6 +116,7 @@ class Recorder:
         def training_step(trainer: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             held = self.meters.held(inputs)
             loss = train(trainer, model, inputs, *args, **kwargs)
+            self.look_at(loss, trainer)
             if self.meter is not None:
                 # Now, while the GPU has work in hand: where it waits for the host, at a step's edges, it would wait longer.
                 self.meter.count(held)
@@ -125,6 +126,15 @@ class Recorder:
         module.Trainer.__init__ = init
         if not self.off:
             module.Trainer.training_step = training_step
+
+    def look_at(self, loss: Any, trainer: Any) -> None:
+        """Notes a loss that is no number where the Trainer hides it: its filter logs the mean of the others instead.
+
+        The filter itself waits for each loss, so that this costs nothing more.
+        """
+        filtered = trainer.args.logging_nan_inf_filter and self.nonfinite is None and self.state is not None
+        if filtered and finite(float(loss)) is None:
+            self.nonfinite = int(self.state.global_step) + 1
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.reset()
@@ -179,6 +189,8 @@ class Recorder:
                 self.meter.loss(state.global_step, loss)
         elif "train_runtime" in logs:
             self.metrics = {name: finite(value) for name, value in logs.items()}
+            if "train_loss" in logs and self.metrics["train_loss"] is None and self.nonfinite is None:
+                self.nonfinite = state.global_step  # behind the last logged loss, or with none logged
             if self.stopped:
                 self.metrics = for_steps_done(self.metrics, done=self.steps, planned=state.max_steps)
 

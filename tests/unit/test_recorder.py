@@ -20,11 +20,14 @@ class Callback:
 
 
 class Trainer:
-    """The order of events of the real one, with a loss that is logged at each step."""
+    """The order of events of the real one, with a loss that is logged at each step, or at every so many."""
+
+    log_every, filters = 1, False
 
     def __init__(self, module: Any, losses: list[float]) -> None:
         self.callbacks, self.losses = [kind() for kind in module.DEFAULT_CALLBACKS], losses
-        self.args = SimpleNamespace(device=torch.device("cpu"), skip_memory_metrics=True)
+        common = {"device": torch.device("cpu"), "skip_memory_metrics": True}
+        self.args = SimpleNamespace(**common, logging_nan_inf_filter=self.filters)
         self.state = SimpleNamespace(global_step=0, max_steps=len(losses))
         self.control = SimpleNamespace(should_training_stop=False)
 
@@ -33,8 +36,8 @@ class Trainer:
             if hasattr(callback, event):
                 getattr(callback, event)(self.args, self.state, self.control, **more)
 
-    def training_step(self, model: Any, inputs: Any) -> None:
-        """Does nothing."""
+    def training_step(self, model: Any, inputs: Any) -> Any:
+        return torch.tensor(self.losses[self.state.global_step])
 
     def train(self) -> None:
         self.tell("on_train_begin")
@@ -44,19 +47,26 @@ class Trainer:
             self.state.global_step += 1
             self.tell("on_step_end")
             # With token counting on, every log holds what the final one does.
-            self.tell("on_log", logs={"loss": loss, "train_runtime": 0.1})
+            if self.state.global_step % self.log_every == 0:
+                shown = loss if math.isfinite(loss) or not self.filters else 0.0
+                self.tell("on_log", logs={"loss": shown, "train_runtime": 0.1})
             self.tell("on_save")
             if self.control.should_training_stop:
                 break
         planned = self.state.max_steps
         speeds = {"train_steps_per_second": planned / 2, "train_samples_per_second": planned, "train_runtime": 2.0}
-        self.tell("on_log", logs={**speeds, "train_tokens_per_second": 8.0 * planned, "train_loss": 1.0})
+        whole = sum(self.losses) if not self.filters else 1.0
+        mean = whole if not math.isfinite(whole) and self.log_every > 1 else 1.0
+        self.tell("on_log", logs={**speeds, "train_tokens_per_second": 8.0 * planned, "train_loss": mean})
         self.tell("on_train_end")
 
 
-def trained(folder: Path, losses: list[float], **env: str) -> dict[str, Any]:
+def trained(
+    folder: Path, losses: list[float], *, log_every: int = 1, filters: bool = False, **env: str
+) -> dict[str, Any]:
     """What the recorder says of a training with these losses."""
-    trainer = type("Trainer", (Trainer,), {"__init__": Trainer.__init__, "training_step": Trainer.training_step})
+    own = {"__init__": Trainer.__init__, "training_step": Trainer.training_step}
+    trainer = type("Trainer", (Trainer,), {**own, "log_every": log_every, "filters": filters})
     module = SimpleNamespace(DEFAULT_CALLBACKS=[], TrainerCallback=Callback, Trainer=trainer)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in env.items():
@@ -89,6 +99,21 @@ def test_the_first_loss_that_is_not_finite_is_remembered(tmp_path: Path) -> None
     seen = trained(tmp_path, [3.0, math.inf, 2.0, math.nan])
     assert seen["nonfinite_step"] == 2
     assert [loss for _, loss in seen["losses"]] == [3.0, None, 2.0, None]
+
+
+def test_a_loss_that_the_trainers_filter_hides_is_seen(tmp_path: Path) -> None:
+    seen = trained(tmp_path, [3.0, 2.0, math.nan, 1.0], filters=True)
+    assert [loss for _, loss in seen["losses"]] == [3.0, 2.0, 0.0, 1.0]
+    assert seen["nonfinite_step"] == 3
+
+
+@pytest.mark.parametrize("log_every", [2, 100])
+def test_a_loss_that_was_never_logged_is_seen_in_the_mean(tmp_path: Path, log_every: int) -> None:
+    """NaN behind the last log, or in a run that is too short to log any."""
+    seen = trained(tmp_path, [3.0, 2.0, math.nan], log_every=log_every)
+    assert len(seen["losses"]) == 2 // log_every
+    assert seen["nonfinite_step"] == 3
+    assert seen["metrics"]["train_loss"] is None
 
 
 def test_a_single_step_leaves_no_steady_memory(tmp_path: Path) -> None:
