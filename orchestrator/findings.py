@@ -6,7 +6,7 @@ costs its own numbers; a trainer that does is for the runner to catch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,12 +46,18 @@ class _Asked:
         self.run_dir = run_dir
         self.failures: list[str] = []
 
-    def __call__(self, name: str, question: Callable[[Path], Sequence[_T]]) -> Sequence[_T]:
+    def __call__(self, name: str, question: Callable[[Path], Iterable[_T]], kind: type) -> Sequence[_T]:
+        """The answers to one question, each of the `kind` that it should be."""
         try:
-            return question(self.run_dir)
+            said = question(self.run_dir)
+            answers: list[Any] = [said] if isinstance(said, str) else list(said)
+            wrong = next((answer for answer in answers if not isinstance(answer, kind)), None)
+            if wrong is not None:
+                raise TypeError(f"{wrong!r:.80} is no {kind.__name__}")
         except Exception as error:  # a plug may do anything, and the run went well without it
             self.failures.append(f"monitor {name} failed to read what it saw: {type(error).__name__}: {error}")
             return ()
+        return answers
 
 
 def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Sequence[Gpu]) -> Findings:
@@ -63,12 +69,12 @@ def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Seq
     if trainer is not None and trainer.instrumented:
         reading = throughput.read(run_dir, workers, world_size=experiment.num_gpus)
     asked = _Asked(run_dir)
-    watched = [found for name, monitor in watching for found in asked(name, monitor.measurements)]
+    watched = [found for name, monitor in watching for found in asked(name, monitor.measurements, Measurement)]
     numbers = _with_device_name([*numbers, *reading.measurements, *_cost_added_up(watched)], gpus)
     return Findings(
         measurements=tuple(numbers),
         ranks=reading.ranks,
-        devices=tuple(row for name, monitor in watching for row in asked(name, monitor.devices)),
+        devices=tuple(row for name, monitor in watching for row in asked(name, monitor.devices, Mapping)),
         workers=tuple(workers),
         first=next((worker for worker in workers if worker.get("rank") == 0), {}),
         complete=_is_complete(experiment, numbers),
@@ -92,7 +98,7 @@ def _monitor_warnings(
                 missing.setdefault(number.source, []).append(number.name)
         verbs = {reason: "is" if len(names) == 1 else "are" for reason, names in missing.items()}
         warnings += [f"{', '.join(names)} {verbs[reason]} missing: {reason}" for reason, names in missing.items()]
-    return warnings + [sentence for name, monitor in watching for sentence in asked(name, monitor.warnings)]
+    return warnings + [sentence for name, monitor in watching for sentence in asked(name, monitor.warnings, str)]
 
 
 def _cost_added_up(watched: Sequence[Measurement]) -> list[Measurement]:

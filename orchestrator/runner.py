@@ -12,11 +12,10 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from orchestrator import claims, effective, findings, isolation, monitors, process, provenance
 from orchestrator.environment import MARKER
@@ -161,18 +160,18 @@ def _evidence(
         out_of_memory=_memory_kills() > killed_before,
     )
     if judged.status is Status.OK:
-        judged = _doubts(experiment, found.first) or judged
+        judged = _doubts(experiment, found) or judged
     return _Evidence(outcome=outcome, verdict=judged, found=found, warnings=(*disturbed, *found.warnings))
 
 
-def _doubts(experiment: Experiment, first: Mapping[str, Any]) -> Verdict | None:
+def _doubts(experiment: Experiment, found: Findings) -> Verdict | None:
     """Why the numbers of a run that ended well stand for nothing: other settings than asked for, a loss that is none."""
-    wrong = effective.mismatches(experiment, first.get("settings") or {})
+    wrong = effective.mismatches(experiment, found.first.get("settings") or {})
     if wrong:
         return Verdict(status=Status.INVALID, kind="not_in_effect", cause="; ".join(wrong))
-    step = first.get("nonfinite_step")
-    if step is not None:
-        cause = f"the loss was not finite at step {step}: what was trained fast was not trained"
+    steps = [worker["nonfinite_step"] for worker in found.workers if worker.get("nonfinite_step") is not None]
+    if steps:
+        cause = f"the loss was not finite by step {min(steps)}: what was trained fast was not trained"
         return Verdict(status=Status.INVALID, kind="nan_loss", cause=cause)
     return None
 

@@ -218,7 +218,7 @@ def _memory_warnings(numbers: Mapping[str, Any]) -> Iterator[str]:
 def _work(series: _Series, first: Worker, speed: Number | None) -> tuple[Cells, tuple[str, ...]]:
     """FLOPs a token of the model as it was built, and what share of the device's peak they come to."""
     settings = first.get("settings") or {}
-    everybody = [step for found in series.ranks.values() for step in found]
+    everybody = [step for found in series.ranks.values() for step in found if step.tokens is not None]
     tokens, squares = _total(everybody, "tokens"), _total(everybody, "squares")
     if not settings.get("architecture") or tokens is None or squares is None or speed is None:
         return {}, ()

@@ -116,11 +116,11 @@ class Recorder:
         def training_step(trainer: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             held = self.meters.held(inputs)
             loss = train(trainer, model, inputs, *args, **kwargs)
-            self.look_at(loss, trainer)
             if self.meter is not None:
                 # Now, while the GPU has work in hand: where it waits for the host, at a step's edges, it would wait longer.
                 self.meter.count(held)
                 self.known += self.meter.harvest() or []
+            self.look_at(loss, trainer)
             return loss
 
         module.Trainer.__init__ = init

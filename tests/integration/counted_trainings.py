@@ -46,6 +46,28 @@ for name, words in variants.items():
     shutil.copy(f"{folder}/steps-rank{rank}.jsonl", f"{folder}/{name}-{rank}.jsonl")
 sft.leave_process_group()
 """
+THEIRS = """
+import sys
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+class Theirs(Trainer):
+    def training_step(self, *args, **kwargs):
+        return super().training_step(*args, **kwargs)
+
+    def compute_loss(self, *args, **kwargs):
+        loss = super().compute_loss(*args, **kwargs)
+        return loss * float("nan") if self.state.global_step + 1 == bad_step else loss
+
+bad_step, every, words = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+row = {"input_ids": [5] * 16, "attention_mask": [1] * 12 + [0] * 4, "labels": [-100] * 5 + [5] * 7 + [-100] * 4}
+small = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+given = {"logging_nan_inf_filter": False} if "unfiltered" in words else {}
+args = TrainingArguments("out", use_cpu=True, report_to="none", save_strategy="no", max_steps=7, logging_steps=every,
+                         per_device_train_batch_size=2, gradient_accumulation_steps=2, **given)
+Theirs(LlamaForCausalLM(LlamaConfig(**small)), args, train_dataset=[row] * 99).train()
+"""
+"""A trainer that is not ours, as a module: `theirs BAD_STEP LOGGING_STEPS [unfiltered]`; that step's loss is no number."""
+
 EPOCH = ["--num_train_epochs", "1", "--max_seq_len", "256"]
 PADDED = [*EPOCH, "--gradient_accumulation_steps", "3"]
 PACKED = [*EPOCH, "--packing", "True", "--gradient_accumulation_steps", "2"]
@@ -63,6 +85,13 @@ def trained(
     script = [INSTRUMENT, "--", str(folder / "counted.py"), str(WORKERS), json.dumps(variants)]
     launcher = launched(folder, processes, cpu=cpu) if processes > 1 else []
     run = start(folder / "run", [*launcher, *script, *training(prepared)], cpu=cpu, **env)
+    assert run.code == 0, run.last_line
+    return run
+
+
+def trained_by_theirs(folder: Path, *words: str) -> Run:
+    (folder / "theirs.py").write_text(THEIRS)
+    run = start(folder / "run", [INSTRUMENT, "--", "-m", "theirs", *words], PYTHONPATH=str(folder))
     assert run.code == 0, run.last_line
     return run
 

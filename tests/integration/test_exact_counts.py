@@ -1,7 +1,7 @@
 """Every step's tokens, samples and squares against a count of the same data loader, token by token in plain Python.
 
 One process, two and four ranks; ragged batches, an epoch's incomplete end, accumulation, packing, padding-free. The last
-training of a start is ended early.
+training of a start is ended early. And a Trainer of somebody else's, whose loss is no number.
 """
 
 from __future__ import annotations
@@ -12,10 +12,22 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
-from counted_trainings import ACCUMULATED, COUNTS, PACKED, PADDED, VARIANTS, by_step, counts, steps, trained
+from counted_trainings import (
+    ACCUMULATED,
+    COUNTS,
+    PACKED,
+    PADDED,
+    VARIANTS,
+    by_step,
+    counts,
+    steps,
+    trained,
+    trained_by_theirs,
+)
 from trainings import INSTRUMENT, SFT, Run, start, training
 
 LONG = ["--max_steps", "60", "--max_seq_len", "16"]
+SOON = json.dumps({"discard_steps": 2, "at_least_steps": 4, "within": 9.0})
 
 
 @pytest.fixture(scope="session")
@@ -30,23 +42,18 @@ def two(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The last training has seen enough after any few steps, so it ends where the ranks first can: at the 20th."""
     tracked = [*LONG, "--skip_memory_metrics", "False"]
     variants = {**VARIANTS, "stopped": tracked}
-    measure = json.dumps({"discard_steps": 2, "at_least_steps": 4, "within": 9.0})
     tracker = {"TUNEBENCH_MEMORY_TRACKER": "light"}
-    return trained(tmp_path_factory.mktemp("two"), few, 2, variants, TUNEBENCH_MEASURE=measure, **tracker)
+    return trained(tmp_path_factory.mktemp("two"), few, 2, variants, TUNEBENCH_MEASURE=SOON, **tracker)
 
 
 @pytest.fixture(scope="session")
 def four(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return trained(tmp_path_factory.mktemp("four"), few, 4, {"padded": PADDED, "packed": PACKED})
+    variants = {"padded": PADDED, "packed": PACKED, "stopped": LONG}
+    return trained(tmp_path_factory.mktemp("four"), few, 4, variants, TUNEBENCH_MEASURE=SOON)
 
 
 RANKS = {"one": 1, "two": 2, "four": 4}
-CASES = [
-    (run, variant)
-    for run in RANKS
-    for variant in (*VARIANTS, "stopped")
-    if run != "four" or variant in ("padded", "packed")
-]
+CASES = [(run, variant) for run in RANKS for variant in (*VARIANTS, "stopped") if run != "four" or variant != "free"]
 
 
 @pytest.mark.parametrize(("run", "variant"), CASES)
@@ -63,7 +70,7 @@ def test_counts_are_those_of_the_data(run: str, variant: str, request: pytest.Fi
         assert found[-1]["micro"] < 3 or trained.worker()["world_size"] > 1, "the end is not ragged"
 
 
-@pytest.mark.parametrize("run", ["one", "two"])
+@pytest.mark.parametrize("run", RANKS)
 def test_totals_are_the_sum_over_steps(run: str, request: pytest.FixtureRequest) -> None:
     trained: Run = request.getfixturevalue(run)
     for rank in range(RANKS[run]):
@@ -102,14 +109,16 @@ def test_it_ends_after_as_many_steps_as_it_may(one: Run) -> None:
     assert speed * runtime == pytest.approx(13, rel=0.02), "the speed of the steps that were planned"
 
 
-def test_two_ranks_end_at_the_same_step_once_enough_is_known(two: Run) -> None:
-    workers = [two.worker(rank) for rank in (0, 1)]
-    assert workers[0]["stopped"] == workers[1]["stopped"]
-    assert workers[0]["stopped"]["why"] == "within"
-    assert 0 <= workers[0]["stopped"]["half_width"] <= 9.0
-    last = workers[0]["stopped"]["step"]
-    assert last % 10 == 0 and 20 <= last < 60
-    assert [len(steps(two, "stopped", rank)) for rank in (0, 1)] == [last, last]
+@pytest.mark.parametrize("run", ["two", "four"])
+def test_ranks_end_at_the_same_step_once_enough_is_known(run: str, request: pytest.FixtureRequest) -> None:
+    trained: Run = request.getfixturevalue(run)
+    ranks = range(RANKS[run])
+    stopped = trained.worker()["stopped"]
+    assert [trained.worker(rank)["stopped"] for rank in ranks] == [stopped] * len(ranks)
+    assert stopped["why"] == "within"
+    assert 0 <= stopped["half_width"] <= 9.0
+    assert stopped["step"] % 10 == 0 and 20 <= stopped["step"] < 60
+    assert [len(steps(trained, "stopped", rank)) for rank in ranks] == [stopped["step"]] * len(ranks)
 
 
 def test_the_light_tracker_gives_the_trainers_keys(two: Run, one: Run) -> None:
@@ -128,6 +137,31 @@ def test_memory_on_a_cpu_is_the_hosts(one: Run) -> None:
     assert worker["peak"]["rss_bytes"] >= max(resident)
     assert {value for memory in worker["memory"].values() for value in memory.values()} == {None}
     assert (worker["peak"]["allocated_bytes"], worker["gpu"]) == (None, None)
+
+
+def test_a_trainer_that_is_not_ours_is_counted_and_a_loss_that_it_hides_is_seen(tmp_path: Path) -> None:
+    """By its defaults the Trainer logs 0.0 where a loss was no number."""
+    run = trained_by_theirs(tmp_path, "3", "1")
+    worker = run.worker()
+    lines = [line for line in run.steps() if "loss" not in line]
+    step = {"tokens": 64, "real": 48, "labelled": 28, "samples": 4, "squares": 4 * 16**2, "micro": 2}
+    assert counts(lines) == [step] * 7
+    assert (worker["instrument_error"], worker["error"], worker["tokens"]["real"]) == (None, None, 7 * 48)
+    expected = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "global_batch": 4, "world_size": 1}
+    settings = run.settings
+    assert {name: settings[name] for name in expected} == expected
+    assert settings["architecture"]["trainable"] > 0 and settings["dtype"] == "float32"
+    losses = dict(worker["losses"])
+    assert losses[2] > 0 and losses[3] == 0.0
+    assert worker["metrics"]["train_loss"] > 0
+    assert worker["nonfinite_step"] == 3
+
+
+def test_a_loss_behind_the_last_one_that_was_logged_is_seen(tmp_path: Path) -> None:
+    worker = trained_by_theirs(tmp_path, "6", "5", "unfiltered").worker()
+    assert [step for step, loss in worker["losses"] if loss is not None] == [5]
+    assert worker["metrics"]["train_loss"] is None and worker["metrics"]["train_runtime"] > 0
+    assert worker["nonfinite_step"] == 7, "the last step, since the Trainer tells the mean alone"
 
 
 def test_a_killed_training_leaves_its_steps(few: Path, tmp_path: Path) -> None:

@@ -16,12 +16,14 @@ from orchestrator import claims
 from orchestrator.benchmark import EventKind, prepare_data, run_benchmark
 from orchestrator.errors import ResultsError
 from orchestrator.executors import FakeExecutor, LocalExecutor
+from orchestrator.monitors import MONITORS, Monitor
 from orchestrator.preparation import why_missing
 from orchestrator.records import (
     CustomCommand,
     DataSpec,
     Device,
     Experiment,
+    Gpu,
     JobState,
     Measurement,
     MetricSource,
@@ -121,6 +123,64 @@ def test_a_gpu_that_is_not_there_is_a_record(store, monkeypatch):
     _, record = carried_out(store, experiment(device=Device.CUDA, num_gpus=2, monitors=("nvidia_smi",)))
     assert (record.status, record.kind) == (Status.FAILED, "launcher")
     assert "2 GPUs are needed and 0 are visible" in record.cause
+
+
+BUSY = "GPU 0 (NVIDIA X) was in use (8.0 GiB, process 12 (python))"
+WHAT_TO_DO = "end what runs there, choose others by CUDA_VISIBLE_DEVICES, or say busy_gpus: warn"
+
+
+@pytest.fixture
+def busy(monkeypatch):
+    gpu = Gpu(index=0, uuid="GPU-0", name="NVIDIA X")
+    monkeypatch.setattr("orchestrator.provenance.visible_gpus", lambda: (gpu,))
+    monkeypatch.setattr("orchestrator.isolation.occupants", lambda gpus: (BUSY,) if gpus == (gpu,) else ())
+
+
+def test_a_run_that_must_have_its_gpu_to_itself_is_not_started_on_a_busy_one(store, busy):
+    one = experiment("open('started', 'w')\n" + GOOD, device=Device.CUDA, busy_gpus="fail")
+    job, record = carried_out(store, one)
+    assert (record.status, record.kind, record.cause) == (Status.FAILED, "launcher", f"{BUSY}: {WHAT_TO_DO}")
+    assert (record.exit_code, record.measurements) == (None, ())
+    assert not any((job.run_dir / name).exists() for name in ("started", "stdout.log"))
+
+
+def test_a_run_on_a_busy_gpu_says_so(store, busy):
+    _, record = carried_out(store, experiment(device=Device.CUDA, busy_gpus="warn"))
+    assert record.status is Status.OK and values(record)["train_runtime"] == 2.5
+    assert f"{BUSY} when the run began" in record.warnings
+
+
+class Broken(Monitor):
+    """Sees one number and breaks at one question."""
+
+    def __init__(self, question):
+        def fail(run_dir):
+            raise ZeroDivisionError("no samples")
+
+        setattr(self, question, fail)
+
+    def measurements(self, run_dir):
+        return [Measurement(name="mean_power_w", value=300.0, source="broken")]
+
+
+@pytest.mark.parametrize("question", ["measurements", "devices", "warnings"])
+def test_a_monitor_that_fails_behind_the_run_costs_its_own_numbers_only(store, monkeypatch, question):
+    monkeypatch.setitem(MONITORS, "broken", Broken(question))
+    monkeypatch.setitem(MONITORS, "whole", type("Whole", (Monitor,), {"warnings": lambda *_: ["seen"]})())
+    _, record = carried_out(store, experiment(monitors=("broken", "whole")))
+    assert (record.status, record.cause) == (Status.OK, None)
+    kept = {} if question == "measurements" else {"mean_power_w": 300.0}
+    assert values(record) == {"train_runtime": 2.5, "train_loss": 0.5, **kept}
+    said = "monitor broken failed to read what it saw: ZeroDivisionError: no samples"
+    assert sorted(record.warnings) == [said, "seen"]
+
+
+def test_a_loss_that_was_no_number_makes_the_run_invalid(store):
+    worker = {"schema": 2, "rank": 0, "status": "ok", "error": None, "nonfinite_step": 2, "settings": {}}
+    _, record = carried_out(store, experiment(f"open('worker-rank0.json', 'w').write({json.dumps(worker)!r})\n{GOOD}"))
+    assert (record.status, record.kind, record.exit_code) == (Status.INVALID, "nan_loss", 0)
+    assert "not finite by step 2:" in record.cause
+    assert values(record)["train_runtime"] == 2.5
 
 
 def test_secrets_of_the_environment_do_not_reach_our_files(store, monkeypatch):

@@ -19,7 +19,7 @@ from orchestrator.cells import cells
 from orchestrator.errors import ConfigError, SelectionError
 from orchestrator.matrix import Plan, expand
 from orchestrator.provenance import Machine
-from orchestrator.records import Experiment, Text
+from orchestrator.records import Experiment, Measure, Repeats, Text
 from orchestrator.selection import Selection
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -158,6 +158,27 @@ def test_a_framework_changes_the_launch_settings_deeply_and_the_environment_belo
     }
 
 
+# -------------------------------------------------------------------------------------- how long, how often, on what
+
+
+def test_what_is_asked_of_the_measurement_arrives(tmp_path: Path) -> None:
+    text = """
+        scenarios:
+        - name: s
+          measure: {within: 1%, discard_steps: 5, at_least_steps: 20, at_most_steps: 200}
+          repeats: {min: 3, max: 10, within: 1%}
+          busy_gpus: fail
+          arguments: {model_name_or_path: m}
+        - {name: plain, repeats: 4, arguments: {model_name_or_path: m}}
+    """
+    one, plain = planned(tmp_path, text).experiments
+    assert one.measure == Measure(discard_steps=5, at_least_steps=20, at_most_steps=200, within=0.01)
+    assert one.adaptive == Repeats(min=3, max=10, within=0.01)
+    assert (one.repeats, one.busy_gpus) == (3, "fail")
+    assert (plain.measure, plain.adaptive, plain.repeats, plain.busy_gpus) == (None, None, 4, "wait")
+    assert set(one.arguments) == set(plain.arguments), "none of it is the trainer's"
+
+
 # --------------------------------------------------------------------------------------------- identity and leaks
 
 NAMES = st.sampled_from(["learning_rate", "seed", "max_steps", "weight_decay"])
@@ -230,6 +251,8 @@ def test_the_order_of_axes_and_arguments_in_the_file_changes_no_id(tmp_path: Pat
 BASE: dict[str, Any] = {"name": "s", "arguments": {"model_name_or_path": "m"}}
 SAME = [
     {"repeats": 5},
+    {"repeats": {"min": 3, "max": 10, "within": "1%"}},
+    {"busy_gpus": "fail"},
     {"tags": ["x"]},
     {"timeout_s": 60},
     {"keep": "all"},
@@ -246,7 +269,10 @@ OTHER: list[dict[str, Any]] = [
     {"framework_config": "eager"},
     {"python": "/other/python"},
     {"env": {"A": "1"}},
-    {"monitors": ["hf_memory"]},  # its thread slows the steps down: another measurement
+    {"monitors": ["hf_memory"]},  # light, but the Trainer gets skip_memory_metrics=False: another argument
+    {"monitors": ["hf_memory_native"]},  # its thread slows the steps down: another measurement
+    {"measure": {"discard_steps": 5}},
+    {"measure": {"discard_steps": 5, "within": "1%"}},
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from run_folders import BEGAN, worker, write_steps, write_worker
 from orchestrator import steps, throughput
 from orchestrator.throughput import Reading, read
 
+NOTHING: Mapping[str, Any] = {}
 SLOW_HEAD = [5.0, 1.0, 0.5, *[0.1 + 0.001 * (i % 5) for i in range(40)]]
 
 
@@ -18,9 +20,11 @@ def numbers(reading: Reading) -> dict[str, Any]:
     return {one.name: one.value for one in reading.measurements}
 
 
-def one_rank(run_dir: Path, seconds: list[float], **fields: Any) -> Reading:
-    write_steps(run_dir, 0, seconds)
-    content = worker(steps=len(seconds), **fields)
+def one_rank(run_dir: Path, seconds: list[float], *, of_worker: Mapping[str, Any] = NOTHING, **fields: Any) -> Reading:
+    """A run of one process; `fields` are its steps', `of_worker` its worker file's."""
+    run_dir.mkdir(exist_ok=True)
+    write_steps(run_dir, 0, seconds, **fields)
+    content = worker(steps=len(seconds), **of_worker)
     write_worker(run_dir, content)
     return read(run_dir, [content], world_size=1)
 
@@ -40,12 +44,12 @@ def test_the_speed_is_that_of_the_steady_steps(tmp_path: Path) -> None:
 
 
 def test_warm_up_is_compilation_where_a_compiler_was_on(tmp_path: Path) -> None:
-    found = numbers(one_rank(tmp_path, SLOW_HEAD, settings={"torch_compile": True}))
+    found = numbers(one_rank(tmp_path, SLOW_HEAD, of_worker={"settings": {"torch_compile": True}}))
     assert found["compile_s"] == pytest.approx(6.5 - 3 * found["step_time_s"])
 
 
 def test_a_declared_warm_up_is_taken(tmp_path: Path) -> None:
-    found = numbers(one_rank(tmp_path, SLOW_HEAD, measure={"discard_steps": 10}))
+    found = numbers(one_rank(tmp_path, SLOW_HEAD, of_worker={"measure": {"discard_steps": 10}}))
     assert (found["discarded_steps"], found["steady_found_by"]) == (10, "declared")
 
 
@@ -55,6 +59,68 @@ def test_without_a_steady_state_there_is_no_speed_but_a_reason(tmp_path: Path) -
     assert numbers(reading)["first_step_s"] == 1.0
     assert len([text for text in reading.warnings if text.startswith("no steady-state speed: ")]) == 1
     assert throughput.steady_window(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("least", "steps", "enough"), [(60, 40, False), (None, 40, True), (5, 8, True), (None, 8, False)]
+)
+def test_as_many_steady_steps_are_needed_as_were_asked_for(
+    least: int | None, steps: int, enough: bool, tmp_path: Path
+) -> None:
+    found = numbers(one_rank(tmp_path, [0.1] * steps, of_worker={"measure": {"at_least_steps": least}}))
+    assert (found["tokens_per_s"] is not None) is enough
+
+
+def test_an_evaluation_is_no_warm_up_and_no_change_of_pace(tmp_path: Path) -> None:
+    """Once among the first steps, where a spike would count as warm-up, and before every step of the run's end."""
+    times, waits, after = [0.1] * 40, [0.0] * 40, [[] for _ in range(40)]
+    for index in (5, *range(22, 40)):
+        times[index], waits[index], after[index] = 0.6, 0.5, ["evaluate"]
+    found = numbers(one_rank(tmp_path / "said", times, wait_s=waits, after=after))
+    assert found["discarded_steps"] == 1
+    assert found["tokens_per_s"] == pytest.approx(1000 * 39 / sum(times[1:]))
+    assert numbers(one_rank(tmp_path / "unsaid", times, wait_s=waits))["tokens_per_s"] is None
+    head = [*times[:22], *[0.1] * 18]
+    assert numbers(one_rank(tmp_path / "head", head, wait_s=waits))["discarded_steps"] == 6
+
+
+MODEL = {
+    "architecture": {
+        "frozen": 10**8, "trainable": 10**9, "expert_frozen": 0, "expert_trainable": 0, "attention_width": 32_768,
+        "causal": True,
+    },
+    "device_name": "NVIDIA H100 80GB HBM3", "dtype": "bfloat16", "mixed_precision": "bf16", "recomputation": "none",
+}  # fmt: skip
+
+
+def two_ranks(run_dir: Path, seconds: list[float], *, settings: Mapping[str, Any]) -> Reading:
+    workers = [worker(rank, world_size=2, settings=settings) for rank in (0, 1)]
+    for rank, content in enumerate(workers):
+        write_steps(run_dir, rank, seconds)
+        write_worker(run_dir, content)
+    return read(run_dir, workers, world_size=2)
+
+
+def test_the_work_of_a_known_model_on_a_known_device(tmp_path: Path) -> None:
+    """By hand: 4 a frozen weight, 6 a trained one, and causal attention over sequences of 250 tokens."""
+    found = numbers(two_ranks(tmp_path, [0.1] * 40, settings=MODEL))
+    work = 4 * 10**8 + 6 * 10**9 + 3 * 4 * 32_768 * 250 / 2
+    assert found["model_flops_per_token"] == pytest.approx(work)
+    assert found["tflops_per_s_per_gpu"] == pytest.approx(work * 10_000 / 1e12)
+    assert found["mfu"] == found["hfu"] == pytest.approx(work * 10_000 / 989e12)
+
+
+def test_more_work_than_the_device_can_do_is_no_number(tmp_path: Path) -> None:
+    reading = two_ranks(tmp_path, [0.001] * 40, settings=MODEL)
+    assert not numbers(reading).keys() & {"model_flops_per_token", "tflops_per_s_per_gpu", "mfu", "hfu"}
+    assert numbers(reading)["tokens_per_s_per_gpu"] == pytest.approx(1_000_000)
+    assert any("652% of the peak of 989 TFLOP/s" in text for text in reading.warnings)
+
+
+def test_on_an_unknown_device_there_is_work_and_no_share(tmp_path: Path) -> None:
+    found = numbers(two_ranks(tmp_path, [0.1] * 40, settings={**MODEL, "device_name": "NVIDIA H999"}))
+    assert found["tflops_per_s_per_gpu"] > 0
+    assert not found.keys() & {"mfu", "hfu"}
 
 
 def test_ranks_add_up_and_the_slowest_sets_the_pace(tmp_path: Path) -> None:
@@ -80,12 +146,36 @@ def test_a_rank_that_left_nothing_takes_the_number_away(tmp_path: Path) -> None:
     reading = read(tmp_path, [worker(0, world_size=2)], world_size=2)
     assert numbers(reading)["tokens_per_s"] is None
     assert "peak_allocated_bytes" not in numbers(reading)
-    assert "1 of 2 rank(s) left steps" in reading.warnings[-1]
+    assert "steps of the ranks 0 are there, and there were 2 rank(s)" in reading.warnings[-1]
+
+
+def test_steps_of_a_rank_that_there_was_not_take_the_number_away(tmp_path: Path) -> None:
+    """A folder of two runs, or a wrong world size: whose tokens these are nobody knows."""
+    for rank in range(3):
+        write_steps(tmp_path, rank, [0.1] * 40)
+    reading = read(tmp_path, [worker(rank, world_size=2) for rank in range(2)], world_size=2)
+    assert numbers(reading)["tokens_per_s"] is None
+    assert "steps of the ranks 0, 1, 2 are there, and there were 2 rank(s)" in reading.warnings[-1]
+
+
+def test_a_step_that_could_not_be_counted_takes_the_token_speeds_away_and_no_others(tmp_path: Path) -> None:
+    unknown: list[int | None] = [1000] * 40
+    unknown[25] = None
+    found = numbers(one_rank(tmp_path, [0.1] * 40, **dict.fromkeys(steps.COUNTS, unknown)))
+    assert found["step_time_s"] == pytest.approx(0.1)
+    assert found["steps_per_s"] == pytest.approx(10)
+    assert not {name for name in found if "tokens_per_s" in name or name in ("samples_per_s", "padding_share")}
+
+
+def test_data_without_labels_have_no_speed_in_labels(tmp_path: Path) -> None:
+    found = numbers(one_rank(tmp_path, [0.1] * 40, labelled=0))
+    assert found["tokens_per_s"] == pytest.approx(10_000)
+    assert "labelled_tokens_per_s" not in found
 
 
 def test_a_full_memory_is_said(tmp_path: Path) -> None:
     memory = {"alloc_retries": 3, "ooms": 0}
-    reading = one_rank(tmp_path, [0.1] * 40, memory={"steady": memory})
+    reading = one_rank(tmp_path, [0.1] * 40, of_worker={"memory": {"steady": memory}})
     assert any("tried again 3 time(s)" in text for text in reading.warnings)
 
 
