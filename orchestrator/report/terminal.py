@@ -155,8 +155,9 @@ def _failures(frame: pd.DataFrame) -> Iterator[RenderableType]:
     failed = [row for row in zip(*columns, strict=True) if row[1] != "ok" and (row[2] or row[3])]
     for identity, status, kind, cause, runs, ok in failed[:MAX_FAILURES]:
         often = f", {ok} of {runs} runs ok" if isinstance(runs, int) and runs > 1 else ""
+        why = f": {kind}" if kind and kind != status else ""
         yield Text("")
-        yield Text.assemble((f"{identity}", "bold"), " ", (f"{status}: {kind or '-'}{often}", "red"))
+        yield Text.assemble((f"{identity}", "bold"), " ", (f"{status}{why}{often}", "red"))
         if cause:
             yield Padding(Text(str(cause)), (0, 0, 0, 2))
     if len(failed) > MAX_FAILURES:
