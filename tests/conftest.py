@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,14 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--accept", action="store_true", help="take what the tests emit as the golden texts")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def folder_for_what_others_leave(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Torch's launcher and repeated runs leave folders in TMPDIR: pytest removes its own in time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("t")))
+        yield
 
 
 @pytest.fixture
