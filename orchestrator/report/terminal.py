@@ -38,10 +38,8 @@ _HEADLINE = (
     *("peak_allocated_bytes", "device_peak_used_bytes"),
     *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved", "train_loss", "doubt", "train_runtime"),
 )
-_ASKED_FIRST = (
-    *("results", "framework_config", "tokens_per_s", "status", "model_name_or_path", "num_gpus", "scenario"),
-    *_HEADLINE[:8],
-)
+_ASKED_FIRST = ("results", "framework_config", "tokens_per_s", "status")
+_TELLING = ("model_name_or_path", "num_gpus", "peft_method", "scenario")
 _BELOW = ("failure_kind", "failure_cause", "warnings", "device", "trainer", "python", "monitors")
 
 
@@ -104,8 +102,9 @@ def _names(split: Split) -> list[str]:
 
 
 def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int) -> set[str]:
-    """The columns that fit beside each other, those that people ask first being first."""
-    first = [name for name in (*_ASKED_FIRST, "id") if name in names]
+    """The columns that fit beside each other: first what people ask first, then what tells the rows apart."""
+    wanted = (*_ASKED_FIRST, *_telling_apart(frame, names), *_HEADLINE[:8], "id")
+    first = [name for name in dict.fromkeys(wanted) if name in names]
     fitting: set[str] = set()
     left = width + _GAP
     for name in (*first, *(name for name in names if name not in first)):
@@ -114,6 +113,19 @@ def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int) -> set[str]:
             fitting.add(name)
             left -= needed
     return fitting
+
+
+def _telling_apart(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """As few columns as leave no two rows alike, if all do: what follows from the others says nothing more."""
+    told = [name for name in names if name not in METRICS and name not in ("status", "runs", "runs_ok", "id")]
+    chosen: list[str] = []
+    distinct = 1
+    for name in dict.fromkeys(name for name in (*_ASKED_FIRST, *_TELLING, *told) if name in told):
+        alike = len(frame[[*chosen, name]].astype(str).drop_duplicates())
+        if alike > distinct:
+            chosen.append(name)
+            distinct = alike
+    return chosen
 
 
 def _width(frame: pd.DataFrame, name: str) -> int:

@@ -84,6 +84,27 @@ def test_terminal_of_a_folder_of_the_reference(golden, width: int) -> None:
     golden(f"table/reference-{width}.txt", terminal.text(load([CASES / "silent-failures" / "results"]), width=width))
 
 
+def test_a_narrow_terminal_still_tells_the_rows_apart(tmp_path: Path) -> None:
+    """What distinguishes two rows comes before their lesser numbers."""
+    numbers = {
+        "tokens_per_s": 1234.5,
+        "train_tokens_per_second": 1200.0,
+        "step_time_s": 0.5,
+        "mfu": 0.4,
+        "train_loss": 2.5,
+    }
+    cells = [
+        replace(BASE, id=f"cell-{gpus}-{method}", num_gpus=gpus, arguments={**BASE.arguments, "peft_method": method})
+        for gpus in (1, 2)
+        for method in ("none", "lora")
+    ]
+    root = stored(tmp_path / "results", *((one, [ended(one, 1, **numbers)]) for one in cells))
+    lines = terminal.text(load([root]), width=40).splitlines()
+    rows = [line for line in lines[1:] if line.endswith(" ok")]
+    assert len(rows) == len(set(rows)) == 4
+    assert all("1,234" in row for row in rows)
+
+
 @pytest.mark.parametrize("width", [20, 40, 120])
 def test_the_terminal_is_never_overrun(table: ResultsTable, width: int) -> None:
     lines = terminal.text(table, width=width).splitlines()
