@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.errors import LaunchError
 from orchestrator.gpus import nvml_session
-from orchestrator.monitors.nvml import named
+from orchestrator.monitors.nvml_numbers import named
 from orchestrator.monitors.nvml_sampler import memory_in_use, processes
 from orchestrator.records import Gpu
 

@@ -19,7 +19,7 @@ from typing import Any
 Window = tuple[float, float]
 Points = Sequence[tuple[float, float]]
 
-HEADER = "time,gpu,what,value"
+SAMPLES, HEADER = "samples-nvml.csv", "time,gpu,what,value"
 SHORTEST_ENERGY_WINDOW_S = 2.0
 """The counter moves ten times a second and is read twice: over less, its steps are too large a share."""
 

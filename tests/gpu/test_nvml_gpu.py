@@ -19,8 +19,8 @@ import pytest
 
 from orchestrator.environment import MARKER
 from orchestrator.gpus import visible_gpus
-from orchestrator.monitors.nvml import PERIOD_S, PERIOD_VARIABLE, SAMPLES, Nvml
-from orchestrator.monitors.timeline import Timeline, parse
+from orchestrator.monitors.nvml import PERIOD_S, PERIOD_VARIABLE, Nvml
+from orchestrator.monitors.timeline import SAMPLES, Timeline, parse
 
 GPUS = visible_gpus()
 

@@ -24,8 +24,8 @@ from trees import lives, wait_for
 from orchestrator import process
 from orchestrator.environment import MARKER
 from orchestrator.monitors import nvml_sampler
-from orchestrator.monitors.nvml import PERIOD_VARIABLE, SAMPLES, Nvml
-from orchestrator.monitors.timeline import Timeline, parse
+from orchestrator.monitors.nvml import PERIOD_VARIABLE, Nvml
+from orchestrator.monitors.timeline import SAMPLES, Timeline, parse
 from orchestrator.records import Device, Gpu, Status
 from orchestrator.store import Store
 

@@ -13,7 +13,7 @@ import pytest
 from orchestrator import isolation
 from orchestrator.errors import LaunchError
 from orchestrator.isolation import occupants, settle
-from orchestrator.monitors.nvml import named
+from orchestrator.monitors.nvml_numbers import named
 from orchestrator.records import Gpu
 
 GPUS = (Gpu(index=0, uuid="GPU-a", name="H100"), Gpu(index=3, uuid="GPU-b", name="H100"))

@@ -15,8 +15,8 @@ from orchestrator import findings, throughput
 from orchestrator.errors import LaunchError
 from orchestrator.metrics import METRICS
 from orchestrator.monitors import MONITORS, nvidia_smi
-from orchestrator.monitors.nvml import PERIOD_S, PERIOD_VARIABLE, SAMPLES, Nvml, period
-from orchestrator.monitors.timeline import HEADER
+from orchestrator.monitors.nvml import PERIOD_S, PERIOD_VARIABLE, Nvml, period
+from orchestrator.monitors.timeline import HEADER, SAMPLES
 from orchestrator.records import Device, Experiment, Measurement
 
 COST = {"cpu_s": 0.75, "rss_bytes": 20_000_000, "period_s": 0.01, "worst_period_s": 0.02}
