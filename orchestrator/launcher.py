@@ -118,7 +118,7 @@ def distributed_type(experiment: Experiment) -> str:
 
 def plan_problems(experiment: Experiment) -> Reason | None:
     """Why this combination can't work on any machine, or None. Says it in the plan, not after an hour of queueing."""
-    for check in (_custom_problem, _distribution_problem, _cpu_problem):
+    for check in (_custom_problem, _model_problem, _distribution_problem, _cpu_problem):
         problem = check(experiment)
         if problem is not None:
             return problem
@@ -133,6 +133,15 @@ def _custom_problem(experiment: Experiment) -> Reason | None:
         return Reason(kind="unknown_placeholder", text=_placeholder_sentence(experiment, missing))
     problems = custom.source_problems(experiment.custom)
     return Reason(kind="custom_metrics", text="; ".join(problems)) if problems else None
+
+
+def _model_problem(experiment: Experiment) -> Reason | None:
+    if not experiment.model.startswith("config:") or trainers.get(experiment.trainer).builds_models:
+        return None
+    text = (
+        f"{experiment.trainer} loads models and builds none: name a folder or a hub model instead of {experiment.model}"
+    )
+    return Reason(kind="model_of_other_trainer", text=text)
 
 
 def _distribution_problem(experiment: Experiment) -> Reason | None:

@@ -22,6 +22,7 @@ class FmsHfTuning(Trainer):
     requires: tuple[str, ...] = ("torch", "transformers", "accelerate", "fms-hf-tuning")
     instrumented = True
     data_form: str | None = "text"
+    builds_models: bool = False
     base_arguments: Mapping[str, Text] = MappingProxyType({"packing": "True", "max_seq_len": "4096"})
 
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:

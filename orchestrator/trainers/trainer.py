@@ -22,13 +22,15 @@ class Trainer(Protocol):
 
     `requires` are the distributions that the training interpreter must have. `instrumented`: it runs under
     `workers/instrument.py`, which leaves the worker files. `data_form` is the form of prepared data that it reads
-    (`tokens`, `text`, or None: it brings its own). `base_arguments` stand below `defaults.yaml`.
+    (`tokens`, `text`, or None: it brings its own). `base_arguments` stand below `defaults.yaml`. `builds_models`: it makes
+    models named `config:NAME`, which lie in no folder and no hub.
     """
 
     name: str
     requires: tuple[str, ...] = ()
     instrumented: bool = False
     data_form: str | None = None
+    builds_models: bool = True
     base_arguments: Mapping[str, Text] = NOTHING
 
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:

@@ -24,6 +24,7 @@ class Trl(Trainer):
     requires: tuple[str, ...] = ("torch", "transformers", "accelerate", "datasets", "trl>=1.0")
     instrumented = True
     data_form: str | None = "text"
+    builds_models: bool = False
     base_arguments: Mapping[str, Text] = ALWAYS_PASSED
 
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:

@@ -150,6 +150,9 @@ def test_a_users_output_folder_is_not_taken() -> None:
         ({"device": Device.CPU, "arguments": {"bf16": "True"}}, None),
         ({"device": Device.CPU, "accelerate": {"mixed_precision": "fp8"}}, "precision_on_cpu"),
         ({"trainer": "custom", "custom": CustomCommand(command=("train", "{widht}"))}, "unknown_placeholder"),
+        ({"trainer": "trl"}, "model_of_other_trainer"),
+        ({"trainer": "fms_hf_tuning"}, "model_of_other_trainer"),
+        ({"trainer": "trl", "model": "org/a-model"}, None),
     ],
 )
 def test_what_cannot_work_is_said_in_the_plan(changes: dict[str, Any], kind: str | None) -> None:
