@@ -5,6 +5,8 @@ The GPU is an allocator of a few lines in the place of `torch.cuda`; a real one 
 
 from __future__ import annotations
 
+import gc
+import mmap
 import threading
 import time
 from collections.abc import Iterator
@@ -158,20 +160,28 @@ def test_where_no_stages_were_begun_the_tracker_closes_none() -> None:
     assert set(memory.stages.values()) == {None}
 
 
+def pages(size: int) -> mmap.mmap:
+    """Memory of its own, every page of it in use: what `malloc` has kept from earlier tests would not raise what is resident."""
+    block = mmap.mmap(-1, size)
+    for place in range(0, size, mmap.PAGESIZE):
+        block[place] = 1
+    return block
+
+
 class OnCpu:
     """A stage that holds 64 MiB for a moment, and one that keeps 16 MiB."""
 
     def __init__(self, tracker: Any) -> None:
         self.tracker = tracker
         self.tracker.start()
-        held = bytearray(64 * MIB)
+        held = pages(64 * MIB)
         time.sleep(0.05)
-        del held
+        held.close()
         self.tracker.stop_and_update_metrics()
 
     def train(self) -> dict[str, Any]:
         self.tracker.start()
-        self.kept = bytearray(b"x") * (16 * MIB)
+        self.kept = pages(16 * MIB)
         metrics: dict[str, Any] = {}
         self.tracker.stop_and_update_metrics(metrics)
         return metrics
@@ -194,6 +204,7 @@ def threads() -> Iterator[list[str]]:
 
 def test_memory_of_the_host_is_told_alike(threads: list[str]) -> None:
     memory = Memory()
+    gc.collect()  # earlier tests' garbage, which the trackers would collect in the midst of what they measure
     native = OnCpu(trainer_utils.TrainerMemoryTracker(False)).train()
     light = OnCpu(trackers.light(trainer_utils.TrainerMemoryTracker, memory)(False)).train()
     assert light.keys() == native.keys()
