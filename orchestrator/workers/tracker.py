@@ -15,9 +15,20 @@ keeps its own keys. Read against transformers 4.46 to 5.23; no class of that nam
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 SPAN = "tracker"
+
+
+def stage_of_caller(stages: Mapping[str, str]) -> str:
+    """The stage of the Trainer's method that called. The original looks two frames up, and here there are more."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name in stages:
+            return str(stages[frame.f_code.co_name])
+        frame = frame.f_back  # type: ignore[assignment]
+    raise ValueError(f"was called from none of {', '.join(stages)}")
 
 
 def light(original: Any, memory: Any) -> Any:
@@ -25,13 +36,7 @@ def light(original: Any, memory: Any) -> Any:
 
     class LightMemoryTracker(original):  # type: ignore[misc]
         def derive_stage(self) -> str:
-            """The stage of the Trainer's method that called. The original looks two frames up, and here is one more."""
-            frame = sys._getframe(1)
-            while frame is not None:
-                if frame.f_code.co_name in self.stages:
-                    return str(self.stages[frame.f_code.co_name])
-                frame = frame.f_back  # type: ignore[assignment]
-            raise ValueError(f"was called from none of {', '.join(self.stages)}")
+            return stage_of_caller(self.stages)
 
         def concerns(self, stage: str) -> bool:
             """Whether the original will act: stages within others (an evaluation during training) it lets pass."""
