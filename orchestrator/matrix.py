@@ -260,7 +260,6 @@ class _Expansion:
         scenario, trainer = self.scenario, self.trainer
         if trainer.instrumented:
             arguments.setdefault("skip_memory_metrics", str(not checks.TRACKERS.intersection(scenario.monitors)))
-        device = placed_on(scenario.device, cell.num_gpus, self.machine)
         data, path = self.prepared(arguments)
         if data is not None:  # what names the source is no argument of the trainer, which gets the prepared copy
             arguments = {name: value for name, value in arguments.items() if name not in OWN_DATA}
@@ -269,7 +268,7 @@ class _Expansion:
             scenario=scenario.name,
             model=cell.model,
             num_gpus=cell.num_gpus,
-            device=device,
+            device=placed_on(scenario.device, cell.num_gpus, self.machine),
             trainer=trainer.name,
             arguments=arguments,
             framework=framework,
@@ -282,8 +281,7 @@ class _Expansion:
             data_path=path,
             global_batch=batch.global_batch(arguments, cell.num_gpus) if trainer.instrumented and not skip else None,
             measure=scenario.measure.record() if scenario.measure else None,
-            repeats=fixed if isinstance(fixed := scenario.repeats, int) else fixed.min,
-            adaptive=None if isinstance(fixed, int) else fixed.record(),
+            **scenario.how_often(),
             busy_gpus=scenario.busy_gpus,
             timeout_s=scenario.timeout_s,
             keep=scenario.keep,

@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,9 @@ class Store:
         with adaptive repeats owes what `repeats.wanted` says by the records that are there.
         """
         seed = self.suite().get("seed", 0)
-        due = sorted((one for one in experiments if one.skip is None and one.cannot_run_here is None), key=_id)
+        due = sorted(
+            (one for one in experiments if one.skip is None and one.cannot_run_here is None), key=attrgetter("id")
+        )
         last = {experiment.id: {run.job.repeat: run for run in self.runs(experiment.id)} for experiment in due}
         jobs: list[Job] = []
         owed = {one.id: wanted(one, [run.record for run in last[one.id].values() if run.record]) for one in due}
@@ -296,10 +299,6 @@ def _refuse_secrets(experiment: Experiment) -> None:
 
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-def _id(experiment: Experiment) -> str:
-    return experiment.id
 
 
 def _now() -> str:

@@ -153,6 +153,12 @@ class Scenario(Model):
     env: Environment = Field(default_factory=dict, description="Environment variables of the run; null unsets one.")
     custom: Custom | None = Field(None, description="The command of `trainer: custom`.")
 
+    def how_often(self) -> dict[str, Any]:
+        """The repeats that are owed at once, and the rule for more of them: `repeats` and `adaptive` of an experiment."""
+        if isinstance(self.repeats, int):
+            return {"repeats": self.repeats, "adaptive": None}
+        return {"repeats": self.repeats.min, "adaptive": self.repeats.record()}
+
 
 class DataProcessing(Model):
     """What is trained on, and how rows become text. Prepared once, before anything is measured."""
