@@ -3,8 +3,8 @@
 What is measured, and how: a mark of the clock (`clocks.py`: on CUDA the GPU's own) is set where a step begins and where it
 ends, and read some steps later, once the GPU has passed it: nothing here ever waits for a GPU. Tokens, tokens that are no
 padding, tokens with a label, samples and the sum of their squared lengths are counted from each micro-batch as the Trainer
-gets it, behind its backward pass; what has to be read from tensors on a GPU is added up there and copied to pinned memory on
-the same stream, so that nothing of it is left on the GPU.
+gets it, behind its backward pass; what has to be read from tensors on a GPU is added up there beside the training, on a stream
+of its own, and copied to pinned memory.
 
 What the numbers leave out: padding is told by a mask of the tokens' shape and by nothing else; in a batch without one every
 token counts as real. Samples of a row that holds several are told by `position_ids` that start again at 0. On a GPU that is
@@ -59,37 +59,63 @@ def sizes(inputs: Mapping[str, Any]) -> Optional[list[Any]]:
     return [count, real, labelled, samples, 2 * positions.sum() + count]
 
 
-class Pinned:
-    """Rows of host memory that a GPU can copy into while the host goes on; given back, they are used again."""
-
-    def __init__(self) -> None:
-        self.free: list[Any] = []
-
-    def take(self) -> Any:
-        if not self.free:
-            torch = sys.modules["torch"]
-            self.free.extend(torch.empty((SLOTS, len(COUNTS)), dtype=torch.int64, pin_memory=True))
-        return self.free.pop()
-
-
 class Batch:
-    """The numbers of one micro-batch, of which those on a GPU are still on their way."""
+    """The numbers of one micro-batch, of which those on a GPU are still on their way to `row`."""
 
-    def __init__(self, values: list[Any], pinned: Pinned) -> None:
+    def __init__(self, values: list[Any], counter: Counter) -> None:
         away = [value for value in values if getattr(value, "is_cuda", False)]
         self.values = [None if getattr(value, "is_cuda", False) else int(value) for value in values]
-        self.pinned, self.row = pinned, None
-        if away:
-            self.row = pinned.take()
-            self.row[: len(away)].copy_(sys.modules["torch"].stack(away), non_blocking=True)
+        self.counter, self.slot = counter, counter.take() if away else None
+        if self.slot:
+            row, arrived = self.slot
+            row[: len(away)].copy_(sys.modules["torch"].stack(away), non_blocking=True)
+            arrived.record()
+
+    def ready(self) -> bool:
+        return self.slot is None or bool(self.slot[1].query())
 
     def read(self) -> list[int]:
-        """The numbers, once an event behind them has been passed."""
-        if self.row is not None:
-            arrived = iter(self.row.tolist())
+        """The numbers, once `ready`."""
+        if self.slot is not None:
+            arrived = iter(self.slot[0].tolist())
             self.values = [next(arrived) if value is None else value for value in self.values]
-            self.pinned.free.append(self.row)
+            self.counter.free.append(self.slot)
+            self.slot = None
         return [value for value in self.values if value is not None]
+
+
+class Counter:
+    """Counts micro-batches; those on CUDA beside the training, on a stream of their own, for which it does not wait.
+
+    A slot is a row of pinned host memory that a GPU can copy into while the host goes on, and the event behind that copy.
+    """
+
+    def __init__(self) -> None:
+        self.free: list[tuple[Any, Any]] = []
+        self.stream: Any = None
+
+    def take(self) -> tuple[Any, Any]:
+        if not self.free:
+            torch = sys.modules["torch"]
+            rows = torch.empty((SLOTS, len(COUNTS)), dtype=torch.int64, pin_memory=True)
+            self.free.extend((row, torch.cuda.Event()) for row in rows)
+        return self.free.pop()
+
+    def count(self, inputs: Mapping[str, Any]) -> Optional[Batch]:
+        """None where there are no tokens to count."""
+        away = [value for value in inputs.values() if getattr(value, "is_cuda", False)]
+        if not away:
+            values = sizes(inputs)
+            return None if values is None else Batch(values, self)
+        cuda = sys.modules["torch"].cuda
+        self.stream = self.stream or cuda.Stream(away[0].device)
+        self.stream.wait_stream(cuda.current_stream(away[0].device))
+        with cuda.stream(self.stream):
+            values = sizes(inputs)
+            batch = None if values is None else Batch(values, self)
+        for value in away:  # whose memory must not be given to others before this stream has read it
+            value.record_stream(self.stream)
+        return batch
 
 
 # --- the meter -------------------------------------------------------------------------------------------------------
@@ -143,7 +169,7 @@ class Meter:
         self.clock, self.toggle = clock, toggle
         self.trouble: Optional[str] = None
         self.on, self.block, self.in_block = True, 0, 0
-        self.pinned = Pinned()
+        self.counter = Counter()
         self.batches: list[Optional[Batch]] = []
         self.after: list[str] = []
         self.pending: deque[Union[Step, Block, dict[str, Any]]] = deque()
@@ -163,8 +189,7 @@ class Meter:
     def count(self, inputs: Mapping[str, Any]) -> None:
         """A micro-batch has been trained on as far as the host knows; `held` has kept what there is to count."""
         if self.on:
-            values = sizes(inputs)
-            self.batches.append(None if values is None else Batch(values, self.pinned))
+            self.batches.append(self.counter.count(inputs))
 
     @careful
     def begin(self) -> None:
@@ -201,14 +226,12 @@ class Meter:
     def harvest(self, *, wait_s: float = 0.0) -> list[float]:
         """Writes what the GPU has done, in order; returns the seconds of the steps among it."""
         found: list[float] = []
-        if not self.on and not wait_s:
-            return found
         deadline = time.monotonic() + wait_s
         while self.pending:
             item = self.pending[0]
             if isinstance(item, dict):
                 self.lines.write(json.dumps(item) + "\n")
-            elif not self.clock.ready(item.end):
+            elif not self.passed(item):
                 if not wait_s or time.monotonic() > deadline:
                     break
                 time.sleep(0.001)
@@ -219,6 +242,11 @@ class Meter:
                 self.write_block(item)
             self.pending.popleft()
         return found
+
+    def passed(self, item: Union[Step, Block]) -> bool:
+        """Whether the GPU has done it, and counted what was in it."""
+        batches = item.batches if isinstance(item, Step) else []
+        return self.clock.ready(item.end) and all(batch is None or batch.ready() for batch in batches)
 
     def write_step(self, step: Step) -> float:
         seconds: float = self.clock.between(step.start, step.end)

@@ -194,14 +194,29 @@ class OnGpu(torch.Tensor):  # type: ignore[misc]
     is_cuda = True
 
 
+class LateEvent:
+    """An event that a GPU passes between the first look at it and the second."""
+
+    looks = 0
+
+    def record(self) -> None:
+        self.looks = 0
+
+    def query(self) -> bool:
+        self.looks += 1
+        return self.looks > 1
+
+
 @given(st.sets(st.sampled_from(["input_ids", "attention_mask", "labels", "position_ids"]), min_size=1))
 def test_numbers_that_come_from_a_gpu_fall_into_their_places(away: set[str]) -> None:
     positions = torch.tensor([[0, 1, 2, 0, 1, 0]])
     mask, labels = torch.tensor([[1, 1, 1, 1, 1, 0]]), torch.tensor([[-100, 5, 5, -100, 5, 5]])
     whole = {"input_ids": labels, "attention_mask": mask, "labels": labels, "position_ids": positions}
     inputs = {name: value.as_subclass(OnGpu) if name in away else value for name, value in whole.items()}
-    pinned = meters.Pinned()
-    pinned.free = [torch.empty(5, dtype=torch.int64)]
-    counted = meters.Batch(meters.sizes(inputs), pinned)
+    counter = meters.Counter()
+    counter.free = [(torch.empty(5, dtype=torch.int64), LateEvent())]
+    counted = meters.Batch(meters.sizes(inputs), counter)
+    assert counted.ready() is (away == {"input_ids"}), "of which the shape alone is needed"
+    assert counted.ready()
     assert counted.read() == [6, 5, 4, 2, 9 + 4 + 1]
-    assert len(pinned.free) == 1, "the row is given back"
+    assert len(counter.free) == 1, "the slot is given back"
