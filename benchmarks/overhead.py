@@ -1,49 +1,48 @@
 """What measuring costs: the instrument and the monitors, on against off, by the results of runs that were made for it.
 
-    python benchmarks/overhead.py blocks RESULTS     instrument on and off in alternating blocks of one run
+    python benchmarks/overhead.py blocks RESULTS          measuring on and off in alternating blocks of one run
+    python benchmarks/overhead.py follow RESULTS          beside such a run: NVML's sampler sleeps through the blocks without
     python benchmarks/overhead.py pairs RESULTS ON OFF    whole runs of two scenarios, paired by repeat
-    python benchmarks/overhead.py sampler RESULTS         NVML's sampler stopped and continued in turn; begin it beside the run
 
-`examples/instrument-cost.yaml` makes the runs for the first two. The third stops and continues the sampler's process while
-training runs, and compares the steps of neighbouring spans; it needs a scenario with the monitor `nvml`. Each prints
-the change of the step time with everything on, in per cent, with its 95 % interval over pairs.
+`examples/instrument-cost.yaml` makes the runs. `blocks` and `pairs` print the change of the step time with measuring on, in
+per cent, with its 95 % interval over pairs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
-from orchestrator import statistics, steps
+from orchestrator import statistics
 from orchestrator.records import RunRecord, Status
 from orchestrator.store import Store
 
-SPAN_S = 1.5
+WARM_UP_LOGS = 5
+LOOK_EVERY_S = 0.01
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("how", choices=["blocks", "pairs", "sampler"])
+    parser.add_argument("how", choices=["blocks", "follow", "pairs"])
     parser.add_argument("results", type=Path)
     parser.add_argument("scenarios", nargs="*", help="pairs: the scenario with everything on, and the one without")
-    parser.add_argument(
-        "--metric", help="pairs: a metric to compare, instead of the time between the first and last log"
-    )
+    parser.add_argument("--metric", help="pairs: a metric to compare, instead of the median time between logs")
     given = parser.parse_args()
     if given.how == "blocks":
-        print(said("instrument, blocks of one run", list(block_ratios(given.results))))
-    elif given.how == "pairs":
-        on, off = given.scenarios
-        what = given.metric or "time between logs"
-        print(said(f"{on} against {off}, {what}", paired_ratios(given.results, on, off, given.metric)))
+        print(said("blocks of one run", list(block_ratios(given.results))))
+    elif given.how == "follow":
+        follow_blocks(given.results)
     else:
-        print(said("NVML sampler, spans of one run", toggle_sampler(given.results)))
+        on, off = given.scenarios
+        what = given.metric or "median time between logs"
+        print(said(f"{on} against {off}, {what}", paired_ratios(given.results, on, off, given.metric)))
 
 
 def said(what: str, ratios: Sequence[float]) -> str:
@@ -90,33 +89,37 @@ def measured(record: RunRecord, metric: str) -> float | None:
 
 
 def between_logs(run_dir: Path) -> float:
-    """Seconds a step from the first log to the last: the Trainer waits for the GPU there, measured or not."""
+    """Median over the logs of the seconds a step since the one before: the Trainer waits for the GPU there, measured or not."""
     times = json.loads((run_dir / "worker-rank0.json").read_text(encoding="utf-8"))["log_times"]
-    (first, begun), (last, ended) = times[0], times[-1]
-    return float(ended - begun) / (last - first)
+    spans = [(ended - begun) / (last - first) for (first, begun), (last, ended) in pairwise(times)]
+    return float(median(spans[WARM_UP_LOGS:]))
 
 
-def toggle_sampler(root: Path) -> list[float]:
-    """Stops and continues the sampler until it is gone; then compares the steps of each span with its neighbours'."""
-    spans: list[tuple[float, float, bool]] = []
-    pid = None
-    while pid is None:
-        time.sleep(0.2)
-        pid = sampler_pid()
-    on = True
-    while True:
-        begun = time.time()
-        time.sleep(SPAN_S)
-        spans.append((begun, time.time(), on))
-        on = not on
-        try:
-            os.kill(pid, signal.SIGCONT if on else signal.SIGSTOP)
-        except ProcessLookupError:
-            break
-        if not on and training_ended(root):
+def follow_blocks(root: Path) -> None:
+    """Lets the sampler of a run sleep through the blocks without the instrument. It is a step late: a block's end is written
+    once the GPU has passed it."""
+    for run_dir in started_runs(root):
+        path, pid = run_dir / "blocks-rank0.jsonl", None
+        blocks = 0
+        while not (run_dir / "worker-rank0.json").exists():
+            time.sleep(LOOK_EVERY_S)
+            pid = pid or sampler_pid()
+            seen = path.read_text(encoding="utf-8").count("\n") if path.exists() else 0
+            if pid and seen != blocks:
+                blocks = seen
+                os.kill(pid, signal.SIGCONT if blocks % 2 == 0 else signal.SIGSTOP)
+        if pid:
             os.kill(pid, signal.SIGCONT)
-            break
-    return [*span_ratios(root, spans)]
+
+
+def started_runs(root: Path) -> Iterator[Path]:
+    """Folders of the runs as they begin to train; ends with the campaign."""
+    known: set[Path] = set()
+    while not (root / "benchmarks.csv").exists():
+        time.sleep(LOOK_EVERY_S)
+        for path in set(root.glob("experiments/*/runs/*/steps-rank0.jsonl")) - known:
+            known.add(path)
+            yield path.parent
 
 
 def sampler_pid() -> int | None:
@@ -128,25 +131,6 @@ def sampler_pid() -> int | None:
         if b"nvml_sampler" in words and b"overhead.py" not in words:
             return int(folder.name)
     return None
-
-
-def training_ended(root: Path) -> bool:
-    return any(root.glob("experiments/*/runs/*/worker-rank0.json"))
-
-
-def span_ratios(root: Path, spans: Sequence[tuple[float, float, bool]]) -> Iterator[float]:
-    """Mean step time of each span with the sampler on ÷ the mean of its neighbours; steps lie whole inside a span."""
-    (path,) = root.glob("experiments/*/runs/r1-t1/steps-rank0.jsonl")
-    series = steps.read(path.parent)[0][20:]
-
-    def mean(span: tuple[float, float, bool]) -> float:
-        inside = [one.seconds for one in series if one.ended_at - one.seconds >= span[0] and one.ended_at <= span[1]]
-        return sum(inside) / len(inside) if len(inside) >= 10 else math.nan
-
-    means = [(mean(span), span[2]) for span in spans]
-    for (before, _), (here, on), (after, _) in zip(means, means[1:], means[2:], strict=False):
-        if on and math.isfinite(before + here + after):
-            yield 2 * here / (before + after)
 
 
 if __name__ == "__main__":
