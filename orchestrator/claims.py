@@ -1,8 +1,9 @@
 """Who has a run: claims by rename, owners by process, and the state that follows from the files of the run folder.
 
 A run folder is claimed by preparing it aside and renaming it to its name, which only one of several claimants can do.
-`run-one` then says in `owner.json` which process it is. Whether that process lives is looked up, never remembered.
-What it can not see: processes of another host, whose claims therefore count as living.
+`run-one` then says in `owner.json` which process it is. Whether that process lives is looked up, never remembered; on another
+host, or in another container, it can't be, and a heartbeat tells: a file that `run-one` touches, whose age is taken from the
+clock of the file server. One that is silent may be cut off and still be at work: it is unknown, never taken for dead.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ import psutil
 from orchestrator import atomic
 from orchestrator.records import Job, JobState
 
-JOB_FILE, OWNER_FILE, RECORD_FILE = "job.json", "owner.json", "record.json"
+JOB_FILE, OWNER_FILE, RECORD_FILE, HEARTBEAT_FILE = "job.json", "owner.json", "record.json", "heartbeat"
+HEARTBEAT_S = 30.0
+"""How often `run-one` touches its heartbeat."""
+
+SILENT_AFTER_S = 300.0
+"""A heartbeat that is older is no sign of life; file servers show a change late."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,15 +42,17 @@ class Owner:
     boot_id: str
     pid: int
     start_time: float
+    pid_namespace: str = ""
 
     def is_here(self) -> bool:
-        return self.host == socket.gethostname()
+        """Whether its process can be seen from here, or could be if it lived: an earlier boot of this host is gone for good."""
+        if self.host != socket.gethostname():
+            return False
+        return self.boot_id != _boot_id() or self.pid_namespace in ("", _pid_namespace())
 
     def lives(self) -> bool:
-        """Whether the process runs. True for another host's, which cannot be seen from here."""
-        if not self.is_here():
-            return True
-        return self.boot_id == _boot_id() and _start_time(self.pid) == self.start_time
+        """Whether the process runs, for one that `is_here`."""
+        return self.is_here() and self.boot_id == _boot_id() and _start_time(self.pid) == self.start_time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +72,22 @@ class Claim:
 def this_process() -> Owner:
     """The process that asks, as an owner."""
     start = _start_time(os.getpid())
-    return Owner(host=socket.gethostname(), boot_id=_boot_id(), pid=os.getpid(), start_time=start or 0.0)
+    return Owner(
+        host=socket.gethostname(),
+        boot_id=_boot_id(),
+        pid=os.getpid(),
+        start_time=start or 0.0,
+        pid_namespace=_pid_namespace(),
+    )
+
+
+@cache
+def _pid_namespace() -> str:
+    """Tells apart containers of one host that have its name: the same number is another process in each."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
 
 
 @cache
@@ -124,6 +147,40 @@ def take_over(run_dir: Path) -> None:
     atomic.replace(run_dir / OWNER_FILE, json.dumps(asdict(this_process()), indent=2) + "\n")
 
 
+def beat(run_dir: Path) -> None:
+    """Touches the heartbeat. A disk that is full or away is no reason to end a run."""
+    with suppress(OSError):
+        (run_dir / HEARTBEAT_FILE).touch()
+
+
+def silence_s(run_dir: Path) -> float | None:
+    """Seconds since the last sign of life in the folder, by the clock of whoever keeps its files; None where it can't be told."""
+    heard = [_modified(run_dir / name) for name in (HEARTBEAT_FILE, OWNER_FILE, JOB_FILE)]
+    now = _file_servers_now(run_dir)
+    known = [moment for moment in heard if moment is not None]
+    return None if now is None or not known else max(0.0, now - max(known))
+
+
+def _modified(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
+
+
+def _file_servers_now(folder: Path) -> float | None:
+    """A new file's time is set by the file server, whose clock may differ from ours."""
+    probe = folder / f".{uuid.uuid4().hex}"
+    try:
+        probe.touch()
+        return probe.stat().st_mtime
+    except OSError:
+        return None
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+
+
 def read_claim(run_dir: Path) -> Claim | None:
     """What `job.json` says; None when it is missing or is not ours."""
     fields = _read_object(run_dir / JOB_FILE)
@@ -154,12 +211,17 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def state(run_dir: Path) -> JobState:
-    """Where the run stands: ended (has a record), running (a living owner), lost (a dead one), pending (no claim)."""
+    """Where the run stands: ended (has a record), running (a living owner), lost (a dead one), silent (one elsewhere of which
+    nothing was heard for long), pending (no claim)."""
     if (run_dir / RECORD_FILE).exists():
         return JobState.ENDED
     if not run_dir.is_dir():
         return JobState.PENDING
-    if any(owner.lives() for owner in owners(run_dir)):
+    known = owners(run_dir)
+    if any(owner.lives() for owner in known):
         return JobState.RUNNING
+    if any(not owner.is_here() for owner in known) and not (run_dir / RECORD_FILE).exists():
+        age_s = silence_s(run_dir)
+        return JobState.SILENT if age_s is None or age_s > SILENT_AFTER_S else JobState.RUNNING
     # Looked at again: the record is written before its owner ends, so it may have come between the two looks.
     return JobState.ENDED if (run_dir / RECORD_FILE).exists() else JobState.LOST

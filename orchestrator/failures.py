@@ -1,7 +1,8 @@
 """How a run ended, and why: status, kind and cause from what is known after it. Pure.
 
 Decided by exit code, signal and completeness of the metrics; the workers' own error files say why, and only where they
-say nothing do the ends of the logs. A traceback in a log alone makes no failure: a handled one belongs to a good run.
+say nothing do the ends of the logs. A traceback in a log alone makes no failure: a handled one belongs to a good run. The
+launcher's own exit code says nothing: what its child ended with stands in its last words. What to do about it: `hints`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.records import ProcessOutcome, Status
+from orchestrator.records import Limit, ProcessOutcome, Status
+
+KINDS = (
+    *(
+        "oom_cuda",
+        "oom_host",
+        "nccl",
+        "import_error",
+        "bad_arguments",
+        "data",
+        "model_not_found",
+        "disk_full",
+        "port_in_use",
+    ),
+    *("gpu_lost", "killed", "no_metrics", "nan_loss", "not_in_effect", "environment", "launcher", "timeout", "stalled"),
+    *("cancelled", "lost", "unknown"),
+)
+"""Every word that a run's `kind` can be."""
 
 _KINDS: tuple[tuple[str, str], ...] = (
     ("oom_cuda", r"OutOfMemoryError|(CUDA|HIP) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"),
     ("oom_host", r"\bMemoryError\b|DefaultCPUAllocator|Cannot allocate memory|killed by signal: Killed|\[Errno 12\]"),
+    (
+        "gpu_lost",
+        r"GPU is lost|fallen off the bus|uncorrectable ECC|CUDA error: unknown error|NVML_ERROR_GPU_IS_LOST"
+        r"|all CUDA-capable devices are busy or unavailable",
+    ),
+    (
+        "environment",
+        r"driver on your system is too old|driver version is insufficient|not compiled with CUDA|undefined symbol"
+        r"|No CUDA GPUs are available|no CUDA-capable device|GLIBC(XX)?_[\d.]+' not found|is required for a normal functioning"
+        r"|no kernel image is available|Found no NVIDIA driver",
+    ),
     ("disk_full", r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]"),
     ("port_in_use", r"EADDRINUSE|[Aa]ddress already in use|port is already|\[Errno 98\]"),
     ("bad_arguments", r"\bArgumentError\b|unrecognized arguments|arguments are required|error: argument |unknown arg"),
@@ -40,19 +69,43 @@ _FOLLOWS = ("nccl", "killed", "unknown")
 """Kinds that other ranks fail with after the first one has: they do not name the cause while another kind does."""
 
 _ERROR_LINE = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<line>(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit)\b|error:).*)$")
-_CHILD_KILLED = re.compile(r"exitcode\s*:\s*-9\b|died with <?Signals\.SIGKILL|Signal 9 \(SIGKILL\)")
+_CHILD_ENDED = re.compile(
+    r"(?:rank\s*:\s*(?P<rank>\d+)[^\n]*\n\s*)?exitcode\s*:\s*(?P<code>-?\d+)"
+    r"|died with <?Signals\.(?P<name>SIG\w+)|returned non-zero exit status (?P<status>\d+)"
+)
+_ROOT_CAUSE = "Root Cause"
+"""The heading under which torchrun puts the rank that failed first."""
+
+_ENDING = (signals.SIGTERM, signals.SIGINT)
+"""Signals by which a launcher ends the other ranks, and we a run: they are no cause."""
+
 _LAUNCHER = re.compile(r"accelerate[./]commands|torchrun|torch[./]distributed[./](run|elastic|launcher)")
 _CHILD_FAILED = re.compile(r"CalledProcessError|ChildFailedError")
+_NO_ROOM = "the disk of the results was full when it ended"
 _LONGEST_CAUSE, _TAIL_LINES, _TAIL_CHARACTERS = 500, 30, 6000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """How a run ended: `kind` is a word for programs, `cause` a sentence for people; both None when all is well."""
+    """How a run ended: `kind` is a word for programs, `cause` a sentence for people; both None when all is well.
+
+    `exit_code` and `signal` are the trainer's own, where its launcher says.
+    """
 
     status: Status
     kind: str | None = None
     cause: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChildEnd:
+    """What a launcher says of the child that failed first: its exit code or the number of its signal, and its rank."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    rank: int | None = None
 
 
 def verdict(
@@ -62,44 +115,76 @@ def verdict(
     log: str,
     complete: bool,
     out_of_memory: bool = False,
+    disk_full: bool = False,
 ) -> Verdict:
     """What the run came to. `workers` are the ranks' files, earliest first; `log` is the end of stderr, else of stdout.
 
     `complete` says whether the metrics that make a result are there; `out_of_memory`, whether the kernel killed a
-    process of this container for memory while it ran.
+    process of this container for memory while it ran; `disk_full`, whether there was no room left to say why it failed.
     """
     if outcome.cancelled:
         return Verdict(status=Status.CANCELLED, kind="cancelled", cause="the run was interrupted")
-    if outcome.timed_out:
-        cause = f"it was ended after {outcome.wall_s:.0f} s, the limit set by timeout_s"
-        return Verdict(status=Status.TIMEOUT, kind="timeout", cause=cause)
+    if outcome.limit is not None:
+        return _over_limit(outcome, outcome.limit)
     if outcome.exit_code == 0:
         if complete:
             return Verdict(status=Status.OK)
+        if disk_full:
+            return Verdict(status=Status.FAILED, kind="disk_full", cause=_NO_ROOM)
         cause = "it ended with exit code 0 and without the metrics that make a result"
         return Verdict(status=Status.FAILED, kind="no_metrics", cause=cause)
-    kind, cause = _why(outcome, workers, log)
+    child = child_end(log) or ChildEnd(exit_code=outcome.exit_code, signal=outcome.signal)
+    kind, cause = _why(outcome, workers, log, child)
     if kind == "killed" and out_of_memory:
         kind, cause = "oom_host", f"{cause}: the system ran out of memory"
-    return Verdict(status=Status.FAILED, kind=kind, cause=cause[:_LONGEST_CAUSE])
+    if disk_full and kind in ("unknown", "launcher"):
+        kind, cause = "disk_full", f"{_NO_ROOM} ({cause})"
+    ended = {"exit_code": child.exit_code, "signal": child.signal}
+    return Verdict(status=Status.FAILED, kind=kind, cause=cause[:_LONGEST_CAUSE], **ended)
 
 
-def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str) -> tuple[str, str]:
+def _over_limit(outcome: ProcessOutcome, limit: Limit) -> Verdict:
+    if limit is Limit.WALL:
+        cause = f"it was ended after {outcome.wall_s:.0f} s, the limit set by timeout_s"
+        return Verdict(status=Status.TIMEOUT, kind="timeout", cause=cause)
+    what = "it had made no first step" if limit is Limit.STARTUP else "it made no step any more"
+    cause = f"{what}, and was ended after {outcome.wall_s:.0f} s by {limit.value}"
+    return Verdict(status=Status.STALLED, kind="stalled", cause=cause)
+
+
+def child_end(log: str) -> ChildEnd | None:
+    """What the launcher says in its last words; None where it says nothing, or there is none."""
+    _, heading, rest = log.rpartition(_ROOT_CAUSE)
+    found = list(_CHILD_ENDED.finditer(rest if heading else log))
+    if not found:
+        return None
+    match = found[0] if heading else found[-1]
+    rank = None if match["rank"] is None else int(match["rank"])
+    if match["name"]:
+        number = getattr(signals, match["name"], None)
+        return ChildEnd(signal=None if number is None else int(number), rank=rank)
+    code = int(match["code"] or match["status"])
+    return ChildEnd(exit_code=code, rank=rank) if code >= 0 else ChildEnd(signal=-code, rank=rank)
+
+
+def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str, child: ChildEnd) -> tuple[str, str]:
     told = [(_kind_of_error(worker["error"]), worker) for worker in workers if isinstance(worker.get("error"), Mapping)]
     first = next((one for one in told if one[0] not in _FOLLOWS), None)
     if first is not None:
         return first[0], _told_by(first[1])
-    if outcome.signal == signals.SIGKILL or outcome.exit_code == 137 or _CHILD_KILLED.search(log):
-        return "killed", "a process was killed by SIGKILL"
+    number = signals.SIGKILL if outcome.exit_code == 137 else child.signal
+    if number is not None and number not in _ENDING:
+        who = "it" if child.rank is None else f"rank {child.rank}"
+        return "killed", f"{who} was ended by {_signal_name(number)}"
     from_log, line = _told_by_log(log)
     if told and (told[0][0] != "unknown" or from_log is None):
         return told[0][0], _told_by(told[0][1])
-    if outcome.signal is not None:
-        return from_log or "killed", line or f"it was ended by {_signal_name(outcome.signal)}"
+    if number is not None:
+        return from_log or "killed", line or f"it was ended by {_signal_name(number)}"
     if from_log is None:
         launcher_itself = not workers and _LAUNCHER.search(log) and not _CHILD_FAILED.search(log)
         from_log = "launcher" if launcher_itself else "unknown"
-    return from_log, line or f"it ended with exit code {outcome.exit_code}"
+    return from_log, line or f"it ended with exit code {child.exit_code}"
 
 
 def _kind_of_error(error: Mapping[str, Any]) -> str:

@@ -22,6 +22,12 @@ IDLE_BYTES = 2**30
 PATIENCE_S = 60.0
 _PAUSE_S = 0.5
 
+GIVEN_BACK_S = 15.0
+"""A driver takes seconds to free the memory of a process that was killed."""
+
+RESIDUE_BYTES = 2**26
+"""What may be taken more than before a run without a word: readings are not that exact."""
+
 Look = Callable[[Sequence[Gpu]], tuple[str, ...]]
 
 
@@ -49,6 +55,34 @@ def settle(
         )
     waited = f" after {time.monotonic() - began:.0f} s of waiting" if policy == "wait" else ""
     return tuple(f"{sentence} when the run began{waited}" for sentence in found)
+
+
+def memory_taken(gpus: Sequence[Gpu]) -> dict[str, int]:
+    """UUID → bytes in use now, of those GPUs that say."""
+    found: dict[str, int] = {}
+    with nvml_session() as nvml:
+        for gpu in gpus if nvml is not None else ():
+            try:
+                found[gpu.uuid] = memory_in_use(nvml, nvml.nvmlDeviceGetHandleByUUID(gpu.uuid))
+            except nvml.NVMLError:
+                continue
+    return found
+
+
+def given_back(gpus: Sequence[Gpu], before: dict[str, int], *, patience_s: float = GIVEN_BACK_S) -> tuple[str, ...]:
+    """Returns once the memory that was free before the run is free again; or a sentence for each GPU where it is not."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        now = memory_taken(gpus) if before else {}
+        kept = {uuid: now[uuid] - taken for uuid, taken in before.items() if now.get(uuid, 0) > taken + RESIDUE_BYTES}
+        if not kept or time.monotonic() >= deadline:
+            break
+        time.sleep(_PAUSE_S)  # behind the run: it disturbs nothing of it
+    return tuple(
+        f"GPU {gpu.index} still had {kept[gpu.uuid] / 2**30:.2f} GiB more in use {patience_s:.0f} s after the run than before it"
+        for gpu in gpus
+        if gpu.uuid in kept
+    )
 
 
 def occupants(gpus: Sequence[Gpu]) -> tuple[str, ...]:

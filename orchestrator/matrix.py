@@ -284,6 +284,8 @@ class _Expansion:
             **scenario.how_often(),
             busy_gpus=scenario.busy_gpus,
             timeout_s=scenario.timeout_s,
+            startup_timeout_s=scenario.startup_timeout_s,
+            stall_timeout_s=scenario.stall_timeout_s,
             keep=scenario.keep,
             tags=scenario.tags,
         )

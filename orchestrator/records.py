@@ -36,16 +36,26 @@ class Status(StrEnum):
     OK = "ok"
     FAILED = "failed"
     TIMEOUT = "timeout"
+    STALLED = "stalled"
     CANCELLED = "cancelled"
     LOST = "lost"
     INVALID = "invalid"
 
 
+class Limit(StrEnum):
+    """Which of a run's limits it went over, by the name that a scenario gives it."""
+
+    WALL = "timeout_s"
+    STARTUP = "startup_timeout_s"
+    STALL = "stall_timeout_s"
+
+
 class JobState(StrEnum):
-    """Where a run stands, derived from the files of its folder."""
+    """Where a run stands, derived from the files of its folder. `SILENT`: on another host, of which nothing was heard."""
 
     PENDING = "pending"
     RUNNING = "running"
+    SILENT = "silent"
     LOST = "lost"
     ENDED = "ended"
 
@@ -172,6 +182,8 @@ class Experiment:
     adaptive: Repeats | None = None
     busy_gpus: str = "wait"
     timeout_s: float | None = None
+    startup_timeout_s: float | None = None
+    stall_timeout_s: float | None = None
     keep: str = "none"
     tags: tuple[str, ...] = ()
     skip: Reason | None = None
@@ -233,18 +245,32 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessOutcome:
-    """How a process tree ended. `exit_code` is None when a signal ended it; times are seconds since the epoch."""
+    """How a process tree ended. `exit_code` is None when a signal ended it; times are seconds since the epoch.
+
+    `limit` is the one that it was ended for; `survivors` name processes that could not be ended.
+    `memory_kills`: processes of it that the kernel killed for memory, where it says so for this tree alone.
+    """
 
     exit_code: int | None
     signal: int | None
     started_at: float
     ended_at: float
-    timed_out: bool = False
+    limit: Limit | None = None
     cancelled: bool = False
+    survivors: tuple[str, ...] = ()
+    memory_kills: int = 0
 
     @property
     def wall_s(self) -> float:
         return self.ended_at - self.started_at
+
+    @property
+    def timed_out(self) -> bool:
+        return self.limit is Limit.WALL
+
+
+NOT_FINITE = "was no finite number"
+"""The end of a measurement's source where the program gave NaN or infinity, which is kept as a missing value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -272,6 +298,7 @@ class RunRecord:
     status: Status
     kind: str | None = None
     cause: str | None = None
+    hint: str | None = None
     tail: str | None = None
     started_at: float
     wall_s: float

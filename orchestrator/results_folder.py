@@ -33,7 +33,9 @@ def move_aside(root: Path) -> Path | None:
     if not is_ours(root):
         refuse_foreign(root)
         return None
-    running = [path for path in root.glob("experiments/*/runs/r*") if state(path) is JobState.RUNNING]
+    running = [
+        path for path in root.glob("experiments/*/runs/r*") if state(path) in (JobState.RUNNING, JobState.SILENT)
+    ]
     if running:
         raise ResultsError(f"{root}: {len(running)} run(s) still go on in it, such as {running[0]}; end them first")
     stamp = time.strftime("%Y%m%d-%H%M%S")

@@ -13,23 +13,38 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from orchestrator import claims, effective, findings, isolation, monitors, process, provenance
+from orchestrator import (
+    cgroup,
+    claims,
+    effective,
+    findings,
+    isolation,
+    limits,
+    monitors,
+    process,
+    provenance,
+    stacks,
+    trainers,
+)
 from orchestrator.environment import MARKER
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
 from orchestrator.failures import Verdict, log_tail, verdict
 from orchestrator.findings import Findings
+from orchestrator.hints import hint
 from orchestrator.launcher import build_command
 from orchestrator.monitors import Monitor
 from orchestrator.preparation import why_missing
 from orchestrator.records import (
+    NOT_FINITE,
     Command,
     Device,
     Experiment,
     Gpu,
+    Limit,
     ProcessOutcome,
     RunRecord,
     Status,
@@ -39,6 +54,7 @@ from orchestrator.redact import redact
 from orchestrator.store import Store, write_record
 
 STDOUT, STDERR, SCRIPT, OUTPUT = "stdout.log", "stderr.log", "command.sh", "output"
+RESERVE, RESERVED_BYTES = ".reserve", 512 * 1024
 _LOG_BYTES = 256 * 1024
 
 
@@ -48,6 +64,7 @@ class _Evidence:
 
     outcome: ProcessOutcome
     verdict: Verdict
+    hint: str | None = None
     found: Findings = field(default_factory=Findings)
     warnings: tuple[str, ...] = ()
 
@@ -66,11 +83,19 @@ def run_one(run_dir: Path) -> RunRecord:
     experiment = Store(run_dir.parents[3]).experiment(claim.experiment_id)
     with process.StopSignals() as stop, _marked(claim.marker):
         claims.take_over(run_dir)
+        _reserve(run_dir / RESERVE)
         record = _carry_out(experiment, run_dir, claim, stop)
         if experiment.keep == "none":
             _remove_output(run_dir / OUTPUT)
+        (run_dir / RESERVE).unlink(missing_ok=True)
         _write(run_dir, record)
     return load(RunRecord, (run_dir / claims.RECORD_FILE).read_bytes())
+
+
+def _reserve(path: Path) -> None:
+    """Room for the record, should the training fill the disk."""
+    with suppress(OSError), path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, RESERVED_BYTES)
 
 
 def _write(run_dir: Path, record: RunRecord) -> None:
@@ -106,6 +131,8 @@ def _carry_out(experiment: Experiment, run_dir: Path, claim: claims.Claim, stop:
     except Exception as error:  # a defect of ours or of a plug: the run happened, so it must have its record
         evidence = _not_started(started_at, kind="unknown", cause=f"{type(error).__name__}: {error}")
     outcome, judged = evidence.outcome, evidence.verdict
+    launcher_says = (judged.exit_code, judged.signal) != (None, None)
+    ended = judged if launcher_says else outcome
     facts = provenance.collect(experiment.python, gpus)
     return RunRecord(
         experiment_id=claim.experiment_id,
@@ -114,11 +141,12 @@ def _carry_out(experiment: Experiment, run_dir: Path, claim: claims.Claim, stop:
         status=judged.status,
         kind=judged.kind,
         cause=redact(judged.cause) if judged.cause else None,
+        hint=redact(evidence.hint) if evidence.hint else None,
         tail=None if judged.status is Status.OK else redact(log_tail(_log(run_dir))) or None,
         started_at=outcome.started_at,
         wall_s=outcome.wall_s,
-        exit_code=outcome.exit_code,
-        signal=outcome.signal,
+        exit_code=ended.exit_code,
+        signal=ended.signal,
         measurements=evidence.found.measurements,
         settings=evidence.found.first.get("settings") or {},
         ranks=evidence.found.ranks,
@@ -145,23 +173,64 @@ def _evidence(
     command = replace(command, env={**command.env, MARKER: claim.marker})
     disturbed = isolation.settle(gpus, experiment.busy_gpus, cancelled=lambda: stop.received is not None)
     _write_files(command, run_dir)
-    killed_before = _memory_kills()
+    taken_before = isolation.memory_taken(gpus)
     with ExitStack() as stack:
         for _, monitor in watching:
             stack.enter_context(monitor.watch(run_dir, gpus))
-        logs = {"stdout": run_dir / STDOUT, "stderr": run_dir / STDERR}
-        outcome = process.run(command, **logs, timeout_s=experiment.timeout_s, stop=stop)
+        outcome, out_of_memory = _train(experiment, command, run_dir, claim=claim, stop=stop)
+    residue = isolation.given_back(gpus, taken_before)
     found = findings.read(experiment, run_dir, watching=watching, gpus=gpus)
     judged = verdict(
         outcome,
         workers=found.workers,
         log=_log(run_dir),
         complete=found.complete,
-        out_of_memory=_memory_kills() > killed_before,
+        out_of_memory=out_of_memory,
+        disk_full=shutil.disk_usage(run_dir).free < RESERVED_BYTES,
     )
     if judged.status is Status.OK:
         judged = _doubts(experiment, found) or judged
-    return _Evidence(outcome=outcome, verdict=judged, found=found, warnings=(*disturbed, *found.warnings))
+    left = [f"process {one} could not be ended and may still hold memory" for one in outcome.survivors]
+    return _Evidence(
+        outcome=outcome,
+        verdict=judged,
+        hint=hint(judged.kind, _said(found, run_dir), experiment),
+        found=found,
+        warnings=(*disturbed, *found.warnings, *left, *residue),
+    )
+
+
+def _train(
+    experiment: Experiment, command: Command, run_dir: Path, *, claim: claims.Claim, stop: process.StopSignals
+) -> tuple[ProcessOutcome, bool]:
+    """How the training tree ended, and whether the kernel killed one of it for memory."""
+    logs = {"stdout": run_dir / STDOUT, "stderr": run_dir / STDERR}
+    instrumented = trainers.get(experiment.trainer).instrumented
+    watch = limits.Watch(
+        (lambda: limits.by_steps(run_dir)) if instrumented else (lambda: limits.by_output(*logs.values())),
+        startup_timeout_s=experiment.startup_timeout_s,
+        stall_timeout_s=experiment.stall_timeout_s,
+        beat=lambda: claims.beat(run_dir),
+        beat_every_s=claims.HEARTBEAT_S,
+    )
+
+    def save_stacks(limit: Limit) -> None:
+        if limit is not Limit.WALL:
+            stacks.save(claim.marker, run_dir, stderr=logs["stderr"])
+
+    group = cgroup.create(claim.marker)
+    killed_before = cgroup.memory_kills_around()
+    limit_s = experiment.timeout_s
+    outcome = process.run(
+        command, **logs, timeout_s=limit_s, watch=watch, before_ending=save_stacks, group=group, stop=stop
+    )
+    return outcome, outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before
+
+
+def _said(found: Findings, run_dir: Path) -> str:
+    """What the ranks' errors say in full, and the end of the log."""
+    errors = [str((worker.get("error") or {}).get("message") or "") for worker in found.workers]
+    return "\n".join([*errors, _log(run_dir)])
 
 
 def _doubts(experiment: Experiment, found: Findings) -> Verdict | None:
@@ -169,6 +238,9 @@ def _doubts(experiment: Experiment, found: Findings) -> Verdict | None:
     wrong = effective.mismatches(experiment, found.first.get("settings") or {})
     if wrong:
         return Verdict(status=Status.INVALID, kind="not_in_effect", cause="; ".join(wrong))
+    said = [one.source for one in found.measurements if one.name == "train_loss" and one.source.endswith(NOT_FINITE)]
+    if said:
+        return Verdict(status=Status.INVALID, kind="nan_loss", cause=f"the loss is not finite ({said[0]})")
     steps = [worker["nonfinite_step"] for worker in found.workers if worker.get("nonfinite_step") is not None]
     if steps:
         cause = f"the loss was not finite by step {min(steps)}: what was trained fast was not trained"
@@ -221,16 +293,6 @@ def _log(run_dir: Path) -> str:
                 file.seek(max(0, path.stat().st_size - _LOG_BYTES))
                 return file.read().decode("utf-8", errors="replace")
     return ""
-
-
-def _memory_kills() -> int:
-    """How many processes of this container the kernel has killed for memory; 0 where it does not say."""
-    try:
-        text = Path("/sys/fs/cgroup/memory.events").read_text(encoding="ascii")
-    except OSError:
-        return 0
-    counts = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)
-    return int(counts.get("oom_kill", 0))
 
 
 def _remove_output(output: Path) -> None:

@@ -20,6 +20,8 @@ SETTABLE = (
     "num_gpus",
     "python",
     "repeats",
+    "stall_timeout_s",
+    "startup_timeout_s",
     "tags",
     "timeout_s",
     "trainer",

@@ -48,7 +48,7 @@ _MEANT: Mapping[str, str] = {
 
 SCENARIO_ONLY = frozenset(
     {"arguments", "env", "exclude", "framework_config", "include", "matrix", "monitors", "num_gpus", "python"}
-    | {"busy_gpus", "measure", "repeats", "slow", "timeout_s", "trainer"}
+    | {"busy_gpus", "measure", "repeats", "slow", "stall_timeout_s", "startup_timeout_s", "timeout_s", "trainer"}
 )
 """Keys of a scenario that nobody means as a trainer's argument."""
 

@@ -148,6 +148,12 @@ class Scenario(Model):
         "wait", description="What a GPU that others use means: wait (a minute, then warn), warn, or fail the run."
     )
     timeout_s: Seconds | None = Field(None, description="A run that takes longer is ended, in seconds.")
+    startup_timeout_s: Seconds | None = Field(
+        None, description="A run whose first step takes longer to come, from its start, is ended, in seconds."
+    )
+    stall_timeout_s: Seconds | None = Field(
+        None, description="A run that makes no step for longer, behind its first one, is ended, in seconds."
+    )
     keep: Literal["none", "all"] = Field("none", description="What of the run's output folder stays: nothing, or all.")
     tags: Words = Field((), description="Words to select and group by; they change nothing.")
     env: Environment = Field(default_factory=dict, description="Environment variables of the run; null unsets one.")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.metrics import MIB, metric
-from orchestrator.records import CustomCommand, Experiment, Measurement, MetricSource, Text, as_items, load
+from orchestrator.records import NOT_FINITE, CustomCommand, Experiment, Measurement, MetricSource, Text, as_items, load
 from orchestrator.trainers import instrumented
 from orchestrator.trainers.trainer import NOTHING, Trainer
 
@@ -25,6 +25,7 @@ PROVIDED = ("model_name_or_path", "num_gpus", "run_dir", "gpus", "port", "python
 """Placeholders that need no argument. `gpus` is `0,1`, `python` the interpreter that trains, `scenario_dir` the folder
 of the scenario file."""
 
+LONGEST_LOG_BYTES = 64 * 2**20
 LEFT_FOR_LAUNCH = ("gpus", "port", "python")
 
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>\w+)\}\}|\{(?P<name>[A-Za-z_]\w*)\}")
@@ -133,8 +134,7 @@ def read_metrics(custom: CustomCommand, run_dir: Path) -> list[Measurement]:
     """One measurement for each metric that the command promises, None where its number could not be read."""
     look_up = _results(custom.results, run_dir)
     return [
-        Measurement(name=name, value=_measured(name, source, look_up), source=custom.results)
-        for name, source in custom.metrics.items()
+        _measurement(name, source, look_up(name, source), custom.results) for name, source in custom.metrics.items()
     ]
 
 
@@ -145,7 +145,7 @@ def _results(results: str, run_dir: Path) -> LookUp:
     """How one metric's raw value is found in what the run left."""
     try:
         if results == "log":
-            text = (run_dir / "stdout.log").read_text(encoding="utf-8", errors="replace")
+            text = _end(run_dir / "stdout.log")
             return lambda name, source: _last_match(source.pattern, text)
         if results == "stdout":
             row = json.loads(_last_line(run_dir / "stdout.log"))
@@ -159,12 +159,14 @@ def _results(results: str, run_dir: Path) -> LookUp:
     return lambda name, source: _nested(row, source.key or name)
 
 
-def _measured(name: str, source: MetricSource, look_up: LookUp) -> float | str | None:
-    raw = look_up(name, source)
+def _measurement(name: str, source: MetricSource, raw: object, results: str) -> Measurement:
     number = _number(raw)
+    if number is not None and not math.isfinite(number):
+        return Measurement(name=name, value=None, source=f"{results}: {raw} {NOT_FINITE}")
     if number is not None:
-        return to_base(name, number, source.unit)
-    return raw if isinstance(raw, str) and raw.strip() and source.unit is None and metric(name).unit is None else None
+        return Measurement(name=name, value=to_base(name, number, source.unit), source=results)
+    word = isinstance(raw, str) and raw.strip() and source.unit is None and metric(name).unit is None
+    return Measurement(name=name, value=str(raw) if word else None, source=results)
 
 
 def to_base(name: str, number: float, unit: str | None) -> float | None:
@@ -178,14 +180,23 @@ def to_base(name: str, number: float, unit: str | None) -> float | None:
 
 
 def _number(raw: object) -> float | int | None:
-    """A finite number, from a JSON number or from text; anything else is missing."""
+    """A number, from a JSON number or from text; anything else is missing."""
     if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
         return None
     try:
-        number = float(raw) if isinstance(raw, str) else raw
+        float(raw)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    except OverflowError:  # JSON has whole numbers without end
+        return math.inf
+    return float(raw) if isinstance(raw, str) else raw
+
+
+def _end(path: Path) -> str:
+    """A log's last part, which holds its results; a whole one may be larger than memory."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LONGEST_LOG_BYTES))
+        return file.read().decode("utf-8", errors="replace")
 
 
 def _nested(row: Any, key: str) -> object:

@@ -16,6 +16,8 @@ no word for it. A process that is killed writes no worker file; its absence says
     TUNEBENCH_TOGGLE_STEPS    for an overhead study: every other block of so many steps is not measured
     TUNEBENCH_INSTRUMENT      `off`, for the same: errors, final metrics and settings only, nothing at a step
 
+SIGUSR2 writes the stacks of all threads to stderr: what ends a run that makes no step any more asks for them first.
+
 This file needs the standard library alone and never imports torch or transformers: an import hook waits for the target
 to do it. A target without a Trainer gets its status or its error written and nothing else. `launcher` runs it in
 whatever environment trains.
@@ -23,11 +25,13 @@ whatever environment trains.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -154,7 +158,14 @@ def run(target: list[str], folder: str, recorder: Any) -> None:
     write(folder, recorder.document(), None)
 
 
+def tell_stacks() -> None:
+    """From now on SIGUSR2 writes the stacks of all threads to stderr, unless the target takes the signal for itself."""
+    if hasattr(signal, "SIGUSR2"):
+        faulthandler.register(signal.SIGUSR2, all_threads=True)
+
+
 def start() -> None:
+    tell_stacks()
     words = sys.argv[1:]
     words = words[1:] if words[:1] == ["--"] else words
     folder = os.environ.get("TUNEBENCH_RUN_DIR")

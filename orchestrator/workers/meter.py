@@ -286,4 +286,12 @@ class Meter:
 
     def close(self) -> list[float]:
         """The last lines. A GPU that hangs is waited for, but not for ever."""
-        return self.harvest(wait_s=LONGEST_WAIT_S) or []
+        found = self.harvest(wait_s=LONGEST_WAIT_S) or []
+        if not self.pending:
+            self.say_ended()
+        return found
+
+    @careful
+    def say_ended(self) -> None:
+        """What follows (saving, a last evaluation) makes no steps, and nobody must wait for some."""
+        self.lines.write(json.dumps({"ended": round(time.time(), 6)}) + "\n")

@@ -45,7 +45,8 @@ class Run:
         return document
 
     def steps(self, rank: int = 0) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / f"steps-rank{rank}.jsonl").read_text().splitlines()]
+        lines = (json.loads(line) for line in (self.folder / f"steps-rank{rank}.jsonl").read_text().splitlines())
+        return [line for line in lines if "step" in line]
 
     @cached_property
     def settings(self) -> dict[str, Any]:

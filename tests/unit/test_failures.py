@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from orchestrator.failures import log_tail, verdict
-from orchestrator.records import ProcessOutcome, Status
+from orchestrator.records import Limit, ProcessOutcome, Status
 
 
 def outcome(exit_code=1, number=None, **more):
@@ -29,7 +29,7 @@ def test_exit_code_and_completeness_decide_not_the_log():
 
 def test_cancelled_and_timed_out():
     assert judged(outcome(None, 2, cancelled=True)).status is Status.CANCELLED
-    late = judged(outcome(None, 2, timed_out=True))
+    late = judged(outcome(None, 2, limit=Limit.WALL))
     assert (late.status, late.kind) == (Status.TIMEOUT, "timeout")
     assert "5 s" in late.cause
 

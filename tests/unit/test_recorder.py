@@ -86,7 +86,9 @@ def test_losses_and_final_metrics_are_told_apart(tmp_path: Path) -> None:
     seen = trained(tmp_path, [3.0, 2.0])
     assert seen["losses"] == [[1, 3.0], [2, 2.0]]
     assert seen["metrics"]["train_loss"] == 1.0
-    assert [(line["step"], "s" in line) for line in lines(tmp_path)] == [(1, True), (1, False), (2, True), (2, False)]
+    *steps, last = lines(tmp_path)
+    assert [(line["step"], "s" in line) for line in steps] == [(1, True), (1, False), (2, True), (2, False)]
+    assert list(last) == ["ended"], "saving and a last evaluation make no steps, and nobody waits for some"
     assert [line.get("after") for line in lines(tmp_path) if "s" in line] == [None, ["save"]]
     assert seen["tokens"] == {
         **{"processed": 16, "real": 16, "labelled": 0, "samples": 4, "squares": 64},

@@ -1,0 +1,113 @@
+"""Whether a run still gets on: its first step comes in time, the next ones do, and the claim on it stays fresh meanwhile.
+
+Judged by the instrument's step files, which grow with every step; a trainer without them is judged by what it prints. Looks
+seldom: sizes of files, a few times per limit. The limit of a run's whole time is `process.run`'s own. Ends nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.records import Limit
+
+LOOKS_PER_LIMIT = 4
+"""A run without progress is noticed this much of its limit late, at most: a fourth."""
+
+SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.2, 15.0
+_LAST_BYTES = 200
+TRAINING_ENDED = b'"ended"'
+"""In the last line of a step file (`workers/meter.py`): saving and evaluation may take as long as they need to."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signs:
+    """What can be seen of a run's progress: whether it has begun, a value that changes as it gets on, whether training is over."""
+
+    begun: bool
+    mark: object
+    over: bool = False
+
+
+def by_steps(run_dir: Path) -> Signs:
+    """By the step files of an instrumented trainer; the slowest rank may lag, but not all of them."""
+    sizes = dict(_sizes(sorted(run_dir.glob("steps-rank*.jsonl"))))
+    return Signs(begun=any(sizes.values()), mark=sizes, over=any(_over(path) for path, size in sizes.items() if size))
+
+
+def by_output(*logs: Path) -> Signs:
+    """By what a program prints, where that is all it gives."""
+    sizes = dict(_sizes(logs))
+    return Signs(begun=any(sizes.values()), mark=sizes)
+
+
+def _sizes(paths: Iterable[Path]) -> Iterable[tuple[Path, int]]:
+    for path in paths:
+        try:
+            yield path, path.stat().st_size
+        except OSError:
+            continue
+
+
+def _over(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _LAST_BYTES))
+            return TRAINING_ENDED in file.read().rstrip().rpartition(b"\n")[2]
+    except OSError:
+        return False
+
+
+class Watch:
+    """Looks after a run from now on. Times are monotonic: no clock that is set moves them."""
+
+    def __init__(
+        self,
+        signs: Callable[[], Signs],
+        *,
+        startup_timeout_s: float | None = None,
+        stall_timeout_s: float | None = None,
+        beat: Callable[[], None] = lambda: None,
+        beat_every_s: float | None = None,
+    ) -> None:
+        self.signs = signs
+        self.startup_timeout_s, self.stall_timeout_s = startup_timeout_s, stall_timeout_s
+        self.beat, self.beat_every_s = beat, beat_every_s
+        self.began = self.changed = self.beaten = self.looked = time.monotonic()
+        self.seen = Signs(begun=False, mark=None)
+
+    def next_look_s(self) -> float | None:
+        """Seconds until it is worth looking again; None where there is nothing to look after."""
+        due = []
+        if self.beat_every_s is not None:
+            due.append(self.beaten + self.beat_every_s)
+        if self.startup_timeout_s is not None and not self.seen.begun:
+            due.append(self.began + self.startup_timeout_s)
+        if self.stall_timeout_s is not None and not self.seen.over:
+            due.append(self.looked + self._pause_s())
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _pause_s(self) -> float:
+        return min(LONGEST_LOOK_S, max(SHORTEST_LOOK_S, (self.stall_timeout_s or 0.0) / LOOKS_PER_LIMIT))
+
+    def look(self) -> Limit | None:
+        """The limit that the run went over, if it did. Keeps the claim fresh."""
+        now = time.monotonic()
+        if self.beat_every_s is not None and now >= self.beaten + self.beat_every_s:
+            self.beaten = now
+            self.beat()
+        if self.startup_timeout_s is None and self.stall_timeout_s is None:
+            return None
+        late = self.startup_timeout_s is not None and now >= self.began + self.startup_timeout_s
+        if not late and now < self.looked + self._pause_s():
+            return None
+        self.looked = now
+        seen = self.signs()
+        if seen != self.seen:
+            self.seen, self.changed = seen, now
+        if not seen.begun:
+            return Limit.STARTUP if late else None
+        stalled = self.stall_timeout_s is not None and now >= self.changed + self.stall_timeout_s
+        return Limit.STALL if stalled and not seen.over else None
