@@ -6,6 +6,7 @@ an interrupted benchmark is resumed by running it again. Does not choose experim
 
 from __future__ import annotations
 
+import errno
 import signal
 import threading
 import time
@@ -17,11 +18,12 @@ from enum import StrEnum
 from types import FrameType
 
 from orchestrator import claims, process
+from orchestrator.errors import ResultsError
 from orchestrator.executors import Executor
 from orchestrator.preparation import prepare_data
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.repeats import most_repeats
-from orchestrator.store import Store, StoredRun, unfinished_record, write_record
+from orchestrator.store import NO_RETRY, Retry, Store, StoredRun, unfinished_record, write_record
 
 __all__ = ["Event", "EventKind", "Summary", "prepare_data", "run_benchmark"]
 
@@ -38,6 +40,7 @@ class EventKind(StrEnum):
     ENDED = "ended"
     ATTACHED = "attached"
     ELSEWHERE = "elsewhere"
+    LEFT = "left"
     ENDED_LEFTOVERS = "ended_leftovers"
 
 
@@ -72,32 +75,42 @@ def run_benchmark(
     *,
     store: Store,
     executor: Executor,
-    retry_failed: bool = False,
+    retry: Retry = NO_RETRY,
+    fail_fast: bool = False,
+    take_over: bool = False,
     on_event: OnEvent | None = None,
 ) -> Summary:
     """Runs what is owed of these experiments, and returns how all of it ended.
 
-    A KeyboardInterrupt (SIGTERM counts as one) ends what lives and leaves a folder that is resumed by calling again.
+    A KeyboardInterrupt (SIGTERM counts as one) ends what lives and leaves a folder that is resumed by calling again. `fail_fast`:
+    the first run that fails is the last one. `take_over`: what a host had that has long been silent is lost, and run here.
     """
     tell = on_event or (lambda event: None)
     store.add(experiments)
     handed_over: Counter[tuple[str, int]] = Counter()
-    with _terminated_as_interrupted():
+    with _terminated_as_interrupted(), _disk_told(store):
         while True:
-            _record_lost(experiments, store, tell)
-            first = not handed_over
-            owed = store.plan(experiments, retry_failed=retry_failed and first)
+            _record_lost(experiments, store, tell, take_over=take_over)
+            owed = store.plan(experiments, retry=NO_RETRY if handed_over else retry)
             due = [job for job in owed if handed_over[_repeat(job)] < MAX_HAND_OVERS]
             if not due and not _await_others(experiments, store, tell):
                 break
             if due:
                 handed_over.update(map(_repeat, due))
                 tell(Event(kind=EventKind.HANDED_OVER, text=f"{len(due)} run(s) are due", jobs=tuple(due)))
-                _hand_over(due, store, executor, tell)
+                failed = _hand_over(due, store, executor, tell, fail_fast=fail_fast)
+                if failed is not None and fail_fast:
+                    text = f"{failed.experiment_id} failed, and --fail-fast leaves the rest; the same command goes on with it"
+                    tell(Event(kind=EventKind.LEFT, text=text, record=failed))
+                    break
     return _summary(experiments, store)
 
 
-def _hand_over(due: Sequence[Job], store: Store, executor: Executor, tell: OnEvent) -> None:
+def _hand_over(
+    due: Sequence[Job], store: Store, executor: Executor, tell: OnEvent, *, fail_fast: bool
+) -> RunRecord | None:
+    """The first record of a run that failed; with `fail_fast` nothing is started behind it."""
+    failed: RunRecord | None = None
     with closing(executor.run(due)) as ended:  # type: ignore[type-var]
         for job, state in ended:
             run = store.run(job)
@@ -108,11 +121,17 @@ def _hand_over(due: Sequence[Job], store: Store, executor: Executor, tell: OnEve
                 tell(Event(kind=EventKind.ENDED, text=_how(job, run.record), jobs=(job,), record=run.record))
             else:
                 tell(Event(kind=EventKind.ATTACHED, text=f"{job.experiment_id} {job.name} runs already", jobs=(job,)))
+            if failed is None and run.record is not None and run.record.status not in (Status.OK, Status.LOST):
+                failed = run.record
+                if fail_fast:
+                    break
+    return failed
 
 
-def _record_lost(experiments: Sequence[Experiment], store: Store, tell: OnEvent) -> None:
+def _record_lost(experiments: Sequence[Experiment], store: Store, tell: OnEvent, *, take_over: bool) -> None:
     """Ends what a run without an owner left behind on this machine, and writes the record that it could not write."""
-    for run in _runs(experiments, store, JobState.LOST):
+    silent = _runs(experiments, store, JobState.SILENT) if take_over else []
+    for run in [*_runs(experiments, store, JobState.LOST), *silent]:
         claim = claims.read_claim(run.job.run_dir)
         left = process.end_tree(claim.marker) if claim is not None and claim.owner.is_here() else 0
         if left:
@@ -124,23 +143,33 @@ def _record_lost(experiments: Sequence[Experiment], store: Store, tell: OnEvent)
 
 
 def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent) -> bool:
-    """Waits for runs that another process of this machine is at; True when one ended, so that there may be more to do.
-
-    What runs on another host is said and not waited for: whether it lives can't be seen from here.
-    """
+    """Waits for runs that another benchmark is at, here or elsewhere; True when one ended or went silent, so that there may be
+    more to do."""
+    _tell_silent(experiments, store, tell)
     running = _runs(experiments, store, JobState.RUNNING)
     here = [run for run in running if all(owner.is_here() for owner in claims.owners(run.job.run_dir))]
     away = tuple(run.job for run in running if run not in here)
     if away:
-        text = f"{len(away)} run(s) belong to another host, such as {away[0].run_dir}; remove the folder if it is gone"
+        hosts = sorted({owner.host for job in away for owner in claims.owners(job.run_dir)})
+        text = f"{len(away)} run(s) go on elsewhere ({', '.join(hosts)}), such as {away[0].run_dir}"
         tell(Event(kind=EventKind.ELSEWHERE, text=text, jobs=away))
-    if not here:
+    if not here and not away:
         return False
-    jobs = tuple(run.job for run in here)
+    jobs = tuple(run.job for run in running)
     tell(Event(kind=EventKind.ATTACHED, text=f"waiting for {len(jobs)} run(s) of another benchmark", jobs=jobs))
     while all(claims.state(job.run_dir) is JobState.RUNNING for job in jobs):
         time.sleep(_LOOK_AGAIN_S)
     return True
+
+
+def _tell_silent(experiments: Sequence[Experiment], store: Store, tell: OnEvent) -> None:
+    for run in _runs(experiments, store, JobState.SILENT):
+        host = next((owner.host for owner in claims.owners(run.job.run_dir)), "another host")
+        text = (
+            f"{run.job.experiment_id} {run.job.name} was claimed by {host}, of which nothing was heard for over "
+            f"{claims.SILENT_AFTER_S / 60:.0f} minutes; if it is gone, --take-over runs it here"
+        )
+        tell(Event(kind=EventKind.ELSEWHERE, text=text, jobs=(run.job,)))
 
 
 def _runs(experiments: Sequence[Experiment], store: Store, state: JobState) -> list[StoredRun]:
@@ -165,6 +194,21 @@ def _repeat(job: Job) -> tuple[str, int]:
 def _how(job: Job, record: RunRecord) -> str:
     why = f" ({record.kind}: {record.cause})" if record.kind else ""
     return f"{job.experiment_id} {job.name}: {record.status}{why}"
+
+
+@contextmanager
+def _disk_told(store: Store) -> Iterator[None]:
+    """While entered, a disk that is full, read-only or away is a sentence. What was recorded by then stays."""
+    try:
+        yield
+    except OSError as error:
+        if not store.root.exists():
+            raise ResultsError(f"{store.root} is gone: somebody removed it while its runs went on") from error
+        where = error.filename or store.root
+        what = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable"
+        raise ResultsError(
+            f"{where}: {error.strerror}; {what} and give the same command again: what was recorded stays"
+        ) from error
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,17 +19,19 @@ from orchestrator.benchmark import Summary, prepare_data, run_benchmark
 from orchestrator.config import Suite, suggestion
 from orchestrator.errors import PreparationError, SelectionError
 from orchestrator.executors import EXECUTORS
+from orchestrator.failures import KINDS
 from orchestrator.matrix import Plan
 from orchestrator.progress import Progress
 from orchestrator.provenance import pip_freeze
 from orchestrator.records import Experiment
 from orchestrator.repeats import most_repeats
-from orchestrator.store import Store
+from orchestrator.store import NO_RETRY, Retry, Store
 
 if TYPE_CHECKING:
     from orchestrator.table import ResultsTable
 
 Say = Callable[[str], object]
+ALL_KINDS = "all"
 
 
 def refuse_empty(plan: Plan) -> None:
@@ -48,6 +51,23 @@ def refuse_empty(plan: Plan) -> None:
 
 def _can_run(experiment: Experiment) -> bool:
     return experiment.skip is None and experiment.cannot_run_here is None
+
+
+def retry_of(words: str | None) -> Retry:
+    """What `--retry-failed` asks for: nothing without it, all failures for "all", else those of the kinds named.
+
+    Raises SelectionError for a kind that there is not.
+    """
+    if words is None:
+        return NO_RETRY
+    kinds = tuple(word.strip() for word in words.split(",") if word.strip())
+    for kind in kinds:
+        if kind not in (*KINDS, ALL_KINDS):
+            known = ", ".join(sorted(KINDS))
+            raise SelectionError(
+                f"--retry-failed {words}: there is no kind {kind!r}{suggestion(kind, KINDS)}; kinds are {known}"
+            )
+    return Retry(failed=True, kinds=() if ALL_KINDS in kinds else kinds)
 
 
 def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[str], say: Say) -> Store:
@@ -87,10 +107,20 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
     )
 
 
-def carry_out(plan: Plan, store: Store, *, prepare: bool, retry_failed: bool, console: Console) -> Summary:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Way:
+    """How a campaign is carried out, as `tunebench run` was asked."""
+
+    prepare: bool = True
+    retry: Retry = NO_RETRY
+    fail_fast: bool = False
+    take_over: bool = False
+
+
+def carry_out(plan: Plan, store: Store, *, way: Way, console: Console) -> Summary:
     """Prepare the data, run what is due, show how it goes."""
     with Progress(console, plan.experiments) as progress:
-        if prepare:
+        if way.prepare:
             for sentence in prepare_data(plan.experiments, on_event=progress.say):
                 progress.say(sentence)
         else:
@@ -100,7 +130,9 @@ def carry_out(plan: Plan, store: Store, *, prepare: bool, retry_failed: bool, co
             plan.experiments,
             store=store,
             executor=EXECUTORS["local"],
-            retry_failed=retry_failed,
+            retry=way.retry,
+            fail_fast=way.fail_fast,
+            take_over=way.take_over,
             on_event=progress.on_event,
         )
 

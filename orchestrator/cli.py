@@ -88,7 +88,9 @@ def run(
     results: options.Results = Path("results"),
     move_aside: options.MoveAside = False,
     no_data_processing: options.NoData = False,
-    retry_failed: options.RetryFailed = False,
+    retry_failed: options.RetryFailed = None,
+    fail_fast: options.FailFast = False,
+    take_over: options.TakeOver = False,
     confirm_above: options.ConfirmAbove = 8.0,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
@@ -103,13 +105,15 @@ def run(
         return _show_plan(planned, as_json=as_json, commands=commands)
     from orchestrator import campaign
 
+    retry = campaign.retry_of(retry_failed)
+    way = campaign.Way(prepare=not no_data_processing, retry=retry, fail_fast=fail_fast, take_over=take_over)
     campaign.refuse_empty(planned)
     for note in planned.notes:
         err.print(f"note: {note}", markup=False, soft_wrap=True)
     _confirm(campaign.gpu_hours(planned, results, move_aside=move_aside), confirm_above, yes=yes)
     store = campaign.open_results(results, move_aside=move_aside, suite=suite, argv=sys.argv[1:], say=err.print)
     store.add(planned.experiments)
-    summary = campaign.carry_out(planned, store, prepare=not no_data_processing, retry_failed=retry_failed, console=err)
+    summary = campaign.carry_out(planned, store, way=way, console=err)
     _report([results], keep=(), drop=(), form=options.Format.TABLE)
     raise typer.Exit(summary.exit_code)
 
@@ -167,7 +171,7 @@ def monitor(
 
     from orchestrator import gpu_watch, monitor_view
     from orchestrator import gpus as machine
-    from orchestrator.process import StopSignals
+    from orchestrator.stop_signals import StopSignals
 
     interval = gpu_watch.pace(interval)
     with machine.nvml_session() as nvml, StopSignals() as stop:
@@ -205,8 +209,10 @@ def init(
 @app.command(name="run-one", hidden=True)
 def run_one(run_dir: Path) -> None:
     """Run one claimed job; every executor starts this."""
+    from orchestrator.process import adopt_orphans
     from orchestrator.runner import run_one as carry_out_one
 
+    adopt_orphans()
     raise typer.Exit(0 if carry_out_one(run_dir).status == "ok" else 1)
 
 
@@ -302,7 +308,7 @@ def _print_raw(pieces: Iterable[str]) -> None:
 def main() -> Any:
     """Entry point: every known mistake ends as sentences on stderr and exit code 2."""
     try:
-        code = app(standalone_mode=False)
+        code = app(args=_with_optional_values(sys.argv[1:]), standalone_mode=False)
     except OrchestratorError as error:
         for line in str(error).splitlines():
             err.print(f"error: {line}", markup=False, soft_wrap=True)
@@ -312,6 +318,19 @@ def main() -> Any:
     if code == INTERRUPTED:
         err.print("Interrupted. What is done is kept; the same command resumes (without --move-aside).", soft_wrap=True)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _with_optional_values(words: list[str]) -> list[str]:
+    """`--retry-failed` may stand alone, which the parser has no notion of: then it means all kinds."""
+    if "--retry-failed" not in words:
+        return words
+    from orchestrator.failures import KINDS
+
+    found: list[str] = []
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        alone = word == "--retry-failed" and not {*following.split(",")} <= {*KINDS, "all"}
+        found += [f"{word}=all"] if alone else [word]
+    return found
 
 
 def _usage_error(error: Exception) -> int:

@@ -61,7 +61,14 @@ MoveAside = Annotated[
 NoData = Annotated[
     bool, typer.Option("--no-data-processing", help="Use the data that was prepared before; prepare none.")
 ]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run again what failed before.")]
+RetryFailed = Annotated[
+    str | None,
+    typer.Option("--retry-failed", metavar="[KIND,…]", help="Run again what failed before; of these kinds, or all."),
+]
+FailFast = Annotated[bool, typer.Option("--fail-fast", help="Start nothing more once a run has failed.")]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Run what a host had claimed of which nothing was heard for minutes.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, write and run nothing.")]
 ConfirmAbove = Annotated[
     float, typer.Option("--confirm-above", min=0, help="Ask before a campaign of more GPU-hours than this.")

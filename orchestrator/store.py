@@ -40,10 +40,25 @@ __all__ = [
 EXPERIMENT_FILE, RUN_ONE_LOG = "experiment.json", "run-one.log"
 _RUN_NAME = re.compile(r"r([1-9]\d*)-t([1-9]\d*)")
 _MAY_CHANGE = (
-    *("repeats", "adaptive", "busy_gpus", "timeout_s", "keep", "tags"),
+    *("repeats", "adaptive", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags"),
     *("skip", "cannot_run_here", "data", "data_path", "monitors"),
 )
 """What an experiment's id is not made of: limits, tags, places."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retry:
+    """Which failed runs are owed once more: none, those of some kinds, or all (`kinds` empty)."""
+
+    failed: bool
+    kinds: tuple[str, ...] = ()
+
+    def asks_for(self, record: RunRecord) -> bool:
+        return self.failed and record.status in FAILURES and (not self.kinds or record.kind in self.kinds)
+
+
+NO_RETRY = Retry(failed=False)
+FAILURES = (Status.FAILED, Status.TIMEOUT, Status.STALLED, Status.INVALID)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,11 +217,11 @@ class Store:
         atomic.replace(path, text)
         return path
 
-    def plan(self, experiments: Sequence[Experiment], *, retry_failed: bool = False) -> tuple[Job, ...]:
+    def plan(self, experiments: Sequence[Experiment], *, retry: Retry = NO_RETRY) -> tuple[Job, ...]:
         """Every owed run, round after round, each round shuffled by the folder's seed and the round's number.
 
         Owed is a repeat without a run, or whose last run was lost or cancelled, failed for a reason that is not the
-        experiment's (a port that was taken), or failed at all where `retry_failed`. Skipped experiments owe nothing; one
+        experiment's (a port that was taken), or failed as `retry` asks. Skipped experiments owe nothing; one
         with adaptive repeats owes what `repeats.wanted` says by the records that are there.
         """
         seed = self.suite().get("seed", 0)
@@ -223,7 +238,7 @@ class Store:
                 run = last[experiment.id].get(repeat)
                 if run is None:
                     jobs.append(self.job(experiment.id, repeat=repeat, attempt=1))
-                elif _is_owed(run, retry_failed=retry_failed):
+                elif _is_owed(run, retry):
                     jobs.append(self.job(experiment.id, repeat=repeat, attempt=run.job.attempt + 1))
         return tuple(jobs)
 
@@ -270,14 +285,14 @@ def _read_record(job: Job, warnings: list[str]) -> RunRecord | None:
         return None
 
 
-def _is_owed(run: StoredRun, *, retry_failed: bool) -> bool:
+def _is_owed(run: StoredRun, retry: Retry) -> bool:
     if run.state is not JobState.ENDED:
         return run.state is JobState.LOST
     if run.record is None:
         return False  # a record that can't be read: what it says may be right, so it is not measured again unasked
     if run.record.status in (Status.LOST, Status.CANCELLED) or run.record.kind == "port_in_use":
         return True
-    return retry_failed and run.record.status in (Status.FAILED, Status.TIMEOUT, Status.INVALID)
+    return retry.asks_for(run.record)
 
 
 def _measured(experiment: Experiment) -> dict[str, Any]:

@@ -6,20 +6,26 @@ that run is ended: the processes carry its marker.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from orchestrator import claims, process
 from orchestrator.environment import MARKER
+from orchestrator.errors import ResultsError
 from orchestrator.records import Job, JobState, Status
 from orchestrator.store import RUN_ONE_LOG, unfinished_record, write_record
 
+LEAST_FREE_BYTES = 64 * 2**20
 RUN_ONE = (sys.executable, "-m", "orchestrator", "run-one")
 _GOODBYE_S = 40.0
 """How long `run-one` may take to end its tree (INT, TERM, KILL, each with its wait) and to write a cancelled record."""
+
+_LOOK_AGAIN_S, _PATIENCE = 0.2, 2
 
 
 class LocalExecutor:
@@ -30,6 +36,7 @@ class LocalExecutor:
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
         for job in jobs:
+            _refuse_full_disk(job.run_dir)
             claim = claims.claim(job, executor="local")
             if claim is None:
                 yield job, claims.state(job.run_dir)
@@ -45,8 +52,8 @@ class LocalExecutor:
             try:
                 child.wait()
             finally:
-                with process.StopSignals():  # a second Ctrl-C must not leave half a tree behind
-                    _end(child, marker)
+                with process.StopSignals() as stop:  # a second Ctrl-C must not leave half a tree behind
+                    _end(child, marker, stop)
                     _drop_empty(log)
         except BaseException:
             # Stopped before `run-one` could write a record: the claim is this process's, which may live on.
@@ -54,12 +61,28 @@ class LocalExecutor:
             raise
 
 
-def _end(child: subprocess.Popen[bytes], marker: str) -> None:
-    if child.poll() is None:
-        child.terminate()
+def _end(child: subprocess.Popen[bytes], marker: str, stop: process.StopSignals) -> None:
+    """Ends `run-one` and its tree. Asked a second time it passes that on, which kills the tree at once; a third time it waits no
+    more for the record either."""
+    deadline, asked = time.monotonic() + _GOODBYE_S, 0
+    while child.poll() is None and time.monotonic() < deadline and asked <= _PATIENCE:
+        if stop.count >= asked:
+            child.terminate()
+            asked = stop.count + 1
         with suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=_GOODBYE_S)
-    process.end_tree(marker, root=child)
+            child.wait(timeout=_LOOK_AGAIN_S)
+    process.end_tree(marker, root=child, hurry=stop.hurried)
+
+
+def _refuse_full_disk(run_dir: Path) -> None:
+    """Raises ResultsError before a run that could not write down what it measures."""
+    folder = next(path for path in run_dir.parents if path.exists())
+    free = shutil.disk_usage(folder).free
+    if free < LEAST_FREE_BYTES:
+        raise ResultsError(
+            f"{folder}: {free / 2**20:.0f} MiB are free, and a run is not begun with less than {LEAST_FREE_BYTES >> 20}; make room "
+            "and give the same command again: what was recorded stays"
+        )
 
 
 def _drop_empty(log: Path) -> None:

@@ -33,7 +33,7 @@ from orchestrator.records import (
     Status,
 )
 from orchestrator.runner import run_one
-from orchestrator.store import Store
+from orchestrator.store import Retry, Store
 
 REPO = Path(__file__).parent.parent.parent
 RUN_ONE = (sys.executable, "-c", f"import sys; sys.path.insert(0, {str(REPO)!r})\n"
@@ -248,7 +248,7 @@ def test_a_failed_run_is_tried_again_only_when_asked_and_once(store):
     run_benchmark([experiment()], store=store, executor=failing)
     run_benchmark([experiment()], store=store, executor=failing)
     assert len(store.runs(experiment().id)) == 1
-    run_benchmark([experiment()], store=store, executor=failing, retry_failed=True)
+    run_benchmark([experiment()], store=store, executor=failing, retry=Retry(failed=True))
     assert len(store.runs(experiment().id)) == 2
 
 

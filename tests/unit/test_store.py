@@ -8,7 +8,7 @@ import pytest
 from orchestrator import claims
 from orchestrator.errors import ResultsError
 from orchestrator.records import Device, Experiment, Framework, JobState, Measurement, Reason, RunRecord, Status, dump
-from orchestrator.store import Store, is_ours, move_aside, unfinished_record, write_record
+from orchestrator.store import Retry, Store, is_ours, move_aside, unfinished_record, write_record
 
 
 def experiment(name="a", **more):
@@ -181,7 +181,7 @@ def test_what_is_owed(store):
     assert owed() == ["r1-t3", "r2-t1"]
     end(store.job(one.id, repeat=1, attempt=3), Status.FAILED, kind="oom_cuda")
     assert owed() == ["r2-t1"]
-    assert owed(retry_failed=True) == ["r1-t4", "r2-t1"]
+    assert owed(retry=Retry(failed=True)) == ["r1-t4", "r2-t1"]
     claims.claim(store.job(one.id, repeat=2, attempt=1), executor="test")
     assert owed() == []
 
