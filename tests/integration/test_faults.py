@@ -1,0 +1,206 @@
+"""One campaign of everything that goes wrong in a trainer: each way to fail is told rightly, nobody outlives its run, and the
+others finish. And a campaign whose disk is small, read-only, or taken away."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.records import RunRecord, Status
+from orchestrator.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+FAULTY = Path(__file__).with_name("faulty.py")
+RUN = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes")
+
+OOM_HINT = "batch 8 needed at least 80.6 GiB of 79.1; try 4, or gradient checkpointing"
+WAYS = {
+    # mode → status, kind, part of the cause, hint (None: any)
+    "exit_3": ("failed", "unknown", "exit code 3", None),
+    "sigkill": ("failed", "killed", "SIGKILL", None),
+    "sigsegv": ("failed", "killed", "SIGSEGV", None),
+    "dotted_oom": ("failed", "oom_cuda", "torch.OutOfMemoryError", OOM_HINT),
+    "prefixed_oom": ("failed", "oom_cuda", "torch.OutOfMemoryError", OOM_HINT),
+    "host_memory": ("failed", "oom_host", "MemoryError", "the host's memory ran out"),
+    "hangs_before_its_first_step": ("stalled", "stalled", "startup_timeout_s", "stacks.txt"),
+    "hangs_at_step_5": ("stalled", "stalled", "stall_timeout_s", "stacks.txt"),
+    "child_ignores_term": ("timeout", "timeout", "timeout_s", None),
+    "child_in_a_session_of_its_own": ("ok", None, "", None),
+    "forks_twice": ("ok", None, "", None),
+    "logs_a_gigabyte": ("ok", None, "", None),
+    "no_metrics": ("failed", "no_metrics", "without the metrics", "stdout.log"),
+    "half_of_its_metrics": ("failed", "no_metrics", "without the metrics", "stdout.log"),
+    "loss_is_no_number": ("invalid", "nan_loss", "not finite", "learning rate"),
+    "port_was_stolen": ("ok", None, "", None),
+    "good": ("ok", None, "", None),
+}
+LIMITS = {
+    "hangs_before_its_first_step": {"startup_timeout_s": 2},
+    "hangs_at_step_5": {"stall_timeout_s": 1.5, "startup_timeout_s": 60},
+    "child_ignores_term": {"timeout_s": 2},
+}
+
+
+def scenario(mode: str, **more: object) -> dict[str, object]:
+    command = ["{python}", str(FAULTY), "{mode}", "{scenario_dir}", "{port}"]
+    metrics = {name: {"key": name} for name in ("train_runtime", "train_loss")}
+    return {
+        "name": mode.replace("_", "-"),
+        "trainer": "custom",
+        "device": "cpu",
+        "custom": {"command": command, "launcher": "none", "metrics": metrics},
+        "arguments": {"mode": mode, "per_device_train_batch_size": 8},
+        **more,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Campaign:
+    folder: Path
+    done: subprocess.CompletedProcess[str]
+
+    def records(self, mode: str) -> tuple[RunRecord, ...]:
+        stored = Store.resume(self.folder / "results").contents().experiments
+        return next(one.records for one in stored if one.experiment.scenario == mode.replace("_", "-"))
+
+    def run_dir(self, mode: str) -> Path:
+        (folder,) = (self.folder / "results/experiments").glob(f"{mode.replace('_', '-')}-*")
+        return sorted((folder / "runs").iterdir())[-1]
+
+
+def carried_out(folder: Path, scenarios: list[dict[str, object]], *words: str) -> Campaign:
+    (folder / "scenarios.yaml").write_text(json.dumps({"scenarios": scenarios}))
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(folder / "cache")}
+    done = subprocess.run([*RUN, *words], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300)
+    return Campaign(folder=folder, done=done)
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
+    folder = tmp_path_factory.mktemp("faults")
+    yield carried_out(folder, [scenario(mode, **LIMITS.get(mode, {})) for mode in WAYS])
+    shutil.rmtree(folder, ignore_errors=True)  # a gigabyte of log
+
+
+@pytest.mark.parametrize("mode", WAYS)
+def test_each_way_to_fail_is_told(campaign: Campaign, mode: str) -> None:
+    status, kind, cause, hint = WAYS[mode]
+    assert campaign.records(mode), campaign.done.stderr
+    last = campaign.records(mode)[-1]
+    assert (last.status, last.kind) == (status, kind), last
+    assert cause in (last.cause or "")
+    assert hint is None or hint in (last.hint or "")
+
+
+def test_the_campaign_went_through_and_says_that_some_failed(campaign: Campaign) -> None:
+    assert campaign.done.returncode == 1
+    assert "Traceback" not in campaign.done.stderr
+    with (campaign.folder / "results" / "benchmarks.csv").open() as file:
+        assert len(file.readlines()) == len(WAYS) + 1
+
+
+def test_nobody_outlives_its_run(campaign: Campaign) -> None:
+    pids = {int(line) for line in (campaign.folder / "pids").read_text().split()}
+    assert len(pids) >= len(WAYS) + 3
+    left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    assert [
+        one.cmdline() for one in left if str(FAULTY) in one.cmdline() or "time.sleep(600)" in str(one.cmdline())
+    ] == []
+
+
+def test_a_port_that_was_stolen_is_tried_again_with_another(campaign: Campaign) -> None:
+    first, second = campaign.records("port_was_stolen")
+    assert (first.status, first.kind, second.status) == ("failed", "port_in_use", "ok")
+
+
+def test_where_a_stalled_run_stood_is_saved(campaign: Campaign) -> None:
+    stacks = (campaign.run_dir("hangs_at_step_5") / "stacks.txt").read_text()
+    assert "in_the_fifth_step" in stacks
+
+
+def test_a_second_call_runs_nothing_and_failures_of_a_kind_are_tried_again_when_asked(campaign: Campaign) -> None:
+    folder = campaign.folder
+    words = ("--scenario", "exit-3", "--scenario", "no-metrics", "--scenario", "good")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(folder / "cache")}
+
+    def again(*more: str) -> list[int]:
+        subprocess.run([*RUN, *words, *more], cwd=folder, env=env, capture_output=True, check=False, timeout=100)
+        return [len(campaign.records(mode)) for mode in ("exit_3", "no_metrics", "good")]
+
+    assert again() == [1, 1, 1]
+    assert again("--retry-failed", "no_metrics") == [1, 2, 1]
+    assert again("--retry-failed") == [2, 3, 1]
+
+
+def test_fail_fast_starts_nothing_behind_the_first_failure(tmp_path: Path) -> None:
+    found = carried_out(tmp_path, [scenario("exit_3"), scenario("no_metrics"), scenario("sigkill")], "--fail-fast")
+    records = [record for mode in ("exit_3", "no_metrics", "sigkill") for record in found.records(mode)]
+    assert (len(records), found.done.returncode) == (1, 1)
+    assert "--fail-fast leaves the rest" in found.done.stderr
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 90 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=90m", "none", str(folder)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("nobody may mount a file system here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_ends_the_campaign_with_a_sentence_and_loses_no_record(tmp_path: Path, small_disk: Path) -> None:
+    results = ("--results", str(small_disk / "results"))
+    fills = scenario("logs_a_gigabyte")
+    found = carried_out(tmp_path, [scenario("good"), fills, scenario("exit_3")], *results)
+    assert "Traceback" not in found.done.stderr
+    assert found.done.returncode == 2 and "make room" in found.done.stderr, found.done.stderr
+    contents = Store.resume(small_disk / "results").contents()
+    assert contents.warnings == ()
+    records = {one.experiment.scenario: one.records for one in contents.experiments}
+    (full,) = records["logs-a-gigabyte"]
+    assert (full.status, full.kind) == (Status.FAILED, "disk_full")
+    for log in small_disk.glob("results/experiments/logs*/runs/*/stdout.log"):
+        log.unlink()
+    again = carried_out(tmp_path, [scenario("good"), fills, scenario("exit_3")], *results)
+    assert {name: len(runs) for name, runs in records.items() if runs} == {
+        name: 1 for name, runs in records.items() if runs
+    }
+    records = {
+        one.experiment.scenario: one.records for one in Store.resume(small_disk / "results").contents().experiments
+    }
+    assert {name: [one.status for one in runs] for name, runs in records.items()} == {
+        "good": ["ok"], "logs-a-gigabyte": ["failed"], "exit-3": ["failed"],
+    }, again.done.stderr  # fmt: skip
+
+
+def test_a_disk_that_cannot_be_written_is_a_sentence(tmp_path: Path, small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    found = carried_out(tmp_path, [scenario("good")], "--results", str(small_disk / "results"))
+    assert found.done.returncode == 2 and "Traceback" not in found.done.stderr
+    assert "Read-only file system" in found.done.stderr
+
+
+def test_results_that_are_removed_in_mid_run_are_a_sentence(tmp_path: Path) -> None:
+    removes = scenario("good", env={"PYTHONSTARTUP": ""})
+    removes["custom"] = {
+        "command": ["{python}", "-c", "import shutil, sys; shutil.rmtree(sys.argv[1])", str(tmp_path / "results")],
+        "launcher": "none",
+        "metrics": {"train_runtime": {"key": "train_runtime"}},
+    }
+    found = carried_out(tmp_path, [removes])
+    assert found.done.returncode == 2 and "Traceback" not in found.done.stderr, found.done.stderr
+    assert "is gone: somebody removed it" in found.done.stderr
