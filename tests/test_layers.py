@@ -29,10 +29,10 @@ PACKAGE = ROOT / "orchestrator"
 WORKERS = PACKAGE / "workers"
 
 LAYERS = """
-0   errors  metrics  options  records  redact  environment  statistics  steps  flops
-1   config  trainers  repeats  atomic  batch  failures  gpus  rows  script  steady
+0   errors  metrics  options  records  redact  environment  statistics  steps  flops  cgroup  stop_signals
+1   config  trainers  repeats  atomic  batch  failures  hints  limits  tree  gpus  rows  script  steady
 2   cells  selection  identity  data  launcher  claims  columns  process  reference_log  across  throughput
-3   effective  monitors  provenance  preparation  results_folder
+3   effective  monitors  stacks  provenance  preparation  results_folder
 4   checks  gpu_watch  isolation  placement  reference  store
 5   matrix  executors  table
 6   plan_view  findings  benchmark  report  experiment_view  doctor  starter  monitor_view
@@ -59,7 +59,8 @@ KNOW_SUBPROCESS = {
     "monitors.nvidia_smi",
     "monitors.nvml",
     "executors.local",
-}  # the latter three by the type of a child's handle
+    "tree",
+}  # the latter four by the type of a child's handle
 
 
 def modules() -> dict[str, Path]:
