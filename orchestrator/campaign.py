@@ -18,7 +18,7 @@ from orchestrator import results_folder
 from orchestrator.benchmark import Summary, prepare_data, run_benchmark
 from orchestrator.config import Suite, suggestion
 from orchestrator.errors import PreparationError, SelectionError
-from orchestrator.executors import EXECUTORS
+from orchestrator.executors import LocalExecutor
 from orchestrator.failures import KINDS
 from orchestrator.matrix import Plan
 from orchestrator.progress import Progress
@@ -115,6 +115,7 @@ class Way:
     retry: Retry = NO_RETRY
     fail_fast: bool = False
     take_over: bool = False
+    parallel: int = 1
 
 
 def carry_out(plan: Plan, store: Store, *, way: Way, console: Console) -> Summary:
@@ -129,7 +130,7 @@ def carry_out(plan: Plan, store: Store, *, way: Way, console: Console) -> Summar
         return run_benchmark(
             plan.experiments,
             store=store,
-            executor=EXECUTORS["local"],
+            executor=LocalExecutor(parallel=way.parallel),
             retry=way.retry,
             fail_fast=way.fail_fast,
             take_over=way.take_over,

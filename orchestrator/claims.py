@@ -27,6 +27,7 @@ from orchestrator import atomic
 from orchestrator.records import Job, JobState
 
 JOB_FILE, OWNER_FILE, RECORD_FILE, HEARTBEAT_FILE = "job.json", "owner.json", "record.json", "heartbeat"
+NEIGHBOURS_FILE = "neighbours.txt"
 HEARTBEAT_S = 30.0
 """How often `run-one` touches its heartbeat."""
 
@@ -145,6 +146,20 @@ def claim(job: Job, *, executor: str, details: Mapping[str, Any] | None = None) 
 def take_over(run_dir: Path) -> None:
     """Says in `owner.json` that this process runs the job from now on."""
     atomic.replace(run_dir / OWNER_FILE, json.dumps(asdict(this_process()), indent=2) + "\n")
+
+
+def note_neighbour(run_dir: Path, experiment_id: str) -> None:
+    """Says in a run's folder that a run of this experiment has begun beside it."""
+    with suppress(OSError), (run_dir / NEIGHBOURS_FILE).open("a", encoding="utf-8") as file:
+        file.write(experiment_id + "\n")
+
+
+def neighbours(run_dir: Path) -> tuple[str, ...]:
+    """The experiments whose runs went on beside this one, a word for each such run."""
+    try:
+        return tuple((run_dir / NEIGHBOURS_FILE).read_text(encoding="utf-8").split())
+    except OSError:
+        return ()
 
 
 def beat(run_dir: Path) -> None:

@@ -91,6 +91,8 @@ def run(
     retry_failed: options.RetryFailed = None,
     fail_fast: options.FailFast = False,
     take_over: options.TakeOver = False,
+    parallel: options.Parallel = 1,
+    gpus: options.RunGpus = None,
     confirm_above: options.ConfirmAbove = 8.0,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
@@ -98,6 +100,7 @@ def run(
     commands: options.AsCommands = False,
 ) -> None:
     """Run what is missing in the results folder, then write its report."""
+    _use_only(gpus)
     suite = _load(scenarios, defaults, accelerate, frameworks)
     selection = _select(scenarios, scenario, axis, settings, num_gpus, trainer=trainer, repeats=repeats, memory=memory)
     planned = _expand(suite, selection)
@@ -106,7 +109,9 @@ def run(
     from orchestrator import campaign
 
     retry = campaign.retry_of(retry_failed)
-    way = campaign.Way(prepare=not no_data_processing, retry=retry, fail_fast=fail_fast, take_over=take_over)
+    way = campaign.Way(
+        prepare=not no_data_processing, retry=retry, fail_fast=fail_fast, take_over=take_over, parallel=parallel
+    )
     campaign.refuse_empty(planned)
     for note in planned.notes:
         err.print(f"note: {note}", markup=False, soft_wrap=True)
@@ -221,6 +226,16 @@ def _load(scenarios: Path | None, defaults: Path | None, accelerate: Path | None
 
     file = scenarios or shipped_folder() / "scenarios.yaml"
     return load_suite(file, defaults=defaults, accelerate=accelerate, frameworks=frameworks)
+
+
+def _use_only(gpus: str | None) -> None:
+    """For this process and its runs. What names no GPU that it may use is refused, as CUDA would ignore it in silence."""
+    if gpus is None:
+        return
+    from orchestrator.gpus import chosen, visible_gpus
+
+    picked = chosen(gpus, visible_gpus(), option="--gpus")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in picked)
 
 
 def _select(

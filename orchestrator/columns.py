@@ -42,6 +42,7 @@ DEFAULT_KEEP = (
     "status",
     "failure_kind",
     "failure_cause",
+    "failure_hint",
 )
 
 DEFAULT_DROP = (
@@ -80,7 +81,7 @@ DETAILS = (
 BOOKKEEPING = ("id", "output_dir", "started_at", "logging_dir", "run_name", "provenance_collected_at")
 """Different in every row and no property of the experiment: never in a table unless kept."""
 
-_OUTCOME = ("status", "runs_ok", "runs", "failure_kind", "failure_cause")
+_OUTCOME = ("status", "runs_ok", "runs", "failure_kind", "failure_cause", "failure_hint")
 
 _PEOPLE = (
     *("results", "id", "scenario", "model_name_or_path", "framework_config", "peft_method", "dtype", "torch_dtype"),

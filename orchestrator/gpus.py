@@ -7,11 +7,12 @@ without driver or library has no GPUs. MIG parts are found where CUDA_VISIBLE_DE
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from orchestrator.errors import SelectionError
 from orchestrator.records import Gpu
 
 _DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")
@@ -109,6 +110,18 @@ def chosen_by(word: str, every: tuple[Gpu, ...]) -> Gpu | None:
     return found[0] if len(found) == 1 else None
 
 
+def chosen(asked: str, visible: Sequence[Gpu], *, option: str) -> tuple[Gpu, ...]:
+    """Those of the visible GPUs that a list names by index, UUID or its beginning. Raises SelectionError for other words."""
+    found: list[Gpu] = []
+    for word in map(str.strip, asked.split(",")):
+        gpu = next((one for one in visible if one.uuid == word), None) or chosen_by(word, tuple(visible))
+        if gpu is None:
+            there = ", ".join(f"{one.index} ({one.name}, {one.uuid})" for one in visible) or "none"
+            raise SelectionError(f"{option} {asked}: {word!r} names no GPU that is visible; there are: {there}")
+        found.append(gpu)
+    return tuple(dict.fromkeys(found))
+
+
 def mig_part(nvml: Any, uuid: str) -> Gpu | None:
     """The part of a GPU that has this UUID, under its GPU's index; None where there is none."""
     try:
@@ -117,6 +130,32 @@ def mig_part(nvml: Any, uuid: str) -> Gpu | None:
         return _described(nvml, handle, parent)
     except nvml.NVMLError:
         return None
+
+
+def idlest_first(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
+    """The GPUs by how much of their memory is in use, in steps of a GiB; those of one step stay in their order."""
+    with nvml_session() as nvml:
+        if nvml is None:
+            return tuple(gpus)
+        used = {gpu: _ask(partial(_used, nvml, gpu)) or 0 for gpu in gpus}
+    return tuple(sorted(gpus, key=lambda gpu: used[gpu] >> 30))
+
+
+def pci_addresses(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """UUID → address on the PCI bus, of those that say."""
+    with nvml_session() as nvml:
+        if nvml is None:
+            return {}
+        found = {gpu.uuid: _ask(partial(_pci_address, nvml, gpu)) for gpu in gpus}
+    return {uuid: address for uuid, address in found.items() if address}
+
+
+def _used(nvml: Any, gpu: Gpu) -> int:
+    return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)).used)
+
+
+def _pci_address(nvml: Any, gpu: Gpu) -> str:
+    return _text(nvml.nvmlDeviceGetPciInfo(nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)).busId)
 
 
 def gpu_state(gpu: Gpu) -> dict[str, Any]:

@@ -65,7 +65,15 @@ RetryFailed = Annotated[
     str | None,
     typer.Option("--retry-failed", metavar="[KIND,…]", help="Run again what failed before; of these kinds, or all."),
 ]
-FailFast = Annotated[bool, typer.Option("--fail-fast", help="Start nothing more once a run has failed.")]
+FailFast = Annotated[bool, typer.Option("--fail-fast", help="End the campaign at the first run that fails.")]
+Parallel = Annotated[
+    int,
+    typer.Option(
+        "--parallel",
+        min=1,
+        help="Runs at once, on GPUs and cores of their own; they still share power, PCIe and disks.",
+    ),
+]
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Run what a host had claimed of which nothing was heard for minutes.")
 ]
@@ -80,6 +88,7 @@ Keep = Annotated[
 ]
 Drop = Annotated[list[str] | None, typer.Option("--drop", help="Columns to leave out; commas or repeated.")]
 GpuNames = Annotated[str | None, typer.Option("--gpus", help="Indices or UUIDs, with commas; all when left out.")]
+RunGpus = Annotated[str | None, typer.Option("--gpus", help="Use these GPUs only: indices or UUIDs, with commas.")]
 Interval = Annotated[float, typer.Option("--interval", help="Seconds between two views, 0.1 to 60.")]
 Once = Annotated[bool, typer.Option("--once", help="Show one view, then end.")]
 AsJsonLines = Annotated[bool, typer.Option("--json", help="Print a line of JSON for each view.")]

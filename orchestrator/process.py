@@ -36,6 +36,7 @@ __all__ = [
     "capture",
     "child_environment",
     "command_script",
+    "end_descriptor",
     "end_tree",
     "run",
     "sidecar",
@@ -131,7 +132,7 @@ def _wait(
 ) -> Limit | None:
     """The limit that was reached; None when the child has ended or a signal came to us. Blocks, using no CPU."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    with _end_of(child) as ended, selectors.DefaultSelector() as selector:
+    with _closing(end_descriptor(child)) as ended, selectors.DefaultSelector() as selector:
         selector.register(ended, selectors.EVENT_READ)
         selector.register(stop, selectors.EVENT_READ)
         while True:
@@ -150,21 +151,26 @@ def _wait(
 
 
 @contextmanager
-def _end_of(child: subprocess.Popen[bytes]) -> Iterator[int]:
-    """A file descriptor that becomes readable when the child ends."""
-    descriptor = _pidfd(child)
-    if descriptor is None:
-        descriptor, writing = os.pipe()
-
-        def report() -> None:
-            child.wait()
-            os.close(writing)
-
-        threading.Thread(target=report, name="waits for the run", daemon=True).start()
+def _closing(descriptor: int) -> Iterator[int]:
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def end_descriptor(child: subprocess.Popen[bytes]) -> int:
+    """A file descriptor that becomes readable when the child ends; the caller closes it."""
+    descriptor = _pidfd(child)
+    if descriptor is not None:
+        return descriptor
+    reading, writing = os.pipe()
+
+    def report() -> None:
+        child.wait()
+        os.close(writing)
+
+    threading.Thread(target=report, name="waits for the run", daemon=True).start()
+    return reading
 
 
 def _pidfd(child: subprocess.Popen[bytes]) -> int | None:

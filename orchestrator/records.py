@@ -288,7 +288,8 @@ class RunRecord:
 
     `kind` is a word for the failure (None when ok), `cause` a sentence, `tail` the end of the log. `settings` are what
     really took effect, read off the built model. `ranks` are rows of each training process, `devices` of each GPU (cells by
-    the names of `metrics`). `warnings` are sentences that belong beside the number.
+    the names of `metrics`). `warnings` are sentences that belong beside the number; `beside` are the experiments whose runs went
+    on beside it on its machine.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -310,6 +311,7 @@ class RunRecord:
     devices: tuple[Mapping[str, Any], ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
 
 T = TypeVar("T")

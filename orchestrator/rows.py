@@ -121,6 +121,7 @@ def _outcome(record: RunRecord) -> dict[str, Value]:
         "status": record.status.value,
         "failure_kind": record.kind,
         "failure_cause": record.cause,
+        "failure_hint": record.hint,
         "started_at": datetime.fromtimestamp(record.started_at, UTC).isoformat(timespec="seconds"),
         "exit_code": record.exit_code,
         "signal": record.signal,
@@ -132,6 +133,7 @@ def _outcome(record: RunRecord) -> dict[str, Value]:
 def _measured(record: RunRecord) -> dict[str, Value]:
     measured: dict[str, Value] = {m.name: cell(m.value) for m in record.measurements}
     measured.setdefault("wall_s", record.wall_s)
+    measured["neighbours"] = len(record.beside)
     settings = {f"effective_{name}": cell(value) for name, value in record.settings.items() if name != "architecture"}
     return measured | settings | dict(_provenance(record.provenance))
 

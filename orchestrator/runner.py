@@ -124,7 +124,8 @@ def _carry_out(experiment: Experiment, run_dir: Path, claim: claims.Claim, stop:
     gpus: tuple[Gpu, ...] = ()
     started_at = time.time()
     try:
-        gpus = _own_gpus(experiment)
+        gpus = _own_gpus(experiment, claim)
+        _keep_to(claim.details.get("cores") or ())
         evidence = _evidence(experiment, run_dir, gpus, claim=claim, stop=stop)
     except OrchestratorError as error:
         evidence = _not_started(started_at, kind="launcher", cause=str(error))
@@ -153,6 +154,7 @@ def _carry_out(experiment: Experiment, run_dir: Path, claim: claims.Claim, stop:
         devices=evidence.found.devices,
         provenance={**facts, "worker_versions": dict(evidence.found.first.get("versions") or {})},
         warnings=evidence.warnings,
+        beside=claims.neighbours(run_dir),
     )
 
 
@@ -259,14 +261,24 @@ def _command(
     return command
 
 
-def _own_gpus(experiment: Experiment) -> tuple[Gpu, ...]:
-    """One GPU a process. Runs go one after the other in this version, so the first that are visible are free."""
+def _own_gpus(experiment: Experiment, claim: claims.Claim) -> tuple[Gpu, ...]:
+    """One GPU a process: those that the executor gave to this run, else the first that are visible."""
     if experiment.device is not Device.CUDA:
         return ()
     visible = provenance.visible_gpus()
+    given = claim.details.get("gpus")
+    if given:
+        visible = tuple(gpu for gpu in visible if gpu.uuid in given)
     if len(visible) < experiment.num_gpus:
         raise LaunchError(f"{experiment.num_gpus} GPUs are needed and {len(visible)} are visible")
     return visible[: experiment.num_gpus]
+
+
+def _keep_to(own: Sequence[int]) -> None:
+    """This process and all that it starts run on these cores, where the executor dealt them out."""
+    if own and hasattr(os, "sched_setaffinity"):
+        with suppress(OSError):
+            os.sched_setaffinity(0, own)
 
 
 def free_port() -> int:

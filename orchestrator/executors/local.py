@@ -1,24 +1,29 @@
-"""Runs jobs on this machine, one after the other, each by a `run-one` process of its own.
+"""Runs jobs on this machine, each by a `run-one` process of its own: one after the other, or several at once on GPUs of their own.
 
-Knows nothing of repeats or retries. When the iterator is closed, or a `run-one` dies without a record, what lives of
-that run is ended: the processes carry its marker.
+Knows nothing of retries. When the iterator is closed, or a `run-one` dies without a record, what lives of that run is ended: the
+processes carry its marker. Which GPUs and cores a run has is written into its claim, where `run-one` reads it. Waiting blocks.
 """
 
 from __future__ import annotations
 
+import os
+import selectors
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import claims, process
+from orchestrator import claims, cores, process
 from orchestrator.environment import MARKER
 from orchestrator.errors import ResultsError
-from orchestrator.records import Job, JobState, Status
-from orchestrator.store import RUN_ONE_LOG, unfinished_record, write_record
+from orchestrator.executors.pool import Pool, Queue, Share
+from orchestrator.gpus import idlest_first, pci_addresses, visible_gpus
+from orchestrator.records import Device, Job, JobState, Status
+from orchestrator.store import RUN_ONE_LOG, Store, unfinished_record, write_record
 
 LEAST_FREE_BYTES = 64 * 2**20
 RUN_ONE = (sys.executable, "-m", "orchestrator", "run-one")
@@ -26,63 +31,158 @@ _GOODBYE_S = 40.0
 """How long `run-one` may take to end its tree (INT, TERM, KILL, each with its wait) and to write a cancelled record."""
 
 _LOOK_AGAIN_S, _PATIENCE = 0.2, 2
+_PASSES_PER_GPU = 2
+"""How many smaller runs a waiting one lets pass, for each GPU of the pool."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Run:
+    """A `run-one` that was started, and the descriptor by which its end is seen."""
+
+    job: Job
+    marker: str
+    child: subprocess.Popen[bytes]
+    share: Share | None
+    ended: int
+
+    @property
+    def log(self) -> Path:
+        return self.job.run_dir / RUN_ONE_LOG
 
 
 class LocalExecutor:
-    """One run at a time, in the order given."""
+    """At most `parallel` runs at a time, in the order given; several at once share out the GPUs that are visible."""
 
-    def __init__(self, run_one: Sequence[str] = RUN_ONE) -> None:
+    def __init__(self, run_one: Sequence[str] = RUN_ONE, *, parallel: int = 1) -> None:
         self.run_one = tuple(run_one)
+        self.parallel = parallel
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
-        for job in jobs:
-            _refuse_full_disk(job.run_dir)
-            claim = claims.claim(job, executor="local")
-            if claim is None:
-                yield job, claims.state(job.run_dir)
-                continue
-            self._carry_out(job, claim.marker)
-            yield job, JobState.ENDED if (job.run_dir / claims.RECORD_FILE).exists() else JobState.LOST
-
-    def _carry_out(self, job: Job, marker: str) -> None:
+        pool = _pool(self.parallel)
+        queue = Queue(waiting=[(job, _gpus_of(job)) for job in jobs], patience=_PASSES_PER_GPU * max(1, len(pool.gpus)))
+        running: list[_Run] = []
+        full: ResultsError | None = None
         try:
-            argv = [*self.run_one, str(job.run_dir)]
-            log = job.run_dir / RUN_ONE_LOG
-            child = process.spawn(argv, log=log, env={MARKER: marker})
-            try:
-                child.wait()
-            finally:
-                with process.StopSignals() as stop:  # a second Ctrl-C must not leave half a tree behind
-                    _end(child, marker, stop)
-                    _drop_empty(log)
+            while queue.waiting or running:
+                full = full or _full_disk(queue)
+                taken = queue.take(pool) if full is None and len(running) < self.parallel else None
+                if taken is not None:
+                    started = self._start(*taken, beside=[one.job for one in running])
+                    if started is not None:
+                        running.append(started)
+                        continue
+                    _free(pool, taken[1])
+                    yield taken[0], claims.state(taken[0].run_dir)
+                    continue
+                if not running:
+                    break
+                for one in _await_one(running):
+                    running.remove(one)
+                    _finish(one)
+                    _free(pool, one.share)
+                    ended = (one.job.run_dir / claims.RECORD_FILE).exists()
+                    yield one.job, JobState.ENDED if ended else JobState.LOST
+        finally:
+            if running:
+                _end_all(running)
+        if full is not None:
+            raise full
+
+    def _start(self, job: Job, share: Share | None, *, beside: Sequence[Job]) -> _Run | None:
+        """None where somebody else has the job."""
+        details = {} if share is None else _details(share)
+        claim = claims.claim(job, executor="local", details=details)
+        if claim is None:
+            return None
+        for one in beside:
+            claims.note_neighbour(one.run_dir, job.experiment_id)
+            claims.note_neighbour(job.run_dir, one.experiment_id)
+        argv = [*self.run_one, str(job.run_dir)]
+        try:
+            child = process.spawn(argv, log=job.run_dir / RUN_ONE_LOG, env={MARKER: claim.marker})
         except BaseException:
-            # Stopped before `run-one` could write a record: the claim is this process's, which may live on.
             write_record(job.run_dir, unfinished_record(job, Status.CANCELLED))
             raise
+        return _Run(job=job, marker=claim.marker, child=child, share=share, ended=process.end_descriptor(child))
 
 
-def _end(child: subprocess.Popen[bytes], marker: str, stop: process.StopSignals) -> None:
-    """Ends `run-one` and its tree. Asked a second time it passes that on, which kills the tree at once; a third time it waits no
-    more for the record either."""
-    deadline, asked = time.monotonic() + _GOODBYE_S, 0
-    while child.poll() is None and time.monotonic() < deadline and asked <= _PATIENCE:
-        if stop.count >= asked:
-            child.terminate()
-            asked = stop.count + 1
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=_LOOK_AGAIN_S)
-    process.end_tree(marker, root=child, hurry=stop.hurried)
+def _pool(parallel: int) -> Pool:
+    gpus = idlest_first(visible_gpus())
+    if parallel == 1:
+        return Pool(gpus, places=1)
+    layout = cores.physical_cores()
+    shares = cores.cores_of_gpus(gpus, cores.nodes_of(gpus, pci_addresses(gpus)), layout)
+    places = cores.dealt([core for node in layout.values() for core in node], parallel)
+    return Pool(gpus, places=parallel, cores_of=shares, cores_of_place=places)
 
 
-def _refuse_full_disk(run_dir: Path) -> None:
-    """Raises ResultsError before a run that could not write down what it measures."""
+def _gpus_of(job: Job) -> int:
+    experiment = Store(job.run_dir.parents[3]).experiment(job.experiment_id)
+    return experiment.num_gpus if experiment.device is Device.CUDA else 0
+
+
+def _details(share: Share) -> dict[str, object]:
+    return {"gpus": [gpu.uuid for gpu in share.gpus], "cores": list(share.cores)}
+
+
+def _free(pool: Pool, share: Share | None) -> None:
+    if share is not None:
+        pool.give_back(share)
+
+
+def _await_one(running: Sequence[_Run]) -> list[_Run]:
+    """Those that have ended, once at least one has."""
+    with selectors.DefaultSelector() as selector:
+        for one in running:
+            selector.register(one.ended, selectors.EVENT_READ, one)
+        return [key.data for key, _ in selector.select()]
+
+
+def _finish(one: _Run) -> None:
+    """`run-one` has ended; nothing of its tree may be left."""
+    with process.StopSignals() as stop:
+        process.end_tree(one.marker, root=one.child, hurry=stop.hurried)
+    os.close(one.ended)
+    _drop_empty(one.log)
+    if stop.received is not None:  # it came while it was held back
+        raise KeyboardInterrupt
+
+
+def _end_all(running: Sequence[_Run]) -> None:
+    """Ends every `run-one` and its tree. Asked a second time it passes that on, which kills the trees at once; a third time it
+    waits no more for the records either."""
+    with process.StopSignals() as stop:  # a second Ctrl-C must not leave half a tree behind
+        deadline, asked = time.monotonic() + _GOODBYE_S, 0
+        living = list(running)
+        while living and time.monotonic() < deadline and asked <= _PATIENCE:
+            if stop.count >= asked:
+                asked = stop.count + 1
+                for one in living:
+                    one.child.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                living[0].child.wait(timeout=_LOOK_AGAIN_S)
+            living = [one for one in living if one.child.poll() is None]
+        for one in running:
+            process.end_tree(one.marker, root=one.child, hurry=stop.hurried)
+            os.close(one.ended)
+            # Stopped before `run-one` could write a record: the claim is this process's, which may live on.
+            write_record(one.job.run_dir, unfinished_record(one.job, Status.CANCELLED))
+            _drop_empty(one.log)
+
+
+def _full_disk(queue: Queue) -> ResultsError | None:
+    """Why no further run is begun: it could not write down what it measures."""
+    if not queue.waiting:
+        return None
+    run_dir = queue.waiting[0][0].run_dir
     folder = next(path for path in run_dir.parents if path.exists())
     free = shutil.disk_usage(folder).free
-    if free < LEAST_FREE_BYTES:
-        raise ResultsError(
-            f"{folder}: {free / 2**20:.0f} MiB are free, and a run is not begun with less than {LEAST_FREE_BYTES >> 20}; make room "
-            "and give the same command again: what was recorded stays"
-        )
+    if free >= LEAST_FREE_BYTES:
+        return None
+    return ResultsError(
+        f"{folder}: {free / 2**20:.0f} MiB are free, and a run is not begun with less than {LEAST_FREE_BYTES >> 20}; make room "
+        "and give the same command again: what was recorded stays"
+    )
 
 
 def _drop_empty(log: Path) -> None:

@@ -1,0 +1,99 @@
+"""Which GPUs and cores a run gets when several go on at once, and which run is next. Decides; starts nothing.
+
+A GPU belongs to one run at a time, and so do the cores that were dealt to it: an equal share of the physical cores of its NUMA
+node, so that neighbours meet on caches and memory channels as little as the machine lets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from orchestrator.records import Gpu, Job
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """What a run has to itself. `cores` is empty where it may use all of them; `place` is its number among its neighbours."""
+
+    gpus: tuple[Gpu, ...] = ()
+    cores: tuple[int, ...] = ()
+    place: int = 0
+
+
+class Pool:
+    """The GPUs and places that are free. `gpus` in the order in which they are given out, the idlest first.
+
+    `cores_of` maps a GPU's UUID to its cores; `cores_of_place` are those of a run without a GPU; `places`: how many runs at once.
+    """
+
+    def __init__(
+        self,
+        gpus: Sequence[Gpu],
+        *,
+        places: int,
+        cores_of: Mapping[str, Sequence[int]] | None = None,
+        cores_of_place: Sequence[Sequence[int]] = (),
+    ) -> None:
+        self.gpus, self.free = tuple(gpus), list(gpus)
+        self.places = list(range(places))
+        self.cores_of = dict(cores_of or {})
+        self.cores_of_place = tuple(cores_of_place)
+
+    def could_ever(self, num_gpus: int) -> bool:
+        return num_gpus <= len(self.gpus)
+
+    def take(self, num_gpus: int) -> Share | None:
+        """A share with so many GPUs; None while they, or the places, are taken. Neighbouring numbers where there is a choice."""
+        if not self.places or len(self.free) < num_gpus:
+            return None
+        place = self.places.pop(0)
+        taken = _close_together(self.free, num_gpus)
+        self.free = [gpu for gpu in self.free if gpu not in taken]
+        cores = [core for gpu in taken for core in self.cores_of.get(gpu.uuid, ())]
+        if not taken and self.cores_of_place:
+            cores = list(self.cores_of_place[place])
+        return Share(gpus=taken, cores=tuple(sorted(set(cores))), place=place)
+
+    def give_back(self, share: Share) -> None:
+        self.places = sorted([*self.places, share.place])
+        self.free = [gpu for gpu in self.gpus if gpu in self.free or gpu in share.gpus]
+
+
+def _close_together(free: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
+    """One GPU: the first. Several: those whose numbers span least, since neighbours share links and a NUMA node."""
+    if count <= 1:
+        return tuple(free[:count])
+    ordered = sorted(free, key=lambda gpu: gpu.index)
+    windows = [tuple(ordered[start : start + count]) for start in range(len(ordered) - count + 1)]
+    return min(windows, key=lambda window: window[-1].index - window[0].index)
+
+
+@dataclass(kw_only=True, slots=True)
+class Queue:
+    """Jobs that wait, with the GPUs that each needs. A round's largest go first; smaller ones pass one that waits, not for ever."""
+
+    waiting: list[tuple[Job, int]]
+    patience: int
+    passed: int = field(default=0, init=False)
+
+    def take(self, pool: Pool) -> tuple[Job, Share | None] | None:
+        """The next job and its share; None while nothing fits. One that could never fit gets no share, as its record says."""
+        for number, entry in enumerate(self._by_size()):
+            job, num_gpus = entry
+            if not pool.could_ever(num_gpus):
+                self.waiting.remove(entry)
+                return job, None
+            share = pool.take(num_gpus)
+            if share is None:
+                if self.passed >= self.patience:
+                    return None  # the one that waits longest is next, whatever fits meanwhile
+                continue
+            self.passed = self.passed + 1 if number else 0
+            self.waiting.remove(entry)
+            return job, share
+        return None
+
+    def _by_size(self) -> list[tuple[Job, int]]:
+        """Rounds stay in their order, so that repeats stay interleaved."""
+        return sorted(self.waiting, key=lambda entry: (entry[0].repeat, -entry[1]))
