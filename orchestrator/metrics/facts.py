@@ -28,7 +28,6 @@ _FACTS = (
     _fact("failure_kind", "kind", "Word for the failure, such as `oom_cuda`.", source=_RECORD),
     _fact("failure_cause", "cause", "The failure in a sentence.", source=_RECORD),
     _fact("failure_hint", "hint", "What to do about it, where one is known that helps.", source=_RECORD),
-    _fact("neighbours", "beside", "Runs that went on beside it on this machine (`--parallel`).", Show.COUNT, _RECORD),
     _fact("runs", "runs", "Repeats that ended.", Show.COUNT, "run folders"),
     _fact("runs_ok", "ok runs", "Repeats that ended ok: means are over these.", Show.COUNT, "run folders"),
     _fact("repeat", "repeat", "Number of the repeat, from 1.", Show.COUNT, _RECORD),

@@ -40,6 +40,15 @@ MODEL = (
         source="the process group",
     ),
     Metric(
+        name="neighbours",
+        label="neighbours",
+        unit="runs",
+        show=Show.COUNT,
+        description="Runs of this campaign that went on beside it on its machine, for any time (`--parallel`).",
+        source="the executor",
+        leaves_out="What else ran there.",
+    ),
+    Metric(
         name="wall_s",
         label="wall time",
         unit="s",
