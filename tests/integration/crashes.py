@@ -1,0 +1,178 @@
+"""Kills Tunebench's own processes at random moments of a campaign, until all of it is done, and then looks at what is there.
+
+    python tests/integration/crashes.py [--experiments 100] [--kills 200] [--orchestrators 2] [--seed 0]
+
+Orchestrators, `run-one`s and trainers get SIGKILL; orchestrators are started again. In the end every experiment must have one record that
+counts, no run that had ended well may have been run again, and nobody may be left alive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from orchestrator.records import Status
+from orchestrator.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes")
+TRAINER = """\
+import json, os, sys, time
+ledger = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+os.write(ledger, f"begun {sys.argv[2]}\\n".encode())
+time.sleep(float(sys.argv[3]))
+os.write(ledger, f"ended {sys.argv[2]}\\n".encode())
+print(json.dumps({"train_runtime": 1.0, "train_loss": 1.0}))
+"""
+KINDS = ("orchestrator run", "run-one", "trainer.py")
+LONGEST_S = 3000.0
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What a campaign of crashes came to."""
+
+    killed: Counter[str] = field(default_factory=Counter)
+    starts: int = 0
+    records: Counter[str] = field(default_factory=Counter)
+    took_s: float = 0.0
+
+
+def prepare(folder: Path, experiments: int) -> None:
+    (folder / "trainer.py").write_text(TRAINER)
+    custom = {
+        "command": ["{python}", "{scenario_dir}/trainer.py", "{scenario_dir}/ledger", "{number}", "{sleep_s}"],
+        "launcher": "none",
+        "metrics": {name: {"key": name} for name in ("train_runtime", "train_loss")},
+    }
+    scenario = {
+        "name": "quick", "trainer": "custom", "device": "cpu", "custom": custom, "arguments": {"sleep_s": 0.1},
+        "matrix": {"number": list(range(experiments))},
+    }  # fmt: skip
+    (folder / "scenarios.yaml").write_text(json.dumps({"scenarios": [scenario]}))
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with (folder / "said.log").open("ab") as log:
+        return subprocess.Popen([*RUN, *words], cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
+
+
+def ours(folder: Path) -> dict[int, str]:
+    """Number → kind of every living process of this campaign."""
+    found = {}
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+            if process.status() == psutil.STATUS_ZOMBIE or (
+                process.cwd() != str(folder) and not any(str(folder) in word for word in words)
+            ):
+                continue
+        except psutil.Error:
+            continue
+        line = " ".join(words)
+        kind = next((kind for kind in KINDS if kind in line), None)
+        if kind is not None:
+            found[process.pid] = kind
+    return found
+
+
+def crash(folder: Path, *, experiments: int, kills: int, orchestrators: int, seed: int) -> Outcome:
+    """Kills until it has killed so often, then lets the rest run to its end."""
+    prepare(folder, experiments)
+    rng, outcome, began = random.Random(seed), Outcome(), time.monotonic()
+    running: list[subprocess.Popen[bytes]] = []
+    while outcome.killed.total() < kills:
+        assert time.monotonic() < began + LONGEST_S, "it never ends"
+        running = [one for one in running if one.poll() is None]
+        while len(running) < orchestrators:
+            if all_done(folder, experiments):
+                return finish(folder, outcome, began)
+            running.append(start(folder))
+            outcome.starts += 1
+        time.sleep(rng.uniform(0.0, 1.5))
+        there = ours(folder)
+        kinds = sorted(set(there.values()))
+        if kinds:
+            kind = rng.choice(kinds)  # by kind first: a trainer lives for moments, an orchestrator always
+            victim = rng.choice(sorted(pid for pid, one in there.items() if one == kind))
+            try:
+                os.kill(victim, signal.SIGKILL)
+                outcome.killed[kind] += 1
+            except ProcessLookupError:
+                continue
+    for one in running:
+        one.wait(timeout=LONGEST_S)
+    return finish(folder, outcome, began)
+
+
+def finish(folder: Path, outcome: Outcome, began: float) -> Outcome:
+    """A last call, for what a killed trainer failed."""
+    start(folder, "--retry-failed", "killed").wait(timeout=LONGEST_S)
+    outcome.starts += 1
+    for stored in Store.resume(folder / "results").contents().experiments:
+        outcome.records.update(record.status.value for record in stored.records)
+    outcome.took_s = time.monotonic() - began
+    return outcome
+
+
+def all_done(folder: Path, experiments: int) -> bool:
+    if not (folder / "results" / "suite.json").exists():
+        return False
+    contents = Store.resume(folder / "results").contents()
+    done = [one for one in contents.experiments if any(record.status is Status.OK for record in one.records)]
+    return len(done) == experiments
+
+
+def check(folder: Path, experiments: int) -> None:
+    """Raises AssertionError for whatever was lost, counted twice, or left behind."""
+    contents = Store.resume(folder / "results").contents()
+    assert contents.warnings == (), contents.warnings
+    assert len(contents.experiments) == experiments
+    for stored in contents.experiments:
+        statuses = [record.status for record in stored.records]
+        assert len(statuses) == len(stored.runs), f"{stored.experiment.id}: a run without a record: {stored.runs}"
+        assert statuses[-1] is Status.OK, f"{stored.experiment.id}: {statuses}"
+        assert statuses.count(Status.OK) == 1, (
+            f"{stored.experiment.id} was run again after it had ended well: {statuses}"
+        )
+    left = ours(folder)
+    assert not left, left
+    strays = [path for path in (folder / "results").glob("experiments/*/runs/.*")]
+    assert not strays, strays
+    ended = Counter(
+        line.split()[1] for line in (folder / "ledger").read_text().splitlines() if line.startswith("ended")
+    )
+    assert len(ended) == experiments
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--experiments", type=int, default=100)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--orchestrators", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="crashes-"))
+    outcome = crash(folder, **vars(given))
+    check(folder, given.experiments)
+    killed = ", ".join(f"{number} {kind}" for kind, number in outcome.killed.items())
+    print(
+        f"{outcome.killed.total()} killed ({killed}), {outcome.starts} starts, {outcome.took_s:.0f} s; records: {dict(outcome.records)}"
+    )
+
+
+if __name__ == "__main__":
+    main()
