@@ -59,15 +59,19 @@ OnEvent = Callable[[Event], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """What a benchmark came to: the last record of each repeat that was asked for, whenever it was made."""
+    """What a benchmark came to: the last record of each repeat that was asked for, whenever it was made.
+
+    `unknown` is how many runs another host has of which nothing was heard.
+    """
 
     counts: Mapping[Status, int]
     records: tuple[RunRecord, ...]
+    unknown: int = 0
 
     @property
     def exit_code(self) -> int:
         """0 when every run that was due ended well, else 1."""
-        return 0 if all(record.status is Status.OK for record in self.records) else 1
+        return 0 if not self.unknown and all(record.status is Status.OK for record in self.records) else 1
 
 
 def run_benchmark(
@@ -89,6 +93,7 @@ def run_benchmark(
     store.add(experiments)
     handed_over: Counter[tuple[str, int]] = Counter()
     with _terminated_as_interrupted(), _disk_told(store):
+        store.remove_unfinished_claims()
         while True:
             _record_lost(experiments, store, tell, take_over=take_over)
             owed = store.plan(experiments, retry=NO_RETRY if handed_over else retry)
@@ -184,7 +189,8 @@ def _summary(experiments: Sequence[Experiment], store: Store) -> Summary:
         if run.record is not None and run.job.repeat <= most_repeats(experiment)
     }
     records = tuple(last.values())
-    return Summary(counts=Counter(record.status for record in records), records=records)
+    unknown = len(_runs(experiments, store, JobState.SILENT))
+    return Summary(counts=Counter(record.status for record in records), records=records, unknown=unknown)
 
 
 def _repeat(job: Job) -> tuple[str, int]:

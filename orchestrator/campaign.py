@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 
-from orchestrator import results_folder
+from orchestrator import asked, results_folder
 from orchestrator.benchmark import Summary, prepare_data, run_benchmark
 from orchestrator.config import Suite, suggestion
-from orchestrator.errors import PreparationError, SelectionError
+from orchestrator.errors import PreparationError, ResultsError, SelectionError
 from orchestrator.executors import LocalExecutor
 from orchestrator.failures import KINDS
 from orchestrator.matrix import Plan
@@ -28,6 +28,7 @@ from orchestrator.repeats import most_repeats
 from orchestrator.store import NO_RETRY, Retry, Store
 
 if TYPE_CHECKING:
+    from orchestrator.selection import Selection
     from orchestrator.table import ResultsTable
 
 Say = Callable[[str], object]
@@ -80,7 +81,18 @@ def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[s
         say(f"Resuming {root}: what is done stays, what is missing runs.")
         return Store.resume(root)
     files = {name: str(file) for name, file in suite.files.items()}
-    return Store.create(root, {"argv": list(argv), "files": files})
+    try:
+        return Store.create(root, {"argv": list(argv), "files": files})
+    except ResultsError:
+        if not results_folder.is_ours(root):
+            raise
+        return Store.resume(root)  # another tunebench made it just now
+
+
+def note_asked(store: Store, plan: Plan, *, suite: Suite, selection: Selection) -> None:
+    """What this call wants of the folder; what no call wants any more leaves the report."""
+    names = [scenario.name for scenario in suite.scenarios]
+    asked.note(store.root, file=suite.document.file, selection=selection, names=names, experiments=plan.experiments)
 
 
 def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:

@@ -143,6 +143,19 @@ def claim(job: Job, *, executor: str, details: Mapping[str, Any] | None = None) 
     return mine if written is not None and written.marker == mine.marker else None
 
 
+def remove_unfinished(runs: Path) -> None:
+    """Removes what claimants left that were killed before their claim had its name; nothing was run there."""
+    for aside in runs.glob(".*") if runs.is_dir() else ():
+        written = read_claim(aside)
+        left = (
+            written.owner.is_here() and not written.owner.lives()
+            if written
+            else (silence_s(aside) or 0) > SILENT_AFTER_S
+        )
+        if left:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
 def take_over(run_dir: Path) -> None:
     """Says in `owner.json` that this process runs the job from now on."""
     atomic.replace(run_dir / OWNER_FILE, json.dumps(asdict(this_process()), indent=2) + "\n")
@@ -171,6 +184,7 @@ def beat(run_dir: Path) -> None:
 def silence_s(run_dir: Path) -> float | None:
     """Seconds since the last sign of life in the folder, by the clock of whoever keeps its files; None where it can't be told."""
     heard = [_modified(run_dir / name) for name in (HEARTBEAT_FILE, OWNER_FILE, JOB_FILE)]
+    heard += [] if any(heard) else [_modified(run_dir)]
     now = _file_servers_now(run_dir)
     known = [moment for moment in heard if moment is not None]
     return None if now is None or not known else max(0.0, now - max(known))

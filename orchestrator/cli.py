@@ -118,6 +118,7 @@ def run(
     _confirm(campaign.gpu_hours(planned, results, move_aside=move_aside), confirm_above, yes=yes)
     store = campaign.open_results(results, move_aside=move_aside, suite=suite, argv=sys.argv[1:], say=err.print)
     store.add(planned.experiments)
+    campaign.note_asked(store, planned, suite=suite, selection=selection)
     summary = campaign.carry_out(planned, store, way=way, console=err)
     _report([results], keep=(), drop=(), form=options.Format.TABLE)
     raise typer.Exit(summary.exit_code)

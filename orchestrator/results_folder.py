@@ -53,7 +53,12 @@ def move_aside(root: Path) -> Path | None:
 
 def refuse_foreign(root: Path) -> None:
     """Raises ResultsError when something stands there that new results must not be mixed with."""
-    if root.is_dir() and any(root.iterdir()):
+    # Another tunebench may be making it at this moment: what it writes aside is no sign of a stranger.
+    if (
+        root.is_dir()
+        and any(not path.name.startswith(f".{SUITE_FILE}.") for path in root.iterdir())
+        and not is_ours(root)
+    ):
         raise ResultsError(f"{root} is not empty and is no results folder of tunebench; name a new or an empty folder")
     if root.exists() and not root.is_dir():
         raise ResultsError(f"{root} is not a folder; name a new or an empty folder for the results")

@@ -18,8 +18,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from orchestrator import atomic
-from orchestrator.claims import RECORD_FILE, read_claim, state
+from orchestrator import asked, atomic
+from orchestrator.claims import RECORD_FILE, read_claim, remove_unfinished, state
 from orchestrator.errors import ResultsError
 from orchestrator.records import SCHEMA_VERSION, Experiment, Job, JobState, RunRecord, Status, dump, load
 from orchestrator.redact import is_secret_name, redact
@@ -84,10 +84,14 @@ class StoredExperiment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contents:
-    """What a results folder holds, in the order asked for, and a sentence for each file that can't be read."""
+    """What a results folder holds, in the order asked for, and a sentence for each file that can't be read.
+
+    `removed` are the ids of experiments that no call wants any more: they stay in the store and leave the report.
+    """
 
     experiments: tuple[StoredExperiment, ...]
     warnings: tuple[str, ...]
+    removed: frozenset[str] = frozenset()
 
 
 class Store:
@@ -105,8 +109,9 @@ class Store:
         refuse_foreign(root)
         suite = {"tool": TOOL, "schema": SCHEMA_VERSION, "created": _now(), "seed": seed, "asked": dict(asked)}
         try:
-            (root / "experiments").mkdir(parents=True, exist_ok=True)
+            root.mkdir(parents=True, exist_ok=True)
             placed = atomic.place_once(root / SUITE_FILE, redact(json.dumps(suite, indent=2, default=str)) + "\n")
+            (root / "experiments").mkdir(exist_ok=True)
         except OSError as error:
             raise ResultsError(f"{root}: no results folder can be made here: {error.strerror}") from error
         if not placed:
@@ -191,6 +196,11 @@ class Store:
             job = self.job(experiment_id, repeat=repeat, attempt=attempt)
             yield StoredRun(job=job, state=state(job.run_dir), record=_read_record(job, warnings))
 
+    def remove_unfinished_claims(self) -> None:
+        """Sweeps what claimants left that were killed in the midst of claiming."""
+        for folder in (self.root / "experiments").glob("*/runs"):
+            remove_unfinished(folder)
+
     def contents(self) -> Contents:
         """Everything that was recorded, in the order asked for; what can't be read is left out and named."""
         warnings: list[str] = []
@@ -202,7 +212,9 @@ class Store:
                 warnings.append(str(error))
                 continue
             found.append(StoredExperiment(experiment=experiment, runs=tuple(self._runs(experiment_id, warnings))))
-        return Contents(experiments=tuple(found), warnings=tuple(warnings))
+        wanted = asked.current(self.root)
+        removed = frozenset[str]() if wanted is None else frozenset(one.experiment.id for one in found) - wanted
+        return Contents(experiments=tuple(found), warnings=tuple(warnings), removed=removed)
 
     def _ids(self) -> list[str]:
         folder = self.root / "experiments"

@@ -1,6 +1,8 @@
 """The results folder: creation, ownership, what is owed, what a crash leaves."""
 
 import json
+import os
+import time
 from dataclasses import replace
 
 import pytest
@@ -232,4 +234,53 @@ def test_a_folder_without_a_claim_is_lost(store):
     job = store.job(experiment().id, repeat=1, attempt=1)
     job.run_dir.mkdir(parents=True)
     (job.run_dir / "job.json").write_text('{"mark', encoding="utf-8")
+    assert claims.state(job.run_dir) is JobState.LOST
+
+
+def test_what_a_killed_claimant_left_is_swept_and_a_living_one_is_left_alone(store):
+    runs = store.job(experiment().id, repeat=1, attempt=1).run_dir.parent
+    owner = claims.this_process()
+    for name, one in (("dead", replace(owner, start_time=1.0)), ("alive", owner), ("far", replace(owner, host="far"))):
+        (runs / f".{name}").mkdir(parents=True)
+        claim = {
+            "experiment_id": "e",
+            "repeat": 1,
+            "attempt": 1,
+            "marker": name,
+            "executor": "x",
+            "claimed_at": 0.0,
+            "details": {},
+        }
+        (runs / f".{name}" / "job.json").write_text(json.dumps(claim | {"owner": fields(one)}))
+    (runs / ".just-begun").mkdir()
+    store.remove_unfinished_claims()
+    assert {path.name for path in runs.iterdir()} == {".alive", ".far", ".just-begun"}
+
+
+def test_a_run_of_another_host_is_judged_by_its_heartbeat(store):
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    assert claims.claim(job, executor="test")
+    owner = replace(claims.this_process(), host="far", pid=1)
+    (job.run_dir / "owner.json").write_text(json.dumps(fields(owner)))
+    assert claims.state(job.run_dir) is JobState.RUNNING
+    long_ago = time.time() - claims.SILENT_AFTER_S - 60
+    for name in ("job.json", "owner.json"):
+        os.utime(job.run_dir / name, (long_ago, long_ago))
+    assert claims.state(job.run_dir) is JobState.SILENT, "unknown, never taken for dead"
+    claims.beat(job.run_dir)
+    assert claims.state(job.run_dir) is JobState.RUNNING
+    os.utime(job.run_dir / "heartbeat", (long_ago, long_ago))
+    assert [one.name for one in store.plan([experiment()])] == []
+    write_record(job.run_dir, record(job))
+    assert claims.state(job.run_dir) is JobState.ENDED
+
+
+def test_another_container_of_this_host_is_judged_by_its_heartbeat_and_an_earlier_boot_is_over(store):
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    assert claims.claim(job, executor="test")
+    owner = claims.this_process()
+    inside = {**fields(owner), "pid_namespace": "pid:[1]", "pid": 2**22 - 1}
+    (job.run_dir / "owner.json").write_text(json.dumps(inside))
+    assert claims.state(job.run_dir) is JobState.RUNNING
+    (job.run_dir / "owner.json").write_text(json.dumps({**inside, "boot_id": "before"}))
     assert claims.state(job.run_dir) is JobState.LOST
