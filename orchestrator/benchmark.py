@@ -31,6 +31,7 @@ MAX_HAND_OVERS = 3
 """How often one call tries a repeat: what is not the experiment's fault (lost, a taken port) may go on for ever."""
 
 _LOOK_AGAIN_S = 2.0
+_NO_FAILURE = (Status.OK, Status.LOST, Status.CANCELLED)
 
 
 class EventKind(StrEnum):
@@ -92,12 +93,15 @@ def run_benchmark(
     tell = on_event or (lambda event: None)
     store.add(experiments)
     handed_over: Counter[tuple[str, int]] = Counter()
+    began = time.time()
     with _terminated_as_interrupted(), _disk_told(store):
         store.remove_unfinished_claims()
         while True:
             _record_lost(experiments, store, tell, take_over=take_over)
             owed = store.plan(experiments, retry=NO_RETRY if handed_over else retry)
-            due = [job for job in owed if handed_over[_repeat(job)] < MAX_HAND_OVERS]
+            due = [
+                job for job in owed if handed_over[_repeat(job)] < MAX_HAND_OVERS and not _cancelled(job, store, began)
+            ]
             if not due and not _await_others(experiments, store, tell):
                 break
             if due:
@@ -109,6 +113,17 @@ def run_benchmark(
                     tell(Event(kind=EventKind.LEFT, text=text, record=failed))
                     break
     return _summary(experiments, store)
+
+
+def _cancelled(job: Job, store: Store, began: float) -> bool:
+    """Whether somebody cancelled the run from outside since this call began: who interrupts the call itself never comes here.
+
+    The next call owes it again.
+    """
+    if job.attempt == 1:
+        return False
+    record = store.run(store.job(job.experiment_id, repeat=job.repeat, attempt=job.attempt - 1)).record
+    return record is not None and record.status is Status.CANCELLED and record.started_at + record.wall_s > began
 
 
 def _hand_over(
@@ -126,7 +141,7 @@ def _hand_over(
                 tell(Event(kind=EventKind.ENDED, text=_how(job, run.record), jobs=(job,), record=run.record))
             else:
                 tell(Event(kind=EventKind.ATTACHED, text=f"{job.experiment_id} {job.name} runs already", jobs=(job,)))
-            if failed is None and run.record is not None and run.record.status not in (Status.OK, Status.LOST):
+            if failed is None and run.record is not None and run.record.status not in _NO_FAILURE:
                 failed = run.record
                 if fail_fast:
                     break

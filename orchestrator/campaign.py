@@ -7,20 +7,24 @@ steps that need them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 
 from orchestrator import asked, results_folder
-from orchestrator.benchmark import Summary, prepare_data, run_benchmark
+from orchestrator.batch import BATCH
+from orchestrator.benchmark import Event, EventKind, Summary, prepare_data, run_benchmark
 from orchestrator.config import Suite, suggestion
 from orchestrator.errors import PreparationError, ResultsError, SelectionError
+from orchestrator.event_lines import EventLines
 from orchestrator.executors import LocalExecutor
 from orchestrator.failures import KINDS
 from orchestrator.matrix import Plan
+from orchestrator.probe import LARGEST_BATCH, Found, largest_batches, mark_what_does_not_fit
 from orchestrator.progress import Progress
 from orchestrator.provenance import pip_freeze
 from orchestrator.records import Experiment
@@ -128,26 +132,69 @@ class Way:
     fail_fast: bool = False
     take_over: bool = False
     parallel: int = 1
+    probe: bool = False
 
 
-def carry_out(plan: Plan, store: Store, *, way: Way, console: Console) -> Summary:
-    """Prepare the data, run what is due, show how it goes."""
-    with Progress(console, plan.experiments) as progress:
+def carry_out(
+    plan: Plan, store: Store, *, way: Way, console: Console, json_lines: Callable[[str], None] | None = None
+) -> Summary:
+    """Prepare the data, run what is due, show how it goes: on the console, or as lines of JSON."""
+    shown = EventLines(json_lines) if json_lines else Progress(console, plan.experiments, store=store)
+    with shown as progress:
         if way.prepare:
             for sentence in prepare_data(plan.experiments, on_event=progress.say):
                 progress.say(sentence)
         else:
             _refuse_unprepared(plan)
         store.write_text("requirements.txt", pip_freeze(None))
+        executor = LocalExecutor(parallel=way.parallel)
+        if way.probe:
+            short = partial(_say_probe, progress)
+            mark_what_does_not_fit(plan.experiments, store=store, executor=executor, on_event=short)
         return run_benchmark(
             plan.experiments,
             store=store,
-            executor=LocalExecutor(parallel=way.parallel),
+            executor=executor,
             retry=way.retry,
             fail_fast=way.fail_fast,
             take_over=way.take_over,
             on_event=progress.on_event,
         )
+
+
+def find_batches(plan: Plan, store: Store, *, way: Way, console: Console) -> list[Found]:
+    """The largest per-device batch of each cell that fits; each probe is a recorded run in `batches/`."""
+    with Progress(console, plan.experiments) as progress:
+        if way.prepare:
+            for sentence in prepare_data(plan.experiments, on_event=progress.say):
+                progress.say(sentence)
+        executor = LocalExecutor(parallel=1)
+        tell = partial(_say_probe, progress)
+        return list(largest_batches(plan.experiments, store=store, executor=executor, on_event=tell))
+
+
+def batch_lines(found: Sequence[Found]) -> Iterator[str]:
+    """A line for each cell: what was found, and what it needs."""
+    for one in found:
+        cell = f"{one.experiment.id}:"
+        if one.failure is not None:
+            yield f"{cell} unknown, a probe failed ({one.failure.kind}: {one.failure.cause})"
+        elif one.batch is None:
+            yield f"{cell} not even 1 fits"
+        else:
+            beyond = f"{one.too_large} does not" if one.too_large else f"no larger one was tried than {LARGEST_BATCH}"
+            yield f"{cell} {BATCH} {one.batch} fits{_peak(one)}, {beyond}"
+
+
+def _peak(found: Found) -> str:
+    values = {number.name: number.value for number in found.record.measurements} if found.record else {}
+    peak = values.get("peak_reserved_bytes")
+    return f" with {peak / 2**30:.1f} GiB reserved" if isinstance(peak, (int, float)) else ""
+
+
+def _say_probe(progress: Progress | EventLines, event: Event) -> None:
+    if event.kind is EventKind.ENDED:
+        progress.say(f"probe: {event.text}")
 
 
 def _refuse_unprepared(plan: Plan) -> None:

@@ -91,12 +91,15 @@ def run(
     retry_failed: options.RetryFailed = None,
     fail_fast: options.FailFast = False,
     take_over: options.TakeOver = False,
+    probe: options.Probe = False,
+    find_batch: options.FindBatch = False,
     parallel: options.Parallel = 1,
     gpus: options.RunGpus = None,
     confirm_above: options.ConfirmAbove = 8.0,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
     as_json: options.AsJson = False,
+    json_lines: options.JsonLines = False,
     commands: options.AsCommands = False,
 ) -> None:
     """Run what is missing in the results folder, then write its report."""
@@ -110,17 +113,27 @@ def run(
 
     retry = campaign.retry_of(retry_failed)
     way = campaign.Way(
-        prepare=not no_data_processing, retry=retry, fail_fast=fail_fast, take_over=take_over, parallel=parallel
+        prepare=not no_data_processing,
+        retry=retry,
+        fail_fast=fail_fast,
+        take_over=take_over,
+        parallel=parallel,
+        probe=probe,
     )
     campaign.refuse_empty(planned)
     for note in planned.notes:
         err.print(f"note: {note}", markup=False, soft_wrap=True)
     _confirm(campaign.gpu_hours(planned, results, move_aside=move_aside), confirm_above, yes=yes)
     store = campaign.open_results(results, move_aside=move_aside, suite=suite, argv=sys.argv[1:], say=err.print)
+    if find_batch:
+        for line in campaign.batch_lines(campaign.find_batches(planned, store, way=way, console=err)):
+            out.print(line, markup=False, soft_wrap=True)
+        return
     store.add(planned.experiments)
     campaign.note_asked(store, planned, suite=suite, selection=selection)
-    summary = campaign.carry_out(planned, store, way=way, console=err)
-    _report([results], keep=(), drop=(), form=options.Format.TABLE)
+    lines = (lambda text: _print_raw([text])) if json_lines else None
+    summary = campaign.carry_out(planned, store, way=way, console=err, json_lines=lines)
+    _report([results], keep=(), drop=(), form=None if json_lines else options.Format.TABLE)
     raise typer.Exit(summary.exit_code)
 
 
@@ -147,6 +160,42 @@ def show(
 
     for part in experiment_view(Store.resume(results), experiment, lines=lines):
         out.print(part, markup=False, soft_wrap=True)
+
+
+@app.command()
+def status(folder: options.Folder, watch: options.Watch = False, as_json: options.AsJson = False) -> None:
+    """Show where a campaign stands, and how long it may still take."""
+    from orchestrator import asked, status_view
+    from orchestrator.status import Reader, looks, pause_on
+    from orchestrator.stop_signals import StopSignals
+    from orchestrator.store import Store
+
+    if watch and as_json:
+        raise OrchestratorError("--watch and --json: give one of them; `--json` prints one document")
+    store = Store.resume(folder)
+    reader = Reader(store, only=asked.current(store.root))
+    if as_json:
+        _print_raw([status_view.as_json(reader.look())])
+    elif not watch:
+        status_view.show(reader.look(), out, title=str(folder))
+    else:
+        with StopSignals() as stop:
+            status_view.follow(looks(reader, pause=pause_on(stop)), out, title=str(folder))
+
+
+@app.command()
+def cancel(folder: options.Folder, experiments: options.Running = None) -> None:
+    """End running runs from outside; each leaves a cancelled record, and the next `tunebench run` owes it again."""
+    from orchestrator import cancel as ending
+    from orchestrator.store import Store
+
+    store, answers = Store.resume(folder), []
+    for answer in ending.cancel(store, experiments or ()):
+        out.print(str(answer), markup=False, soft_wrap=True)
+        answers.append(answer)
+    if not answers:
+        out.print(ending.nothing_runs(store, experiments or ()), markup=False, soft_wrap=True)
+    raise typer.Exit(1 if any(one.end is not ending.End.ENDED for one in answers) else 0)
 
 
 @app.command()
@@ -293,7 +342,8 @@ def _confirm(gpu_hours: float, above: float, *, yes: bool) -> None:
         raise OrchestratorError("Not started.")
 
 
-def _report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...], form: options.Format) -> None:
+def _report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...], form: options.Format | None) -> None:
+    """`form` None: the files alone, nothing on stdout."""
     from orchestrator import campaign
 
     table = campaign.load_table(folders)
@@ -301,7 +351,7 @@ def _report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...]
         err.print(f"warning: {warning}", markup=False, soft_wrap=True)
     if form is options.Format.TABLE:
         out.print(campaign.terminal_table(table, keep=keep, drop=drop, width=out.width))
-    else:
+    elif form is not None:
         _print_raw([campaign.report_text(table, form.value, keep=keep, drop=drop)])
     for path in campaign.write_reports(table, folders, keep=keep, drop=drop):
         err.print(f"wrote {path}", markup=False, soft_wrap=True)

@@ -74,6 +74,12 @@ Parallel = Annotated[
         help="Runs at once, on GPUs and cores of their own; they still share power, PCIe and disks.",
     ),
 ]
+Probe = Annotated[
+    bool, typer.Option("--probe", help="Try two steps of each cell first; what does not fit fails at once.")
+]
+FindBatch = Annotated[
+    bool, typer.Option("--find-batch", help="Measure nothing: find each cell's largest per-device batch that fits.")
+]
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Run what a host had claimed of which nothing was heard for minutes.")
 ]
@@ -82,6 +88,7 @@ ConfirmAbove = Annotated[
     float, typer.Option("--confirm-above", min=0, help="Ask before a campaign of more GPU-hours than this.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Folder = Annotated[Path, typer.Argument(help="Results folder.")]
 Folders = Annotated[list[Path], typer.Argument(help="Results folders.")]
 Keep = Annotated[
     list[str] | None, typer.Option("--keep", help="Columns to keep though they do not vary; commas or repeated.")
@@ -90,5 +97,12 @@ Drop = Annotated[list[str] | None, typer.Option("--drop", help="Columns to leave
 GpuNames = Annotated[str | None, typer.Option("--gpus", help="Indices or UUIDs, with commas; all when left out.")]
 RunGpus = Annotated[str | None, typer.Option("--gpus", help="Use these GPUs only: indices or UUIDs, with commas.")]
 Interval = Annotated[float, typer.Option("--interval", help="Seconds between two views, 0.1 to 60.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Look again until everything is done, or Ctrl-C.")]
+Running = Annotated[
+    list[str] | None, typer.Argument(help="Experiments by id, or a part that no other has; all when left out.")
+]
+JsonLines = Annotated[
+    bool, typer.Option("--json-lines", help="Print a line of JSON for each run that is due, starts, ends.")
+]
 Once = Annotated[bool, typer.Option("--once", help="Show one view, then end.")]
 AsJsonLines = Annotated[bool, typer.Option("--json", help="Print a line of JSON for each view.")]

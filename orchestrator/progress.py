@@ -1,49 +1,62 @@
-"""What is shown while a benchmark runs: a live line on a terminal, a line for each run that ended anywhere else.
+"""What is shown while a benchmark runs: live lines on a terminal, a line for each run that ended anywhere else.
 
-Reads the run folders for what the running experiment is at; needs no events but the ends. Redrawn once a second, so that
-watching costs next to nothing beside a measurement.
+Reads the run folders, and of their files the ends, for what the running experiments are at (`running`); needs no events but the
+ends. Redrawn once a second, so that watching costs next to nothing beside a measurement. Lines for programs are `event_lines`.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator import claims, experiment_status, running, time_left
 from orchestrator.benchmark import Event, EventKind
 from orchestrator.metrics import show
-from orchestrator.records import Experiment, Job, RunRecord, Status
+from orchestrator.printable import printable
+from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
+from orchestrator.running import Activity
+from orchestrator.running_view import SEPARATOR, doing, seconds
+from orchestrator.store import Store, StoredRun
+from orchestrator.time_left import Expectation, Work
+from orchestrator.under_way import UnderWay
 
 REDRAWS_PER_S = 1.0
-TAIL_BYTES = 4096
+LINES = 8
+"""Running experiments with a line of their own."""
+
 STYLES = {Status.OK: "green", Status.CANCELLED: "yellow"}
 
 
 class Progress:
-    """A context in which `on_event` may be handed to `run_benchmark`."""
+    """A context in which `on_event` may be handed to `run_benchmark`.
 
-    def __init__(self, console: Console, experiments: Sequence[Experiment]) -> None:
+    With a `store`, what ended in earlier sessions says how long such runs take, from the beginning.
+    """
+
+    def __init__(self, console: Console, experiments: Sequence[Experiment], *, store: Store | None = None) -> None:
         self.console = console
+        self.store = store
         self.experiments = {one.id: one for one in experiments}
-        self.due: list[Job] = []
-        self.ended = 0
         self.started_at = time.monotonic()
+        self._under_way = UnderWay()
+        self._took: list[time_left.Took] = []
+        self._expectation = Expectation(())
         self._stack = ExitStack()
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
+            self._remember(self._earlier())
             view = Live(
-                get_renderable=self._live, console=self.console, refresh_per_second=REDRAWS_PER_S, transient=True
+                get_renderable=self.redraw, console=self.console, refresh_per_second=REDRAWS_PER_S, transient=True
             )
             self._stack.enter_context(view)
         return self
@@ -53,10 +66,11 @@ class Progress:
 
     def on_event(self, event: Event) -> None:
         if event.kind is EventKind.HANDED_OVER:
-            self.due = [*self.due[: self.ended], *event.jobs]  # repeats that adapt come as later hand-overs
+            self._under_way.hand_over(event.jobs)
         elif event.kind is EventKind.ENDED and event.record is not None:
-            self.ended += 1
-            self._print(_ended_line(self.ended, len(self.due), event.record))
+            numbers = [self._under_way.end(job) for job in event.jobs]
+            self._remember(self._ended(event.jobs, event.record))
+            self._print(_ended_line(event.record, number=next(iter(numbers), None), total=self._under_way.total))
         else:
             self._print(Text(event.text))
 
@@ -64,58 +78,70 @@ class Progress:
         self._print(Text(text))
 
     def _print(self, line: Text) -> None:
+        line.plain = printable(line.plain)
         self.console.print(line, soft_wrap=True)
 
-    def _live(self) -> Table:
-        """Bar, what runs, at which step, how long in all and how long to go."""
-        elapsed = time.monotonic() - self.started_at
-        row = Table.grid(padding=(0, 1))
-        left = f", about {_clock(elapsed / self.ended * (len(self.due) - self.ended))} to go" if self.ended else ""
-        row.add_row(
-            ProgressBar(total=max(1, len(self.due)), completed=self.ended, width=20),
-            Text(f"{self.ended}/{len(self.due)} runs, {_clock(elapsed)}{left}"),
-            Text(self._current(), style="cyan", overflow="ellipsis", no_wrap=True),
-        )
-        return row
+    def _earlier(self) -> Iterator[time_left.Took]:
+        for one in self.experiments.values() if self.store else ():
+            for run in self.store.runs(one.id) if self.store else ():
+                if took := experiment_status.took(one, run):
+                    yield took
 
-    def _current(self) -> str:
-        for job in self.due[self.ended : self.ended + 3]:
-            if job.run_dir.exists() and not (job.run_dir / "record.json").exists():
-                return f"{_stage(job.run_dir, self.experiments.get(job.experiment_id))} · {job.experiment_id}"
-        return ""
+    def _ended(self, jobs: Sequence[Job], record: RunRecord) -> Iterator[time_left.Took]:
+        for job in jobs:
+            experiment = self.experiments.get(job.experiment_id)
+            run = StoredRun(job=job, state=JobState.ENDED, record=record)
+            if experiment is not None and (took := experiment_status.took(experiment, run)):
+                yield took
+
+    def _remember(self, took: Iterator[time_left.Took]) -> None:
+        self._took.extend(took)
+        self._expectation = Expectation(self._took)
+
+    def redraw(self) -> Group:
+        """Bar, how long in all and how long to go; a line for each that runs."""
+        _, now, waiting = self._under_way.look()
+        found = [(self.experiments[job.experiment_id], job) for job in now if job.experiment_id in self.experiments]
+        at_work = [(experiment, job, running.look(job.run_dir, experiment)) for experiment, job in found]
+        head = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=max(1, self._under_way.total), completed=self._under_way.ended, width=20)
+        head.add_row(bar, Text(self._headline(self._left_s(at_work, waiting))))
+        lines = [_running_line(job, activity) for _, job, activity in at_work[:LINES]]
+        more = [Text(f"and {len(at_work) - LINES} more", style="dim")] if len(at_work) > LINES else []
+        return Group(head, *lines, *more)
+
+    def _headline(self, left_s: float | None) -> str:
+        ended, total = self._under_way.ended, self._under_way.total
+        said = f"{ended}/{total} runs, {seconds(time.monotonic() - self.started_at)}"
+        if ended == total:
+            return said
+        return f"{said}, time left unknown" if left_s is None else f"{said}, about {seconds(left_s)} to go"
+
+    def _left_s(self, at_work: Sequence[tuple[Experiment, Job, Activity]], waiting: Sequence[Job]) -> float | None:
+        now = time.time()
+        spans = list(time_left.latest((one.began_at, one.ended_at, one.num_gpus) for one in self._took))
+        works = []
+        for experiment, job, activity in at_work:
+            claim = claims.read_claim(job.run_dir)
+            elapsed_s = max(0.0, now - claim.claimed_at) if claim else 0.0
+            left = self._expectation.remaining_s(experiment, elapsed_s=elapsed_s, by_steps_s=activity.left_s)
+            works.append(Work(num_gpus=experiment.num_gpus, seconds=left))
+            spans.append((now - elapsed_s, now, experiment.num_gpus))
+        for name, times in Counter(
+            job.experiment_id for job in waiting if job.experiment_id in self.experiments
+        ).items():
+            one = self.experiments[name]
+            works.append(Work(num_gpus=one.num_gpus, seconds=self._expectation.run_s(one), times=times))
+        return time_left.left_s(works, gpus_at_once=time_left.gpus_at_once(spans))
 
 
-def _stage(run_dir: Path, experiment: Experiment | None) -> str:
-    steps = run_dir / "steps-rank0.jsonl"
-    last = _last_line(steps) if steps.exists() else None
-    if last is None:
-        return "starting"
-    planned = experiment.arguments.get("max_steps") if experiment else None
-    of = f"/{planned}" if isinstance(planned, str) and planned.isdecimal() else ""
-    loss = f", loss {last['loss']:.3f}" if isinstance(last.get("loss"), float) else ""
-    return f"step {last.get('step', '?')}{of}{loss}"
+def _running_line(job: Job, activity: Activity) -> Text:
+    said = f"{doing(activity)}{SEPARATOR}{job.experiment_id} r{job.repeat}"
+    return Text(said, style="cyan", overflow="ellipsis", no_wrap=True)
 
 
-def _last_line(file: Path) -> dict[str, Any] | None:
-    """The last whole line of a file that is being written."""
-    try:
-        with file.open("rb") as stream:
-            stream.seek(max(0, file.stat().st_size - TAIL_BYTES))
-            lines = stream.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return None
-    for line in reversed(lines):
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            return value
-    return None
-
-
-def _ended_line(number: int, total: int, record: RunRecord) -> Text:
-    line = Text(f"{number}/{total} ")
+def _ended_line(record: RunRecord, *, number: int | None, total: int) -> Text:
+    line = Text("" if number is None else f"{number}/{total} ")
     line.append(str(record.status), style=STYLES.get(record.status, "red"))
     line.append(f" {record.experiment_id} r{record.repeat}  {record.wall_s:.1f} s")
     if record.kind:
@@ -124,9 +150,3 @@ def _ended_line(number: int, total: int, record: RunRecord) -> Text:
     if isinstance(speed, (int, float)):
         line.append(f"  {show('train_tokens_per_second', speed)} tokens/s a device")
     return line
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

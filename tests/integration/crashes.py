@@ -36,7 +36,7 @@ time.sleep(float(sys.argv[3]))
 os.write(ledger, f"ended {sys.argv[2]}\\n".encode())
 print(json.dumps({"train_runtime": 1.0, "train_loss": 1.0}))
 """
-KINDS = ("orchestrator run", "run-one", "trainer.py")
+KINDS = ("run-one", "orchestrator run", "trainer.py")
 LONGEST_S = 3000.0
 
 

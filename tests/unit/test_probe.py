@@ -1,0 +1,52 @@
+"""The search for the largest batch, and what probes are made of."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator import probe
+from orchestrator.records import Device, Experiment, RunRecord, Status
+
+
+def cell(batch: str = "8", **more: object) -> Experiment:
+    fields = {"id": "s-x-0123456789ab", "scenario": "s", "model": "m", "num_gpus": 1, "device": Device.CUDA}
+    arguments = {"per_device_train_batch_size": batch, "max_steps": "500"}
+    return Experiment(**{**fields, "trainer": "huggingface", "arguments": arguments, **more})  # type: ignore[arg-type]
+
+
+def record(status: Status, kind: str | None = None) -> RunRecord:
+    return RunRecord(
+        experiment_id="s", repeat=1, attempt=1, status=status, kind=kind, started_at=0.0, wall_s=1.0, cause=kind
+    )
+
+
+@given(st.integers(0, 5000), st.integers(1, 64))
+def test_the_largest_batch_that_fits_is_found_in_few_probes(capacity: int, begin: int) -> None:
+    tried: list[int] = []
+
+    def probed(_: Experiment, batch: int) -> RunRecord:
+        tried.append(batch)
+        return record(Status.OK) if batch <= capacity else record(Status.FAILED, "oom_cuda")
+
+    found = probe.largest_batch(cell(str(begin)), probed)
+    assert found.batch == (min(capacity, probe.LARGEST_BATCH) or None)
+    assert len(tried) == len(set(tried)) <= 2 * math.log2(probe.LARGEST_BATCH) + 2
+    assert found.too_large == (found.batch or 0) + 1 or found.batch == probe.LARGEST_BATCH
+
+
+def test_another_failure_ends_the_search_and_is_told() -> None:
+    broken = record(Status.FAILED, "import_error")
+    found = probe.largest_batch(cell(), lambda one, batch: broken)
+    assert (found.batch, found.failure) == (None, broken)
+
+
+def test_a_probe_is_the_same_training_ended_after_two_steps() -> None:
+    long = cell(repeats=5, monitors=("nvml",))
+    short = probe.short(long)
+    assert (short.id, short.arguments, short.repeats, short.monitors) == (long.id, long.arguments, 1, ())
+    assert short.measure is not None and short.measure.at_most_steps == 2
+    larger = probe.with_batch(long, 64)
+    assert larger.arguments == {"per_device_train_batch_size": "64", "max_steps": "500"} and larger.id != long.id
