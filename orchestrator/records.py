@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Of `record.json`. 1: up to 2026-11. 2: `hint`, `beside`, the status `stalled`; exit code and signal are the trainer's. What a
+version does not know it leaves out, and a field that an older one lacks has its default: each version has a golden that is read.
+"""
 
 Text = str | tuple[str, ...]
 """What a trainer receives for one argument: a text, or the items of a list."""

@@ -289,7 +289,11 @@ def _own_log(run_dir: Path) -> str:
 def _read_record(job: Job, warnings: list[str]) -> RunRecord | None:
     path = job.run_dir / RECORD_FILE
     try:
-        return load(RunRecord, path.read_bytes())
+        record = load(RunRecord, path.read_bytes())
+        if record.schema_version > SCHEMA_VERSION:
+            newer = f"it was written by a newer version (schema {record.schema_version}, this one knows {SCHEMA_VERSION})"
+            warnings.append(f"{path}: {newer}: what is new in it is left out")
+        return record
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

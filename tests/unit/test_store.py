@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator import claims
 from orchestrator.errors import ResultsError
-from orchestrator.records import Device, Experiment, Framework, JobState, Measurement, Reason, RunRecord, Status, dump
+from orchestrator.records import SCHEMA_VERSION, Device, Experiment, Framework, JobState, Measurement, Reason, RunRecord, Status, dump
 from orchestrator.store import Retry, Store, is_ours, move_aside, unfinished_record, write_record
 
 
@@ -56,7 +56,7 @@ def store(tmp_path):
 def test_create_and_resume(root):
     created = Store.create(root, {"argv": ["run", "x.yaml"]}, seed=3)
     suite = Store.resume(root).suite()
-    assert (suite["schema"], suite["seed"], suite["asked"]) == (1, 3, {"argv": ["run", "x.yaml"]})
+    assert (suite["schema"], suite["seed"], suite["asked"]) == (SCHEMA_VERSION, 3, {"argv": ["run", "x.yaml"]})
     assert is_ours(root) and created.root == root
     with pytest.raises(ResultsError, match="resume"):
         Store.create(root, {})
