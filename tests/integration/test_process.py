@@ -10,7 +10,7 @@ import time
 import pytest
 from trees import lives, pids, tree_program, wait_for
 
-from orchestrator import process
+from orchestrator import cgroup, process
 from orchestrator.environment import MARKER
 from orchestrator.errors import LaunchError
 from orchestrator.records import Command
@@ -163,3 +163,88 @@ def test_leftovers_of_a_killed_run_are_found_by_their_marker(tmp_path):
     assert process.end_tree(marker) == 2
     assert not any(lives(pid) for pid in pids(tmp_path))
     assert process.end_tree(marker) == 0
+
+
+SLIPS_AWAY = """
+import os, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(sys.argv[1], "w").write(str(os.getpid()))
+        os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"], {})
+    os._exit(0)
+os.wait()
+while not os.path.exists(sys.argv[1]) or not os.path.getsize(sys.argv[1]):
+    pass
+"""
+"""A daemon without its parent's session, marker or variables."""
+
+
+def test_a_daemon_that_slipped_away_is_found_by_who_adopts_orphans(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from orchestrator import process; from orchestrator.records import Command\n"
+        "process.adopt_orphans()\n"
+        "folder = Path(sys.argv[1])\n"
+        "command = Command(argv=(sys.executable, '-c', sys.argv[2], str(folder / 'daemon')), env={}, cwd=folder)\n"
+        "print(process.run(command, stdout=folder / 'out', stderr=folder / 'err').survivors)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), SLIPS_AWAY], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "()\n"
+    assert not lives(int((tmp_path / "daemon").read_text()))
+
+
+def test_a_daemon_that_slipped_away_is_found_by_its_control_group(tmp_path):
+    group = cgroup.create("a-test-of-process")
+    if group is None:
+        pytest.skip("nobody may make a control group here")
+    slips = Command(
+        argv=(sys.executable, "-c", SLIPS_AWAY, str(tmp_path / "daemon")),
+        env={MARKER: "a-test-of-process"},
+        cwd=tmp_path,
+    )
+    outcome = process.run(slips, stdout=tmp_path / "o", stderr=tmp_path / "e", group=group)
+    assert (outcome.exit_code, outcome.survivors, outcome.memory_kills) == (0, (), 0)
+    assert not lives(int((tmp_path / "daemon").read_text()))
+    assert not group.path.exists() and cgroup.find("a-test-of-process") is None
+
+
+def test_what_the_kernel_kills_for_memory_is_known_of_this_tree(tmp_path):
+    group = cgroup.create("a-test-of-memory")
+    if group is None:
+        pytest.skip("nobody may make a control group here")
+    limit = next(
+        (group.path / name for name in ("memory.max", "memory.limit_in_bytes") if (group.path / name).exists()), None
+    )
+    if limit is None:
+        group.remove()
+        pytest.skip("its memory cannot be limited here")
+    limit.write_text(str(64 * 2**20))
+    hungry = "x = [bytearray(2**20) for _ in range(512)]"
+    command = Command(argv=(sys.executable, "-c", hungry), env={MARKER: "a-test-of-memory"}, cwd=tmp_path)
+    outcome = process.run(command, stdout=tmp_path / "o", stderr=tmp_path / "e", group=group)
+    assert outcome.signal == signal.SIGKILL and outcome.memory_kills == 1
+
+
+def test_a_second_request_kills_at_once(tmp_path):
+    program = tree_program(tmp_path)
+
+    def ask_twice():
+        wait_for(*(tmp_path / f"pid-{depth}" for depth in range(3)))
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=ask_twice, daemon=True).start()
+    began = time.monotonic()
+    outcome = run(tmp_path, program, tmp_path, 2, STUBBORN="1")
+    assert outcome.cancelled and not any(lives(pid) for pid in pids(tmp_path))
+    assert time.monotonic() - began < 6.0, "INT and TERM have three seconds each, which a second request cuts short"
+
+
+def test_times_hold_when_the_clock_is_set_back(tmp_path, monkeypatch):
+    moments = iter([5000.0, *range(4000, 0, -100)])
+    monkeypatch.setattr(process.time, "time", lambda: float(next(moments)))
+    outcome = run(tmp_path, "-c", "import time; time.sleep(0.4)")
+    assert outcome.started_at == 5000.0 and 0.3 < outcome.wall_s < 10

@@ -9,7 +9,18 @@ import pytest
 
 from orchestrator import claims
 from orchestrator.errors import ResultsError
-from orchestrator.records import SCHEMA_VERSION, Device, Experiment, Framework, JobState, Measurement, Reason, RunRecord, Status, dump
+from orchestrator.records import (
+    SCHEMA_VERSION,
+    Device,
+    Experiment,
+    Framework,
+    JobState,
+    Measurement,
+    Reason,
+    RunRecord,
+    Status,
+    dump,
+)
 from orchestrator.store import Retry, Store, is_ours, move_aside, unfinished_record, write_record
 
 

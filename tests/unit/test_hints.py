@@ -1,0 +1,48 @@
+"""What to do about a failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.failures import KINDS
+from orchestrator.hints import hint
+from orchestrator.records import Device, Experiment
+
+TORCH = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 512.00 MiB is free. Including"
+    " non-PyTorch memory, this process has 78.58 GiB memory in use."
+)
+BATCH, NEEDED = "per_device_train_batch_size", "needed at least 80.6 GiB of 79.1"
+INSTEAD = "try a shorter max_seq_len, LoRA, FSDP on more GPUs, or gradient checkpointing"
+
+
+def experiment(**arguments: str) -> Experiment:
+    return Experiment(
+        id="e", scenario="s", model="m", num_gpus=1, device=Device.CUDA, trainer="huggingface", arguments=arguments
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "said"),
+    [
+        ({BATCH: "8"}, TORCH, f"batch 8 {NEEDED}; try 4, or gradient checkpointing"),
+        ({BATCH: "8", "gradient_checkpointing": "True"}, TORCH, f"batch 8 {NEEDED}; try 4"),
+        ({BATCH: "5"}, "CUDA error: out of memory", "batch 5 did not fit; try 2, or gradient checkpointing"),
+        ({BATCH: "1"}, TORCH, f"batch 1 {NEEDED}; {INSTEAD}"),
+        ({}, "", f"it did not fit; {INSTEAD}"),
+    ],
+)
+def test_memory(arguments: dict[str, str], text: str, said: str) -> None:
+    assert hint("oom_cuda", text, experiment(**arguments)) == said
+
+
+def test_a_missing_package_is_named() -> None:
+    text = "ModuleNotFoundError: No module named 'flash_attn.layers'"
+    assert hint("import_error", text, experiment()) == "install flash_attn into the environment that trains"
+    assert hint("import_error", "ImportError: cannot import name 'x'", experiment()) is None
+
+
+@pytest.mark.parametrize("kind", [*KINDS, None])
+def test_every_kind_has_a_sentence_or_none(kind: str | None) -> None:
+    said = hint(kind, "", experiment())
+    assert said is None or (len(said) > 10 and not said.endswith("."))

@@ -1,0 +1,91 @@
+"""Whether a run gets on: startup, stalls, the end of training, and the heartbeat."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator import limits
+from orchestrator.records import Limit
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The moment, to be set."""
+    moment = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: moment[0])
+    return moment
+
+
+def looked(watch: limits.Watch, clock: list[float], *, until: float) -> tuple[float, Limit] | None:
+    """Looks as often as the watch wants to be asked, as `process.run` does."""
+    while True:
+        pause = watch.next_look_s()
+        if pause is None or clock[0] + pause > until:
+            clock[0] = until
+            return None
+        clock[0] += max(pause, 1e-6)
+        limit = watch.look()
+        if limit is not None:
+            return clock[0] - 1000.0, limit
+
+
+def write(folder: Path, lines: str, rank: int = 0) -> None:
+    with (folder / f"steps-rank{rank}.jsonl").open("a") as file:
+        file.write(lines)
+
+
+def test_a_first_step_that_does_not_come(tmp_path: Path, clock: list[float]) -> None:
+    watch = limits.Watch(lambda: limits.by_steps(tmp_path), startup_timeout_s=60.0, stall_timeout_s=5.0)
+    assert looked(watch, clock, until=1059.0) is None
+    assert looked(watch, clock, until=1100.0) == (pytest.approx(60.0, abs=0.01), Limit.STARTUP)
+
+
+def test_no_limits_no_looks(tmp_path: Path, clock: list[float]) -> None:
+    assert limits.Watch(lambda: limits.by_steps(tmp_path)).next_look_s() is None
+
+
+def test_a_stall_is_noticed_at_most_a_fourth_of_its_limit_late(tmp_path: Path, clock: list[float]) -> None:
+    watch = limits.Watch(lambda: limits.by_steps(tmp_path), stall_timeout_s=40.0)
+    for _ in range(5):
+        write(tmp_path, '{"step": 1, "s": 0.1}\n')
+        assert looked(watch, clock, until=clock[0] + 30.0) is None
+    found = looked(watch, clock, until=clock[0] + 100.0)
+    assert found is not None and found[1] is Limit.STALL
+    assert 160.0 <= found[0] <= 170.0, "the last step was 120 s after the start"
+
+
+def test_one_rank_that_still_writes_is_progress(tmp_path: Path, clock: list[float]) -> None:
+    watch = limits.Watch(lambda: limits.by_steps(tmp_path), stall_timeout_s=10.0)
+    write(tmp_path, "{}\n")
+    for _ in range(10):
+        write(tmp_path, "{}\n", rank=1)
+        assert looked(watch, clock, until=clock[0] + 8.0) is None
+
+
+def test_behind_the_last_step_nobody_waits_for_steps(tmp_path: Path, clock: list[float]) -> None:
+    watch = limits.Watch(lambda: limits.by_steps(tmp_path), stall_timeout_s=10.0, startup_timeout_s=10.0)
+    write(tmp_path, '{"step": 1, "s": 0.1}\n{"ended": 12.5}\n')
+    assert looked(watch, clock, until=clock[0] + 1000.0) is None
+
+
+def test_a_program_without_steps_is_judged_by_what_it_prints(tmp_path: Path, clock: list[float]) -> None:
+    logs = (tmp_path / "stdout.log", tmp_path / "stderr.log")
+    watch = limits.Watch(lambda: limits.by_output(*logs), stall_timeout_s=10.0, startup_timeout_s=20.0)
+    assert looked(watch, clock, until=1015.0) is None
+    logs[1].write_text("loading\n")
+    found = looked(watch, clock, until=1100.0)
+    assert found is not None and found[1] is Limit.STALL
+
+
+def test_the_heart_beats_on_time_and_costs_no_looks(clock: list[float]) -> None:
+    beats: list[float] = []
+    watch = limits.Watch(
+        lambda: pytest.fail("there is nothing to look for"),
+        beat=lambda: beats.append(clock[0]),
+        beat_every_s=30.0,
+    )
+    assert looked(watch, clock, until=1100.0) is None
+    assert beats == pytest.approx([1030.0, 1060.0, 1090.0], abs=0.01)
