@@ -63,13 +63,15 @@ def plan(
     trainer: options.TrainerName = None,
     repeats: options.Repeats = None,
     memory: options.MemoryKind = None,
+    fit: options.Fit = False,
+    gpu_memory: options.GpuMemory = None,
     as_json: options.AsJson = False,
     commands: options.AsCommands = False,
 ) -> None:
     """Show what would run: writes nothing, needs no GPU and no torch."""
     suite = _load(scenarios, defaults, accelerate, frameworks)
     selection = _select(scenarios, scenario, axis, settings, num_gpus, trainer=trainer, repeats=repeats, memory=memory)
-    _show_plan(_expand(suite, selection), as_json=as_json, commands=commands)
+    _show_plan(_expand(suite, selection), as_json=as_json, commands=commands, fit=fit, gpu_memory=gpu_memory)
 
 
 @app.command()
@@ -93,7 +95,7 @@ def run(
     take_over: options.TakeOver = False,
     probe: options.Probe = False,
     find_batch: options.FindBatch = False,
-    parallel: options.Parallel = 1,
+    parallel: options.Parallel = "1",
     gpus: options.RunGpus = None,
     confirm_above: options.ConfirmAbove = 8.0,
     yes: options.Yes = False,
@@ -117,7 +119,7 @@ def run(
         retry=retry,
         fail_fast=fail_fast,
         take_over=take_over,
-        parallel=parallel,
+        parallel=campaign.parallel_of(parallel),
         probe=probe,
     )
     campaign.refuse_empty(planned)
@@ -319,16 +321,19 @@ def _expand(suite: Suite, selection: Selection) -> Plan:
     return expand(suite, selection, this_machine())
 
 
-def _show_plan(planned: Plan, *, as_json: bool, commands: bool) -> None:
+def _show_plan(
+    planned: Plan, *, as_json: bool, commands: bool, fit: bool = False, gpu_memory: str | None = None
+) -> None:
     from orchestrator import plan_view
 
+    card = plan_view.card(fit=fit, gpu_memory=gpu_memory)
     if as_json:
-        _print_raw(plan_view.json_document(planned, sys.executable))
+        _print_raw(plan_view.json_document(planned, sys.executable, fit=card))
     elif commands:
         _print_raw(plan_view.command_lines(planned.experiments, sys.executable))
     else:
-        out.print(plan_view.table(planned, width=out.width))
-        for line in plan_view.summary(planned):
+        out.print(plan_view.table(planned, width=out.width, fit=card))
+        for line in plan_view.summary(planned, fit=card):
             out.print(line, markup=False, soft_wrap=True)
 
 

@@ -54,6 +54,10 @@ MemoryKind = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 AsCommands = Annotated[bool, typer.Option("--commands", help="Print the shell line of each run.")]
+Fit = Annotated[bool, typer.Option("--fit", help="Estimate each cell's GPU memory from its configuration.")]
+GpuMemory = Annotated[
+    str | None, typer.Option("--gpu-memory", help="Say which cells fit a GPU of so much memory: 80GiB.")
+]
 Results = Annotated[Path, typer.Option("--results", help="Results folder.")]
 MoveAside = Annotated[
     bool, typer.Option("--move-aside", help="Move an older results folder aside instead of resuming it.")
@@ -67,11 +71,11 @@ RetryFailed = Annotated[
 ]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="End the campaign at the first run that fails.")]
 Parallel = Annotated[
-    int,
+    str,
     typer.Option(
         "--parallel",
-        min=1,
-        help="Runs at once, on GPUs and cores of their own; they still share power, PCIe and disks.",
+        metavar="N|auto",
+        help="Runs at once, on GPUs and cores of their own; auto: as many as fit, once measured what that costs.",
     ),
 ]
 Probe = Annotated[

@@ -9,7 +9,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,8 +26,8 @@ from orchestrator.repeats import most_repeats
 from orchestrator.trainers import get as get_trainer
 
 ROWS_SHOWN = 200
-HEADINGS = ("id", "scenario", "framework", "model", "arguments", "GPUs", "batch", "times", "trainer", "state")
-FLEXIBLE = ("scenario", "framework", "model", "arguments", "trainer", "state")
+HEADINGS = ("id", "scenario", "framework", "model", "arguments", "GPUs", "batch", "times", "trainer", "memory", "state")
+FLEXIBLE = ("scenario", "framework", "model", "arguments", "trainer", "memory", "state")
 GAP, MIN_WIDTH = 2, 4
 IN_COLUMNS = frozenset(
     {"effective_batch_size", "model_name_or_path", "per_device_train_batch_size", "gradient_accumulation_steps"}
@@ -41,11 +41,32 @@ def planned_command(experiment: Experiment, python: str) -> Command:
     return build_command(experiment, python=experiment.python or python, gpus=GPUS, run_dir=Path(RUN_DIR), port=PORT)
 
 
-def json_document(plan: Plan, python: str) -> Iterator[str]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """Whether memory is estimated, and the GPU's that it is held against, in bytes (None: against none)."""
+
+    memory_bytes: int | None = None
+
+
+def card(*, fit: bool, gpu_memory: str | None) -> Card | None:
+    """What `--fit` and `--gpu-memory` ask for; the latter implies the former. Raises SelectionError for no amount of memory."""
+    if gpu_memory is None:
+        return Card() if fit else None
+    from orchestrator.fit import parse_memory
+
+    return Card(memory_bytes=parse_memory(gpu_memory))
+
+
+def json_document(plan: Plan, python: str, *, fit: Card | None = None) -> Iterator[str]:
     """One JSON document, in pieces: `experiments`, `collapsed`, `notes`."""
     yield '{"experiments": ['
     for index, experiment in enumerate(plan.experiments):
-        yield (",\n" if index else "\n") + json.dumps(_experiment(experiment, python))
+        document = _experiment(experiment, python)
+        if fit is not None:
+            from orchestrator.fit import json_value
+
+            document["memory"] = json_value(experiment, gpu_memory_bytes=fit.memory_bytes)
+        yield (",\n" if index else "\n") + json.dumps(document)
     yield '\n],\n"collapsed": ['
     for index, duplicate in enumerate(plan.collapsed):
         yield (",\n" if index else "\n") + json.dumps(_duplicate(duplicate))
@@ -108,14 +129,15 @@ def command_lines(experiments: Iterable[Experiment], python: str) -> Iterator[st
         yield f"# {experiment.id}{note}\n{shell_line(planned_command(experiment, python))}\n"
 
 
-def table(plan: Plan, *, width: int) -> Group:
-    """The first 200 experiments, a row each, for a terminal of `width` columns.
+def table(plan: Plan, *, width: int, fit: Card | None = None) -> Group:
+    """The first 200 experiments, a row each, for a terminal of `width` columns; with `fit` the memory that each would take.
 
     What is the same for all of them stands above the table, once.
     """
     shown = plan.experiments[:ROWS_SHOWN]
     apart = _told_apart(shown)
-    rows = [_row(experiment, apart[experiment.scenario]) for experiment in shown]
+    memory = _memory(shown, fit)
+    rows = [_row(one, apart[one.scenario], memory=cell) for one, cell in zip(shown, memory, strict=True)]
     constant = {name for name in HEADINGS if len({str(row[name]) for row in rows}) == 1}
     constant -= {"id", "framework", "GPUs", "state"}
     # One cell a column, a line a row: a table of rows would cost ten times as much to lay out.
@@ -158,7 +180,15 @@ def _told_apart(experiments: Sequence[Experiment]) -> dict[str, frozenset[str]]:
     return {scenario: frozenset(names) for scenario, names in differing.items()}
 
 
-def _row(experiment: Experiment, apart: frozenset[str]) -> dict[str, Line]:
+def _memory(shown: Sequence[Experiment], fit: Card | None) -> Sequence[str]:
+    if fit is None:
+        return [""] * len(shown)
+    from orchestrator.fit import column
+
+    return column(shown, gpu_memory_bytes=fit.memory_bytes)
+
+
+def _row(experiment: Experiment, apart: frozenset[str], *, memory: str) -> dict[str, Line]:
     state = Line("ready")
     if experiment.skip:
         state = Line(f"skip: {experiment.skip.kind}", style="yellow")
@@ -177,12 +207,13 @@ def _row(experiment: Experiment, apart: frozenset[str]) -> dict[str, Line]:
         if experiment.adaptive
         else f"{experiment.repeats}×",
         "trainer": experiment.trainer,
+        "memory": memory,
     }
     return {name: Line(text) for name, text in texts.items()} | {"state": state}
 
 
-def summary(plan: Plan) -> list[str]:
-    """Totals, then each reason for not running with how many it concerns, then the notes."""
+def summary(plan: Plan, *, fit: Card | None = None) -> list[str]:
+    """Totals, then each reason for not running with how many it concerns, what fits, then the notes."""
     ready = [one for one in plan.experiments if not (one.skip or one.cannot_run_here)]
     total = len(plan.experiments)
     least, most = sum(one.repeats for one in ready), sum(most_repeats(one) for one in ready)
@@ -206,6 +237,10 @@ def summary(plan: Plan) -> list[str]:
         lines += [f"{label} ({kind}), {times}×: {text}" for (kind, text), times in reasons.most_common(12)]
         if len(reasons) > 12:
             lines.append(f"{label}: {len(reasons) - 12} more reasons, all in --json")
+    if fit is not None and fit.memory_bytes is not None:
+        from orchestrator.fit import summary as how_many_fit
+
+        lines.append(how_many_fit(plan.experiments, gpu_memory_bytes=fit.memory_bytes))
     return lines + [f"note: {note}" for note in plan.notes]
 
 

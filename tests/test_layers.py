@@ -29,14 +29,14 @@ PACKAGE = ROOT / "orchestrator"
 WORKERS = PACKAGE / "workers"
 
 LAYERS = """
-0   errors  metrics  options  records  redact  environment  statistics  steps  flops  cgroup  stop_signals
-1   config  trainers  repeats  atomic  batch  failures  hints  limits  tree  gpus  rows  script  steady
+0   errors  metrics  options  records  redact  environment  statistics  untrusted  printable  flops  cgroup  stop_signals
+1   config  trainers  repeats  atomic  batch  failures  hints  limits  tree  cores  gpus  rows  script  steady  steps  time_left
 2   cells  selection  identity  data  launcher  claims  columns  process  reference_log  across  throughput
-3   effective  monitors  stacks  provenance  preparation  results_folder
-4   checks  gpu_watch  isolation  placement  reference  store
-5   matrix  executors  table
-6   plan_view  findings  benchmark  report  experiment_view  doctor  starter  monitor_view
-7   progress  runner
+3   asked  effective  fit  monitors  stacks  provenance  preparation  results_folder  under_way  vetting
+4   checks  gpu_watch  isolation  placement  reference  store  running
+5   matrix  executors  table  experiment_status  running_view
+6   plan_view  findings  benchmark  report  experiment_view  doctor  starter  monitor_view  status
+7   progress  runner  packing  probe  status_view  cancel  event_lines
 8   campaign
 9   cli
 10  __main__
@@ -130,7 +130,7 @@ def test_a_benchmark_reaches_the_runner_only_by_a_jobs_command_line() -> None:
 
 
 def test_a_report_knows_nothing_of_how_runs_are_made() -> None:
-    allowed = {"report", "table", "columns", "rows", "metrics", "records", "errors"}
+    allowed = {"report", "table", "columns", "rows", "metrics", "records", "errors", "printable"}
     assert {line(target) for name in modules() if line(name) == "report" for target in ours(name)} <= allowed
 
 

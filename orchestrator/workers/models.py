@@ -16,6 +16,7 @@ from typing import Any
 from arguments import ArgumentError, Own, check_unknown, describe, literal
 from configs import CONFIGS
 
+
 def load_config(own: Own, words: Mapping[str, Sequence[str]]) -> Any:
     """The model's configuration with `words` of the command line as overrides. Loads no weights."""
     from transformers import AutoConfig

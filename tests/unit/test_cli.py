@@ -216,3 +216,16 @@ def test_a_reader_who_leaves_early_gets_no_complaint() -> None:
     command = f"{sys.executable} -m orchestrator plan --json | head -c 10"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == '{"experime' and done.stderr == ""
+
+
+def test_a_plan_says_what_fits(call: Call) -> None:
+    file = ROOT / "examples" / "memory-approaches.yaml"
+    code, out, _ = call("plan", file, "--gpu-memory", "40GiB")
+    assert code == 0 and "does not fit: 49 GiB" in out and "37.2 GiB of 40 GiB" in out
+    assert "On GPUs of 40 GiB: 4 fit, 1 do not fit, 1 unknown or too close." in out
+    code, out, _ = call("plan", file, "--fit", "--json")
+    parts = json.loads(out)["experiments"][0]["memory"]
+    assert parts["peak_allocated_bytes"] == pytest.approx(41.59 * 2**30, rel=0.01), "measured on an H100"
+    assert "memory" not in json.loads(call("plan", file, "--json")[1])["experiments"][0]
+    code, _, err = call("plan", file, "--gpu-memory", "40")
+    assert code == 2 and "--gpu-memory '40' has no unit" in err

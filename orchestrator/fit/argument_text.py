@@ -1,0 +1,36 @@
+"""One argument's text as a word, a switch or a number, as far as an estimate asks for it. Types are the trainer's to check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.fit.shapes import NotKnown
+from orchestrator.records import Text
+
+_NOTHING = frozenset({"false", "no", "off", "none", "null", "", "0", "0.0", "default"})
+
+
+def word(arguments: Mapping[str, Text], name: str) -> str | None:
+    value = arguments.get(name)
+    return value if isinstance(value, str) and value not in ("None", "") else None
+
+
+def plain(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def is_off(value: Text) -> bool:
+    return isinstance(value, str) and value.strip().lower() in _NOTHING
+
+
+def whole(arguments: Mapping[str, Text], name: str, default: int | None) -> int:
+    """A whole number from 1, also where it is written as 1e3."""
+    text = arguments.get(name, "" if default is None else str(default))
+    try:
+        number = float(text) if isinstance(text, str) else 0.0
+    except ValueError:
+        number = 0.0
+    if not (number >= 1 and number.is_integer()):
+        raise NotKnown(f"{name} is {text!r}" if text else f"no {name}")
+    return int(number)

@@ -1,0 +1,224 @@
+"""A model's sizes, read from its configuration: `config:NAME`, a local folder, or a hub model that lies in the local cache.
+
+Dense decoders of the Llama kind are known (FAMILIES), their parameters counted to the last one. Everything else is
+NotKnown, with the reason: mixtures of experts, other architectures, quantised weights, a configuration that is not on this
+machine. Reads files and nothing else; no network, no transformers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from orchestrator.records import Text
+
+CONFIGS_FILE = Path(__file__).parents[1] / "workers" / "configs.py"
+
+FAMILIES: Mapping[str, Mapping[str, Any]] = {
+    "llama": {"vocab_size": 32000, "intermediate_size": 11008, "attention_bias": False, "mlp_bias": False},
+    "mistral": {"vocab_size": 32000, "intermediate_size": 14336, "num_key_value_heads": 8, "sliding_window": 4096},
+    "qwen2": {"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32},
+    "qwen3": {"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32, "head_dim": 128,
+              "attention_bias": False},
+    "granite": {"vocab_size": 32000, "intermediate_size": 11008, "attention_bias": False, "mlp_bias": False},
+}  # fmt: skip
+"""Families and what a configuration that leaves a field out means by it, beside COMMON."""
+
+COMMON: Mapping[str, Any] = {
+    "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": None,
+    "head_dim": None, "tie_word_embeddings": False, "hidden_act": "silu",
+}  # fmt: skip
+
+_WINDOWS = {"sliding_window": None, "use_sliding_window": False, "layer_types": None}
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+_NUMBERS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+
+
+class NotKnown(Exception):
+    """Memory can't be estimated, and why, in a few words. Caught inside the package: a caller sees `Unknown`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matrix:
+    """One weight matrix of a layer: the module's name, and how many numbers go in and out."""
+
+    name: str
+    inputs: int
+    outputs: int
+    bias: bool
+
+    @property
+    def parameters(self) -> int:
+        return self.inputs * self.outputs + (self.outputs if self.bias else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """The sizes that decide about memory. `head_norms`: queries and keys are normed. `window`: attention's reach, in tokens.
+
+    `dtype` is what the configuration says that its weights are stored in, None where it says nothing.
+    """
+
+    family: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    tied: bool
+    qkv_bias: bool
+    output_bias: bool
+    mlp_bias: bool
+    head_norms: bool
+    window: int | None
+    dtype: str | None
+
+    @property
+    def query_width(self) -> int:
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        return self.kv_heads * self.head_dim
+
+    @cached_property
+    def matrices(self) -> tuple[Matrix, ...]:
+        """The matrices of one layer."""
+        hidden, inner, query, kv = self.hidden_size, self.intermediate_size, self.query_width, self.kv_width
+        return (
+            Matrix(name="q_proj", inputs=hidden, outputs=query, bias=self.qkv_bias),
+            Matrix(name="k_proj", inputs=hidden, outputs=kv, bias=self.qkv_bias),
+            Matrix(name="v_proj", inputs=hidden, outputs=kv, bias=self.qkv_bias),
+            Matrix(name="o_proj", inputs=query, outputs=hidden, bias=self.output_bias),
+            Matrix(name="gate_proj", inputs=hidden, outputs=inner, bias=self.mlp_bias),
+            Matrix(name="up_proj", inputs=hidden, outputs=inner, bias=self.mlp_bias),
+            Matrix(name="down_proj", inputs=inner, outputs=hidden, bias=self.mlp_bias),
+        )
+
+    @cached_property
+    def layer_parameters(self) -> int:
+        norms = 2 * self.hidden_size + (2 * self.head_dim if self.head_norms else 0)
+        return sum(matrix.parameters for matrix in self.matrices) + norms
+
+    @property
+    def embedding_parameters(self) -> int:
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def outside_parameters(self) -> int:
+        """Embedding, output matrix unless it is the embedding, and the last norm."""
+        return self.embedding_parameters * (1 if self.tied else 2) + self.hidden_size
+
+    @property
+    def parameters(self) -> int:
+        return self.layers * self.layer_parameters + self.outside_parameters
+
+
+def read_shape(model: str, arguments: Mapping[str, Text], *, revision: str | None, hub: str) -> ModelShape:
+    """The shape of a model with the overrides that stand among `arguments`. Raises NotKnown."""
+    fields = _fields(model, revision, hub)
+    known = {*FAMILIES.get(str(fields.get("model_type")), ()), *COMMON, *_WINDOWS}
+    given = frozenset((name, value) for name, value in arguments.items() if name in known)
+    return _shape(model, revision, hub, given)
+
+
+def hub_folder(env: Mapping[str, str | None]) -> str:
+    """Where the hub's files are cached for a run with these variables: HF_HUB_CACHE, or `hub` in HF_HOME."""
+    names = ("HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME")
+    cached, home, caches = (env[name] if name in env else os.environ.get(name) for name in names)
+    return cached or os.path.join(home or os.path.join(caches or "~/.cache", "huggingface"), "hub")
+
+
+@cache
+def _shape(model: str, revision: str | None, hub: str, given: frozenset[tuple[str, Text]]) -> ModelShape:
+    own = _fields(model, revision, hub)
+    family = str(own.get("model_type"))
+    if any(own.get(name) for name in _EXPERTS):
+        raise NotKnown("a mixture of experts")
+    if family not in FAMILIES:
+        raise NotKnown(f"architecture {family!r}")
+    if own.get("quantization_config"):
+        raise NotKnown("quantised weights")
+    fields = {**COMMON, **_WINDOWS, **FAMILIES[family], **own, **{name: _value(text) for name, text in given}}
+    if fields["hidden_act"] not in ("silu", "swish"):
+        raise NotKnown(f"activation {fields['hidden_act']!r}")
+    if fields["use_sliding_window"] or len(set(fields["layer_types"] or ())) > 1:
+        raise NotKnown("attention windows in some layers")
+    numbers = {name: _number(name, fields[name]) for name in _NUMBERS}
+    heads = numbers["num_attention_heads"]
+    biased = bool(fields.get("attention_bias"))
+    return ModelShape(
+        family=family,
+        vocab_size=numbers["vocab_size"],
+        hidden_size=numbers["hidden_size"],
+        intermediate_size=numbers["intermediate_size"],
+        layers=numbers["num_hidden_layers"],
+        heads=heads,
+        kv_heads=_number("num_key_value_heads", fields["num_key_value_heads"] or heads),
+        head_dim=_number("head_dim", fields["head_dim"] or numbers["hidden_size"] // heads),
+        tied=bool(fields["tie_word_embeddings"]),
+        qkv_bias=biased or family == "qwen2",
+        output_bias=biased,
+        mlp_bias=bool(fields.get("mlp_bias")),
+        head_norms=family == "qwen3",
+        window=fields["sliding_window"] if family == "mistral" else None,
+        dtype=own.get("dtype") or own.get("torch_dtype"),
+    )
+
+
+def _value(text: Text) -> Any:
+    """One argument's text as the value of a configuration's field."""
+    words = {"true": True, "false": False, "none": None, "null": None}
+    if not isinstance(text, str) or text.lower() in words:
+        return words[text.lower()] if isinstance(text, str) else text
+    return int(text) if text.strip().isdecimal() else text
+
+
+def _number(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise NotKnown(f"{name} is {value!r}, no number from 1")
+    return value
+
+
+@cache
+def _fields(model: str, revision: str | None, hub: str) -> Mapping[str, Any]:
+    """The configuration as its source has it."""
+    if model.startswith("config:"):
+        configs: Mapping[str, Mapping[str, Any]] = runpy.run_path(str(CONFIGS_FILE))["CONFIGS"]
+        if model.removeprefix("config:") not in configs:
+            raise NotKnown(f"there is no model {model}")
+        return configs[model.removeprefix("config:")]
+    file = _config_file(model, revision, hub)
+    if file is None:
+        raise NotKnown(f"no config.json of {model} on this machine")
+    try:
+        fields = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise NotKnown(f"{file} can't be read") from error
+    if not isinstance(fields, dict):
+        raise NotKnown(f"{file} is no configuration")
+    return fields
+
+
+def _config_file(model: str, revision: str | None, hub: str) -> Path | None:
+    """A folder's own file, or that of the snapshot that the cache has for the revision."""
+    local = Path(model).expanduser() / "config.json"
+    if local.is_file():
+        return local
+    stored = Path(hub).expanduser() / ("models--" + model.replace("/", "--"))
+    name = revision or "main"
+    pointer = stored / "refs" / name
+    try:
+        commit = pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else name
+    except (OSError, ValueError):
+        return None
+    file = stored / "snapshots" / commit / "config.json"
+    return file if file.is_file() else None

@@ -1,0 +1,313 @@
+"""What of an experiment decides about memory: its arguments' texts and launch settings as one value, hashable and small.
+
+Only the built-in trainer's arguments are understood, and only what an estimate exists for; everything else is NotKnown,
+with the reason, since a wrong number is worse than none. Estimates nothing itself, and checks nothing that memory does not
+depend on: a wrong argument is the trainer's to refuse.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from orchestrator.fit.argument_text import is_off, plain, whole, word
+from orchestrator.fit.shapes import ModelShape, NotKnown, hub_folder, read_shape
+from orchestrator.launcher import distributed_type
+from orchestrator.records import Device, Experiment, Text, as_items
+from orchestrator.trainers.names import is_true
+
+BYTES_OF = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+UNKNOWN_ARGUMENTS: Mapping[str, str] = {
+    "quantization": "quantised weights",
+    "load_in_4bit": "quantised weights",
+    "load_in_8bit": "quantised weights",
+    "deepspeed": "DeepSpeed",
+    "fsdp": "FSDP by the Trainer's own argument",
+    "auto_find_batch_size": "a batch size that is found by trying",
+    "trust_remote_code": "the model's own code",
+    "label_smoothing_factor": "label smoothing",
+    "neftune_noise_alpha": "noise on the embeddings",
+    "optim_args": "optim_args",
+    "optim_target_modules": "optim_target_modules",
+    "liger_kernel_config": "a choice of Liger's kernels",
+    "torch_compile_mode": "torch_compile_mode",
+    "parallelism_config": "parallelism_config",
+    "attention_dropout": "attention dropout",
+}
+"""Arguments that change memory in a way that is not estimated, wherever they say more than no."""
+
+CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
+LIGER_FAMILIES = frozenset({"llama", "mistral", "qwen2"})
+"""Families for which Liger joins the output matrix and the loss, and norms nothing else."""
+
+PEFT_DEFAULTS: Mapping[str, frozenset[str]] = dict.fromkeys(
+    ("llama", "mistral", "qwen2", "qwen3"), frozenset({"q_proj", "v_proj"})
+)
+"""What LoRA adapts where `target_modules` does not say, as PEFT has it."""
+
+
+class Attention(StrEnum):
+    """How attention is computed. `FUSED`: no score ever lies in memory. `EAGER`: all of them do."""
+
+    FUSED = "fused"
+    EAGER = "eager"
+
+
+class Spread(StrEnum):
+    """How several processes share the work: `REPLICAS` is DDP, `SHARDS` is FSDP 2."""
+
+    NONE = "none"
+    REPLICAS = "replicas"
+    SHARDS = "shards"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Adapters:
+    """LoRA: rank, the names of the adapted matrices, whether their inputs are dropped out."""
+
+    rank: int
+    targets: frozenset[str]
+    dropout: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """Everything that an estimate depends on.
+
+    `weight_bytes` is a weight's size as the forward pass finds it, `stored_bytes` as it lies between the steps (they differ
+    where FSDP keeps float32), `compute_bytes` a number's in matrix products; `autocast`: the Trainer asked for one.
+    A batch is `rows` × `row_tokens`, all of them taken as full. `masked`: attention gets a mask, so that the keys and values
+    of grouped queries are written out for every head. `keeps_gathered`: FSDP leaves layers gathered after the forward pass.
+    """
+
+    shape: ModelShape
+    processes: int
+    spread: Spread
+    keeps_gathered: bool
+    weight_bytes: int
+    stored_bytes: int
+    compute_bytes: int
+    autocast: bool
+    adapters: Adapters | None
+    optimizer: str
+    decays: bool
+    rows: int
+    row_tokens: int
+    masked: bool
+    attention: Attention
+    checkpointed: bool
+    compiled: bool
+    liger: bool
+    accumulates: bool
+
+    @property
+    def casts(self) -> bool:
+        """Whether autocast makes copies of weights and of the inputs of matrix products."""
+        return self.weight_bytes != self.compute_bytes
+
+    @property
+    def tokens(self) -> int:
+        return self.rows * self.row_tokens
+
+
+def training_of(experiment: Experiment) -> Training:
+    """The experiment as an estimate sees it. Raises NotKnown."""
+    _refuse_unknown(experiment)
+    arguments = experiment.arguments
+    revision = word(arguments, "revision")
+    shape = read_shape(experiment.model, arguments, revision=revision, hub=hub_folder(experiment.env))
+    spread = _spread(experiment)
+    autocast = _autocast(experiment)
+    weight = BYTES_OF[_dtype(experiment, shape)]
+    compute = 2 if autocast else weight
+    sharded = spread is Spread.SHARDS
+    attention = _attention(arguments)
+    rows, row_tokens = _batch(arguments)
+    training = Training(
+        shape=shape,
+        processes=experiment.num_gpus,
+        spread=spread,
+        keeps_gathered=sharded and not is_true(plain(_fsdp(experiment).get("fsdp_reshard_after_forward", True))),
+        weight_bytes=compute if sharded else weight,
+        stored_bytes=4 if sharded else weight,
+        compute_bytes=compute,
+        autocast=autocast is not None,
+        adapters=_adapters(arguments, shape),
+        optimizer=word(arguments, "optim") or "adamw_torch_fused",
+        decays=not is_off(arguments.get("weight_decay", "0")),
+        rows=rows,
+        row_tokens=row_tokens,
+        masked=_is_masked(experiment, shape, rows, row_tokens),
+        attention=Attention.EAGER if attention == "eager" else Attention.FUSED,
+        checkpointed=any(is_true(arguments.get(name)) for name in CHECKPOINTING)
+        or is_true(plain(_fsdp(experiment).get("fsdp_activation_checkpointing"))),
+        compiled=is_true(arguments.get("torch_compile")) or not is_off(arguments.get("torch_compile_backend", "no")),
+        liger=is_true(arguments.get("use_liger_kernel")),
+        accumulates=whole(arguments, "gradient_accumulation_steps", 1) > 1,
+    )
+    _refuse_combinations(training, attention)
+    return training
+
+
+# --- what no estimate exists for -------------------------------------------------------------------------------------
+
+
+def _refuse_unknown(experiment: Experiment) -> None:
+    if experiment.device is not Device.CUDA or is_true(experiment.arguments.get("use_cpu")):
+        raise NotKnown("it runs on a CPU")
+    if experiment.trainer != "huggingface" or experiment.custom is not None:
+        raise NotKnown(f"trainer {experiment.trainer}")
+    if experiment.framework is not None and experiment.framework.plugin_file is not None:
+        raise NotKnown(f"plugin file of {experiment.framework.name}")
+    for name in UNKNOWN_ARGUMENTS.keys() & experiment.arguments.keys():
+        if not is_off(experiment.arguments[name]):
+            raise NotKnown(UNKNOWN_ARGUMENTS[name])
+    dynamo = experiment.accelerate.get("dynamo_config")
+    if isinstance(dynamo, Mapping) and not is_off(plain(dynamo.get("dynamo_backend"))):
+        raise NotKnown("compilation by the launcher")
+
+
+def _refuse_combinations(training: Training, attention: str) -> None:
+    """What the formulas were not derived for, though each part is known by itself."""
+    adapters, shape = training.adapters, training.shape
+    if training.compiled:
+        if training.checkpointed or training.liger or training.attention is Attention.EAGER or shape.head_norms:
+            raise NotKnown("compiled together with checkpointing, Liger, eager attention or normed heads")
+        if attention.startswith("flash"):
+            raise NotKnown("compiled flash attention")
+        if adapters is not None and (adapters.dropout or len(adapters.targets) < len(shape.matrices)):
+            raise NotKnown("compiled LoRA on some of the matrices, or with dropout")
+        if training.casts and adapters is not None:
+            raise NotKnown("compiled LoRA under autocast over float32")
+    if training.liger and (shape.family not in LIGER_FAMILIES or training.weight_bytes != 2):
+        raise NotKnown("Liger for this model or over float32")
+    if training.spread is Spread.SHARDS and (adapters is not None or training.compiled or training.liger):
+        raise NotKnown("FSDP with LoRA, compilation or Liger")
+    if training.optimizer not in OPTIMIZERS:
+        raise NotKnown(f"optimizer {training.optimizer}")
+    if training.spread is Spread.SHARDS and training.optimizer not in ("adamw_torch", "adamw_torch_fused"):
+        raise NotKnown(f"optimizer {training.optimizer} under FSDP")
+
+
+OPTIMIZERS = frozenset(
+    {"adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit", "adamw_8bit", "adafactor", "sgd"}
+)  # fmt: skip
+"""Optimizers whose states are estimated. A paged one moves them to the host as it needs: how much is not known before."""
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _spread(experiment: Experiment) -> Spread:
+    asked = str(experiment.accelerate.get("distributed_type", "MULTI_GPU")).upper()
+    if experiment.num_gpus == 1:
+        return Spread.NONE
+    if asked not in ("MULTI_GPU", "NO", "MULTI_CPU", "FSDP"):
+        raise NotKnown("DeepSpeed" if asked == "DEEPSPEED" else f"distributed_type {asked}")
+    if distributed_type(experiment) != "FSDP":
+        return Spread.REPLICAS
+    settings = _fsdp(experiment)
+    if str(settings.get("fsdp_version", "1")) != "2":
+        raise NotKnown("FSDP 1")
+    if settings.get("fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP") != "TRANSFORMER_BASED_WRAP":
+        raise NotKnown("FSDP that does not shard layer by layer")
+    if is_true(plain(settings.get("fsdp_offload_params"))):
+        raise NotKnown("FSDP that offloads to the host")
+    if _autocast(experiment) is None or settings.get("fsdp_mixed_precision_policy"):
+        raise NotKnown("FSDP without autocast, or with a precision policy of its own")
+    return Spread.SHARDS
+
+
+def _fsdp(experiment: Experiment) -> Mapping[str, Any]:
+    settings = experiment.accelerate.get("fsdp_config")
+    return settings if isinstance(settings, Mapping) else {}
+
+
+def _autocast(experiment: Experiment) -> str | None:
+    """The type that autocast computes in."""
+    for name, dtype in (("bf16", "bfloat16"), ("fp16", "float16")):
+        if is_true(experiment.arguments.get(name)):
+            return dtype
+    word = plain(experiment.accelerate.get("mixed_precision"))
+    if is_off(word):
+        return None
+    if word not in ("bf16", "fp16"):
+        raise NotKnown(f"mixed precision {word}")
+    return {"bf16": "bfloat16", "fp16": "float16"}[word]
+
+
+def _dtype(experiment: Experiment, shape: ModelShape) -> str:
+    asked = word(experiment.arguments, "dtype") or word(experiment.arguments, "torch_dtype") or "float32"
+    if asked == "auto":
+        # Random weights have no type to take over; stored ones have it in their configuration, or it is seen at loading.
+        asked = "float32" if experiment.model.startswith("config:") else shape.dtype or ""
+    if asked not in BYTES_OF:
+        raise NotKnown(f"weights of type {asked or 'auto'}")
+    autocast = _autocast(experiment)
+    if autocast is not None and asked not in ("float32", autocast):
+        raise NotKnown(f"{asked} weights under autocast to {autocast}")
+    return asked
+
+
+def _adapters(arguments: Mapping[str, Text], shape: ModelShape) -> Adapters | None:
+    method = word(arguments, "peft_method") or "none"
+    if method == "none":
+        return None
+    if method != "lora":
+        raise NotKnown(f"peft_method {method}")
+    return Adapters(
+        rank=whole(arguments, "r", 8),
+        targets=_targets(arguments.get("target_modules"), shape),
+        dropout=not is_off(arguments.get("lora_dropout", "0")),
+    )
+
+
+def _targets(given: Text | None, shape: ModelShape) -> frozenset[str]:
+    names = frozenset(matrix.name for matrix in shape.matrices)
+    if given is None or given == "None":
+        if shape.family not in PEFT_DEFAULTS:
+            raise NotKnown(f"what LoRA adapts of {shape.family} by itself")
+        return PEFT_DEFAULTS[shape.family]
+    words = as_items(given)
+    if len(words) == 1 and words[0].startswith("["):
+        try:
+            words = [str(word) for word in ast.literal_eval(words[0])]
+        except (ValueError, SyntaxError, TypeError) as error:
+            raise NotKnown(f"target_modules {words[0]!r}") from error
+    if list(words) == ["all-linear"]:
+        return names
+    if not words or not names.issuperset(words):
+        raise NotKnown(f"target_modules {', '.join(words)}")
+    return frozenset(words)
+
+
+def _attention(arguments: Mapping[str, Text]) -> str:
+    asked = word(arguments, "attn_implementation") or "sdpa"
+    if asked not in ("sdpa", "eager", "flash_attention_2"):
+        raise NotKnown(f"attn_implementation {asked}")
+    if asked.startswith("flash") and (is_true(arguments.get("packing")) or is_true(arguments.get("padding_free"))):
+        raise NotKnown("packed rows with flash attention")
+    return asked
+
+
+def _batch(arguments: Mapping[str, Text]) -> tuple[int, int]:
+    """Rows and tokens a row; without padding the batch is one long row."""
+    rows, length = whole(arguments, "per_device_train_batch_size", 8), whole(arguments, "max_seq_len", None)
+    return (1, rows * length) if is_true(arguments.get("padding_free")) else (rows, length)
+
+
+def _is_masked(experiment: Experiment, shape: ModelShape, rows: int, row_tokens: int) -> bool:
+    """Whether attention by sdpa gets a mask: rows of several lengths, several samples in a row, or a short window.
+
+    Compiled, transformers always makes one, since what a mask holds can't decide about what is compiled.
+    """
+    arguments = experiment.arguments
+    if _attention(arguments).startswith("flash"):
+        return False
+    synthetic = experiment.data is not None and experiment.data.source == "builtin:synthetic"
+    several = is_true(arguments.get("packing")) or is_true(arguments.get("padding_free"))
+    return several or (rows > 1 and not synthetic) or (shape.window is not None and row_tokens >= shape.window)

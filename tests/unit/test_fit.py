@@ -1,0 +1,623 @@
+"""Estimated memory against what torch really keeps and allocates, and against runs that were measured on GPUs.
+
+torch's own bookkeeping is the judge: `saved_tensors_hooks` for what the forward pass keeps, the profiler's record of
+allocations for the peak of a pass, the optimizers' states. All on small models on a CPU, which keeps the same tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from arguments import Own
+from configs import CONFIGS
+from hypothesis import given
+from hypothesis import strategies as st
+from models import count_parameters, load_config
+from peft import LoraConfig, get_peft_model
+from torch.profiler import ProfilerActivity, profile
+from transformers import Adafactor, AutoConfig, AutoModelForCausalLM
+
+from orchestrator.errors import SelectionError
+from orchestrator.fit import (
+    Estimate,
+    Fit,
+    Moment,
+    Unknown,
+    activations,
+    column,
+    estimate,
+    fits,
+    json_value,
+    parse_memory,
+    standing,
+    summary,
+)
+from orchestrator.fit.shapes import FAMILIES
+from orchestrator.fit.standing import Standing
+from orchestrator.fit.training import Training, training_of
+from orchestrator.records import DataSpec, Device, Experiment, Framework, Text
+
+parts_of_a_step = sys.modules["orchestrator.fit.estimate"]
+GIB = 1 << 30
+SYNTHETIC = DataSpec(source="builtin:synthetic", form="tokens")
+TINY = {
+    "vocab_size": 96, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 512, "bos_token_id": 0, "eos_token_id": 0,
+}  # fmt: skip
+ROWS, LENGTH = 4, 96
+
+
+def experiment(model: str = "config:llama-1b", *, processes: int = 1, **arguments: Any) -> Experiment:
+    """Full fine-tuning on full rows; `accelerate`, `data` and `framework` are the experiment's own fields."""
+    own = {
+        name: arguments.pop(name)
+        for name in ("accelerate", "data", "framework", "device", "trainer", "env")
+        if name in arguments
+    }
+    texts: dict[str, Text] = {
+        name: value if isinstance(value, tuple) else str(value) for name, value in arguments.items()
+    }
+    return Experiment(
+        id="one", scenario="one", model=model, num_gpus=processes,
+        arguments={"max_seq_len": "2048", "per_device_train_batch_size": "8", "optim": "adamw_torch", **texts},
+        **{"device": Device.CUDA, "trainer": "huggingface", "data": SYNTHETIC, **own},
+    )  # fmt: skip
+
+
+def peak(one: Experiment) -> int:
+    found = estimate(one)
+    assert isinstance(found, Estimate), found
+    return found.peak_allocated_bytes
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_parameters_are_those_of_the_real_model(name: str) -> None:
+    one = experiment(f"config:{name}")
+    if "moe" in name or "mixtral" in name:
+        assert estimate(one) == Unknown(reason="a mixture of experts")
+        return
+    real = count_parameters(load_config(Own(model_name_or_path=f"config:{name}", training_data_path="data"), {}))
+    assert training_of(one).shape.parameters == real
+
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((family, {}) for family in FAMILIES),
+    ("llama", {"num_key_value_heads": 4, "head_dim": 32, "attention_bias": True, "mlp_bias": True}),
+    ("mistral", {"num_key_value_heads": 1, "tie_word_embeddings": True, "sliding_window": None}),
+    ("qwen3", {"head_dim": 24, "attention_bias": True, "tie_word_embeddings": True}),
+    ("granite", {"attention_bias": True}),
+]
+
+
+@pytest.mark.parametrize(("family", "changes"), VARIANTS)
+def test_a_folders_configuration_is_read_as_transformers_reads_it(
+    family: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """Saved without what is the default; so the defaults count too. Overrides stand among the arguments."""
+    config = AutoConfig.for_model(family, **{**TINY, **changes})
+    config.save_pretrained(tmp_path)
+    shape = training_of(experiment(str(tmp_path))).shape
+    assert shape.parameters == count_parameters(config)
+    AutoConfig.for_model(family).save_pretrained(tmp_path / "all default")
+    with_defaults = training_of(experiment(str(tmp_path / "all default"), num_hidden_layers=1)).shape
+    assert with_defaults.parameters == count_parameters(AutoConfig.for_model(family, num_hidden_layers=1))
+    assert with_defaults.window == (4096 if family == "mistral" else None)
+
+
+def test_a_hub_model_is_read_from_the_cache(tmp_path: Path) -> None:
+    folder = tmp_path / "hub" / "models--org--name"
+    for commit, layers in (("abc", 2), ("def", 3)):
+        AutoConfig.for_model("llama", **{**TINY, "num_hidden_layers": layers}).save_pretrained(
+            folder / "snapshots" / commit
+        )
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("abc")
+    env = {"HF_HOME": str(tmp_path), "HF_HUB_CACHE": None}
+    assert training_of(experiment("org/name", env=env)).shape.layers == 2
+    assert training_of(experiment("org/name", env=env, revision="def")).shape.layers == 3
+    assert training_of(experiment("org/name", env={"HF_HUB_CACHE": str(tmp_path / "hub")})).shape.layers == 2
+    assert estimate(experiment("org/other", env=env)) == Unknown(reason="no config.json of org/other on this machine")
+    assert isinstance(estimate(experiment("org/name", env=env, revision="ghi")), Unknown)
+
+
+# --- what torch keeps ------------------------------------------------------------------------------------------------
+
+
+def built(folder: Path, one: Experiment) -> Any:
+    """The model that the built-in trainer would make of the experiment, on the CPU."""
+    arguments, config = one.arguments, AutoConfig.from_pretrained(folder)
+    config.use_cache = False
+    model = AutoModelForCausalLM.from_config(
+        config, dtype=getattr(torch, str(arguments.get("dtype", "float32"))),
+        attn_implementation=arguments.get("attn_implementation", "sdpa"),
+    )  # fmt: skip
+    if arguments.get("peft_method") == "lora":
+        targets: Any = arguments.get("target_modules")
+        targets = list(targets) if isinstance(targets, tuple) else targets
+        model = get_peft_model(
+            model, LoraConfig(r=int(str(arguments["r"])), target_modules=targets, task_type="CAUSAL_LM")
+        )
+    if arguments.get("gradient_checkpointing") == "True":
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model.train()
+
+
+def batch(one: Experiment) -> dict[str, Any]:
+    ids = torch.randint(1, TINY["vocab_size"], (ROWS, LENGTH))
+    mask = {"attention_mask": torch.tril(torch.ones(ROWS, LENGTH, dtype=torch.long), LENGTH - 8)}
+    return {"input_ids": ids, "labels": ids, **(mask if one.data is None else {})}
+
+
+def autocast(one: Experiment) -> Any:
+    return torch.autocast("cpu", torch.bfloat16) if one.arguments.get("bf16") else contextlib.nullcontext()
+
+
+def kept_by_torch(model: Any, one: Experiment, *, compiled: bool) -> int:
+    """Bytes of all tensors that are saved for the backward pass, each storage once, weights not among them."""
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    saved: dict[int, Any] = {}
+
+    def keep(tensor: Any) -> Any:
+        if tensor.untyped_storage().data_ptr() not in weights:
+            saved[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    forward = torch.compile(model, backend="aot_eager_decomp_partition") if compiled else model
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), autocast(one):
+        forward(**batch(one))
+    return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
+
+
+def kept_by_formula(training: Training) -> int:
+    """The activations, autocast's copies of weights, and what the loss keeps: log-softmax, or compiled the logits."""
+    loss = (training.compute_bytes if training.compiled else 4) * training.tokens * training.shape.vocab_size
+    copies = Standing.of(training).backward_copies
+    return activations.kept_bytes(training) + copies + loss
+
+
+BF16 = {"dtype": "bfloat16", "bf16": True}
+OVER_FLOAT32 = {"dtype": "float32", "bf16": True}
+LORA = {"peft_method": "lora", "r": 4, "target_modules": "all-linear"}
+KINDS: dict[str, dict[str, Any]] = {
+    "16 bit": BF16,
+    "16 bit without autocast": {"dtype": "bfloat16"},
+    "autocast over float32": OVER_FLOAT32,
+    "float32": {},
+    "eager attention": {**BF16, "attn_implementation": "eager"},
+    "eager attention over float32": {**OVER_FLOAT32, "attn_implementation": "eager"},
+    "eager attention in float32": {"attn_implementation": "eager"},
+    "checkpointed": {**BF16, "gradient_checkpointing": True},
+    "checkpointed over float32": {**OVER_FLOAT32, "gradient_checkpointing": True},
+    "padded": {**BF16, "data": None},
+    "LoRA": {**BF16, **LORA},
+    "LoRA without autocast": {"dtype": "bfloat16", **LORA},
+    "LoRA over float32": {**OVER_FLOAT32, **LORA},
+    "LoRA in float32": LORA,
+    "LoRA on two matrices": {**BF16, **LORA, "target_modules": ("q_proj", "v_proj")},
+    "LoRA on the MLP": {**BF16, **LORA, "target_modules": ("gate_proj", "down_proj")},
+    "LoRA, eager attention": {**BF16, **LORA, "attn_implementation": "eager"},
+    "LoRA, checkpointed": {**BF16, **LORA, "gradient_checkpointing": True},
+}
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "grouped queries": ("llama", {}),
+    "heads of their own": ("llama", {"num_key_value_heads": 4, "intermediate_size": 256}),
+    "biased": ("qwen2", {"num_key_value_heads": 1}),
+    "normed heads": ("qwen3", {"head_dim": 24}),
+    "scaled": ("granite", {"residual_multiplier": 0.2, "tie_word_embeddings": True}),
+    "windowed": ("mistral", {"sliding_window": 4096, "num_hidden_layers": 3}),
+}
+
+
+def small(folder: Path, shape: str, **arguments: Any) -> Experiment:
+    family, changes = SHAPES[shape]
+    AutoConfig.for_model(family, **{**TINY, **changes}).save_pretrained(folder)
+    batch_size = {"max_seq_len": LENGTH, "per_device_train_batch_size": ROWS}
+    return experiment(str(folder), **{**batch_size, **arguments})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_activations_are_what_torch_keeps(shape: str, kind: str, tmp_path: Path) -> None:
+    one = small(tmp_path, shape, **KINDS[kind])
+    real = kept_by_torch(built(tmp_path, one), one, compiled=False)
+    assert kept_by_formula(training_of(one)) == pytest.approx(real, rel=0.007)
+
+
+@pytest.mark.parametrize("kind", ["16 bit", "autocast over float32", "LoRA"])
+@pytest.mark.parametrize("shape", ["grouped queries", "biased"])
+def test_activations_of_a_compiled_model_are_what_torchs_partitioner_keeps(
+    shape: str, kind: str, tmp_path: Path
+) -> None:
+    one = small(tmp_path, shape, torch_compile=True, **KINDS[kind])
+    torch._dynamo.reset()
+    real = kept_by_torch(built(tmp_path, one), one, compiled=True)
+    assert kept_by_formula(training_of(one)) == pytest.approx(real, rel=0.03)
+
+
+def peak_of_a_pass(model: Any, one: Experiment, trace: Path) -> int:
+    """Bytes that forward and backward passes allocate at most, beyond what lay there before."""
+
+    def step() -> None:
+        inputs = batch(one)
+        with autocast(one):
+            loss = model(**inputs).loss
+        loss.backward()
+        model.zero_grad()
+
+    step()
+    return highest_allocation(step, trace)
+
+
+def highest_allocation(work: Any, trace: Path) -> int:
+    """Bytes that the work had allocated at its fullest, by torch's own record of each allocation."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        work()
+    seen.export_chrome_trace(str(trace))
+    events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("name") == "[memory]"]
+    highest = now = 0
+    for event in sorted(events, key=lambda event: float(event["ts"])):
+        now += int(event["args"]["Bytes"])
+        highest = max(highest, now)
+    return highest
+
+
+@pytest.mark.parametrize("vocabulary", [96, 2000])
+@pytest.mark.parametrize(
+    "kind",
+    ["16 bit", "autocast over float32", "float32", "eager attention", "checkpointed", "checkpointed over float32", "LoRA",
+     "LoRA, checkpointed", "LoRA in float32"],
+)  # fmt: skip
+def test_the_fullest_moment_is_as_full_as_torchs_own_record_of_it(kind: str, vocabulary: int, tmp_path: Path) -> None:
+    """Large vocabularies make it the loss, small ones the layers."""
+    changes = {"intermediate_size": 256, "vocab_size": vocabulary}
+    AutoConfig.for_model("llama", **{**TINY, **changes}).save_pretrained(tmp_path)
+    one = experiment(str(tmp_path), max_seq_len=LENGTH, per_device_train_batch_size=ROWS, **KINDS[kind])
+    training = training_of(one)
+    between_passes = parts_of_a_step._at(Moment.STEP, training).peak_allocated_bytes
+    moments = {at.moment: at.peak_allocated_bytes - between_passes for at in parts_of_a_step._moments(training)}
+    del moments[Moment.STEP]
+    real = peak_of_a_pass(built(tmp_path, one), one, tmp_path / "trace.json")
+    assert max(moments.values()) == pytest.approx(real, rel=0.03)
+
+
+# --- the optimizer ---------------------------------------------------------------------------------------------------
+
+
+def sgd(weights: Any) -> Any:
+    return torch.optim.SGD(weights, lr=0.1, weight_decay=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        ("adamw_torch", torch.optim.AdamW),
+        ("adamw_torch_fused", torch.optim.AdamW),
+        ("sgd", sgd),
+        ("adafactor", Adafactor),
+    ],
+)
+@pytest.mark.parametrize("kind", ["16 bit", "float32", "LoRA"])
+def test_the_states_are_those_of_the_real_optimizer(name: str, build: Any, kind: str, tmp_path: Path) -> None:
+    one = small(tmp_path, "biased", optim=name, **KINDS[kind])
+    model = built(tmp_path, one)
+    optimizer = build([weight for weight in model.parameters() if weight.requires_grad])
+    model(**batch(one)).loss.backward()
+    optimizer.step()
+    tensors = [value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
+    real = sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.dim())
+    standing_bytes = Standing.of(training_of(one))
+    assert standing_bytes.optimizer == real
+    assert standing_bytes.gradients == sum(one.grad.nbytes for one in model.parameters() if one.grad is not None)
+    assert standing_bytes.weights == sum(one.nbytes for one in model.parameters())
+
+
+def test_8_bit_states_have_a_scale_for_256_and_leave_the_embedding_in_32_bits() -> None:
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **TINY))
+    changes = {name: value for name, value in TINY.items() if name.startswith(("num", "hidden", "inter", "vocab"))}
+    real = sum(
+        weight.numel() * (8 if name.endswith("embed_tokens.weight") else 2 + 2 * 4 / 256)
+        for name, weight in model.named_parameters()
+    )
+    found = Standing.of(training_of(experiment(optim="adamw_bnb_8bit", **changes)))
+    assert found.optimizer == round(real)
+
+
+def lists(optimizer: Any, **options: Any) -> Any:
+    return lambda weights: optimizer(weights, lr=0.1, weight_decay=0.1, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        ("adamw_torch", lists(torch.optim.AdamW, foreach=True)),
+        ("adamw_torch_fused", lists(torch.optim.AdamW, fused=True)),
+        ("sgd", lists(torch.optim.SGD, foreach=True)),
+        ("adafactor", Adafactor),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_what_an_optimizer_step_makes_beside_the_states(name: str, build: Any, dtype: str, tmp_path: Path) -> None:
+    one = small(tmp_path, "biased", optim=name, weight_decay=0.1, dtype=dtype, vocab_size=2000)
+    AutoConfig.for_model("qwen2", **{**TINY, "vocab_size": 2000, "num_key_value_heads": 1}).save_pretrained(tmp_path)
+    model = built(tmp_path, one)
+    model(**batch(one)).loss.backward()
+    optimizer = build(list(model.parameters()))
+    optimizer.step()
+    real = highest_allocation(optimizer.step, tmp_path / "trace.json")
+    largest_or_all = standing.step_workspace_bytes(training_of(one))
+    assert largest_or_all == pytest.approx(real, rel=0.05, abs=40_000)
+
+
+# --- runs that were measured -----------------------------------------------------------------------------------------
+
+# GiB of torch's peak allocated memory; examples/memory-approaches.yaml on an H100, the last three on H200s, by
+# examples/scaling.yaml. torch 2.11, transformers 5.17, PEFT 0.21.
+APPROACHES = {"dtype": "bfloat16", "bf16": True}
+RANK_16 = {"peft_method": "lora", "r": 16, "target_modules": "all-linear"}
+FSDP: dict[str, Any] = {
+    "distributed_type": "FSDP",
+    "fsdp_config": {
+        "fsdp_version": 2,
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_reshard_after_forward": True,
+    },
+}
+MEASURED: list[tuple[float, int, dict[str, Any]]] = [
+    (41.59, 1, {}),
+    (31.84, 1, {"torch_compile": True, "torch_compile_backend": "inductor"}),
+    (13.70, 1, {"gradient_checkpointing": True}),
+    (40.23, 1, RANK_16),
+    (29.17, 1, {"torch_compile": True, **RANK_16}),
+    (9.61, 1, {"activation_checkpointing": True, **RANK_16}),
+    (9.32, 1, {"num_hidden_layers": 6, "per_device_train_batch_size": 4}),
+    (43.64, 2, {}),
+    (41.71, 2, {"accelerate": FSDP}),
+    (38.68, 4, {"accelerate": FSDP}),
+]
+
+
+@pytest.mark.parametrize(("measured_gib", "processes", "arguments"), MEASURED)
+def test_the_estimate_is_what_was_measured_on_gpus(
+    measured_gib: float, processes: int, arguments: dict[str, Any]
+) -> None:
+    found = estimate(experiment(processes=processes, **APPROACHES, **arguments))
+    assert isinstance(found, Estimate)
+    assert found.peak_allocated_bytes / GIB == pytest.approx(measured_gib, rel=0.01)
+    assert found.moment is (Moment.FORWARD if "torch_compile" in arguments else Moment.LOSS)
+
+
+# --- what depends on what --------------------------------------------------------------------------------------------
+
+
+@given(
+    rows=st.integers(1, 64),
+    length=st.sampled_from([128, 2048, 8192]),
+    model=st.sampled_from([name for name in CONFIGS if "moe" not in name and "mixtral" not in name]),
+    kind=st.sampled_from(["16 bit", "autocast over float32", "float32", "LoRA", "LoRA over float32", "checkpointed"]),
+)
+def test_more_work_never_takes_less(rows: int, length: int, model: str, kind: str) -> None:
+    arguments = {
+        "max_seq_len": length,
+        "per_device_train_batch_size": rows,
+        "target_modules": "all-linear",
+        **KINDS[kind],
+    }
+    name = f"config:{model}"
+    now = peak(experiment(name, **arguments))
+    assert now <= peak(experiment(name, **{**arguments, "per_device_train_batch_size": rows + 1}))
+    assert now < peak(experiment(name, **{**arguments, "per_device_train_batch_size": 200_000}))
+    assert now <= peak(experiment(name, **arguments, gradient_accumulation_steps=2))
+    assert peak(experiment(name, **{**arguments, "gradient_checkpointing": True})) <= now * 1.001
+    assert now <= peak(experiment(name, processes=2, **arguments))
+    if kind in ("16 bit", "autocast over float32"):
+        shards = [peak(experiment(name, processes=count, accelerate=FSDP, **arguments)) for count in (2, 4, 8)]
+        assert shards == sorted(shards, reverse=True)
+
+
+def test_accumulated_gradients_lie_beside_the_loss() -> None:
+    once, more = (estimate(experiment(**APPROACHES, gradient_accumulation_steps=steps)) for steps in (1, 4))
+    assert isinstance(once, Estimate) and isinstance(more, Estimate)
+    assert once.moment is more.moment is Moment.LOSS
+    assert (once.gradients_bytes, more.gradients_bytes) == (0, 2 * 1_100_048_384)
+
+
+def test_casts_of_all_weights_lie_there_when_the_forward_pass_ends() -> None:
+    """Also checkpointed, where the backward pass casts a layer at a time: autocast's cache is emptied at its end."""
+    few = {"max_seq_len": 16, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 2, "optim": "sgd"}
+    found = estimate(experiment(**OVER_FLOAT32, **few, gradient_checkpointing=True))
+    assert isinstance(found, Estimate)
+    norms = 2048 * (2 * 22 + 1)
+    cast = 1_100_048_384 - norms - 32000 * 2048  # the embedding is looked up, not multiplied
+    assert found.moment is Moment.FORWARD
+    assert found.weights_bytes == 4 * 1_100_048_384 + 2 * cast
+
+
+def test_fsdp_may_keep_all_layers_gathered() -> None:
+    keeps = {**FSDP, "fsdp_config": {**FSDP["fsdp_config"], "fsdp_reshard_after_forward": False}}
+    gives_back = experiment(processes=2, accelerate=FSDP, **APPROACHES)
+    shape = training_of(gives_back).shape
+    more = peak(experiment(processes=2, accelerate=keeps, **APPROACHES)) - peak(gives_back)
+    assert more == 20 * 2 * shape.layer_parameters
+
+
+def test_liger_has_no_logits() -> None:
+    without = estimate(experiment("config:llama-3.2-1b", **APPROACHES))
+    with_liger = estimate(experiment("config:llama-3.2-1b", use_liger_kernel=True, **APPROACHES))
+    assert isinstance(without, Estimate) and isinstance(with_liger, Estimate)
+    assert without.logits_bytes == 12 * 8 * 2048 * 128256
+    assert with_liger.peak_allocated_bytes < without.peak_allocated_bytes - without.logits_bytes
+
+
+def test_padded_rows_take_more_than_full_ones_and_a_mask_of_a_long_row_most() -> None:
+    full, padded, endless = (
+        peak(experiment(**APPROACHES, **changes)) for changes in ({}, {"data": None}, {"padding_free": True})
+    )
+    assert full < padded < endless
+    assert peak(experiment(**APPROACHES, data=None, attn_implementation="flash_attention_2")) == full
+
+
+ONE_RUN = {"model": "config:llama-1b"}
+NOT_KNOWN: list[tuple[dict[str, Any], str]] = [
+    ({"quantization": "nf4", "peft_method": "lora"}, "quantised weights"),
+    ({"model": "config:no-such"}, "there is no model config:no-such"),
+    ({"model": "no-such/model"}, "no config.json of no-such/model on this machine"),
+    ({"device": Device.CPU}, "it runs on a CPU"),
+    ({"trainer": "trl"}, "trainer trl"),
+    ({"framework": Framework(name="foak", digest="x", plugin_file="foak.yaml")}, "plugin file of foak"),
+    ({"optim": "paged_adamw_8bit"}, "optimizer paged_adamw_8bit"),
+    ({"peft_method": "ia3"}, "peft_method ia3"),
+    ({"peft_method": "lora", "target_modules": ("lm_head",)}, "target_modules lm_head"),
+    ({"model": "config:granite-3-2b", "peft_method": "lora"}, "what LoRA adapts of granite by itself"),
+    ({"attn_implementation": "flash_attention_2", "packing": True}, "packed rows with flash attention"),
+    ({"attn_implementation": "flex_attention"}, "attn_implementation flex_attention"),
+    ({"max_seq_len": "None"}, "max_seq_len is 'None'"),
+    ({"per_device_train_batch_size": "many"}, "per_device_train_batch_size is 'many'"),
+    ({"hidden_size": "0"}, "hidden_size is 0, no number from 1"),
+    ({"dtype": "float8"}, "weights of type float8"),
+    ({"dtype": "float16", "bf16": True}, "float16 weights under autocast to bfloat16"),
+    ({"torch_compile": True, "gradient_checkpointing": True}, "compiled together with checkpointing"),
+    ({"torch_compile": True, "torch_compile_mode": "reduce-overhead"}, "torch_compile_mode"),
+    ({"model": "config:granite-3-2b", "use_liger_kernel": True}, "Liger for this model or over float32"),
+    ({"processes": 2, "accelerate": {"distributed_type": "DEEPSPEED"}}, "DeepSpeed"),
+    ({"processes": 2, "accelerate": {"distributed_type": "FSDP"}}, "FSDP 1"),
+    ({"processes": 2, "accelerate": FSDP}, "FSDP without autocast"),
+    ({"processes": 2, "accelerate": FSDP, "bf16": True, "peft_method": "lora"}, "FSDP with LoRA"),
+    ({"accelerate": {"mixed_precision": "fp8"}}, "mixed precision fp8"),
+    ({"accelerate": {"dynamo_config": {"dynamo_backend": "inductor"}}}, "compilation by the launcher"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), NOT_KNOWN)
+def test_what_is_not_known_is_said(changes: dict[str, Any], reason: str) -> None:
+    found = estimate(experiment(**{**ONE_RUN, **changes}))
+    assert isinstance(found, Unknown)
+    assert found.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"model_type": "mamba"}, "architecture 'mamba'"),
+        ({"model_type": "qwen2", "use_sliding_window": True}, "attention windows in some layers"),
+        ({"model_type": "llama", "hidden_act": "gelu"}, "activation 'gelu'"),
+        ({"model_type": "llama", "quantization_config": {"bits": 4}}, "quantised weights"),
+        ({"model_type": "llama", "hidden_size": "big"}, "hidden_size is 'big', no number from 1"),
+        ({"model_type": ["llama"]}, "architecture \"['llama']\""),
+        (["no", "mapping"], "is no configuration"),
+        (None, "can't be read"),
+    ],
+)
+def test_folders_that_hold_something_else(fields: Any, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{" if fields is None else json.dumps(fields))
+    found = estimate(experiment(str(tmp_path)))
+    assert isinstance(found, Unknown)
+    assert reason in found.reason
+
+
+def test_accelerates_own_mixed_precision_counts_and_off_switches_do_not() -> None:
+    wanted = peak(experiment(**OVER_FLOAT32))
+    assert peak(experiment(accelerate={"mixed_precision": "bf16"})) == wanted
+    assert peak(experiment(**OVER_FLOAT32, load_in_4bit=False, neftune_noise_alpha=None, torch_compile=False)) == wanted
+    assert (
+        peak(
+            experiment(**OVER_FLOAT32, accelerate={"mixed_precision": False, "dynamo_config": {"dynamo_backend": "no"}})
+        )
+        == wanted
+    )
+
+
+# --- the verdict -----------------------------------------------------------------------------------------------------
+
+
+def test_a_card_holds_it_or_does_not_or_it_can_not_be_told() -> None:
+    found = estimate(experiment(**APPROACHES))
+    assert isinstance(found, Estimate)
+    assert found.device_bytes > found.peak_allocated_bytes + 0.75 * GIB
+    needed = found.device_bytes / 0.995
+    assert fits(found, round(needed) + 1) is Fit.FITS
+    assert fits(found, round(needed) - 1 * GIB) is Fit.UNKNOWN
+    assert fits(found, round(0.95 * found.peak_allocated_bytes)) is Fit.DOES_NOT_FIT
+    assert fits(Unknown(reason="quantised weights"), 1 << 60) is Fit.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("80GiB", 80 << 30), ("80 GB", 80 * 10**9), ("81559MiB", 81559 << 20), ("79.6gib", round(79.6 * (1 << 30)))],
+)
+def test_a_cards_memory_in_words(text: str, size: int) -> None:
+    assert parse_memory(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("80", "has no unit: write 80GiB, 80GB or MiB"), ("80TB", "is no amount"), ("0GiB", "is no amount"),
+     ("-1GiB", "is no amount"), ("GiB", "is no amount"), ("9" * 400 + "GB", "is no amount"), ("", "is no amount")],
+)  # fmt: skip
+def test_what_is_no_amount_of_memory_is_refused(text: str, said: str) -> None:
+    with pytest.raises(SelectionError, match=said):
+        parse_memory(text)
+
+
+PLANNED = (
+    experiment(**APPROACHES, gradient_checkpointing=True),
+    experiment("config:llama-3-8b", **APPROACHES),
+    experiment("config:llama-3-8b", **APPROACHES, gradient_checkpointing=True),
+    experiment(quantization="nf4", peft_method="lora"),
+)
+
+
+def test_the_column_of_a_plan() -> None:
+    assert column(PLANNED, gpu_memory_bytes=parse_memory("80GiB")) == (
+        "16.5 GiB of 80 GiB",
+        "does not fit: 193 GiB",
+        "may not fit: 86.8 GiB of 80 GiB",
+        "unknown: quantised weights",
+    )
+    assert column(PLANNED)[0] == "16.5 GiB"
+    assert summary(PLANNED, gpu_memory_bytes=80 << 30) == (
+        "On GPUs of 80 GiB: 1 fit, 1 do not fit, 2 unknown or too close."
+    )
+
+
+def test_an_estimate_as_json_adds_up() -> None:
+    document = json_value(PLANNED[0], gpu_memory_bytes=80 << 30)
+    parts = ("weights", "gradients", "optimizer", "activations", "logits", "workspace")
+    assert json.loads(json.dumps(document)) == document
+    assert document["peak_allocated_bytes"] == sum(document[f"{part}_bytes"] for part in parts)
+    assert document["verdict"] == "fits"
+    assert json_value(PLANNED[-1]) == {"unknown": "quantised weights"}
+
+
+def test_cells_that_differ_in_what_does_not_matter_are_estimated_once() -> None:
+    cells = [experiment(learning_rate=f"{number}e-6", seed=number) for number in range(500)]
+    before = parts_of_a_step._estimate.cache_info().misses
+    assert len(set(column(cells))) == 1
+    assert parts_of_a_step._estimate.cache_info().misses - before <= 1
+
+
+def test_it_needs_neither_torch_nor_transformers() -> None:
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from orchestrator.fit import column\n"
+        "from orchestrator.records import Device, Experiment\n"
+        "given = {'max_seq_len': '2048', 'optim': 'sgd'}\n"
+        "print(column([Experiment(id='a', scenario='a', model='config:llama-1b', num_gpus=1, device=Device.CUDA,"
+        " trainer='huggingface', arguments=given)])[0])\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))\n"
+    )
+    root = str(Path(__file__).parents[2])
+    ended = subprocess.run([sys.executable, "-c", script, root], capture_output=True, text=True, check=True, timeout=60)
+    cell, loaded = ended.stdout.splitlines()
+    assert cell.endswith(" GiB")
+    assert not {"torch", "transformers", "pandas", "numpy", "psutil", "pydantic"} & set(loaded.split())
