@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 
-from orchestrator import asked, results_folder
+from orchestrator import asked, packing, results_folder
 from orchestrator.batch import BATCH
 from orchestrator.benchmark import Event, EventKind, Summary, prepare_data, run_benchmark
 from orchestrator.config import Suite, suggestion
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.table import ResultsTable
 
 Say = Callable[[str], object]
-ALL_KINDS = "all"
+ALL_KINDS, AUTO = "all", "auto"
 
 
 def refuse_empty(plan: Plan) -> None:
@@ -131,7 +131,8 @@ class Way:
     retry: Retry = NO_RETRY
     fail_fast: bool = False
     take_over: bool = False
-    parallel: int = 1
+    parallel: int | None = 1
+    """How many runs at once; None: as many as there is room for, once it is known what that costs."""
     probe: bool = False
 
 
@@ -147,9 +148,9 @@ def carry_out(
         else:
             _refuse_unprepared(plan)
         store.write_text("requirements.txt", pip_freeze(None))
-        executor = LocalExecutor(parallel=way.parallel)
+        short = partial(_say_probe, progress)
+        executor = LocalExecutor(parallel=way.parallel or _packed(plan, store, tell=short, say=progress.say))
         if way.probe:
-            short = partial(_say_probe, progress)
             mark_what_does_not_fit(plan.experiments, store=store, executor=executor, on_event=short)
         return run_benchmark(
             plan.experiments,
@@ -160,6 +161,27 @@ def carry_out(
             take_over=way.take_over,
             on_event=progress.on_event,
         )
+
+
+def parallel_of(words: str) -> int | None:
+    """What `--parallel` asks for: a whole number from 1, or None for `auto`. Raises SelectionError for anything else."""
+    if words == AUTO:
+        return None
+    if not words.isdecimal() or not int(words):
+        raise SelectionError(f"--parallel {words}: a whole number from 1, or {AUTO}, is expected")
+    return int(words)
+
+
+def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say) -> int:
+    """As many runs at once as there is room for, and says what that costs."""
+    copies = packing.places(plan.experiments)
+    say(f"--parallel {AUTO}: room for {copies} at once")
+    found = packing.cost(plan.experiments, store=store, copies=copies, on_event=tell)
+    if found is not None:
+        say(str(found))
+    elif copies > 1:
+        say("what that costs could not be measured: see packing/ in the results folder")
+    return copies
 
 
 def find_batches(plan: Plan, store: Store, *, way: Way, console: Console) -> list[Found]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import cores
 from orchestrator.records import Status
 from orchestrator.store import Store
 
@@ -83,3 +85,42 @@ def test_an_interrupt_ends_all_that_go_on(tmp_path: Path, times: int) -> None:
     assert running.returncode == 130 and "the same command resumes" in said, said
     records = [record for one in Store.resume(tmp_path / "results").contents().experiments for record in one.records]
     assert [record.status for record in records] == [Status.CANCELLED] * 2
+
+
+def test_what_packing_costs_is_measured_and_said(tmp_path: Path) -> None:
+    """With real trainings: two of them at once on the cores of this machine, where it has two."""
+    if sum(map(len, cores.physical_cores().values())) != 2:
+        pytest.skip("written for two cores")
+    scenario = {
+        "name": "s",
+        "device": "cpu",
+        "arguments": {"model_name_or_path": "config:tiny-llama", "max_steps": 400, "max_seq_len": 64},
+    }
+    data = {"dataset_name": "builtin:synthetic", "samples": 64}
+    (tmp_path / "scenarios.yaml").write_text(json.dumps({"data_processing": data, "scenarios": [scenario]}))
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [*RUN, "--parallel", "auto"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    said = re.search(
+        r"2 at once: ([+-][\d.]+) % tokens/s for each \(([\d,]+) beside others, ([\d,]+) alone", done.stderr
+    )
+    assert said, done.stderr
+    packed, alone = (float(said[number].replace(",", "")) for number in (2, 3))
+    assert float(said[1]) == pytest.approx((packed / alone - 1) * 100, abs=0.1)
+    copies = Store.resume(tmp_path / "results" / "packing").contents().experiments
+    assert sorted(len(one.records[0].beside) for one in copies) == [0, 1, 1]
+    assert len(Store.resume(tmp_path / "results").contents().experiments) == 1
+
+
+@pytest.mark.parametrize("words", ["0", "-1", "two", "1.5"])
+def test_what_is_no_number_of_runs_is_a_sentence(tmp_path: Path, words: str) -> None:
+    (tmp_path / "scenarios.yaml").write_text(
+        "scenarios: [{name: s, device: cpu, trainer: custom, custom: {command: [x]}}]"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*RUN, f"--parallel={words}"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and f"--parallel {words}: a whole number from 1, or auto" in done.stderr, done.stderr
