@@ -1,0 +1,172 @@
+"""On NVIDIA GPUs: what goes wrong gives the GPU's memory back, and is told rightly.
+
+A real CUDA out-of-memory, a rank of an NCCL job that hangs, one that is killed, Ctrl-C in mid-training; several runs at once, and
+what fits. Marked `gpu`; what needs two GPUs is skipped with one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.fit import Estimate, estimate
+from orchestrator.gpus import visible_gpus
+from orchestrator.isolation import RESIDUE_BYTES, memory_taken
+from orchestrator.records import RunRecord
+from orchestrator.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+GPUS = visible_gpus()
+RUN = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes")
+TINY = {
+    "model_name_or_path": "config:tiny-llama",
+    "dtype": "bfloat16",
+    "bf16": True,
+    "max_seq_len": 256,
+    "max_steps": 2000,
+}
+LARGE = {
+    "model_name_or_path": "config:llama-1b", "dtype": "bfloat16", "bf16": True, "max_seq_len": 2048, "max_steps": 6,
+    "num_hidden_layers": 6, "per_device_train_batch_size": 4,
+}  # fmt: skip
+IN_RANK_1 = """\
+import ctypes, os, signal, threading, time
+
+def in_mid_step():
+    steps = os.path.join(os.environ.get("TUNEBENCH_RUN_DIR", ""), "steps-rank1.jsonl")
+    while not os.path.exists(steps) or open(steps).read().count('"s"') < 3:
+        time.sleep(0.01)
+    {what}
+
+if os.environ.get("RANK") == "1":
+    threading.Thread(target=in_mid_step, daemon=True).start()
+"""
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not GPUS, reason="no NVIDIA GPU"),
+    pytest.mark.timeout(600),
+]
+needs_two = pytest.mark.skipif(len(GPUS) < 2, reason="one GPU only")
+
+
+@pytest.fixture(autouse=True)
+def given_back() -> object:
+    """The memory of every GPU is what it was, once a driver has had its seconds."""
+    before = memory_taken(GPUS)
+    yield
+    deadline = time.monotonic() + 20
+    while any(now > before[uuid] + RESIDUE_BYTES for uuid, now in memory_taken(GPUS).items()):
+        assert time.monotonic() < deadline, (before, memory_taken(GPUS))
+        time.sleep(0.5)
+
+
+def write(folder: Path, arguments: dict[str, object], **more: object) -> None:
+    scenario = {"name": "s", "arguments": arguments, **more}
+    data = {"dataset_name": "builtin:synthetic", "samples": 256}
+    (folder / "scenarios.yaml").write_text(json.dumps({"data_processing": data, "scenarios": [scenario]}))
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    env = {**os.environ, "TUNEBENCH_CACHE": str(folder / "cache")}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.Popen(
+        [*RUN, *words], cwd=folder, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def records(folder: Path, inner: str = "") -> list[RunRecord]:
+    return [one for stored in Store.resume(folder / "results" / inner).contents().experiments for one in stored.records]
+
+
+def carried_out(folder: Path, *words: str) -> tuple[subprocess.Popen[str], str, str]:
+    running = start(folder, *words)
+    out, err = running.communicate(timeout=500)
+    return running, out, err
+
+
+def test_a_real_out_of_memory_is_told_with_what_it_needed(tmp_path: Path) -> None:
+    write(tmp_path, {**LARGE, "per_device_train_batch_size": 128, "max_steps": 2})
+    _, _, said = carried_out(tmp_path)
+    (record,) = records(tmp_path)
+    assert (record.status, record.kind) == ("failed", "oom_cuda"), said
+    assert "rank 0" in (record.cause or "") and "OutOfMemoryError" in (record.cause or "")
+    assert "batch 128 needed at least" in (record.hint or "") and "try 64" in (record.hint or ""), record.hint
+    assert not [one for one in record.warnings if "more in use" in one]
+
+
+def test_what_does_not_fit_is_marked_by_a_probe_and_the_largest_batch_is_found(tmp_path: Path) -> None:
+    write(tmp_path, {**LARGE, "per_device_train_batch_size": 128}, repeats=2)
+    carried_out(tmp_path, "--probe")
+    assert [(one.status, one.kind) for one in records(tmp_path)] == [("failed", "oom_cuda")] * 2
+    assert len(records(tmp_path, "probes")) == 1
+
+
+def test_the_estimate_is_within_a_tenth_of_the_measured_peak(tmp_path: Path) -> None:
+    write(tmp_path, LARGE)
+    carried_out(tmp_path)
+    (stored,) = Store.resume(tmp_path / "results").contents().experiments
+    measured = {one.name: one.value for one in stored.records[0].measurements}["peak_allocated_bytes"]
+    found = estimate(stored.experiment)
+    assert isinstance(found, Estimate) and found.peak_allocated_bytes == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_in_mid_training(tmp_path: Path, times: int) -> None:
+    write(tmp_path, TINY)
+    running = start(tmp_path)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("results/experiments/*/runs/*/steps-rank0.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1.0)
+    for _ in range(times):
+        running.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130, said
+    assert [one.status for one in records(tmp_path)] == ["cancelled"]
+
+
+@needs_two
+@pytest.mark.parametrize(
+    ("what", "status", "kind"),
+    [
+        ("ctypes.PyDLL(None).sleep(600)", "stalled", "stalled"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "failed", "killed"),
+    ],
+)
+def test_a_rank_that_hangs_or_is_killed_under_ddp(tmp_path: Path, what: str, status: str, kind: str) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(IN_RANK_1.replace("{what}", what))
+    path = os.pathsep.join([str(tmp_path / "site"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    limits = {"stall_timeout_s": 10, "startup_timeout_s": 200}
+    write(tmp_path, TINY, num_gpus=2, framework_config=["ddp"], env={"PYTHONPATH": path}, **limits)
+    _, _, said = carried_out(tmp_path)
+    (record,) = records(tmp_path)
+    assert (record.status, record.kind) == (status, kind), (record, said)
+    assert not [one for one in record.warnings if "more in use" in one or "could not be ended" in one]
+    if kind == "killed":
+        assert "rank 1" in (record.cause or "") and record.signal == signal.SIGKILL
+    else:
+        assert list(tmp_path.glob("results/experiments/*/runs/*/stacks.txt"))
+
+
+@needs_two
+def test_runs_at_once_have_gpus_of_their_own(tmp_path: Path) -> None:
+    write(tmp_path, {**TINY, "max_steps": 200}, matrix={"learning_rate": ["1e-4", "2e-4", "3e-4", "4e-4"]})
+    running, _, said = carried_out(tmp_path, "--parallel", "2")
+    assert running.returncode == 0, said
+    found = records(tmp_path)
+    assert len(found) == 4 and any(one.beside for one in found)
+    spans = [(one.started_at, one.started_at + one.wall_s, one.provenance["gpus"][0]["uuid"]) for one in found]
+    for first in spans:
+        for second in spans:
+            if first is not second and first[0] < second[1] and second[0] < first[1]:
+                assert first[2] != second[2], "two at once on one GPU"
