@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from orchestrator import atomic
+from orchestrator import atomic, untrusted
 from orchestrator.records import Job, JobState
 
 JOB_FILE, OWNER_FILE, RECORD_FILE, HEARTBEAT_FILE = "job.json", "owner.json", "record.json", "heartbeat"
@@ -170,8 +170,8 @@ def note_neighbour(run_dir: Path, experiment_id: str) -> None:
 def neighbours(run_dir: Path) -> tuple[str, ...]:
     """The experiments whose runs went on beside this one, a word for each such run."""
     try:
-        return tuple((run_dir / NEIGHBOURS_FILE).read_text(encoding="utf-8").split())
-    except OSError:
+        return tuple(untrusted.read_text(run_dir / NEIGHBOURS_FILE, limit=untrusted.CLAIM_BYTES).split())
+    except (OSError, ValueError):
         return ()
 
 
@@ -214,7 +214,7 @@ def read_claim(run_dir: Path) -> Claim | None:
     """What `job.json` says; None when it is missing or is not ours."""
     fields = _read_object(run_dir / JOB_FILE)
     try:
-        return Claim(**{**fields, "owner": Owner(**fields["owner"])})
+        return Claim(**{**fields, "owner": _owner(fields["owner"])})
     except (KeyError, TypeError):
         return None
 
@@ -225,15 +225,23 @@ def owners(run_dir: Path) -> tuple[Owner, ...]:
     fields = _read_object(run_dir / OWNER_FILE)
     if fields:
         with suppress(TypeError):
-            found.append(Owner(**fields))
+            found.append(_owner(fields))
     elif written := read_claim(run_dir):  # the claimant's life counts until `run-one` has taken over
         found.append(written.owner)
     return tuple(found)
 
 
+def _owner(fields: Mapping[str, Any]) -> Owner:
+    """Raises TypeError where a field is of another type: the process number becomes a path below /proc."""
+    owner = Owner(**fields)
+    if type(owner.pid) is not int or not all(isinstance(text, str) for text in (owner.host, owner.boot_id)):
+        raise TypeError("no process is called that")
+    return owner
+
+
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = untrusted.read_json(path, limit=untrusted.CLAIM_BYTES)
     except (OSError, ValueError):
         return {}
     return fields if isinstance(fields, dict) else {}

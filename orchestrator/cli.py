@@ -12,13 +12,17 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from orchestrator import options
 from orchestrator.errors import OrchestratorError
+from orchestrator.printable import printable
+from orchestrator.redact import redact
 
 if TYPE_CHECKING:
     from orchestrator.config import Suite
@@ -36,7 +40,14 @@ app = typer.Typer(
 
 
 class _Output(Console):
-    """A reader who leaves early (`| head`) ends neither a campaign nor its report: what follows goes nowhere."""
+    """A reader who leaves early (`| head`) ends neither a campaign nor its report: what follows goes nowhere.
+
+    Names and logs may hold what steers a terminal: of all that is printed, only rich's own codes do.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -367,10 +378,11 @@ def _words(texts: list[str] | None) -> tuple[str, ...]:
 
 
 def _print_raw(pieces: Iterable[str]) -> None:
-    """Text for another program: as it is, unwrapped."""
+    """Text for another program: as it is, unwrapped; on a terminal, what steers it is made visible."""
+    on_terminal = sys.stdout.isatty()
     try:
         for piece in pieces:
-            sys.stdout.write(piece)
+            sys.stdout.write(printable(piece) if on_terminal else piece)
         sys.stdout.flush()
     except BrokenPipeError:
         out.on_broken_pipe()
@@ -381,7 +393,7 @@ def main() -> Any:
     try:
         code = app(args=_with_optional_values(sys.argv[1:]), standalone_mode=False)
     except OrchestratorError as error:
-        for line in str(error).splitlines():
+        for line in redact(str(error)).splitlines():
             err.print(f"error: {line}", markup=False, soft_wrap=True)
         code = 2
     except Exception as error:
@@ -409,6 +421,14 @@ def _usage_error(error: Exception) -> int:
     if hasattr(error, "show") and hasattr(error, "exit_code"):
         error.show()
         return int(error.exit_code)
+    sys.excepthook = _without_secrets
     if type(error).__name__ == "Abort":  # what older versions of typer make of Ctrl-C; today's give the code itself
         return INTERRUPTED
     raise error
+
+
+def _without_secrets(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A defect of ours is told whole, but for secrets: its traceback may stand in a run's `run-one.log`."""
+    from traceback import format_exception
+
+    err.file.write(redact("".join(format_exception(kind, error, trace))))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DEFAULT_KEEP = (
     "results",
+    "trust_remote_code",
     "torch_dtype",
     "dtype",
     "framework_config",

@@ -1,12 +1,19 @@
-"""One experiment of a results folder, for people: its facts, its runs, its command, the end of its logs. Values to text."""
+"""One experiment of a results folder, for people: its facts, its runs, its command, the end of its logs. Values to text.
+
+The trainer's logs are its own and stay as it wrote them; what is shown of them is without secrets, colours, and whatever else
+steers a terminal. A folder from elsewhere may hold anything under the names of a run's files: see `untrusted`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from orchestrator import untrusted
 from orchestrator.errors import ResultsError
+from orchestrator.printable import printable, shell_word, without_styles
 from orchestrator.records import Experiment
+from orchestrator.redact import redact, redact_end
 from orchestrator.store import Store, StoredExperiment, StoredRun
 
 TAIL_BYTES = 64 * 1024
@@ -15,6 +22,10 @@ TAIL_BYTES = 64 * 1024
 def experiment_view(store: Store, wanted: str, *, lines: int) -> Iterator[str]:
     """The lines to show. Raises ResultsError where `wanted` names no experiment of the folder, or more than one."""
     found = _find(store, wanted)
+    yield from (printable(redact(text)) for text in _every(found, lines))
+
+
+def _every(found: StoredExperiment, lines: int) -> Iterator[str]:
     yield from _facts(found.experiment)
     for run in found.runs:
         yield from _run(run)
@@ -71,19 +82,28 @@ def _files(run: StoredRun, lines: int) -> Iterator[str]:
     folder = run.job.run_dir
     yield f"folder {folder}"
     script = folder / "command.sh"
-    if script.exists():
-        yield f"command: bash {script}"
-        yield script.read_text(encoding="utf-8", errors="replace").rstrip()
+    if text := _text(script):
+        yield f"command: bash {shell_word(str(script))}"
+        yield text.rstrip()
     for name in ("stdout.log", "stderr.log"):
-        end = _tail(folder / name, lines)
-        if end:
+        end = _log_end(folder / name).splitlines()
+        if end and lines:
             yield f"--- end of {name}"
-            yield end
+            yield "\n".join(end[-lines:])
 
 
-def _tail(file: Path, lines: int) -> str:
-    if not file.exists() or not lines:
+def _log_end(file: Path) -> str:
+    """Redacted before it is cut into lines: half a secret is not known for one."""
+    text = without_styles(_text(file))
+    cut = file.is_file() and not file.is_symlink() and file.stat().st_size > TAIL_BYTES
+    return redact_end(text, cut=cut)
+
+
+def _text(file: Path) -> str:
+    """The end of a file; empty where there is none, a sentence where it is no file to be read."""
+    try:
+        return untrusted.read_tail(file, limit=TAIL_BYTES)
+    except FileNotFoundError:
         return ""
-    with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - TAIL_BYTES))
-        return "\n".join(stream.read().decode("utf-8", "replace").splitlines()[-lines:])
+    except (OSError, ValueError) as error:
+        return f"{file.name} is not shown: {error}"

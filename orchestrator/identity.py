@@ -21,6 +21,14 @@ from orchestrator.records import DataSpec, Experiment, Framework
 
 MAX_PART = 80
 
+TAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,250}")
+"""What an id of ours looks like: one word in a shell, one folder on any disk, no way out of the folder that it lies in."""
+
+_RESERVED = frozenset(
+    ("CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(1, 10)))
+)
+"""Names of devices on Windows, with any suffix after a dot."""
+
 
 def accelerate_settings(base: Mapping[str, Any], framework: Framework | None) -> dict[str, Any]:
     """The launcher's configuration: accelerate.yaml with the framework configuration's changes, nested ones too."""
@@ -82,7 +90,8 @@ class Tagger:
             trainer=experiment.trainer,
             device=experiment.device,
         )
-        return f"{self.prefix}{_plain(tag)}-{digest}"
+        name = f"{self.prefix}{_plain(tag)}-{digest}"
+        return f"_{name}" if name.partition(".")[0].upper() in _RESERVED else name
 
 
 @lru_cache(maxsize=4096)
@@ -93,4 +102,4 @@ def _short_model(model: str) -> str:
 @lru_cache(maxsize=65536)
 def _plain(text: str) -> str:
     """Letters, digits and `._=-` alone, so that the id is one word in a shell and a folder on any disk."""
-    return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-.")[:MAX_PART] or "x"
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-.=")[:MAX_PART] or "x"

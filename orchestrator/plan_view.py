@@ -6,9 +6,8 @@ The document and the lines are made piece by piece, so that 100,000 cells stream
 from __future__ import annotations
 
 import json
-import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,8 +19,9 @@ from rich.text import Text as Line
 
 from orchestrator.launcher import build_command
 from orchestrator.matrix import Duplicate, Plan
+from orchestrator.printable import printable, shell_word
 from orchestrator.records import Command, Experiment, Reason, as_items
-from orchestrator.redact import is_secret_name
+from orchestrator.redact import MASK, is_secret_name, redact, redact_words, redactor
 from orchestrator.repeats import most_repeats
 from orchestrator.trainers import get as get_trainer
 
@@ -33,6 +33,9 @@ IN_COLUMNS = frozenset(
     {"effective_batch_size", "model_name_or_path", "per_device_train_batch_size", "gradient_accumulation_steps"}
 )
 Justify = Literal["left", "right"]
+Masked = Callable[[str], str]
+"""A text with its secrets masked."""
+
 RUN_DIR, GPUS, PORT = "{run_dir}", "{gpus}", "{port}"
 
 
@@ -59,9 +62,10 @@ def card(*, fit: bool, gpu_memory: str | None) -> Card | None:
 
 def json_document(plan: Plan, python: str, *, fit: Card | None = None) -> Iterator[str]:
     """One JSON document, in pieces: `experiments`, `collapsed`, `notes`."""
+    masked = redactor()
     yield '{"experiments": ['
     for index, experiment in enumerate(plan.experiments):
-        document = _experiment(experiment, python)
+        document = _masked(_experiment(experiment, python, masked), masked)
         if fit is not None:
             from orchestrator.fit import json_value
 
@@ -69,11 +73,19 @@ def json_document(plan: Plan, python: str, *, fit: Card | None = None) -> Iterat
         yield (",\n" if index else "\n") + json.dumps(document)
     yield '\n],\n"collapsed": ['
     for index, duplicate in enumerate(plan.collapsed):
-        yield (",\n" if index else "\n") + json.dumps(_duplicate(duplicate))
-    yield f'\n],\n"notes": {json.dumps(list(plan.notes))}}}\n'
+        yield (",\n" if index else "\n") + json.dumps(_masked(_duplicate(duplicate), masked))
+    yield f'\n],\n"notes": {json.dumps(_masked(list(plan.notes), masked))}}}\n'
 
 
-def _experiment(experiment: Experiment, python: str) -> dict[str, Any]:
+def _masked(value: Any, masked: Masked) -> Any:
+    if isinstance(value, dict):
+        return {name: MASK if item and is_secret_name(name) else _masked(item, masked) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_masked(item, masked) for item in value]
+    return masked(value) if isinstance(value, str) else value
+
+
+def _experiment(experiment: Experiment, python: str, masked: Masked) -> dict[str, Any]:
     command = planned_command(experiment, python)
     received = get_trainer(experiment.trainer).arguments(experiment, Path(RUN_DIR))
     return {
@@ -87,7 +99,7 @@ def _experiment(experiment: Experiment, python: str) -> dict[str, Any]:
         "global_batch": experiment.global_batch,
         "arguments": {name: list(value) if isinstance(value, tuple) else value for name, value in received.items()},
         "environment": _variables(command),
-        "command": list(command.argv),
+        "command": redact_words(command.argv, masked),
         "repeats": asdict(experiment.adaptive) if experiment.adaptive else experiment.repeats,
         "skip": _reason(experiment.skip),
         "cannot_run_here": _reason(experiment.cannot_run_here),
@@ -97,14 +109,15 @@ def _experiment(experiment: Experiment, python: str) -> dict[str, Any]:
 def _variables(command: Command) -> dict[str, str]:
     """The variables that are set, secrets masked."""
     named = ((name, value) for name, value in command.env.items() if value is not None)
-    return {name: "***" if is_secret_name(name) else value for name, value in named}
+    return {name: MASK if is_secret_name(name) else value for name, value in named}
 
 
-def shell_line(command: Command) -> str:
+def shell_line(command: Command, masked: Masked) -> str:
     """The command as one line to read or paste: variables, then argv. What is unset stands as `env -u NAME`."""
     unset = [word for name, value in command.env.items() if value is None for word in ("-u", name)]
-    variables = [f"{name}={shlex.quote(value)}" for name, value in _variables(command).items()]
-    return " ".join([*(["env", *unset] if unset else []), *variables, shlex.join(command.argv)])
+    variables = [f"{name}={shell_word(masked(value))}" for name, value in _variables(command).items()]
+    words = map(shell_word, redact_words(command.argv, masked))
+    return " ".join([*(["env", *unset] if unset else []), *variables, *words])
 
 
 def _reason(reason: Reason | None) -> dict[str, str] | None:
@@ -123,10 +136,16 @@ def _duplicate(duplicate: Duplicate) -> dict[str, Any]:
 
 def command_lines(experiments: Iterable[Experiment], python: str) -> Iterator[str]:
     """A comment with the id and the shell line of each experiment's run."""
+    masked = redactor()
     for experiment in experiments:
         reason = experiment.skip or experiment.cannot_run_here
         note = f"  ({'skipped' if experiment.skip else 'cannot run here'}: {reason.text})" if reason else ""
-        yield f"# {experiment.id}{note}\n{shell_line(planned_command(experiment, python))}\n"
+        yield f"# {experiment.id}{_one_line(note)}\n{shell_line(planned_command(experiment, python), masked)}\n"
+
+
+def _one_line(text: str) -> str:
+    """A comment that goes on in the next line would be a command there."""
+    return printable(" ".join(text.splitlines()))
 
 
 def table(plan: Plan, *, width: int, fit: Card | None = None) -> Group:
@@ -200,7 +219,9 @@ def _row(experiment: Experiment, apart: frozenset[str], *, memory: str) -> dict[
         "scenario": experiment.scenario,
         "framework": experiment.framework.name if experiment.framework else "none",
         "model": experiment.model,
-        "arguments": " ".join(f"{name}={','.join(as_items(value))}" for name, value in told),
+        "arguments": " ".join(
+            f"{name}={MASK if is_secret_name(name) else ','.join(as_items(value))}" for name, value in told
+        ),
         "GPUs": f"{experiment.num_gpus}{' (cpu)' if experiment.device == 'cpu' else ''}",
         "batch": str(experiment.global_batch or "-"),
         "times": f"{experiment.repeats}–{experiment.adaptive.max}×"
@@ -209,7 +230,8 @@ def _row(experiment: Experiment, apart: frozenset[str], *, memory: str) -> dict[
         "trainer": experiment.trainer,
         "memory": memory,
     }
-    return {name: Line(text) for name, text in texts.items()} | {"state": state}
+    # A text of several lines would push all other columns out of step.
+    return {name: Line(_one_line(redact(text))) for name, text in texts.items()} | {"state": state}
 
 
 def summary(plan: Plan, *, fit: Card | None = None) -> list[str]:

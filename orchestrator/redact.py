@@ -1,34 +1,239 @@
-"""What must not reach a file: tokens, keys and passwords, known by the name of what holds them.
+"""What must not reach a file or a terminal: tokens, keys and passwords, known in three ways.
 
-A secret stays in the environment of the person who runs the benchmark: the runs inherit it. Values are never guessed by
-how they look, so a secret in an argument with a harmless name is not found.
+By the name of what holds them (`HF_TOKEN`, `--hub_token`, `password=…`); by value, where a variable of the environment has such a
+name; and by look, where the makers of a token gave it one (`hf_…`, `ghp_…`, `sk-…`, `AKIA…`, a JSON web token, a password in
+a URL, an `Authorization` header). A secret stays in the environment of the person who runs the benchmark: the runs inherit it.
+
+What is not found: a secret without a look of its own under a harmless name, one of fewer than eight characters, and one that
+is encoded in another way than JSON, a URL or Python's repr do it. The masks hold no quote and swallow none, so that the JSON of
+a record is still JSON when it is redacted.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import quote
 
-_SECRET_WORDS = frozenset(
-    ("TOKEN", "TOKENS", "KEY", "KEYS", "APIKEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS")
+_ALWAYS = frozenset(
+    ("SECRET", "SECRETS", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "APIKEY", "APITOKEN")
 )
-_HARMLESS = frozenset({"PAD_TOKEN", "EOS_TOKEN", "BOS_TOKEN", "UNK_TOKEN", "USE_AUTH_TOKEN", "NUM_INPUT_TOKENS"})
+"""Words that say it wherever they stand in a name."""
+
+_AT_THE_END = frozenset(("TOKEN", "KEY", "KEYS", "PAT", "AUTHORIZATION", "BEARER", "AUTH"))
+_PLURAL = "TOKENS"
+_QUALIFIED = frozenset(
+    (
+        *("API", "ACCESS", "AUTH", "HF", "HUB", "GITHUB", "GITLAB", "SESSION", "REFRESH", "BEARER", "PRIVATE"),
+        *("SIGNING", "ENCRYPTION", "SECRET", "ACCOUNT", "STORAGE", "DEPLOY", "SERVICE", "LICENSE", "WANDB", "OPENAI"),
+    )
+)
+"""Words before `KEY` or `TOKENS` that make a secret of it: of tokens there are also counts, of keys names of fields."""
+
+_HARMLESS = frozenset(
+    (
+        *(f"{kind}_TOKEN" for kind in ("PAD", "EOS", "BOS", "UNK", "MASK", "SEP", "CLS", "IMAGE", "RESPONSE", "STOP")),
+        *(f"{kind}_KEY" for kind in ("TEXT", "LABEL", "SORT", "PRIMARY", "DATASET", "MESSAGES")),
+        *("USE_AUTH_TOKEN", "USE_AUTH", "KEY", "KEYS"),
+    )
+)
 _SHORTEST_SECRET = 8
-_MASK = "***"
-_URL_PASSWORD = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+_SHORTEST_BESIDE_ITS_NAME = 6
+LONGEST_SECRET = 8192
+MASK = "***"
+
+_FREE = r"(?<![A-Za-z0-9])"
+_LOOKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (what, re.compile(pattern))
+    for what, pattern in (
+        ("a password in a URL", r"""(?<=://)[^/\s@:"'\\<>]*:[^/\s"'\\<>]*(?=@)"""),
+        ("a token in a URL", r"""(?:(?<=https://)|(?<=http://))[^/\s:"'\\<>]+(?=@)"""),
+        ("a token of Hugging Face", _FREE + r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
+        ("a token of GitHub", _FREE + r"(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,})"),
+        ("a token of GitLab", _FREE + r"glpat-[\w-]{16,}"),
+        ("a key of an API", _FREE + r"sk-(?:(?:proj|ant|svcacct|admin|or)-[\w-]{16,}|[A-Za-z0-9]{16,})"),
+        ("a key of Google", _FREE + r"AIza[\w-]{30,}"),
+        ("a key of AWS", _FREE + r"A(?:KIA|SIA)[0-9A-Z]{16}(?![A-Za-z0-9])"),
+        ("a token of Slack", _FREE + r"xox[abeoprs]-[\w-]{10,}"),
+        ("a JSON web token", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),
+        (
+            "an Authorization header",
+            r"""(?i:authorization)(?:\\*["'])?\s*[:=]\s*(?:\\*["'])?(?i:(?:bearer|basic|token|negotiate)\s+)?"""
+            r"""(?P<secret>(?!(?i:bearer|basic|token|negotiate)\b)[^\s"'\\,;}<>]{6,})""",
+        ),
+        ("a bearer token", r"(?i:bearer)\s+(?P<secret>(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,})"),
+        (
+            "a private key",
+            r"""-----BEGIN [A-Z ]*PRIVATE KEY-----[^"']{0,10000}?-----END [A-Z ]*PRIVATE KEY-----""",
+        ),
+    )
+)
+"""What it is, and how it looks; the group `secret`, where there is one, is what is masked."""
+
+_HINT = re.compile(r"://|_|-|A(?:KIA|SIA|Iza)|eyJ|(?i:authorization|bearer)")
+"""What no text without which has any of these looks."""
+
+_NAME = r"(?P<name>[A-Za-z_][\w.-]{0,80})"
+_NAMED = re.compile(rf"""(?<![\w.-]){_NAME}(?P<closed>\\*["'])?\s*[=:]\s*""")
+_OPTION = re.compile(rf"""--{_NAME}(?P<closed>\\*["'],)?\s+""")
+_VALUE = re.compile(r"""(?P<opened>\\*["'])?(?P<value>(?!--)[^\s"'\\,;&)}\]<>]+)""")
+_NO_VALUES = frozenset(
+    (
+        *("none", "null", "true", "false", "string", "optional", "invalid", "missing", "expired"),
+        *("bearer", "basic", "negotiate", "tokenizer", "self"),
+    )
+)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Secret:
+    """A stretch of a text that is a secret: `what` it is, in words; `variable` holds it, where one of ours does."""
+
+    start: int
+    end: int
+    what: str
+    variable: str | None = None
+
+
+@lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """Whether a variable or argument of this name holds a secret: `HF_TOKEN`, `wandb-api-key`; not `pad_token`."""
-    upper = name.lstrip("-").replace("-", "_").replace(".", "_").upper()
-    return upper not in _HARMLESS and upper.rsplit("_", 1)[-1] in _SECRET_WORDS
+    words = _words(name)
+    if "_".join(words) in _HARMLESS:
+        return False
+    plural = words[-1] == _PLURAL and bool(_QUALIFIED.intersection(words[:-1]))
+    return plural or words[-1] in _AT_THE_END or not _ALWAYS.isdisjoint(words)
+
+
+def _words(name: str) -> list[str]:
+    return re.split(r"[_.-]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.lstrip("-+")).upper())
 
 
 def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
-    """The text with the values of the environment's secrets, and passwords in URLs, masked; always valid UTF-8."""
+    """The text with its secrets masked; always valid UTF-8, and JSON still where it was."""
     text = text.encode("utf-8", "replace").decode()
-    secrets = {value for name, value in environ.items() if is_secret_name(name) and len(value) >= _SHORTEST_SECRET}
-    for value in sorted(secrets, key=len, reverse=True):
-        text = text.replace(value, _MASK)
-    return _URL_PASSWORD.sub(_MASK, text)
+    pieces, at = [], 0
+    for secret in secrets(text, environ):
+        pieces += [text[at : secret.start], MASK]
+        at = secret.end
+    return "".join((*pieces, text[at:]))
+
+
+def redactor(environ: Mapping[str, str] = os.environ) -> Callable[[str], str]:
+    """`redact` for the many texts of a plan: the environment is read once, and what was seen before is remembered."""
+    held = _held(environ)
+    return lru_cache(maxsize=65536)(lambda text: redact(text, held))
+
+
+def redact_end(text: str, *, cut: bool, environ: Mapping[str, str] = os.environ) -> str:
+    """The end of a log, redacted. `cut`: it was cut off a longer one, maybe amid a secret whose rest nothing gives away,
+    so that its first LONGEST_SECRET characters are left out."""
+    masked = redact(text, environ)
+    return masked[LONGEST_SECRET:] if cut else masked
+
+
+def secrets(text: str, environ: Mapping[str, str] = os.environ, *, stored: bool = False) -> tuple[Secret, ...]:
+    """What of a text must not be shown or stored, in order; no two overlap.
+
+    `stored`: the text is one that must be kept as it is or not at all (an argument), so that `token=x` counts only where
+    x is quoted: else it may as well be a line of code.
+    """
+    every = (*_by_value(text, environ), *_by_look(text), *_by_name(text, quoted=stored))
+    found = sorted(every, key=lambda one: (one.start, -one.end))
+    apart: list[Secret] = []
+    for one in found:
+        if not apart or one.start >= apart[-1].end:
+            apart.append(one)
+        elif one.end > apart[-1].end:  # they overlap: masked as one
+            first = apart.pop()
+            apart.append(Secret(start=first.start, end=one.end, what=first.what))
+    return tuple(apart)
+
+
+def holds_secret(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """What secret an argument holds, in words (`a token of Hugging Face`, `the value of HF_TOKEN`); None for none."""
+    return next((secret.what for secret in secrets(text, environ, stored=True)), None)
+
+
+def in_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """The secrets of a command line by their options: the word's place, where in it the value begins, the option's name.
+
+    An option is `--name` with its value in the next word, `--name=value`, or a whole word `name=value`.
+    """
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if equals and value and re.fullmatch(r"[\w.+-]+", name) and is_secret_name(name):
+            yield place, len(name) + 1, name
+        elif place and words[place - 1].startswith("--") and not word.startswith("--") and word:
+            option = words[place - 1]
+            if "=" not in option and is_secret_name(option):
+                yield place, 0, option
+
+
+def redact_words(words: Sequence[str], masked: Callable[[str], str] = redact) -> list[str]:
+    """A command line to be shown: the same words, with every secret masked."""
+    hidden = {place: begin for place, begin, _ in in_words(words)}
+    return [f"{word[: hidden[at]]}{MASK}" if at in hidden else masked(word) for at, word in enumerate(words)]
+
+
+def _held(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that hold secrets."""
+    return {name: value for name, value in environ.items() if len(value) >= _SHORTEST_SECRET and is_secret_name(name)}
+
+
+def _by_value(text: str, environ: Mapping[str, str]) -> Iterator[Secret]:
+    for name, value in _held(environ).items():
+        for form in _written(value):
+            start = text.find(form)
+            while start >= 0:
+                whole = name if form == value else None
+                yield Secret(start=start, end=start + len(form), what=f"the value of {name}", variable=whole)
+                start = text.find(form, start + len(form))
+
+
+@lru_cache(maxsize=256)
+def _written(value: str) -> frozenset[str]:
+    """How a value may stand in a text: as it is, in JSON, in a URL, as Python shows it; the lines of a long one each."""
+    lines = [line for line in value.splitlines() if len(line) >= 2 * _SHORTEST_SECRET] if "\n" in value else []
+    every = [value, *lines]
+    known = [json.dumps(one)[1:-1] for one in every] + [json.dumps(one, ensure_ascii=False)[1:-1] for one in every]
+    return frozenset((*every, *known, *(repr(one)[1:-1] for one in every), *(quote(one, safe="") for one in every)))
+
+
+def _by_look(text: str) -> Iterator[Secret]:
+    if not _HINT.search(text):  # plans are redacted word by word, a hundred thousand commands of them
+        return
+    for what, pattern in _LOOKS:
+        group = "secret" if "secret" in pattern.groupindex else 0
+        for match in pattern.finditer(text):
+            yield Secret(start=match.start(group), end=match.end(group), what=what)
+
+
+def _by_name(text: str, *, quoted: bool) -> Iterator[Secret]:
+    for pattern in (_NAMED, _OPTION):
+        done = 0
+        for named in pattern.finditer(text):
+            if named.start() < done or not _says_secret(named["name"]):
+                continue
+            found = _VALUE.match(text, named.end())
+            if found is None or ((named["closed"] or quoted) and not found["opened"]):
+                continue  # in JSON a bare word is a number or null, and a mask would be neither
+            done = found.end()
+            if _is_value(found["value"]):
+                yield Secret(start=found.start("value"), end=found.end("value"), what=f"the value of {named['name']}")
+
+
+def _is_value(text: str) -> bool:
+    return len(text) >= _SHORTEST_BESIDE_ITS_NAME and text.lower() not in _NO_VALUES
+
+
+def _says_secret(name: str) -> bool:
+    """As `is_secret_name`, for a log, in which `cache_key = …` is a line of code."""
+    words = _words(name)
+    if words[-1] in ("KEY", "KEYS"):
+        return len(words) > 1 and words[-2] in _QUALIFIED
+    return is_secret_name(name) and words[-1] not in ("AUTH", "PAT")

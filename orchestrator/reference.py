@@ -3,22 +3,22 @@
 Of each numbered folder: results.json (arguments and metrics as it stored them), else command.sh and stdout; stderr for
 the cause of a failure; gpu_memory_logs.csv for device memory. What it gets wrong is put right here: a run without
 complete metrics is failed, whatever its log says; a traceback in the log of a complete run is no failure; a missing
-stage or an empty log is a missing value; a stray folder is said and left out. Writes nothing, and knows nothing of
-frames.
+stage or an empty log is a missing value; a stray folder is said and left out. Such folders are handed around, so files are read
+as `untrusted` does, and what it refuses is said. Writes nothing, and knows nothing of frames.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from orchestrator import untrusted
 from orchestrator.metrics import METRICS
 from orchestrator.monitors.hf_memory import memory_summary
-from orchestrator.monitors.nvidia_smi import log_summary
+from orchestrator.monitors.nvidia_smi import LogSummary, log_summary
 from orchestrator.records import Status
 from orchestrator.reference_log import failure
 from orchestrator.rows import NO_FRAMEWORK, Row, Value, argument_cells, cell
@@ -60,50 +60,61 @@ def _number(folder: Path) -> tuple[int, str]:
 def _framework_names(root: Path) -> dict[str, str]:
     """Plugin file → short name, as script.json lists them; without it the file's own name has to do."""
     try:
-        pairs = json.loads((root / "script.json").read_text(encoding="utf-8"))["acceleration_framework_config_keypairs"]
+        script = untrusted.read_json(root / "script.json", limit=untrusted.CLAIM_BYTES)
+        pairs = [str(word) for word in script["acceleration_framework_config_keypairs"]]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-    return dict(zip(pairs[1::2], pairs[::2], strict=False)) if isinstance(pairs, list) else {}
+    return dict(zip(pairs[1::2], pairs[::2], strict=False))
 
 
 def _row(folder: Path, names: Mapping[str, str]) -> Row | None:
-    stored, broken = _stored(folder / "results.json")
-    command = _text(folder / "command.sh")
+    warnings: list[str] = []
+    stored = _stored(folder / "results.json", warnings)
+    command = _text(folder / "command.sh", warnings)
     if stored is None and not command:
         return None
-    warnings = [broken] if broken else []
     given = stored if stored is not None else _command_arguments(command)
-    numbers = _final_metrics(given, folder / "stdout")
+    numbers = _final_metrics(given, lambda: _text(folder / "stdout", warnings))
     measured = {name: _number_of(value) for name, value in numbers.items()}
-    memory, said = _memory(folder, measured)
-    status, kind, cause = _verdict(numbers, measured, _text(folder / "stderr"))
+    memory = _memory(folder, measured, warnings)
+    status, kind, cause = _verdict(numbers, measured, _text(folder / "stderr", warnings))
     outcome: dict[str, Value] = {"repeat": 1, "attempt": 1, "status": status.value}
     return Row(
         facts=_facts(folder.name, given=given, command=command, names=names),
         arguments=_arguments(given),
         outcome=outcome | ({"failure_kind": kind, "failure_cause": cause} if kind else {}),
         measured=measured | memory,
-        warnings=(*warnings, *said),
+        warnings=tuple(warnings),
     )
 
 
-def _stored(path: Path) -> tuple[dict[str, object] | None, str | None]:
+def _stored(path: Path, said: list[str]) -> dict[str, object] | None:
     """The content of results.json; None where there is none, with a sentence where it is not whole."""
-    if not path.exists():
-        return None, "has no results.json (it did not end); its command line stands in."
     try:
-        content = json.loads(_text(path))
-    except ValueError:
+        content = untrusted.read_json(path, limit=untrusted.RECORD_BYTES, finite=False)
+    except FileNotFoundError:
+        said.append("has no results.json (it did not end); its command line stands in.")
+        return None
+    except (OSError, ValueError):
         content = None
     if isinstance(content, dict):
-        return content, None
-    return None, "results.json is not whole; the command line stands in for it."
+        return content
+    said.append("results.json is not whole; the command line stands in for it.")
+    return None
 
 
-def _text(path: Path) -> str:
+_END_BYTES = 4 * untrusted.MIB
+"""Of a log the end is read: there the Trainer prints its metrics, and an exception stands."""
+
+
+def _text(path: Path, said: list[str]) -> str:
+    """The end of a text; empty where there is none, with a sentence where something else has its name."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        return untrusted.read_tail(path, limit=_END_BYTES)
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        said.append(f"{path.name} is not read: {error}.")
         return ""
 
 
@@ -136,28 +147,40 @@ def _number_of(value: object) -> Value:
     if isinstance(value, str):
         for read in (int, float):
             try:
-                return cell(read(value))
+                value = read(value)
+                break
             except ValueError:
                 continue
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return untrusted.sound_number(value)
     return cell(value)
 
 
-def _final_metrics(given: Mapping[str, object], stdout: Path) -> dict[str, object]:
+def _final_metrics(given: Mapping[str, object], stdout: Callable[[], str]) -> dict[str, object]:
     """What results.json holds; only where it holds no result, what the Trainer printed."""
     stored = {name: value for name, value in given.items() if _is_metric(name, value)}
-    return stored if all(name in stored for name in _COMPLETE) else {**_stdout_metrics(_text(stdout)), **stored}
+    return stored if all(name in stored for name in _COMPLETE) else {**_stdout_metrics(stdout()), **stored}
 
 
-_FINAL = re.compile(r"\{[^{}]*train_runtime[^{}]*\}")
+_IN_BRACES = re.compile(r"\{[^{}]*\}")
+_LONGEST_LITERAL = 64 * 1024
 _NOT_FINITE = re.compile(r"(?<=: )-?(?:nan|inf)\b")
 
 
 def _stdout_metrics(stdout: str) -> dict[str, object]:
     """The final metrics as the Trainer printed them: the reference keeps none where it took a run for an error."""
-    for found in reversed(_FINAL.findall(stdout)):
+    for found in reversed(_IN_BRACES.findall(stdout)):
+        if "train_runtime" not in found or len(found) > _LONGEST_LITERAL:
+            continue
         try:
             final = ast.literal_eval(_NOT_FINITE.sub("'nan'", found))
-        except (ValueError, SyntaxError):
+        except (
+            ValueError,
+            TypeError,
+            SyntaxError,
+            MemoryError,
+            RecursionError,
+        ):  # it evaluates nothing, but parses all
             continue
         return {str(name): value for name, value in final.items()} if isinstance(final, dict) else {}
     return {}
@@ -184,20 +207,27 @@ def _arguments(given: Mapping[str, object]) -> dict[str, Value]:
     return argument_cells({name: str(cell(value)) for name, value in named.items()})
 
 
-def _memory(folder: Path, measured: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
+def _memory(folder: Path, measured: Mapping[str, Value], said: list[str]) -> dict[str, Value]:
     """Memory by both sources, each where it was asked for, and a sentence where one has nothing to say."""
     memory: dict[str, Value] = {}
-    said = []
     if any("_mem_gpu" in name for name in measured):
         peak, allocated = memory_summary(measured) or (None, None)
         memory |= {"mem_peak_torch_mem_alloc_in_bytes": peak, "mem_torch_mem_alloc_in_bytes": allocated}
         said += ["a stage of the Trainer's memory metrics is missing."] if peak is None else []
     log = folder / "gpu_memory_logs.csv"
-    if log.exists():
-        summary = log_summary(_text(log))
+    if log.is_symlink() or log.exists():
+        summary = _log_summary(log)
         memory |= {"mem_nvidia_mem_reserved": summary.mean, "gpu_device_name": summary.device_name}
         said += [f"{log.name}: {summary.problem}."] if summary.problem else []
-    return memory, said
+    return memory
+
+
+def _log_summary(log: Path) -> LogSummary:
+    """A log with its beginning cut off would be a mean of something else: it is read whole or not at all."""
+    try:
+        return log_summary(untrusted.read_text(log, limit=untrusted.LOG_BYTES))
+    except (OSError, ValueError) as error:
+        return LogSummary(peak_by_device={}, device_name=None, problem=str(error))
 
 
 def _verdict(

@@ -6,11 +6,11 @@ is `store`'s.
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
 
+from orchestrator import untrusted
 from orchestrator.claims import state
 from orchestrator.errors import ResultsError
 from orchestrator.records import JobState
@@ -67,7 +67,7 @@ def refuse_foreign(root: Path) -> None:
 def read_suite(root: Path) -> dict[str, Any] | None:
     """What `suite.json` says; None when it is missing, damaged, or not ours."""
     try:
-        suite = json.loads((root / SUITE_FILE).read_text(encoding="utf-8"))
+        suite = untrusted.read_json(root / SUITE_FILE, limit=untrusted.SUITE_BYTES)
     except (OSError, ValueError):
         return None
     return suite if isinstance(suite, dict) and suite.get("tool") == TOOL else None

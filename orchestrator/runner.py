@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator import (
+    atomic,
     cgroup,
     claims,
     effective,
@@ -29,6 +30,7 @@ from orchestrator import (
     provenance,
     stacks,
     trainers,
+    untrusted,
 )
 from orchestrator.environment import MARKER
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
@@ -50,7 +52,7 @@ from orchestrator.records import (
     Status,
     load,
 )
-from orchestrator.redact import redact
+from orchestrator.redact import redact, redact_end
 from orchestrator.store import Store, write_record
 
 STDOUT, STDERR, SCRIPT, OUTPUT = "stdout.log", "stderr.log", "command.sh", "output"
@@ -143,7 +145,7 @@ def _carry_out(experiment: Experiment, run_dir: Path, claim: claims.Claim, stop:
         kind=judged.kind,
         cause=redact(judged.cause) if judged.cause else None,
         hint=redact(evidence.hint) if evidence.hint else None,
-        tail=None if judged.status is Status.OK else redact(log_tail(_log(run_dir))) or None,
+        tail=None if judged.status is Status.OK else log_tail(_log(run_dir)) or None,
         started_at=outcome.started_at,
         wall_s=outcome.wall_s,
         exit_code=ended.exit_code,
@@ -181,6 +183,7 @@ def _evidence(
             stack.enter_context(monitor.watch(run_dir, gpus))
         outcome, out_of_memory = _train(experiment, command, run_dir, claim=claim, stop=stop)
     residue = isolation.given_back(gpus, taken_before)
+    _mask_worker_files(run_dir)
     found = findings.read(experiment, run_dir, watching=watching, gpus=gpus)
     judged = verdict(
         outcome,
@@ -303,8 +306,19 @@ def _log(run_dir: Path) -> str:
         if path.exists() and path.stat().st_size:
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _LOG_BYTES))
-                return file.read().decode("utf-8", errors="replace")
+                text = file.read().decode("utf-8", errors="replace")
+            # Masked before it is cut into lines and causes: half a secret is not known for one.
+            return redact_end(text, cut=path.stat().st_size > _LOG_BYTES)
     return ""
+
+
+def _mask_worker_files(run_dir: Path) -> None:
+    """The ranks tell their errors in full, and an error's message may hold a token."""
+    for path in run_dir.glob("worker-rank*.json"):
+        with suppress(OSError, ValueError):
+            text = untrusted.read_text(path, limit=untrusted.RECORD_BYTES)
+            if redact(text) != text:
+                atomic.replace(path, redact(text))
 
 
 def _remove_output(output: Path) -> None:

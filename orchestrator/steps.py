@@ -1,7 +1,8 @@
 """The steps of a run as its ranks wrote them, from `steps-rank<R>.jsonl`. Reads; concludes nothing (that is `throughput`).
 
 A file may end in half a line, since a run can be killed at any moment: what is not a whole step is left out. Lines without
-a duration (losses, and steps as older versions wrote them) are no steps here.
+a duration (losses, and steps as older versions wrote them) are no steps here. The training process may write what it likes:
+only regular files are read, and of each no more than MAX_BYTES.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator import untrusted
+
 COUNTS = ("tokens", "real", "labelled", "samples", "squares")
+MAX_BYTES = 512 * 2**20
+"""Two million steps of about 250 bytes."""
+
+_LONGEST_LINE = 64 * 2**10
 _NAME = re.compile(r"steps-rank(\d+)\.jsonl")
 
 
@@ -52,26 +59,29 @@ def read(run_dir: Path) -> dict[int, tuple[Step, ...]]:
 
 
 def _steps(path: Path) -> Iterator[Step]:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
+    try:
+        for line in untrusted.read_lines(path, limit=MAX_BYTES, longest=_LONGEST_LINE):
             try:
                 step = _step(json.loads(line))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue
             if step is not None:
                 yield step
+    except (OSError, untrusted.Unreadable):  # what can't be read holds no steps
+        return
 
 
 def _step(line: Mapping[str, Any]) -> Step | None:
     if "s" not in line or not math.isfinite(line["s"]):
         return None
     counts = {name: None if line.get(name) is None else int(line[name]) for name in COUNTS}
-    return Step(
+    step = Step(
         number=int(line["step"]),
         ended_at=float(line["t"]),
         seconds=float(line["s"]),
         compute_s=float(line.get("compute_s", line["s"])),
         wait_s=float(line.get("wait_s", 0.0)),
-        after=tuple(line.get("after") or ()),
+        after=tuple(str(word) for word in line.get("after") or ()),
         **counts,
     )
+    return step if all(map(math.isfinite, (step.ended_at, step.compute_s, step.wait_s))) else None

@@ -9,6 +9,7 @@ names them. Does not start anything (`executors`), nor decide what to try again 
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import time
@@ -18,11 +19,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from orchestrator import asked, atomic
+from orchestrator import asked, atomic, untrusted
 from orchestrator.claims import RECORD_FILE, read_claim, remove_unfinished, state
 from orchestrator.errors import ResultsError
+from orchestrator.identity import TAME
 from orchestrator.records import SCHEMA_VERSION, Experiment, Job, JobState, RunRecord, Status, dump, load
-from orchestrator.redact import is_secret_name, redact
+from orchestrator.redact import holds_secret, in_words, is_secret_name, redact
 from orchestrator.repeats import wanted
 from orchestrator.results_folder import SUITE_FILE, TOOL, is_ours, move_aside, read_suite, refuse_foreign
 
@@ -39,6 +41,7 @@ __all__ = [
 
 EXPERIMENT_FILE, RUN_ONE_LOG = "experiment.json", "run-one.log"
 _RUN_NAME = re.compile(r"r([1-9]\d*)-t([1-9]\d*)")
+_PLACEHOLDER = re.compile(r"\{\w+\}")
 _MAY_CHANGE = (
     *("repeats", "adaptive", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags"),
     *("skip", "cannot_run_here", "data", "data_path", "monitors"),
@@ -161,7 +164,7 @@ class Store:
         text = dump(experiment)
         if path.exists():
             try:
-                known = load(Experiment, path.read_bytes())
+                known = _read_experiment(path)
             except ValueError:
                 known = None  # half-written by a crash long ago: what is owed is known, so it is written anew
             if known is not None and _measured(known) != _measured(experiment):
@@ -177,9 +180,14 @@ class Store:
         """The experiment of that id. Raises ResultsError when it is not there or can't be read."""
         path = self.root / "experiments" / experiment_id / EXPERIMENT_FILE
         try:
-            return load(Experiment, path.read_bytes())
+            found = _read_experiment(path)
         except (OSError, ValueError) as error:
             raise ResultsError(f"{path}: cannot be read as an experiment: {_first_line(error)}") from error
+        if found.id != experiment_id:
+            raise ResultsError(
+                f"{path}: calls itself {found.id!r:.200}, which is not its folder's name; it is left out"
+            )
+        return found
 
     def run(self, job: Job) -> StoredRun:
         """One run as its folder shows it now."""
@@ -206,6 +214,9 @@ class Store:
         warnings: list[str] = []
         found = []
         for experiment_id in self._ids():
+            if not TAME.fullmatch(experiment_id):
+                warnings.append(f"{self.root / 'experiments'} holds {experiment_id!r:.200}, no name of ours: left out")
+                continue
             try:
                 experiment = self.experiment(experiment_id)
             except ResultsError as error:
@@ -219,14 +230,21 @@ class Store:
     def _ids(self) -> list[str]:
         folder = self.root / "experiments"
         paths = folder.iterdir() if folder.is_dir() else ()
-        there = {path.name for path in paths if (path / EXPERIMENT_FILE).exists()}
-        order = [name for name in self.suite().get("experiments", []) if name in there]
+        there = {path.name for path in paths if os.path.lexists(path / EXPERIMENT_FILE)}
+        known = self.suite().get("experiments")
+        order = [name for name in known if isinstance(name, str) and name in there] if isinstance(known, list) else []
+        order = list(dict.fromkeys(order))
         return [*order, *sorted(there.difference(order))]
 
     def write_text(self, name: str, text: str) -> Path:
         """Writes what is derived from the records (`benchmarks.csv`…), whole or not at all, over an older one."""
         path = self.root / name
-        atomic.replace(path, text)
+        try:
+            atomic.replace(path, text)
+        except OSError as error:
+            raise ResultsError(
+                f"{path}: cannot be written: {error.strerror}; the records it is made of are untouched"
+            ) from error
         return path
 
     def plan(self, experiments: Sequence[Experiment], *, retry: Retry = NO_RETRY) -> tuple[Job, ...]:
@@ -257,7 +275,7 @@ class Store:
 
 def write_record(run_dir: Path, record: RunRecord) -> bool:
     """Puts `record.json` in place, the last act of a run. False when there is one already: the first one stands."""
-    return atomic.place_once(run_dir / RECORD_FILE, dump(record))
+    return atomic.place_once(run_dir / RECORD_FILE, redact(dump(record)))
 
 
 def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
@@ -281,17 +299,19 @@ def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
 def _own_log(run_dir: Path) -> str:
     """What `run-one` itself complained about, if it did."""
     try:
-        return (run_dir / RUN_ONE_LOG).read_text(encoding="utf-8", errors="replace")[-4000:]
-    except OSError:
+        return redact(untrusted.read_tail(run_dir / RUN_ONE_LOG, limit=64 * 1024))[-4000:]
+    except (OSError, ValueError):
         return ""
 
 
 def _read_record(job: Job, warnings: list[str]) -> RunRecord | None:
     path = job.run_dir / RECORD_FILE
     try:
-        record = load(RunRecord, path.read_bytes())
+        record = load(RunRecord, untrusted.read_bytes(path, limit=untrusted.RECORD_BYTES))
         if record.schema_version > SCHEMA_VERSION:
-            newer = f"it was written by a newer version (schema {record.schema_version}, this one knows {SCHEMA_VERSION})"
+            newer = (
+                f"it was written by a newer version (schema {record.schema_version}, this one knows {SCHEMA_VERSION})"
+            )
             warnings.append(f"{path}: {newer}: what is new in it is left out")
         return record
     except FileNotFoundError:
@@ -299,6 +319,10 @@ def _read_record(job: Job, warnings: list[str]) -> RunRecord | None:
     except (OSError, ValueError) as error:
         warnings.append(f"{path}: cannot be read as a record and is left out: {_first_line(error)}")
         return None
+
+
+def _read_experiment(path: Path) -> Experiment:
+    return load(Experiment, untrusted.read_bytes(path, limit=untrusted.RECORD_BYTES))
 
 
 def _is_owed(run: StoredRun, retry: Retry) -> bool:
@@ -321,9 +345,14 @@ def _measured(experiment: Experiment) -> dict[str, Any]:
 def _refuse_secrets(experiment: Experiment) -> None:
     named = [name for name, value in experiment.env.items() if value and is_secret_name(name)]
     named += [name for name, value in experiment.arguments.items() if value and is_secret_name(name)]
+    words = experiment.custom.command if experiment.custom else ()
+    named += [name for place, begin, name in in_words(words) if not _PLACEHOLDER.fullmatch(words[place][begin:])]
+    held = holds_secret(dump(experiment))
+    if held and not named:
+        named = [held]
     if named:
         raise ResultsError(
-            f"scenario {experiment.scenario!r} sets {named[0]}, which would be written into the results folder; take "
+            f"scenario {redact(experiment.scenario)!r} sets {named[0]}, which would be written into the results folder; take "
             "it out and export it in the shell instead: the runs inherit it"
         )
 

@@ -6,6 +6,8 @@ remade from the records at any time. Does not choose what is shown (`columns`) a
 Of an experiment, a metric is the mean over its repeats that ended ok (the mean of logs for rates and step times, `across`);
 where some did not, its `status` says how the last such repeat ended, and `runs_ok` of `runs` how many numbers the mean is
 of: failures are never averaged away.
+
+A results folder may come from somebody else: `vetting` says what of it is left out, and each time a warning names it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator import reference, rows
+from orchestrator import reference, rows, vetting
 from orchestrator.across import BY_RATIO, Cell, compared, over_repeats
 from orchestrator.columns import for_people, varying
 from orchestrator.errors import ResultsError
@@ -54,7 +56,8 @@ def load(roots: Sequence[Path]) -> ResultsTable:
     warnings: list[str] = []
     for root, name in zip(roots, names, strict=True):
         read, said = _read(root)
-        warnings += [f"{name}: {sentence}" if len(roots) > 1 else sentence for sentence in said]
+        read, too_wide = vetting.within_width(read, already=found)
+        warnings += [f"{name}: {sentence}" if len(roots) > 1 else sentence for sentence in (*said, *too_wide)]
         found += [_labelled(row, name) for row in read] if len(roots) > 1 else read
     arguments = frozenset(name for row in found for name in row.arguments)
     return ResultsTable(
@@ -62,7 +65,7 @@ def load(roots: Sequence[Path]) -> ResultsTable:
         experiments=_frame(_experiments(found), arguments),
         ranks=_parts((row, row.ranks) for row in found),
         devices=_parts((row, row.devices) for row in found),
-        warnings=tuple(warnings),
+        warnings=(*warnings, *vetting.formulas(found)),
     )
 
 
@@ -82,23 +85,41 @@ def _read(root: Path) -> tuple[list[Row], list[str]]:
         raise ResultsError(f"There is no folder {root}: name a results folder, which `tunebench run --results` made.")
     theirs = reference.find(root)
     if theirs is not None and not (root / "suite.json").exists():
-        return reference.read(theirs)
+        read, said = reference.read(theirs)
+        return [vetting.sound(row) for row in read], said
     contents = Store.resume(root).contents()
-    read = [row for one in contents.experiments for row in _stored_rows(one)]
+    warnings = list(contents.warnings)
+    wanted = [one for one in contents.experiments if one.experiment.id not in contents.removed]
+    if contents.removed:
+        names = ", ".join(sorted(contents.removed)[:REMOVED_SHOWN]) + (
+            ", …" if len(contents.removed) > REMOVED_SHOWN else ""
+        )
+        warnings.append(
+            f"{len(contents.removed)} experiment(s) that no call asks for any more stay in the store, not here: {names}"
+        )
+    read = [row for one in wanted for row in _stored_rows(one, warnings)]
     said = [f"{row.facts['id']}: {sentence}" for row in read for sentence in row.warnings]
-    return read, [*contents.warnings, *dict.fromkeys(said)]
+    return read, [*warnings, *dict.fromkeys(said)]
 
 
-def _stored_rows(stored: StoredExperiment) -> list[Row]:
-    if stored.records:
-        return [rows.of_run(stored.experiment, record) for record in stored.records]
-    return [rows.of_plan(stored.experiment, stored.runs[-1].state if stored.runs else JobState.PENDING)]
+def _stored_rows(stored: StoredExperiment, warnings: list[str]) -> list[Row]:
+    """The rows of an experiment; what is not to be believed is left out, and said in `warnings`."""
+    wrong = vetting.foreign_experiment(stored.experiment, (run.job for run in stored.runs))
+    if wrong is not None:
+        warnings.append(wrong)
+        return []
+    ended = [(run.job, run.record) for run in stored.runs if run.record is not None]
+    read = [vetting.run_row(stored.experiment, job, record) for job, record in ended]
+    warnings += [sentence for _, sentence in read if sentence is not None]
+    state = stored.runs[-1].state if stored.runs else JobState.PENDING
+    return [row for row, _ in read if row is not None] or [vetting.sound(rows.of_plan(stored.experiment, state))]
 
 
 def _labelled(row: Row, name: str) -> Row:
     return replace(row, facts={"results": name, **row.facts})
 
 
+REMOVED_SHOWN = 5
 _OF_THE_RUN = ("results", "id", "repeat", "attempt", "status")
 
 
@@ -134,7 +155,9 @@ def _experiment(group: Sequence[Row]) -> tuple[Cell, dict[str, Value]]:
     others = [row for row in repeats if row.outcome["status"] != Status.OK.value]
     decisive = (others or ok)[-1].outcome
     ended = [row for row in repeats if "repeat" in row.outcome]
-    failure = {name: decisive[name] for name in ("status", "failure_kind", "failure_cause") if name in decisive}
+    failure = {
+        name: decisive[name] for name in ("status", "failure_kind", "failure_cause", "failure_hint") if name in decisive
+    }
     warnings = dict.fromkeys(sentence for row in repeats for sentence in row.warnings)
     said: dict[str, Value] = {"warnings": "\n".join(warnings)} if warnings else {}
     counts: dict[str, Value] = {"runs": len(ended), "runs_ok": len(ok)}

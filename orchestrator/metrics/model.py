@@ -44,7 +44,7 @@ MODEL = (
         label="neighbours",
         unit="runs",
         show=Show.COUNT,
-        description="Runs of this campaign that went on beside it on its machine, for any time (`--parallel`); none where it ran alone.",
+        description="Runs of this campaign that went on beside it on its machine (`--parallel`); none where it ran alone.",
         source="the executor",
         leaves_out="What else ran there.",
     ),

@@ -2,6 +2,13 @@
 
 Text in, text out; `store` writes files. Quotes only where a text needs it. Python's own writer leaves a lone carriage
 return unquoted, which readers take for the end of a line; therefore the quoting is here.
+
+A text that begins with `=`, `+`, `-` or `@` stays as it is, although a spreadsheet takes it for a formula: the file is for
+programs, and what pandas reads back is what the trainer was given. Each known cure changes the text (an apostrophe or a blank
+before it, which every reader would have to take away again and none does), and quotes do not help. Instead `vetting` finds the
+cells on which a spreadsheet would act, and a warning beside the report says so: names and arguments hold none unless somebody
+meant it. Markdown, JSON, the terminal and pages, which people look at, escape. One character no C reader gets past: NUL
+stands as its picture ␀.
 """
 
 from __future__ import annotations
@@ -29,5 +36,5 @@ def _line(values: Iterable[object]) -> str:
 
 
 def _field(value: object) -> str:
-    text = "" if value is None else str(value)
+    text = "" if value is None else str(value).replace("\0", "␀")
     return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.intersection(text) else text

@@ -1,15 +1,18 @@
 """A table as Markdown for people: short headings, values with units, a dash where one is missing.
 
-Text in, text out. Values are rounded here; benchmarks.csv has them whole.
+Text in, text out. Values are rounded here; benchmarks.csv has them whole. A name, an argument or an error of a trainer is text in
+it and nothing else: no tag, link, entity, heading or further column, and nothing that steers a terminal.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.columns import Split, cells, for_people
 from orchestrator.metrics import FACTS, METRICS, Show, metric, show
+from orchestrator.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +26,7 @@ def text(split: Split, warnings: Sequence[str]) -> str:
         parts.append(f"Same for all: {_escaped(same)}.")
     parts.append(_table(split.shown) if len(split.shown) else "No experiments.")
     if warnings:
-        parts.append("\n".join(f"- {_escaped(sentence)}" for sentence in warnings))
+        parts.append("\n".join(f"- {_as_sentence(sentence)}" for sentence in warnings))
     return "\n\n".join(parts) + "\n"
 
 
@@ -58,5 +61,17 @@ def _line(row: Sequence[str]) -> str:
     return "| " + " | ".join(_escaped(value) for value in row) + " |"
 
 
+def _as_sentence(text: str) -> str:
+    """Escaped for the beginning of a line, where a mark makes a heading, a list, or a line across the page."""
+    return re.sub(r"^(?=[#+=~-])", r"\\", re.sub(r"^(\d+)(?=[.)])", r"\1\\", _escaped(text)))
+
+
+_MARKS = re.compile(r"[\\|`*\[~]|(?<![^\W_])_|_(?![^\W_])")
+_ENTITY = re.compile(r"&(?=#|\w+;)")
+
+
 def _escaped(value: str) -> str:
-    return " ".join(value.replace("\\", "\\\\").replace("|", "\\|").split())
+    """One line of text that Markdown shows as it is. Tags become entities: not every reader knows `\\<`."""
+    line = " ".join(printable(value).split())
+    line = _ENTITY.sub("&amp;", line).replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKS.sub(r"\\\g<0>", line)

@@ -1,7 +1,7 @@
 """The table at the end of a run and of `tunebench report`, for a terminal of any width.
 
 What distinguishes the experiments, the few numbers that people ask first, and how each ended; failures with kind and
-cause below. Columns that do not fit are named, never squeezed. Makes something to
+cause below. Columns that do not fit are named, never squeezed. Whatever is shown is made printable first. Makes something to
 print; `cli` prints it, and the table's warnings.
 """
 
@@ -20,7 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.columns import DEFAULT_DROP, DETAILS, Split, cells, for_people, matches, varying
-from orchestrator.metrics import METRICS, show
+from orchestrator.metrics import METRICS
+from orchestrator.metrics import show as shown_value
+from orchestrator.printable import printable
 from orchestrator.report.as_markdown import headings, is_number, same_for_all
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ _HEADLINE = (
 )
 _ASKED_FIRST = ("results", "framework_config", "tokens_per_s", "status")
 _TELLING = ("model_name_or_path", "num_gpus", "peft_method", "scenario")
-_BELOW = ("failure_kind", "failure_cause", "warnings", "device", "trainer", "python", "monitors")
+_BELOW = ("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors")
 
 
 def summary(table: ResultsTable, *, width: int, keep: Iterable[str] = (), drop: Iterable[str] = ()) -> RenderableType:
@@ -58,7 +60,7 @@ def summary(table: ResultsTable, *, width: int, keep: Iterable[str] = (), drop: 
     parts: list[RenderableType] = [_heading(frame)]
     same = same_for_all(split)
     if same:
-        parts.append(Text(f"Same for all: {same}"))
+        parts.append(Text(printable(f"Same for all: {same}")))
     parts.append(_grid(frame, [name for name in names if name in fitting]))
     parts += _left_out(frame, [name for name in names if name not in fitting])
     return Group(*parts, *_failures(frame))
@@ -70,6 +72,11 @@ def text(table: ResultsTable, *, width: int) -> str:
     console.print(summary(table, width=width))
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def show(name: str, value: object) -> str:
+    """A value as people read it, with nothing in it that steers their terminal."""
+    return printable(shown_value(name, value))
 
 
 def _has_values(frame: pd.DataFrame, name: str) -> bool:
@@ -130,7 +137,7 @@ def _telling_apart(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
 
 def _width(frame: pd.DataFrame, name: str) -> int:
     values = [cell_len(word) for value in cells(frame[name][:MAX_ROWS]) for word in show(name, value).splitlines()]
-    heading = max(cell_len(word) for word in headings([name])[0].split())
+    heading = max(cell_len(word) for word in printable(headings([name])[0]).split() or [""])
     return max(heading, min(max(values, default=1), _WIDEST if not is_number(frame, name) else 100))
 
 
@@ -140,7 +147,11 @@ def _grid(frame: pd.DataFrame, names: Sequence[str]) -> Table:
         width = _width(frame, name)
         right = is_number(frame, name)
         grid.add_column(
-            Text(heading), justify="right" if right else "left", overflow="fold", min_width=width, max_width=width
+            Text(printable(heading)),
+            justify="right" if right else "left",
+            overflow="fold",
+            min_width=width,
+            max_width=width,
         )
     columns = [[_cell(name, value) for value in cells(frame[name][:MAX_ROWS])] for name in names]
     for row in zip(*columns, strict=True):
@@ -157,20 +168,22 @@ def _left_out(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[RenderableT
     if len(frame) > MAX_ROWS:
         yield Text(f"… and {len(frame) - MAX_ROWS} more experiments in benchmarks.csv", style="dim")
     if names:
-        yield Text(f"Columns that do not fit here: {', '.join(names)}", style="dim")
+        yield Text(printable(f"Columns that do not fit here: {', '.join(names)}"), style="dim")
 
 
 def _failures(frame: pd.DataFrame) -> Iterator[RenderableType]:
-    """Each experiment that is not ok: its name, kind and how often, and the cause in a sentence."""
-    wanted = ("id", "status", "failure_kind", "failure_cause", "runs", "runs_ok")
+    """Each experiment that is not ok: its name, kind and how often, the cause in a sentence, and what to do about it."""
+    wanted = ("id", "status", "failure_kind", "failure_cause", "failure_hint", "runs", "runs_ok")
     columns = [cells(frame[name]) if name in frame else [None] * len(frame) for name in wanted]
     failed = [row for row in zip(*columns, strict=True) if row[1] != "ok" and (row[2] or row[3])]
-    for identity, status, kind, cause, runs, ok in failed[:MAX_FAILURES]:
+    for identity, status, kind, cause, hint, runs, ok in failed[:MAX_FAILURES]:
         often = f", {ok} of {runs} runs ok" if isinstance(runs, int) and runs > 1 else ""
         why = f": {kind}" if kind and kind != status else ""
         yield Text("")
-        yield Text.assemble((f"{identity}", "bold"), " ", (f"{status}{why}{often}", "red"))
+        yield Text.assemble((printable(f"{identity}"), "bold"), " ", (printable(f"{status}{why}{often}"), "red"))
         if cause:
-            yield Padding(Text(str(cause)), (0, 0, 0, 2))
+            yield Padding(Text(printable(str(cause))), (0, 0, 0, 2))
+        if hint:
+            yield Padding(Text(printable(f"→ {hint}"), style="cyan"), (0, 0, 0, 2))
     if len(failed) > MAX_FAILURES:
         yield Text(f"… and {len(failed) - MAX_FAILURES} more that are not ok", style="red")

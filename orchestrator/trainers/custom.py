@@ -9,13 +9,14 @@ is a missing measurement, never an exception: the run happened, and its record m
 from __future__ import annotations
 
 import csv
-import json
+import io
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator import untrusted
 from orchestrator.metrics import MIB, metric
 from orchestrator.records import NOT_FINITE, CustomCommand, Experiment, Measurement, MetricSource, Text, as_items, load
 from orchestrator.trainers import instrumented
@@ -148,12 +149,12 @@ def _results(results: str, run_dir: Path) -> LookUp:
             text = _end(run_dir / "stdout.log")
             return lambda name, source: _last_match(source.pattern, text)
         if results == "stdout":
-            row = json.loads(_last_line(run_dir / "stdout.log"))
+            row = untrusted.parse_json(_last_line(run_dir / "stdout.log").encode(), finite=False)
         elif results.endswith(".csv"):
             rows = _csv_rows(run_dir / results.removeprefix("file:"))
             return lambda name, source: _last_value(rows, source.column or name)
         else:
-            row = json.loads((run_dir / results.removeprefix("file:")).read_text(encoding="utf-8"))
+            row = untrusted.read_json(run_dir / results.removeprefix("file:"), limit=untrusted.LOG_BYTES, finite=False)
     except (OSError, ValueError, csv.Error):
         return lambda name, source: None
     return lambda name, source: _nested(row, source.key or name)
@@ -194,9 +195,7 @@ def _number(raw: object) -> float | int | None:
 
 def _end(path: Path) -> str:
     """A log's last part, which holds its results; a whole one may be larger than memory."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - LONGEST_LOG_BYTES))
-        return file.read().decode("utf-8", errors="replace")
+    return untrusted.read_tail(path, limit=LONGEST_LOG_BYTES)
 
 
 def _nested(row: Any, key: str) -> object:
@@ -224,15 +223,13 @@ def _last_match(pattern: str | None, text: str) -> str | None:
 
 def _last_line(path: Path) -> str:
     """The last line that is not blank; a log may be large, so only its end is read."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-        lines = file.read().decode("utf-8", errors="replace").splitlines()
+    lines = untrusted.read_tail(path, limit=_TAIL_BYTES).splitlines()
     return next((line for line in reversed(lines) if line.strip()), "")
 
 
 def _csv_rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        return list(csv.DictReader(file, skipinitialspace=True))
+    text = untrusted.read_text(path, limit=untrusted.LOG_BYTES)
+    return list(csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True))
 
 
 def _last_value(rows: Sequence[Mapping[str, str]], column: str) -> str | None:

@@ -6,12 +6,12 @@ are in the same files and belong to the monitor `hf_memory`.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator import untrusted
 from orchestrator.records import Measurement, Text, as_items
 
 WORKERS = Path(__file__).resolve().parent.parent / "workers"
@@ -46,7 +46,7 @@ def worker_files(run_dir: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for path in run_dir.glob("worker-rank*.json"):
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = untrusted.read_json(path, limit=untrusted.RECORD_BYTES, finite=False)
         except (OSError, ValueError):
             continue
         if isinstance(content, dict):

@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored_results import BASE, ended, failed, stored
 
-from orchestrator import rows
+from orchestrator import asked, rows
 from orchestrator.errors import ResultsError
 from orchestrator.records import DataSpec, Framework, Reason, RunRecord
+from orchestrator.selection import Selection
+from orchestrator.store import Store
 from orchestrator.table import _experiments, load
 
 
@@ -161,3 +163,14 @@ def test_many_experiments_are_framed_quickly() -> None:
     for _ in range(1000):
         _experiments(group)
     assert time.perf_counter() - start < 3
+
+
+def test_what_no_call_asks_for_any_more_leaves_the_report_and_is_named(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "results", {})
+    old, new = replace(BASE, id="full-old-000000000000"), replace(BASE, id="full-new-000000000000")
+    store.add([old, new])
+    for calls in ([old, new], [new]):
+        asked.note(store.root, file=tmp_path / "s.yaml", selection=Selection(), names=["full"], experiments=calls)
+    table = load([store.root])
+    assert table.experiments["id"].tolist() == ["full-new-000000000000"]
+    assert any("1 experiment(s) that no call asks for any more" in one and "full-old" in one for one in table.warnings)

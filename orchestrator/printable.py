@@ -1,0 +1,65 @@
+"""Text from anywhere, made fit to be shown: what steers a terminal, or hides text from a reader, becomes a visible sign.
+
+A name in a scenario file, an argument, a line of a trainer's log may hold escape sequences (colours, the window's title,
+what a terminal answers as if it had been typed), carriage returns that overwrite a line, and marks that turn the direction
+of reading. Each such character becomes one other character, so that columns stay aligned. Text that is stored stays as it
+is; this is for what is read by people. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Final
+
+_SIGNS: Final = 0x2400
+"""Unicode's pictures of control characters: ␀ for 0, ␛ for 27."""
+
+_TURNING = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_LINES = (0x2028, 0x2029)
+_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+
+_SHOWN: Final[dict[int, int | str]] = {
+    **dict.fromkeys((*range(0x80, 0xA0), *_TURNING, *_LINES, *range(0xD800, 0xE000)), _UNKNOWN),
+    **{code: _SIGNS + code for code in range(0x20) if code not in (0x09, 0x0A)},
+    0x7F: 0x2421,
+}
+_UNFIT: Final = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
+_STYLE: Final = re.compile(r"\x1b\[[0-9;:]*m")
+
+
+def printable(text: str) -> str:
+    """The text with every control character but tab and newline, and every mark of direction, as a visible sign."""
+    return text.translate(_SHOWN) if _UNFIT.search(text) else text
+
+
+def without_styles(text: str) -> str:
+    """A log's text without its colours, which are no part of what it says."""
+    return _STYLE.sub("", text)
+
+
+def is_printable(text: str) -> bool:
+    """Whether a terminal shows the text as it is."""
+    return _UNFIT.search(text) is None
+
+
+def escaped(text: str) -> str:
+    """JSON text with what is unfit for a terminal as `\\uXXXX`: such characters stand in JSON's strings alone."""
+    return _UNFIT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def shell_word(text: str) -> str:
+    """The text as one word for bash, as short as it can be; what is unfit for a terminal stands as `$'\\x1b'`."""
+    if is_printable(text):
+        return shlex.quote(text)
+    return "$'" + "".join(_for_bash(character) for character in text) + "'"
+
+
+def _for_bash(character: str) -> str:
+    if character in "'\\":
+        return f"\\{character}"
+    if is_printable(character):
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))

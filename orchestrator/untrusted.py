@@ -1,0 +1,174 @@
+"""Files from anywhere, read so that none of them can do harm: a results folder may come from somebody else.
+
+Only a regular file is read, never through a link at its name, never waiting (a FIFO, a terminal or a device is not even
+opened), never more than a limit, and JSON only as deep as ours is. Whatever is wrong is `Unreadable`, which is a ValueError: what
+reads a file of a results folder catches `(OSError, ValueError)`, names the file and goes on. A missing file stays a
+FileNotFoundError. Nothing that is read is ever run: JSON and text alone, no pickle, no eval.
+
+What it does not do: judge what the content means. Links in the folders above a file are followed, since people move
+`experiments/` to another disk; a run's own numbers are held against their folder by `table`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+MIB: Final = 2**20
+
+RECORD_BYTES: Final = 16 * MIB
+"""For one `record.json`, `experiment.json` or worker's file; the record of a run on 1,000 GPUs takes about 1 MiB."""
+
+SUITE_BYTES: Final = 256 * MIB
+"""For `suite.json`, which lists every id: a million of them, the most that a plan may have, take 180 MB at most."""
+
+CLAIM_BYTES: Final = 1 * MIB
+"""For `job.json`, `owner.json` and other small ones."""
+
+LOG_BYTES: Final = 64 * MIB
+"""For a text that is read whole."""
+
+DEEPEST: Final = 64
+"""Levels of JSON; a record has five."""
+
+
+_LARGEST = 1e150
+
+
+class Unreadable(ValueError):
+    """Why a file is not read, as the rest of a sentence that begins with its path."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A regular file, open for reading in bytes. Raises Unreadable or OSError; never waits."""
+    # Looked at first, since to open a device may be to wind it; looked at again, since it may have been exchanged.
+    _refuse(path.lstat().st_mode)
+    flags = os.O_RDONLY
+    for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"):  # not every system has each
+        flags |= getattr(os, name, 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        _refuse(os.fstat(file.fileno()).st_mode)
+        yield file
+
+
+def _refuse(mode: int) -> None:
+    if stat.S_ISREG(mode):
+        return
+    kinds = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    raise Unreadable(f"it is {kinds.get(stat.S_IFMT(mode), 'a device')}, not a file")
+
+
+def read_bytes(path: Path, *, limit: int) -> bytes:
+    """The whole file. Raises Unreadable where it has more than `limit` bytes."""
+    with opened(path) as file:
+        if os.fstat(file.fileno()).st_size > limit:
+            raise Unreadable(_too_large(limit))
+        content = _read(file, limit + 1)  # it may have grown, and files of the kernel have no size
+    if len(content) > limit:
+        raise Unreadable(_too_large(limit))
+    return content
+
+
+def _too_large(limit: int) -> str:
+    return f"it has more than {limit / MIB:g} MiB, which no such file needs"
+
+
+def read_text(path: Path, *, limit: int) -> str:
+    """The whole file as text; bytes that are no UTF-8 stand as replacement characters."""
+    return read_bytes(path, limit=limit).decode("utf-8", "replace")
+
+
+def sound_number(value: float | int) -> float | int | None:
+    """The number, where sums, squares and quotients of such numbers are finite; None for all others (1e400, NaN)."""
+    if isinstance(value, int) and abs(value) < 2**63:
+        return value
+    if value == 0 or 1 / _LARGEST <= abs(value) <= _LARGEST:
+        return float(value)
+    return None
+
+
+def read_tail(path: Path, *, limit: int) -> str:
+    """The last `limit` bytes as text, however large the file is."""
+    with opened(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+        return _read(file, limit).decode("utf-8", "replace")
+
+
+def _read(file: BinaryIO, limit: int) -> bytes:
+    """At most `limit` bytes, in pieces: asked for all at once, Python would take the memory for the limit."""
+    pieces: list[bytes] = []
+    while limit > 0 and (piece := file.read(min(limit, MIB))):
+        pieces.append(piece)
+        limit -= len(piece)
+    return b"".join(pieces)
+
+
+def read_lines(path: Path, *, limit: int, longest: int) -> Iterator[bytes]:
+    """The lines of the first `limit` bytes; one that is longer than `longest` is left out, and never in memory whole."""
+    with opened(path) as file:
+        whole = True
+        while limit > 0:
+            line = file.readline(min(longest, limit))
+            limit -= len(line)
+            ended = line.endswith(b"\n")
+            if not line:
+                return
+            if whole and (ended or len(line) < longest):
+                yield line
+            whole = ended
+
+
+def read_json(path: Path, *, limit: int, finite: bool = True) -> Any:
+    """The file as JSON. Raises Unreadable where it is none, nests too deep, or holds what no UTF-8 file can hold.
+
+    NaN and Infinity, which are no JSON though Python writes them, are refused too, unless `finite` is False.
+    """
+    return parse_json(read_bytes(path, limit=limit), finite=finite)
+
+
+def parse_json(content: bytes, *, finite: bool = True) -> Any:
+    """`read_json` for what was read already."""
+    try:
+        value = json.loads(content.decode("utf-8"), parse_constant=_no_number if finite else float)
+    except UnicodeDecodeError:
+        raise Unreadable("it is not UTF-8") from None
+    except RecursionError:
+        raise Unreadable(f"it nests deeper than {DEEPEST} levels") from None
+    except json.JSONDecodeError as error:
+        raise Unreadable(f"it is no JSON: {error}") from None
+    except ValueError as error:  # a number of more than 4,300 digits
+        raise Unreadable(str(error)) from None
+    _refuse_content(value, "\\ud" in content.decode("ascii", "replace").lower())
+    return value
+
+
+def _no_number(word: str) -> None:
+    raise Unreadable(f"it holds {word}, which is no number in JSON")
+
+
+def _refuse_content(root: Any, escapes: bool) -> None:
+    """Level after level, not by recursion, which is what deep nesting is made for."""
+    level = [root]
+    for _ in range(DEEPEST):
+        if escapes and any(_is_half(value) for value in level):
+            raise Unreadable("it holds half of a surrogate pair, which is no character")
+        level = [child for value in level for child in _children(value)]
+        if not level:
+            return
+    raise Unreadable(f"it nests deeper than {DEEPEST} levels")
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    return value if isinstance(value, list) else []
+
+
+def _is_half(value: Any) -> bool:
+    return isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value)

@@ -1,0 +1,121 @@
+"""Rows of a results folder that may be somebody else's: what of them can be believed, and held in a table.
+
+What a record says is held against the folder that it lies in, numbers that no arithmetic can be done with are missing, and
+there is an end to how many columns a table has. Whatever is left out is named in a sentence, and the rest goes on. Pure: the files
+were read by `store`, as `untrusted` reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from orchestrator import rows, untrusted
+from orchestrator.identity import TAME
+from orchestrator.metrics import FACTS
+from orchestrator.records import Experiment, Job, RunRecord
+from orchestrator.rows import Row, Value
+
+MAX_COLUMNS = 5000
+"""A run has about 200; a table of more columns than this is somebody's joke, and would take all memory."""
+
+_ARGUMENTS = {"dtype", "torch_dtype", "peft_method", "per_device_train_batch_size"}
+_OF_THE_TABLE = frozenset(FACTS) - _ARGUMENTS
+
+
+def foreign_experiment(experiment: Experiment, jobs: Iterable[Job]) -> str | None:
+    """Why an experiment is not the one of its folder; None where all is well."""
+    if TAME.fullmatch(experiment.id) and {job.experiment_id for job in jobs} <= {experiment.id}:
+        return None
+    return f"an experiment that calls itself {experiment.id!r:.200} is left out: that is not its folder's name"
+
+
+def run_row(experiment: Experiment, job: Job, record: RunRecord) -> tuple[Row | None, str | None]:
+    """The row of a run that ended, or None with a sentence where its record is not to be believed."""
+    wrong = _not_its_own(job, record)
+    if wrong is None:
+        try:
+            row = sound(rows.of_run(experiment, record))
+        except (ValueError, OverflowError, OSError) as error:  # a date beyond all calendars, too many digits
+            wrong = str(error)
+        else:
+            missing = ", ".join(one.name for one in record.measurements if not _is_sound(one.value))
+            said = (f"{missing[:200]}: no number that can be reckoned with, left out",) if missing else ()
+            return replace(row, warnings=(*row.warnings, *said)), None
+    return None, f"{experiment.id} {job.name}: its record is left out: {wrong}"
+
+
+def _not_its_own(job: Job, record: RunRecord) -> str | None:
+    """Why a record cannot be the one of this run."""
+    if (record.experiment_id, record.repeat, record.attempt) != (job.experiment_id, job.repeat, job.attempt):
+        return "it says that it is another run's"
+    if not (_is_sound(record.started_at) and _is_sound(record.wall_s)):
+        return "its times are no times"
+    return None
+
+
+def sound(row: Row) -> Row:
+    """The row with cells that a frame can hold; a measured number cannot pass for how the run ended."""
+    measured = {f"measured_{name}" if name in _OF_THE_TABLE else name: value for name, value in row.measured.items()}
+    return replace(
+        row,
+        facts=_cells(row.facts),
+        arguments=_cells(row.arguments),
+        outcome=_cells(row.outcome),
+        measured=_cells(measured),
+        ranks=tuple(map(_cells, row.ranks)),
+        devices=tuple(map(_cells, row.devices)),
+    )
+
+
+def _cells(cells: Mapping[str, Value]) -> dict[str, Value]:
+    return {name: value if _is_sound(value) else None for name, value in cells.items()}
+
+
+def _is_sound(value: Value) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return True
+    return untrusted.sound_number(value) is not None
+
+
+def within_width(read: Sequence[Row], *, already: Sequence[Row]) -> tuple[list[Row], list[str]]:
+    """The rows whose columns there is room for beside those of the rows before, and a sentence for each other one."""
+    known = {name for row in already for name in _names(row)}
+    kept, said = [], []
+    for row in read:
+        wider = known | _names(row)
+        if len(wider) > MAX_COLUMNS:
+            said.append(f"{row.facts['id']}: a run is left out, for a table has at most {MAX_COLUMNS:,} columns")
+            continue
+        known = wider
+        kept.append(row)
+    return kept, said
+
+
+def _names(row: Row) -> set[str]:
+    return {*row.flat(), *(name for part in (*row.ranks, *row.devices) for name in part)}
+
+
+_FORMULA = re.compile(r"\s*[=+@-][^\n]*[(|!]")
+
+
+def formulas(found: Iterable[Row]) -> list[str]:
+    """A sentence where a spreadsheet that opens the CSV files would act on a cell: a call, a pipe, another book's name.
+
+    The cells stay as they are (see `report.as_csv`): a report must hold what the trainer was given.
+    """
+    hits = {
+        (name, value): None
+        for row in found
+        for name, value in row.flat().items()
+        if isinstance(value, str) and _FORMULA.match(value)
+    }
+    if not hits:
+        return []
+    name, text = next(iter(hits))
+    cells = "one cell" if len(hits) == 1 else f"{len(hits)} cells"
+    return [
+        f"{cells} of the CSV files would run as a formula in a spreadsheet, such as {name} {text!r:.80}: "
+        "load the files there with all columns as text"
+    ]
