@@ -221,14 +221,19 @@ def _train(
 
     def save_stacks(limit: Limit) -> None:
         if limit is not Limit.WALL:
-            stacks.save(claim.marker, run_dir, stderr=logs["stderr"])
+            with suppress(OSError):  # a disk that is full is no reason to leave the tree alive
+                stacks.save(claim.marker, run_dir, stderr=logs["stderr"])
 
     group = cgroup.create(claim.marker)
     killed_before = cgroup.memory_kills_around()
     limit_s = experiment.timeout_s
-    outcome = process.run(
-        command, **logs, timeout_s=limit_s, watch=watch, before_ending=save_stacks, group=group, stop=stop
-    )
+    try:
+        outcome = process.run(
+            command, **logs, timeout_s=limit_s, watch=watch, before_ending=save_stacks, group=group, stop=stop
+        )
+    finally:
+        if group is not None:  # also of a run that could not be started
+            group.remove()
     return outcome, outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before
 
 
