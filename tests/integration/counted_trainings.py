@@ -98,7 +98,7 @@ def trained_by_theirs(folder: Path, *words: str) -> Run:
 
 def steps(run: Run, variant: str, rank: int) -> list[dict[str, Any]]:
     lines = map(json.loads, (run.folder / f"{variant}-{rank}.jsonl").read_text().splitlines())
-    return [line for line in lines if "loss" not in line]
+    return [line for line in lines if "s" in line]
 
 
 def by_step(run: Run, variant: str, rank: int, accumulated: int) -> list[Counts]:
