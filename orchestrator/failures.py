@@ -133,7 +133,9 @@ def verdict(
             return Verdict(status=Status.FAILED, kind="disk_full", cause=_NO_ROOM)
         cause = "it ended with exit code 0 and without the metrics that make a result"
         return Verdict(status=Status.FAILED, kind="no_metrics", cause=cause)
-    child = child_end(log) or ChildEnd(exit_code=outcome.exit_code, signal=outcome.signal)
+    # A launcher that was itself ended by a signal has no last words: what stands in its log is older.
+    said = child_end(log) if outcome.signal is None else None
+    child = said or ChildEnd(exit_code=outcome.exit_code, signal=outcome.signal)
     kind, cause = _why(outcome, workers, log, child)
     if kind == "killed" and out_of_memory:
         kind, cause = "oom_host", f"{cause}: the system ran out of memory"

@@ -70,12 +70,24 @@ def run(
     signals for longer passes its own `stop`. `before_ending` is called while a tree that went over a limit still lives. The
     command's files must lie in place already. Raises LaunchError when it cannot be started.
     """
-    if stop is None:
-        with StopSignals() as own:
-            return run(
-                command, stdout=stdout, stderr=stderr, timeout_s=timeout_s, watch=watch, before_ending=before_ending,
-                group=group, stop=own,
-            )  # fmt: skip
+    with StopSignals() if stop is None else nullcontext(stop) as held:
+        return _run(
+            command, stdout=stdout, stderr=stderr, timeout_s=timeout_s, watch=watch, before_ending=before_ending,
+            group=group, stop=held,
+        )  # fmt: skip
+
+
+def _run(
+    command: Command,
+    *,
+    stdout: Path,
+    stderr: Path,
+    timeout_s: float | None,
+    watch: Watch | None,
+    before_ending: Callable[[Limit], None],
+    group: cgroup.ControlGroup | None,
+    stop: StopSignals,
+) -> ProcessOutcome:
     marker = command.env.get(MARKER) or uuid.uuid4().hex
     started_at = time.time()
     if stop.received is not None:

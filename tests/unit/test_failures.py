@@ -114,3 +114,19 @@ def test_another_signal_is_named():
 
 def test_tail_keeps_the_end_of_a_progress_bar():
     assert log_tail("start\n\n 1%|\r 50%|\r100%|\nend\r\n") == "start\n100%|\nend"
+
+
+def test_a_launcher_that_was_killed_has_no_last_words():
+    older = "subprocess.CalledProcessError: Command [...] returned non-zero exit status 1.\n"
+    told = judged(outcome(None, signal.SIGKILL), log=older)
+    assert (told.kind, told.signal, told.exit_code) == ("killed", signal.SIGKILL, None)
+    assert judged(outcome(1), log="died with <Signals.SIGSEGV: 11>").signal == signal.SIGSEGV
+
+
+def test_the_rank_that_failed_first_is_named():
+    log = (
+        "Root Cause (first observed failure):\n[0]:\n  time : x\n  host : h\n  rank      : 1 (local_rank: 1)\n"
+        "  exitcode  : -9 (pid: 12)\n  error_file: <N/A>\n  traceback : Signal 9 (SIGKILL) received by PID 12\n"
+    )
+    told = judged(outcome(1), log=log)
+    assert (told.kind, told.cause, told.signal) == ("killed", "rank 1 was ended by SIGKILL", signal.SIGKILL)
