@@ -89,8 +89,10 @@ def ours(folder: Path) -> dict[int, str]:
     return found
 
 
-def crash(folder: Path, *, experiments: int, kills: int, orchestrators: int, seed: int) -> Outcome:
-    """Kills until it has killed so often, then lets the rest run to its end."""
+def crash(
+    folder: Path, *, experiments: int, kills: int, orchestrators: int, seed: int, pause_s: float = 1.5
+) -> Outcome:
+    """Kills until it has killed so often or all is done, `pause_s` at most in between, then lets the rest run to its end."""
     prepare(folder, experiments)
     rng, outcome, began = random.Random(seed), Outcome(), time.monotonic()
     running: list[subprocess.Popen[bytes]] = []
@@ -102,7 +104,7 @@ def crash(folder: Path, *, experiments: int, kills: int, orchestrators: int, see
                 return finish(folder, outcome, began)
             running.append(start(folder))
             outcome.starts += 1
-        time.sleep(rng.uniform(0.0, 1.5))
+        time.sleep(rng.uniform(0.0, pause_s))
         there = ours(folder)
         kinds = sorted(set(there.values()))
         if kinds:
