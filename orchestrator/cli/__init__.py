@@ -1,0 +1,84 @@
+"""The command `tunebench`: its sub-commands and its exit codes. The only package that prints or exits.
+
+Each sub-command stands in the room of what it is about. Exit codes: 0; 1 when an experiment failed (`doctor`, `monitor`: when this
+machine lacks something); 2 for a mistake of the user's; 130 interrupted; `compare` has its own. What a sub-command alone needs
+(pandas, the store's readers) is imported inside it, so that `--help` and `plan` cost little.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any
+
+import typer
+
+from orchestrator.cli.campaigns import plan, run
+from orchestrator.cli.console import err, tell
+from orchestrator.cli.files import init, schema
+from orchestrator.cli.machine import doctor, monitor, run_one
+from orchestrator.cli.results import cancel, report, show, status
+from orchestrator.errors import OrchestratorError
+from orchestrator.redact import redact
+
+app = typer.Typer(
+    name="tunebench",
+    help="Benchmarks of LLM fine-tuning: YAML scenarios in, a matrix of real training runs, a CSV report out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+for _command in (plan, run, report, show, status, cancel, doctor, monitor, schema, init):
+    app.command()(_command)
+app.command(name="run-one", hidden=True)(run_one)
+
+INTERRUPTED = 130
+
+
+def main() -> Any:
+    """Entry point: every known mistake ends as sentences on stderr and exit code 2."""
+    try:
+        code = app(args=_with_optional_values(sys.argv[1:]), standalone_mode=False)
+    except OrchestratorError as error:
+        for line in redact(str(error)).splitlines():
+            tell(f"error: {line}")
+        code = 2
+    except Exception as error:
+        code = _usage_error(error)
+    if code == INTERRUPTED:
+        err.print("Interrupted. What is done is kept; the same command resumes (without --move-aside).", soft_wrap=True)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _with_optional_values(words: list[str]) -> list[str]:
+    """`--retry-failed` may stand alone, which the parser has no notion of: then it means all kinds."""
+    if "--retry-failed" not in words:
+        return words
+    from orchestrator.failures import KINDS
+
+    found: list[str] = []
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        alone = word == "--retry-failed" and not {*following.split(",")} <= {*KINDS, "all"}
+        found += [f"{word}=all"] if alone else [word]
+    return found
+
+
+def _usage_error(error: Exception) -> int:
+    """typer's own mistakes (unknown option, missing argument) shown as it shows them; anything else is a defect of ours."""
+    if hasattr(error, "show") and hasattr(error, "exit_code"):
+        error.show()
+        return int(error.exit_code)
+    sys.excepthook = _without_secrets
+    if type(error).__name__ == "Abort":  # what older versions of typer make of Ctrl-C; today's give the code itself
+        return INTERRUPTED
+    raise error
+
+
+def _without_secrets(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A defect of ours is told whole, but for secrets: its traceback may stand in a run's `run-one.log`."""
+    from traceback import format_exception
+
+    err.file.write(redact("".join(format_exception(kind, error, trace))))

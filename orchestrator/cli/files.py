@@ -1,0 +1,27 @@
+"""What concerns scenario files alone: `schema` and `init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.console import print_raw, say
+
+
+def schema() -> None:
+    """Print the JSON Schema of the scenario file."""
+    from orchestrator.config import schema_text
+
+    print_raw([schema_text()])
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="File to write; it must not exist yet.")] = Path("scenarios.yaml"),
+) -> None:
+    """Write a commented starter scenario file."""
+    from orchestrator.starter import write_starter
+
+    write_starter(file)
+    say(f"Wrote {file}. Next: tunebench plan {file}")
