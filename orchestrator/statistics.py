@@ -1,8 +1,8 @@
-"""Intervals for what was measured: of the median within one run, of the mean over runs. Pure.
+"""Intervals for what was measured: of the median within one run, of the mean over runs, of the ratio of two sides. Pure.
 
 Within a run steps follow one another, so that neighbours are alike and single steps are no sample: the run is cut into a
 few long batches, and the medians of the batches are the sample. Over repeats the run is the sample, and ratios are what
-people compare: means and intervals are of logarithms.
+people compare: means and intervals are of logarithms. What a ratio means for a metric is said elsewhere (`compare`).
 """
 
 from __future__ import annotations
@@ -45,6 +45,21 @@ class Summary:
     n: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ratio:
+    """New ÷ base, of the geometric means of positive values, a run each. The interval and `p` are None where a side has one run.
+
+    `p` is the probability of a difference as large as this or larger between two sides that are the same. `n_base` and `n_new`
+    are the numbers of values; where they were compared in pairs, both are the number of pairs.
+    """
+
+    value: float
+    interval: Interval | None
+    p: float | None
+    n_base: int
+    n_new: int
+
+
 def median_interval(values: Sequence[float]) -> Interval | None:
     """The 95 % interval of the median of a stationary series; None for fewer than two values a batch, and where it
     would reach below zero: a time so uncertain is not known.
@@ -75,12 +90,92 @@ def mean_of_logs(values: Sequence[float]) -> Summary:
     return Summary(mean=math.exp(mean), interval=interval, spread=_exp(deviation) - 1, n=len(logs))
 
 
+def ratio(base: Sequence[float], new: Sequence[float], *, level: float = LEVEL) -> Ratio:
+    """Two sides that ran independently: Welch's t over the logarithms. Raises ValueError for a side without values, or one
+    that is not above 0.
+
+    Values that are all alike on both sides have no spread to judge by: their interval has no width, `p` is 1 where the
+    sides agree, else 0.
+    """
+    logs_base, logs_new = [math.log(value) for value in base], [math.log(value) for value in new]
+    if not logs_base or not logs_new:
+        raise ValueError("a side without values has no ratio")
+    shift = fmean(logs_new) - fmean(logs_base)
+    sizes = {"n_base": len(logs_base), "n_new": len(logs_new)}
+    if min(len(logs_base), len(logs_new)) < 2:
+        return Ratio(value=_exp(shift), interval=None, p=None, **sizes)
+    parts = [stdev(logs) ** 2 / len(logs) for logs in (logs_base, logs_new)]
+    variance = math.fsum(parts)
+    if variance == 0:
+        return _of_shift(shift, 0.0, degrees=1.0, level=level, **sizes)
+    degrees = variance**2 / math.fsum(
+        part**2 / (len(logs) - 1) for part, logs in zip(parts, (logs_base, logs_new), strict=True)
+    )
+    return _of_shift(shift, math.sqrt(variance), degrees=degrees, level=level, **sizes)
+
+
+def paired_ratio(base: Sequence[float], new: Sequence[float], *, level: float = LEVEL) -> Ratio:
+    """Two sides that ran in rounds, value by value beside each other: Student's t over the differences of the logarithms, so
+    that what drifts from round to round cancels out. Raises ValueError as `ratio` does, and for sides of different length.
+    """
+    shifts = [math.log(after) - math.log(before) for before, after in zip(base, new, strict=True)]
+    if not shifts:
+        raise ValueError("a side without values has no ratio")
+    n = len(shifts)
+    if n < 2:
+        return Ratio(value=_exp(shifts[0]), interval=None, p=None, n_base=n, n_new=n)
+    error = stdev(shifts) / math.sqrt(n)
+    return _of_shift(fmean(shifts), error, degrees=n - 1.0, level=level, n_base=n, n_new=n)
+
+
+def _of_shift(shift: float, error: float, *, degrees: float, level: float, n_base: int, n_new: int) -> Ratio:
+    half = t_quantile(degrees, level=level) * error
+    p = _two_sided(abs(shift) / error, degrees) if error else float(shift == 0)
+    interval = Interval(low=_exp(shift - half), high=_exp(shift + half), level=level)
+    return Ratio(value=_exp(shift), interval=interval, p=p, n_base=n_base, n_new=n_new)
+
+
+def _two_sided(t: float, degrees: float) -> float:
+    from scipy.special import stdtr
+
+    return 2 * float(stdtr(degrees, -t))
+
+
+def adjusted(p_values: Sequence[float]) -> list[float]:
+    """Each p value after Benjamini and Hochberg's correction over all of them, in their own order: of what stays below a bound,
+    no larger a share than the bound is expected to be false."""
+    count = len(p_values)
+    smallest, found = 1.0, [1.0] * count
+    for rank, at in zip(range(count, 0, -1), sorted(range(count), key=lambda at: -p_values[at]), strict=True):
+        smallest = min(smallest, p_values[at] * count / rank)
+        found[at] = smallest
+    return found
+
+
+def runs_for_half_width(found: Ratio, half_width: float) -> int | None:
+    """How many runs a side would narrow the ratio's interval to ± `half_width` (of the logarithm), if runs go on to spread as they
+    did: never fewer than there are. None where nothing is known of the spread, or where no such number would do (over 1000).
+    """
+    if found.interval is None or half_width <= 0:
+        return None
+    have = min(found.n_base, found.n_new)
+    now = (math.log(found.interval.high) - math.log(found.interval.low)) / 2
+    error = now / t_quantile(max(have - 1, 1), level=found.interval.level) * math.sqrt(have)
+    for n in range(have, MOST_RUNS + 1):
+        if t_quantile(n - 1, level=found.interval.level) * error / math.sqrt(n) <= half_width:
+            return n
+    return None
+
+
+MOST_RUNS = 1000
+
+
 def _exp(value: float) -> float:
     """e to a value; two runs that differ thousandfold have an interval without an end that a number can hold."""
     return math.exp(min(value, 700.0))
 
 
-def t_quantile(degrees: int, *, level: float = LEVEL) -> float:
+def t_quantile(degrees: float, *, level: float = LEVEL) -> float:
     """Half the width of a two-sided `level` interval in standard errors, by Student's t."""
     from scipy.special import stdtrit  # not scipy.stats, which takes ten times as long to import
 

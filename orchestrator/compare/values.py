@@ -1,0 +1,141 @@
+"""The values of a comparison: what stands on a side, what was paired with what, and what is said of it.
+
+Side + Side → Pair… → Comparison. `sides` reads them, `pairing` pairs them, `verdicts` judges, `compare_view` writes it down.
+Nothing here does anything. Rates, times and bytes are in the base units of `metrics`; a ratio is new ÷ base whatever the direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from orchestrator.rows import Value
+from orchestrator.statistics import Ratio
+
+SCHEMA_VERSION = 1
+"""Of `comparison.json`, which `tunebench rerun --from` reads."""
+
+
+class Verdict(StrEnum):
+    """What is said of one metric of one experiment, or of all of them. The rows of one without a partner hold no numbers."""
+
+    IMPROVED = "improved"
+    REGRESSED = "regressed"
+    SAME = "same"
+    INCONCLUSIVE = "inconclusive"
+    MISSING = "missing"
+    NEW = "new"
+    FAILED = "failed"
+    NOT_COMPARABLE = "not_comparable"
+    UNTESTED = "untested"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One ok run: its numbers by metric. `started_at` in seconds since the epoch, None where the source does not say."""
+
+    repeat: int
+    numbers: Mapping[str, float]
+    started_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One experiment on one side. `key` is what it is paired by, name → value; `label` is how people call it.
+
+    `arguments` are those that are no part of the key. `environment` is where and with what it ran: GPU, driver, versions, data,
+    clocks, neighbours. `status` is that of the experiment (`ok` where at least one run of it is), `failure` its kind and cause.
+    `id` and `folder` are set for an experiment of a results folder of ours: it could be run again.
+    """
+
+    key: Mapping[str, Value]
+    label: str
+    status: str
+    runs: tuple[Run, ...] = ()
+    arguments: Mapping[str, Value] = field(default_factory=dict)
+    environment: Mapping[str, Value] = field(default_factory=dict)
+    failure: str | None = None
+    id: str | None = None
+    folder: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """All that stands on one side. `warnings` are sentences about what could not be read, or was left out."""
+
+    name: str
+    entries: tuple[Entry, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """Something that is not the same on both sides; None: it is not known there, or not set."""
+
+    name: str
+    base: Value
+    new: Value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+    """An experiment on both sides, or on one alone. `environment` and `arguments` are what differs between them.
+
+    `disqualifying` names those differences of environment by which the two may not be compared (another GPU…).
+    """
+
+    label: str
+    base: Entry | None
+    new: Entry | None
+    environment: tuple[Difference, ...] = ()
+    arguments: tuple[Difference, ...] = ()
+    disqualifying: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """What is said of one metric of one pair. `base` and `new` are the sides' means (of logs, where the metric is a ratio's).
+
+    `ratio` is None where a side has no number above 0. `needs` is how many more runs a side an inconclusive row would take.
+    `p_adjusted` is after the correction over all rows. `paired`: runs were compared round by round. `why` is a short sentence.
+    """
+
+    label: str
+    metric: str
+    verdict: Verdict
+    base: float | None = None
+    new: float | None = None
+    ratio: Ratio | None = None
+    p_adjusted: float | None = None
+    paired: bool = False
+    needs: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fleet:
+    """One metric over all paired experiments: the geometric mean of their ratios, its interval, how many they are."""
+
+    metric: str
+    verdict: Verdict
+    ratio: Ratio
+    pairs: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """What `tunebench compare` found. `environment` are the differences that all pairs share, `rows` stand in the order of `pairs`.
+
+    `rules` is how it was judged, in the words of the options (minimum effect, correction, metrics), for whoever reads it later.
+    """
+
+    base: str
+    new: str
+    pairs: tuple[Pair, ...]
+    rows: tuple[Row, ...]
+    fleet: tuple[Fleet, ...]
+    environment: tuple[Difference, ...] = ()
+    rules: Mapping[str, Value] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    schema_version: int = SCHEMA_VERSION
