@@ -1,0 +1,121 @@
+"""On an NVIDIA GPU: a slowdown of 3 % a step, planted into a real training, is found; the same training against itself is not.
+
+Three results folders in turns, five runs each, so that what drifts drifts for all. The slowdown keeps the GPU busy for 3 % of the
+step time that the first run had: a pause of the host would be hidden by the queue of kernels before it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.gpus import visible_gpus
+from orchestrator.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = 5
+SLOWDOWN = 0.03
+PLANT = """\
+import importlib.abc, importlib.util, os, sys
+
+SECONDS = float(os.environ["PLANTED_SECONDS"])
+
+def slower(step):
+    import torch
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    cycles = []
+
+    def wrapped(*words, **more):
+        if not cycles:  # how long a cycle takes is measured here, at today's clock
+            torch.cuda._sleep(10**7)
+            start.record(), torch.cuda._sleep(10**8), end.record()
+            torch.cuda.synchronize()
+            cycles.append(int(10**8 * SECONDS / (start.elapsed_time(end) / 1000)))
+        found = step(*words, **more)
+        torch.cuda._sleep(cycles[0])
+        return found
+    return wrapped
+
+class Planter(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != "transformers.trainer":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+        def exec_module(module):
+            load(module)
+            module.Trainer.training_step = slower(module.Trainer.training_step)
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Planter())
+"""
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not visible_gpus(), reason="no NVIDIA GPU"),
+    pytest.mark.timeout(1200),
+]
+
+
+def tunebench(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    changed = {**os.environ, "TUNEBENCH_CACHE": str(folder / "cache"), "PYTHONPATH": path, **env}
+    command = (sys.executable, "-m", "orchestrator", *words)
+    return subprocess.run(command, cwd=folder, env=changed, capture_output=True, text=True, check=False, timeout=300)
+
+
+def write(folder: Path, name: str, **env: str) -> None:
+    arguments = {
+        "model_name_or_path": "config:llama-1b", "num_hidden_layers": 4, "dtype": "bfloat16", "bf16": True,
+        "max_seq_len": 2048, "per_device_train_batch_size": 4, "max_steps": 60, "logging_steps": 60,
+    }  # fmt: skip
+    scenario = {"name": "step", "framework_config": ["baseline"], "arguments": arguments, "env": env}
+    data = {"dataset_name": "builtin:synthetic", "samples": 256}
+    (folder / f"{name}.yaml").write_text(json.dumps({"data_processing": data, "scenarios": [scenario]}))
+
+
+def step_time_s(results: Path) -> float:
+    (stored,) = Store.resume(results).contents().experiments
+    value = {one.name: one.value for one in stored.records[0].measurements}["step_time_s"]
+    assert isinstance(value, float)
+    return value
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("planted")
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(PLANT)
+    path = os.pathsep.join([str(folder / "site"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    write(folder, "base")
+    write(folder, "again")
+    for runs in range(1, RUNS + 1):
+        for name in ("base", "again", "slower"):
+            if name == "slower" and runs == 1:
+                write(folder, name, PYTHONPATH=path, PLANTED_SECONDS=str(SLOWDOWN * step_time_s(folder / "base")))
+            ended = tunebench(folder, "run", f"{name}.yaml", "--results", name, "--repeats", str(runs), "--yes")
+            assert ended.returncode == 0, ended.stderr
+    return folder
+
+
+def test_a_slowdown_of_three_per_cent_is_found(folder: Path) -> None:
+    compared = tunebench(folder, "compare", "base", "slower", "--format", "json")
+    print(tunebench(folder, "compare", "base", "slower", COLUMNS="160").stdout)
+    assert compared.returncode == 1, compared.stderr
+    rows = {row["metric"]: row for row in json.loads(compared.stdout)["rows"]}
+    assert rows["step_time_s"]["verdict"] == "regressed"
+    assert rows["step_time_s"]["ratio"]["value"] == pytest.approx(1 + SLOWDOWN, abs=0.01)
+
+
+def test_the_same_against_itself_is_not(folder: Path) -> None:
+    compared = tunebench(folder, "compare", "base", "again", "--format", "json")
+    print(tunebench(folder, "compare", "base", "again", COLUMNS="160").stdout)
+    assert compared.returncode in (0, 3), compared.stdout  # never regressed; at worst not yet certain
+    assert "regressed" not in {row["verdict"] for row in json.loads(compared.stdout)["rows"]}
