@@ -9,13 +9,16 @@ reference's users know.
 
 from __future__ import annotations
 
-from orchestrator.metrics import gpu, memory, model, shown, speed, trainer
+from orchestrator.metrics import gpu, memory, model, relative, shown, speed, trainer, work
 from orchestrator.metrics.facts import FACTS, SETTINGS
-from orchestrator.metrics.metric import DASH, MIB, Direction, Metric, Show
+from orchestrator.metrics.metric import DASH, MIB, Direction, Judged, Metric, Show
 
-__all__ = ["DASH", "FACTS", "METRICS", "MIB", "SETTINGS", "Direction", "Metric", "Show", "metric", "show"]
+__all__ = ["DASH", "FACTS", "METRICS", "MIB", "SETTINGS", "Direction", "Judged", "Metric", "Show", "metric", "show"]
 
-_GROUPS = (speed.SPEED, trainer.FINAL, speed.BESIDE, memory.MEMORY, trainer.MEMORY, gpu.GPU, speed.WORK, model.MODEL)
+_GROUPS = (
+    *(speed.SPEED, trainer.FINAL, relative.RELATIVE, work.BESIDE, memory.MEMORY),
+    *(trainer.MEMORY, gpu.GPU, work.WORK, model.MODEL),
+)
 
 METRICS: dict[str, Metric] = {metric.name: metric for group in _GROUPS for metric in group}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.metrics.metric import Direction, Metric, Show
+from orchestrator.metrics.metric import Direction, Judged, Metric, Show
 
 _NVML = "NVML, every nvml_period_s (samples-nvml.csv)"
 _STEADY = "What happened outside the steady state."
@@ -18,6 +18,7 @@ def _bytes(name: str, label: str, text: str, without: str = "", better: Directio
         description=text,
         source=_NVML,
         leaves_out=without,
+        judged=Judged.TOLERANCE,
     )
 
 
@@ -31,6 +32,7 @@ def _number(name: str, label: str, unit: str, text: str, *, without: str = _STEA
         source=_NVML,
         leaves_out=without,
         by_ratio=ratio,
+        min_effect=0.03,
     )
 
 
@@ -76,6 +78,8 @@ GPU = (
         description="Device memory: each device's maximum less its reading before the run, mean over devices.",
         source="nvidia-smi sidecar, one reading a second (samples-nvidia-smi.csv)",
         leaves_out="Peaks shorter than the sampling interval. Whatever else uses the device in the meantime is in.",
+        judged=Judged.TOLERANCE,
+        min_effect=0.05,
     ),
     _bytes(
         "device_peak_used_bytes",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.metrics.metric import Direction, Metric, Show
+from orchestrator.metrics.metric import Direction, Judged, Metric, Show
 
 _TORCH = "torch's allocator, highest rank (ranks.csv has each)"
 _RESERVE = "The allocator's reserve, contexts, communication buffers, libraries' own memory."
@@ -18,6 +18,7 @@ def _bytes(name: str, label: str, text: str, without: str, source: str = _TORCH)
         description=text,
         source=source,
         leaves_out=without,
+        judged=Judged.TOLERANCE,
     )
 
 
@@ -30,6 +31,7 @@ def _count(name: str, label: str, unit: str, text: str) -> Metric:
         show=Show.COUNT,
         description=text,
         source="torch's allocator, sum over ranks",
+        judged=Judged.TOLERANCE,
     )
 
 

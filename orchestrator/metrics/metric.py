@@ -29,7 +29,17 @@ class Show(StrEnum):
     BYTES = "bytes"
     MIB = "mib"
     SHARE = "share"
+    RATIO = "ratio"
     TEXT = "text"
+
+
+class Judged(StrEnum):
+    """How `compare` tells a change from chance: by a test over runs; by a tolerance, where runs hardly differ; as a guard, by a
+    tolerance, where any change is news."""
+
+    TEST = "test"
+    TOLERANCE = "tolerance"
+    GUARD = "guard"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,3 +56,8 @@ class Metric:
     leaves_out: str = ""
     by_ratio: bool = False
     """Runs of it are averaged by their logarithms, so that 2 % faster and 2 % slower cancel out."""
+    judged: Judged = Judged.TEST
+    min_effect: float = 0.02
+    """The smallest change that matters to anybody, as a share (0.02: ×1.02 or ÷1.02); the tolerance, where nothing is tested."""
+    one_run_effect: float | None = None
+    """Where single runs differ so much that the usual threshold for one run a side would be passed by chance: the one to use."""

@@ -56,6 +56,10 @@ def _share(value: float) -> str:
     return f"{value:.1%}" if abs(value) >= 0.1 else f"{value:.2%}"
 
 
+def _ratio(value: float) -> str:
+    return f"{value:.3f}×" if abs(value) < 10 else f"{value:.1f}×"
+
+
 _FORMATS: dict[Show, Callable[[float], str]] = {
     Show.NUMBER: _number,
     Show.COUNT: _count,
@@ -64,5 +68,6 @@ _FORMATS: dict[Show, Callable[[float], str]] = {
     Show.BYTES: _bytes,
     Show.MIB: _mib,
     Show.SHARE: _share,
+    Show.RATIO: _ratio,
     Show.TEXT: str,
 }

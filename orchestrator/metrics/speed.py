@@ -8,6 +8,11 @@ _STEPS = "steps of all ranks, in steady state"
 _STAMPS = "stamps of rank 0"
 _PADDING = "Counts padding as work."
 
+_ALWAYS, _ONCE, _ONCE_IN_ONE_RUN = 0.02, 0.5, 1.0
+"""What happens once a run hangs on caches of files and kernels: first steps of 1.5 s differed by 12 to 21 % (standard
+deviation) between runs of one experiment on one H100, steady speeds by 0.1 to 0.8 %. By 50 % five runs a side can tell; of a
+single run only twice as long says anything."""
+
 
 def _rate(name: str, label: str, unit: str, text: str, without: str) -> Metric:
     return Metric(
@@ -22,7 +27,16 @@ def _rate(name: str, label: str, unit: str, text: str, without: str) -> Metric:
     )
 
 
-def _time(name: str, label: str, text: str, without: str = "", *, source: str = _STEPS, ratio: bool = False) -> Metric:
+def _time(
+    name: str,
+    label: str,
+    text: str,
+    without: str = "",
+    *,
+    source: str = _STEPS,
+    ratio: bool = False,
+    once: bool = False,
+) -> Metric:
     return Metric(
         name=name,
         label=label,
@@ -33,6 +47,8 @@ def _time(name: str, label: str, text: str, without: str = "", *, source: str = 
         source=source,
         leaves_out=without,
         by_ratio=ratio,
+        min_effect=_ONCE if once else _ALWAYS,
+        one_run_effect=_ONCE_IN_ONE_RUN if once else None,
     )
 
 
@@ -158,28 +174,41 @@ SPEED = (
         description="Repeats that tokens_per_s is the mean of: those that ended ok and reached a steady state.",
         source=_OVER_RUNS,
     ),
-    _time("first_step_s", "first step", "The first step, from the start of the loop to its end.", ratio=True),
+    _time(
+        "first_step_s",
+        "first step",
+        "The first step, from the start of the loop to its end.",
+        ratio=True,
+        once=True,
+    ),
     _time(
         "compile_s",
         "compile",
         "What the steps before the steady state took above as many steady ones, where torch.compile was on.",
         "Recompilation later on, which shows as spikes.",
+        once=True,
     ),
-    _time("warmup_s", "warm-up", "Time of the steps before the steady state."),
+    _time("warmup_s", "warm-up", "Time of the steps before the steady state.", once=True),
     _time(
-        "startup_s", "start-up", "From the training process' start until its libraries were imported.", source=_STAMPS
+        "startup_s",
+        "start-up",
+        "From the training process' start until its libraries were imported.",
+        source=_STAMPS,
+        once=True,
     ),
     _time(
         "model_load_s",
         "model load",
         "From there until the Trainer was given its model: data, configuration, weights.",
         source=_STAMPS,
+        once=True,
     ),
     _time(
         "trainer_setup_s",
         "set-up",
         "From there until the loop began: wrapping, sharding, optimizer.",
         source=_STAMPS,
+        once=True,
     ),
     _count(
         "discarded_steps",
@@ -211,93 +240,3 @@ SPEED = (
     _count("spikes", "spikes", "steps", "Steady steps with a modified z-score above 14.8: late recompiles, stalls."),
     _share("spike_share", "spike cost", "Time of the spikes above the median step, as a share of the steady time."),
 )
-
-WORK = (
-    Metric(
-        name="model_flops_per_token",
-        label="FLOP/token",
-        unit="FLOP/token",
-        description=(
-            "Work that the mathematics of training asks for, per processed token: 6 × weights of matrices (4 × where frozen, "
-            "as the base under LoRA; lm_head in, embedding look-up out; of experts those that a token meets) + 6 × Σ over "
-            "layers of (query heads × head dim) × s for causal attention, half of the square (12 × where not causal), "
-            "s = Σ sᵢ² ÷ Σ sᵢ over samples."
-        ),
-        source="the built model's architecture and the lengths of its sequences",
-        leaves_out=(
-            "Recomputation, norms, activations, rotary embeddings, softmax, the loss, the optimizer. Quantised weights count by "
-            "the numbers that they stand for. Missing: architectures that the reader does not know, adapters other than plain "
-            "LoRA, frozen layers below all trained ones, sequences that may outgrow a sliding window."
-        ),
-    ),
-    Metric(
-        name="tflops_per_s_per_gpu",
-        label="TFLOP/s/GPU",
-        unit="TFLOP/s per device",
-        direction=Direction.HIGHER,
-        description="model_flops_per_token × tokens_per_s_per_gpu.",
-        source="model_flops_per_token and steps",
-        leaves_out="Counts work on padding.",
-        by_ratio=True,
-    ),
-    Metric(
-        name="mfu",
-        label="MFU",
-        unit="share",
-        direction=Direction.HIGHER,
-        show=Show.SHARE,
-        description="Model FLOPs utilisation: tflops_per_s_per_gpu ÷ the device's dense peak in the training precision.",
-        source="model FLOPs and the table of peaks in flops.py",
-        leaves_out=(
-            "Missing for devices not in the table (MIG parts, H200 NVL), quantised weights, fp32 without autocast, fp8. The "
-            "peak is the data sheet's, not that of the run's clocks."
-        ),
-    ),
-    Metric(
-        name="hfu",
-        label="HFU",
-        unit="share",
-        direction=Direction.HIGHER,
-        show=Show.SHARE,
-        description=(
-            "MFU with what gradient checkpointing computes again: the layers' forward pass, less each layer's last matrix where "
-            "torch may stop before it."
-        ),
-        source="hardware FLOPs and the table of peaks in flops.py",
-        leaves_out=(
-            "What kernels compute again (flash attention's backward), and the masked half that eager or SDPA kernels compute. "
-            "Missing under torch.compile with checkpointing, and where it is not known which layers or how much is computed again."
-        ),
-    ),
-    _count(
-        "tokens_processed",
-        "tokens",
-        "tokens, all devices",
-        "Tokens of the whole run, padding counted.",
-        source="worker files",
-    ),
-    _count("samples_processed", "samples", "samples, all devices", "Samples of the whole run.", source="worker files"),
-    _count("steps", "steps", "steps", "Optimizer steps that were made.", source="worker file of rank 0"),
-)
-
-BESIDE = (
-    Metric(
-        name="scaling_efficiency",
-        label="scaling",
-        unit="share",
-        direction=Direction.HIGHER,
-        show=Show.SHARE,
-        description="tokens_per_s_per_gpu ÷ that of the same cell at its smallest GPU count.",
-        source="the table: experiments that differ in GPUs alone",
-        leaves_out="What changes with the GPU count by itself: the global batch, where it is not held.",
-    ),
-    _share(
-        "loss_difference",
-        "loss ≠ baseline",
-        "train_loss ÷ that of the scenario's baseline framework, less 1; beyond the tolerance the row is marked.",
-        "Noise of short runs. Where rows, length or precision differ by design the losses may too.",
-        better=Direction.NONE,
-    ),
-    _word("doubt", "doubt", "Why the number may stand for less work: `faster but wrong`.", "the table"),
-)
-"""What a row says beside others; see `across`."""

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from orchestrator.metrics.metric import Direction, Metric, Show
+from orchestrator.metrics.metric import Direction, Judged, Metric, Show
 
 _TRACKER = " Rank 0 and its device only."
 
 
-def _trainer(name: str, label: str, unit: str, better: Direction, text: str, without: str, show: Show) -> Metric:
+_TOLERANCE = 0.05
+"""Of the tracker's memory, which sees one rank and adds up stages, and of the loss, as beside a baseline (see `across`)."""
+
+
+def _trainer(
+    name: str,
+    label: str,
+    unit: str,
+    better: Direction,
+    text: str,
+    without: str,
+    show: Show,
+    judged: Judged = Judged.TEST,
+) -> Metric:
     return Metric(
         name=name,
         label=label,
@@ -17,6 +30,8 @@ def _trainer(name: str, label: str, unit: str, better: Direction, text: str, wit
         source="final metrics of the Trainer",
         leaves_out=without,
         show=show,
+        judged=judged,
+        min_effect=_TOLERANCE if judged is Judged.GUARD else 0.02,
     )
 
 
@@ -97,6 +112,7 @@ FINAL = (
         "Mean training loss over all steps of the run.",
         "Not the final loss, and no held-out data: compare only runs with the same data, length and global batch.",
         Show.NUMBER,
+        Judged.GUARD,
     ),
     _trainer(
         "epoch",
@@ -136,6 +152,8 @@ MEMORY = (
         show=Show.BYTES,
         description="Highest GPU memory held by tensors: running sum of the stage deltas plus each stage's peak.",
         source="memory tracker of the Trainer (skip_memory_metrics: False)",
+        judged=Judged.TOLERANCE,
+        min_effect=_TOLERANCE,
         leaves_out="The allocator's reserve, contexts and communication buffers; other ranks than 0." + _TRACKER,
     ),
     Metric(
@@ -146,6 +164,8 @@ MEMORY = (
         show=Show.BYTES,
         description="GPU memory held by tensors at the end of a stage (before init, init, train): the highest.",
         source="memory tracker of the Trainer (skip_memory_metrics: False)",
+        judged=Judged.TOLERANCE,
+        min_effect=_TOLERANCE,
         leaves_out="Everything between the ends of stages: activations are not in." + _TRACKER,
     ),
     *_stages(),
