@@ -46,7 +46,8 @@ class Entry:
 
     `arguments` are those that are no part of the key. `environment` is where and with what it ran: GPU, driver, versions, data,
     clocks, neighbours. `status` is that of the experiment (`ok` where at least one run of it is), `failure` its kind and cause.
-    `id` and `folder` are set for an experiment of a results folder of ours: it could be run again.
+    `id` and `folder` are set for an experiment of a results folder of ours: it could be run again. (A CSV file of ours may give the
+    id alone.) `whole`: all is known of it, so that what it does not name was not given; of others that is merely not known.
     """
 
     key: Mapping[str, Value]
@@ -58,6 +59,7 @@ class Entry:
     failure: str | None = None
     id: str | None = None
     folder: str | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,10 +97,12 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """What is said of one metric of one pair. `base` and `new` are the sides' means (of logs, where the metric is a ratio's).
+    """What is said of one metric of one pair; of a pair without numbers to compare there is one row, whose `metric` is empty.
 
-    `ratio` is None where a side has no number above 0. `needs` is how many more runs a side an inconclusive row would take.
-    `p_adjusted` is after the correction over all rows. `paired`: runs were compared round by round. `why` is a short sentence.
+    `base` and `new` are what the sides are compared by: the mean over runs (of logs, where a test is made of it), of memory the
+    highest. `ratio` is None where a side has no number above 0. `needs` is about how many more runs a side an inconclusive row
+    would take. `p_adjusted` is after the correction over all rows of its metric. `paired`: the sides took turns, and a drift over
+    their runs is in neither ratio nor interval. `why` is a short sentence.
     """
 
     label: str
@@ -125,7 +129,8 @@ class Fleet:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """What `tunebench compare` found. `environment` are the differences that all pairs share, `rows` stand in the order of `pairs`.
+    """What `tunebench compare` found. `environment` are the differences that all pairs share. `rows` stand in the order of `pairs`
+    and name theirs by its label, which no other has; of the runs' numbers the pairs hold those that were compared.
 
     `rules` is how it was judged, in the words of the options (minimum effect, correction, metrics), for whoever reads it later.
     """

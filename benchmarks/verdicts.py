@@ -1,0 +1,202 @@
+"""How often `compare` cries wolf, and how often it finds what is there: its own code, on simulated campaigns.
+
+    python benchmarks/verdicts.py [--rows 20000]
+
+A row is one experiment, run a few times on each side; its runs differ by lognormal noise. Interleaved: in each round both sides run
+once, in an order drawn anew. A drift goes over the whole campaign, first run to last: along a line, or as a random walk of the same
+standard deviation at its end. A false alarm is a row of two sides that are the same which is called improved or regressed; found is
+a row 5 % slower that is called regressed. Seeded: the tables are the same on every machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+from orchestrator.compare.rules import LEVEL, Correction, Rules
+from orchestrator.compare.values import Entry, Pair, Run, Side, Verdict
+from orchestrator.compare.verdicts import compare
+from orchestrator.statistics import paired_ratio
+
+METRIC, SLOWER, MIN_EFFECT = "tokens_per_s", 1 / 1.05, 0.02
+NOISES, RUNS, DRIFT, CAMPAIGN = (0.005, 0.01, 0.015, 0.02, 0.03), (3, 5, 10), 0.05, 20
+
+Drift = Callable[[random.Random, int], list[float]]
+"""The drift of the logarithm at each of so many runs."""
+
+
+def none(rng: random.Random, count: int) -> list[float]:
+    return [0.0] * count
+
+
+def line(rng: random.Random, count: int) -> list[float]:
+    return [DRIFT * place / (count - 1) for place in range(count)]
+
+
+def walk(rng: random.Random, count: int) -> list[float]:
+    return list(accumulate(rng.gauss(0, DRIFT / math.sqrt(count)) for _ in range(count)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One kind of campaign: runs a side, noise between runs, and how they ran."""
+
+    runs: int = 5
+    noise: float = 0.015
+    drift: Drift = none
+    interleaved: bool = True
+
+
+def order(rng: random.Random, setting: Setting) -> list[int]:
+    """Which side (0 base, 1 new) each run of an experiment is of, in the order of time."""
+    if not setting.interleaved:
+        return [0] * setting.runs + [1] * setting.runs
+    return [side for _ in range(setting.runs) for side in rng.sample((0, 1), 2)]
+
+
+def experiment(rng: random.Random, setting: Setting, *, effect: float) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    """The runs of both sides; `effect` is the new side's true ratio."""
+    found: tuple[list[Run], list[Run]] = ([], [])
+    drift = setting.drift(rng, 2 * setting.runs)
+    for place, side in enumerate(order(rng, setting)):
+        value = 1000 * math.exp(rng.gauss(0, setting.noise) + drift[place]) * (effect if side else 1)
+        run = Run(repeat=len(found[side]) + 1, numbers={METRIC: value}, started_at=60.0 * place)
+        found[side].append(run)
+    return tuple(found[0]), tuple(found[1])
+
+
+def campaign(rng: random.Random, setting: Setting, *, effects: list[float]) -> list[Pair]:
+    """One pair for each true ratio."""
+    pairs = []
+    for number, effect in enumerate(effects):
+        label = str(number)
+        both = (
+            Entry(key={"scenario": label}, label=label, status="ok", runs=runs)
+            for runs in experiment(rng, setting, effect=effect)
+        )
+        base, new = both
+        pairs.append(Pair(label=label, base=base, new=new))
+    return pairs
+
+
+def verdicts(pairs: list[Pair], *, correction: Correction) -> list[Verdict]:
+    rules = Rules(min_effect=MIN_EFFECT, correction=correction)
+    sides = (Side(name=name, entries=()) for name in ("base", "new"))
+    return [row.verdict for row in compare(*sides, pairs=pairs, rules=rules).rows]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares:
+    """Of all rows, those that are called regressed, and those called improved."""
+
+    regressed: float
+    improved: float
+
+    @property
+    def either(self) -> float:
+        return self.regressed + self.improved
+
+
+def rows_alone(rows: int, setting: Setting, *, effect: float = 1.0, seed: int = 1) -> Shares:
+    """Rows each judged by itself, uncorrected: as in a comparison of one experiment."""
+    rng = random.Random(seed)
+    found = verdicts(campaign(rng, setting, effects=[effect] * rows), correction=Correction.NONE)
+    return _shares(found)
+
+
+def rows_of_campaigns(rows: int, setting: Setting, *, slower: int, of_slower: bool, seed: int = 1) -> Shares:
+    """Campaigns of 20 experiments of which so many are slower, corrected; the shares are of those that are, or of the others."""
+    rng = random.Random(seed)
+    found: list[Verdict] = []
+    for _ in range(rows // CAMPAIGN):
+        effects = [SLOWER] * slower + [1.0] * (CAMPAIGN - slower)
+        said = verdicts(campaign(rng, setting, effects=effects), correction=Correction.BH)
+        found += said[:slower] if of_slower else said[slower:]
+    return _shares(found)
+
+
+def rows_by_round(rows: int, setting: Setting, *, effect: float = 1.0, seed: int = 1) -> Shares:
+    """What our rule would say if it compared round by round (Student's t over the rounds' ratios) in place of fitting a line."""
+    rng, found = random.Random(seed), []
+    for _ in range(rows):
+        sides = experiment(rng, setting, effect=effect)
+        ratio = paired_ratio(*([run.numbers[METRIC] for run in runs] for runs in sides))
+        counts = ratio.p is not None and ratio.p < LEVEL and abs(math.log(ratio.value)) >= math.log1p(MIN_EFFECT)
+        found.append((Verdict.REGRESSED if ratio.value < 1 else Verdict.IMPROVED) if counts else Verdict.SAME)
+    return _shares(found)
+
+
+def _shares(found: list[Verdict]) -> Shares:
+    return Shares(
+        regressed=found.count(Verdict.REGRESSED) / len(found), improved=found.count(Verdict.IMPROVED) / len(found)
+    )
+
+
+def five_a_side(rows: int) -> Iterator[str]:
+    """Each way to run, at five runs a side and 1.5 % between runs."""
+    yield "| | false alarms | of these called slower | 5 % slower found |"
+    yield "|---|--:|--:|--:|"
+    kinds = {
+        "interleaved": Setting(),
+        "interleaved, 5 % of drift along a line": Setting(drift=line),
+        "interleaved, 5 % of drift as a random walk": Setting(drift=walk),
+        "one side after the other": Setting(interleaved=False),
+        "one side after the other, 5 % of drift along a line": Setting(interleaved=False, drift=line),
+    }
+    ways = [(name, rows_alone, setting) for name, setting in kinds.items()]
+    ways += [(f"*paired by round:* {name}", rows_by_round, kinds[name]) for name in list(kinds)[:2]]
+    for name, shares, setting in ways:
+        same, slower = shares(rows, setting), shares(rows, setting, effect=SLOWER, seed=2)
+        yield f"| {name} | {same.either:.1%} | {same.regressed:.1%} | {slower.regressed:.1%} |"
+
+
+def by_noise_and_runs(rows: int) -> Iterator[str]:
+    """False alarms and what is found, by the noise between runs and their number."""
+    yield "| between runs | " + " | ".join(f"{runs} × {runs}" for runs in RUNS) + " |"
+    yield "|---|" + "--:|" * len(RUNS)
+    for noise in NOISES:
+        cells = []
+        for runs in RUNS:
+            setting = Setting(runs=runs, noise=noise)
+            same, slower = rows_alone(rows, setting), rows_alone(rows, setting, effect=SLOWER, seed=2)
+            cells.append(f"{same.either:.1%} / {slower.regressed:.1%}")
+        yield f"| {noise * 100:g} % | " + " | ".join(cells) + " |"
+
+
+def in_campaigns(rows: int) -> Iterator[str]:
+    """The same in campaigns, of which some experiments, none or all are slower."""
+    yield "| of these 5 % slower | runs | false alarms among the others | slower ones found |"
+    yield "|--:|--:|--:|--:|"
+    for runs in RUNS:
+        for slower in (0, 1, 10, CAMPAIGN):
+            setting = Setting(runs=runs)
+            others = rows_of_campaigns(rows, setting, slower=slower, of_slower=False) if slower < CAMPAIGN else None
+            them = rows_of_campaigns(rows, setting, slower=slower, of_slower=True) if slower else None
+            cells = (f"{others.either:.2%}" if others else "", f"{them.regressed:.1%}" if them else "")
+            yield f"| {slower} | {runs} × {runs} | " + " | ".join(cells) + " |"
+
+
+def lines(rows: int) -> Iterator[str]:
+    """The tables as Markdown."""
+    yield f"{rows} rows each; smallest effect that matters {MIN_EFFECT:.0%}, level {LEVEL:g}."
+    yield "\nFive runs a side, 1.5 % between runs, each row by itself:\n"
+    yield from five_a_side(rows)
+    yield "\nInterleaved, each row by itself: false alarms / 5 % slower found\n"
+    yield from by_noise_and_runs(rows)
+    yield f"\nInterleaved, 1.5 % between runs, in campaigns of {CAMPAIGN} experiments, corrected (Benjamini-Hochberg):\n"
+    yield from in_campaigns(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=20_000)
+    for text in lines(parser.parse_args().rows):
+        print(text, flush=True)
+
+
+if __name__ == "__main__":
+    main()

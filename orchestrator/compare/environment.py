@@ -1,0 +1,198 @@
+"""Where and with what an experiment ran, under short names, and which differences in it forbid a comparison. Pure.
+
+Two measurements compare where the same work ran on like machines. A driver or a package that changed is what people compare *for*:
+it is told before all numbers and forbids nothing. What forbids it is that the other side measured something else:
+
+- `gpu`: GPUs of another model; `cpu` in its place where neither side names a GPU;
+- `device`: a CPU against a GPU;
+- `data` and what describes it (`data_split`, `data_formatting`, `data_samples`, `data_seed`, `data_fingerprint`);
+- `neighbours`: packed runs, which share the machine with others, against runs that had it alone. How many they were is only told;
+- `gpu_power_limit_w`, `gpu_sm_clock_max_mhz`: GPUs that may not run as fast;
+- `monitors`: observed by one that slows the run, and not.
+
+What one side does not say forbids nothing: a CSV file names no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from orchestrator.compare.values import Difference, Entry
+from orchestrator.monitors import MONITORS
+from orchestrator.records import DataSpec
+from orchestrator.rows import PACKAGES, Value, cell
+
+Cells = Mapping[str, Value]
+
+GPU, CPU, DEVICE, NEIGHBOURS, MONITORING, DATA = "gpu", "cpu", "device", "neighbours", "monitors", "data"
+
+_GPU_STATE = ("power_limit_w", "sm_clock_max_mhz", "persistence_mode", "ecc")
+_DATA_FIELDS = ("split", "formatting", "samples", "seed", "fingerprint")
+
+_NAMES = {
+    "device": DEVICE,
+    "gpu_device_name": GPU,
+    "provenance_gpus": GPU,
+    "provenance_driver_driver": "driver",
+    "provenance_driver_cuda": "driver_cuda",
+    "provenance_worker_versions_cuda": "cuda",
+    "provenance_python_version": "python",
+    "provenance_host_name": "host",
+    "provenance_host_cpu": CPU,
+    "provenance_host_cpu_count": "cpu_count",
+    "provenance_host_system": "system",
+    "provenance_git_commit": "git_commit",
+    "provenance_git_dirty": "git_dirty",
+    "python": "interpreter",
+    "monitors": MONITORING,
+    "neighbours": NEIGHBOURS,
+    "data": DATA,
+    **{f"provenance_{package}": package for package in PACKAGES},
+    **{f"provenance_gpu_{name}": f"gpu_{name}" for name in _GPU_STATE},
+    **{f"provenance_data_{name}": f"data_{name}" for name in _DATA_FIELDS},
+}
+"""Cell of a run → name here. Of two for one name the later stands."""
+
+_WORKERS = "provenance_worker_versions_"
+_OF_DATA = (DATA, *(f"data_{name}" for name in _DATA_FIELDS))
+_OF_THE_GPUS = (GPU, "gpu_power_limit_w", "gpu_sm_clock_max_mhz")
+_PERTURBING = frozenset(name for name, monitor in MONITORS.items() if monitor.perturbs)
+
+
+def of_cells(cells: Cells) -> dict[str, Value]:
+    """What the cells of a run or a CSV row say of its environment. A version that the worker saw itself stands above the
+    package list of its interpreter."""
+    found = {name: cells[source] for source, name in _NAMES.items() if cells.get(source) is not None}
+    for source, value in cells.items():
+        if source.startswith(_WORKERS) and value is not None:
+            found[source.removeprefix(_WORKERS).replace("_", "-")] = value
+    return {name: value for name, value in found.items() if value != ""}
+
+
+def gpu_cells(states: object) -> dict[str, Value]:
+    """How a run's GPUs were set, as cells: of `provenance.gpus` in its record, which may hold anything."""
+    gpus = [state for state in states if isinstance(state, Mapping)] if isinstance(states, (list, tuple)) else []
+    found: dict[str, Value] = {}
+    for name in _GPU_STATE:
+        values = [_in_whole_units(cell(state[name])) for state in gpus if state.get(name) is not None]
+        if values:
+            found[f"provenance_gpu_{name}"] = _joined(values)
+    return found
+
+
+def _in_whole_units(value: Value) -> Value:
+    """NVML gives 699.998 W for a limit of 700 W."""
+    return round(value) if isinstance(value, float) else value
+
+
+def data_cells(data: DataSpec | None) -> dict[str, Value]:
+    """What tells one selection of the same source from another, as cells."""
+    fields: dict[str, Any] = {name: getattr(data, name, None) for name in _DATA_FIELDS}
+    return {f"provenance_data_{name}": value for name, value in fields.items() if value is not None}
+
+
+def combined(environments: Sequence[Cells]) -> dict[str, Value]:
+    """The environment of several runs: what differs between them stands side by side, separated by commas."""
+    first, *others = environments or [{}]
+    if all(one == first for one in others):
+        return dict(first)
+    names = dict.fromkeys(name for one in environments for name in one)
+    return {name: _joined([one.get(name) for one in environments]) for name in names}
+
+
+def _joined(values: Iterable[Value]) -> Value:
+    distinct = list(dict.fromkeys(values))
+    return (
+        distinct[0] if len(distinct) == 1 else ", ".join(sorted("?" if one is None else str(one) for one in distinct))
+    )
+
+
+def mixed(around: Cells) -> tuple[str, ...]:
+    """The names in which runs of one experiment are unlike each other in a way that forbids to compare them."""
+    several = (name for name in _OF_THE_GPUS if ", " in str(around.get(name)))
+    return (*several, *((NEIGHBOURS,) if _company(around.get(NEIGHBOURS)) == "mixed" else ()))
+
+
+def differences(base: Entry, new: Entry) -> tuple[Difference, ...]:
+    """What is not alike, what forbids a comparison first. A name that one side lacks is told where both are results folders
+    with a run that went well: a run that failed early may not have come to note all of it.
+    """
+    if base.environment == new.environment:
+        return ()
+    both_whole = base.whole and new.whole and bool(base.runs and new.runs)
+    names = dict.fromkeys((*DISQUALIFYING, *base.environment, *new.environment))
+    found = []
+    for name in names:
+        before, after = base.environment.get(name), new.environment.get(name)
+        told = both_whole or (before is not None and after is not None)
+        if told and _text(before) != _text(after):
+            found.append(Difference(name=name, base=before, new=after))
+    return tuple(sorted(found, key=lambda one: (_rank(one.name), one.name)))
+
+
+def _rank(name: str) -> int:
+    return _ORDER.get(name, len(_ORDER))
+
+
+def disqualifying(base: Entry, new: Entry, told: Iterable[Difference]) -> tuple[str, ...]:
+    """The names of those differences by which the two may not be compared."""
+    both_whole = base.whole and new.whole
+    known = [
+        one for one in told if (one.base is not None and one.new is not None) or (both_whole and one.name in _OF_DATA)
+    ]
+    no_gpu = base.environment.get(GPU) is None and new.environment.get(GPU) is None
+    return tuple(
+        one.name
+        for one in known
+        if one.name in DISQUALIFYING and (one.name != CPU or no_gpu) and DISQUALIFYING[one.name](one.base, one.new)
+    )
+
+
+def _text(value: Value) -> str | None:
+    """In the same words whether it was read from a record or a CSV file."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return None if value is None else str(value)
+
+
+def _always(base: Value, new: Value) -> bool:
+    return True
+
+
+def _company(value: Value) -> str:
+    counts = set(str(value).split(", "))
+    if "0" not in counts:
+        return "packed"
+    return "alone" if counts == {"0"} else "mixed"
+
+
+def _other_company(base: Value, new: Value) -> bool:
+    return _company(base) != _company(new)
+
+
+def _other_disturbance(base: Value, new: Value) -> bool:
+    return _PERTURBING.intersection(str(base).split()) != _PERTURBING.intersection(str(new).split())
+
+
+DISQUALIFYING: Mapping[str, Callable[[Value, Value], bool]] = {
+    GPU: _always,
+    CPU: _always,
+    DEVICE: _always,
+    **dict.fromkeys(_OF_DATA, _always),
+    NEIGHBOURS: _other_company,
+    **dict.fromkeys(_OF_THE_GPUS, _always),
+    MONITORING: _other_disturbance,
+}
+"""Name → whether two values of it that are not alike forbid a comparison."""
+
+_ORDER = {
+    name: rank
+    for rank, name in enumerate(
+        (
+            *DISQUALIFYING,
+            *("driver", "driver_cuda", "cuda", "python", *PACKAGES, "git_commit", "git_dirty"),
+            *("host", "cpu_count", "system"),
+        )
+    )
+}

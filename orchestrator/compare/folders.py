@@ -1,0 +1,101 @@
+"""A results folder, ours or the reference's, as a side.
+
+Reads through `store` or `reference`, whose files may be somebody else's: what `vetting` does not believe is left out and named.
+No frame is made, since a comparison looks at each number once. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator import reference, rows, vetting
+from orchestrator.compare import environment, experiments
+from orchestrator.compare.experiments import Origin
+from orchestrator.compare.keys import DIGEST
+from orchestrator.compare.values import Side
+from orchestrator.records import Experiment, JobState, RunRecord
+from orchestrator.results_folder import SUITE_FILE, is_ours
+from orchestrator.rows import Row, Value
+from orchestrator.store import Contents, Store, StoredExperiment
+
+
+def holds_results(place: Path) -> bool:
+    """Whether a folder is a results folder, of ours or of the reference."""
+    return is_ours(place) or _of_reference(place) is not None
+
+
+def read(place: Path) -> Side:
+    """The experiments of a results folder in the order in which they were asked for. Raises ResultsError where it is none."""
+    theirs = _of_reference(place)
+    if theirs is not None:
+        return _read_reference(place, theirs)
+    warnings: list[str] = []
+    return experiments.side(str(place), _stored(place, Store.resume(place).contents(), warnings), warnings)
+
+
+def _of_reference(place: Path) -> Path | None:
+    return None if (place / SUITE_FILE).exists() else reference.find(place)
+
+
+def _stored(place: Path, contents: Contents, warnings: list[str]) -> Iterator[tuple[list[Row], Origin]]:
+    """The rows of each experiment; what is not to be believed is left out, and said in `warnings`."""
+    folder = str(place.absolute())
+    warnings += contents.warnings
+    if contents.removed:
+        warnings.append(f"{len(contents.removed)} experiment(s) that no call asks for any more are not compared")
+    for stored in contents.experiments:
+        wrong = vetting.foreign_experiment(stored.experiment, (run.job for run in stored.runs))
+        if wrong is not None:
+            warnings.append(wrong)
+        elif stored.experiment.id not in contents.removed:
+            yield _rows(stored, warnings), Origin(id=stored.experiment.id, folder=folder, whole=True)
+
+
+def _rows(stored: StoredExperiment, warnings: list[str]) -> list[Row]:
+    found: list[Row] = []
+    unseen = _unseen_arguments(stored.experiment)
+    for run in stored.runs:
+        if run.record is None:
+            continue
+        row, wrong = vetting.run_row(stored.experiment, run.job, run.record)
+        warnings += [wrong] if wrong else []
+        if row is not None:
+            found.append(_with_more(row, run.record, stored.experiment, unseen))
+    state = stored.runs[-1].state if stored.runs else JobState.PENDING
+    return found or [vetting.sound(rows.of_plan(stored.experiment, state))]
+
+
+def _with_more(row: Row, record: RunRecord, experiment: Experiment, unseen: dict[str, Value]) -> Row:
+    """The row with what a comparison asks and a table does not show."""
+    more: dict[str, Value] = {
+        "neighbours": len(record.beside),
+        **environment.gpu_cells(record.provenance.get("gpus")),
+        **environment.data_cells(experiment.data),
+    }
+    return replace(
+        row,
+        facts={"monitors": "none", **row.facts},
+        arguments={**row.arguments, **unseen},
+        outcome={**row.outcome, "started_at": record.started_at},
+        measured={**row.measured, **more},
+    )
+
+
+def _unseen_arguments(experiment: Experiment) -> dict[str, Value]:
+    """What a framework configuration holds beside arguments, as its digest, and the variables that an experiment sets."""
+    unseen: dict[str, Value] = {}
+    if experiment.framework is not None:
+        unseen[DIGEST] = experiment.framework.digest
+    if experiment.env:
+        unseen["variables"] = " ".join(f"{name}={value}" for name, value in sorted(experiment.env.items()))
+    return unseen
+
+
+def _read_reference(place: Path, folder: Path) -> Side:
+    read, said = reference.read(folder)
+    sound = [vetting.sound(row) for row in read]
+    names = dict.fromkeys(name for row in sound for name in row.arguments)
+    whole = [replace(row, arguments={**dict.fromkeys(names), **row.arguments}) for row in sound]
+    return experiments.side(str(place), (([row], Origin()) for row in whole), said)

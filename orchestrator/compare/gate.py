@@ -1,0 +1,82 @@
+"""What a comparison means for a build: its exit code, and what of it counts. Pure; `cli` exits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from orchestrator.compare.values import Comparison, Verdict
+from orchestrator.compare.verdicts import failed_newly
+from orchestrator.errors import SelectionError
+from orchestrator.metrics import Judged, metric
+
+NOTHING_WORSE, WORSE, INCONCLUSIVE, NOTHING_COMPARABLE = 0, 1, 3, 4
+"""2 is the user's mistake, as everywhere."""
+
+
+class Cause(StrEnum):
+    """What can fail a build, in the words of `--fail-on`."""
+
+    FAILED = "failed"
+    """An experiment that ran on base, and does not any more."""
+    REGRESSED = "regressed"
+    """A metric of an experiment."""
+    MISSING = "missing"
+    """An experiment or a metric that base has."""
+    FLEET = "fleet"
+    """A metric over all experiments, though perhaps in no row."""
+    GUARD = "guard"
+    """A loss that left its tolerance, for the better as well: what was compared may be another training."""
+    INCONCLUSIVE = "inconclusive"
+    """A row that more runs would settle."""
+    NOT_COMPARABLE = "not_comparable"
+    """A pair that ran under another environment."""
+
+
+DEFAULT = (Cause.FAILED, Cause.REGRESSED, Cause.MISSING, Cause.FLEET, Cause.GUARD, Cause.INCONCLUSIVE)
+
+_NUMBERS = frozenset(
+    {Verdict.IMPROVED, Verdict.REGRESSED, Verdict.SAME, Verdict.INCONCLUSIVE, Verdict.UNTESTED},
+)
+
+
+def causes(comparison: Comparison) -> dict[Cause, int]:
+    """How often each cause is there. A loss that rose counts as regressed, too."""
+    verdicts = [row.verdict for row in comparison.rows]
+    left = (Verdict.IMPROVED, Verdict.REGRESSED)
+    return {
+        Cause.FAILED: sum(map(failed_newly, comparison.pairs)),
+        Cause.REGRESSED: verdicts.count(Verdict.REGRESSED),
+        Cause.MISSING: verdicts.count(Verdict.MISSING),
+        Cause.FLEET: sum(line.verdict is Verdict.REGRESSED for line in comparison.fleet),
+        Cause.GUARD: sum(row.verdict in left and metric(row.metric).judged is Judged.GUARD for row in comparison.rows),
+        Cause.INCONCLUSIVE: verdicts.count(Verdict.INCONCLUSIVE),
+        Cause.NOT_COMPARABLE: verdicts.count(Verdict.NOT_COMPARABLE),
+    }
+
+
+def exit_code(comparison: Comparison, *, fail_on: Iterable[Cause] = DEFAULT) -> int:
+    """0 nothing worse, 1 worse, 3 inconclusive, 4 nothing comparable: the first of 1 (failed anew), 4, 1, 3 that holds.
+
+    What `fail_on` leaves out counts for nothing; that nothing could be compared always counts.
+    """
+    found, counted = causes(comparison), set(fail_on)
+    if found[Cause.FAILED] and Cause.FAILED in counted:
+        return WORSE
+    if not any(row.verdict in _NUMBERS and row.metric for row in comparison.rows):
+        return NOTHING_COMPARABLE
+    if any(found[cause] for cause in counted - {Cause.INCONCLUSIVE}):
+        return WORSE
+    return INCONCLUSIVE if found[Cause.INCONCLUSIVE] and Cause.INCONCLUSIVE in counted else NOTHING_WORSE
+
+
+def parse_causes(words: Iterable[str]) -> tuple[Cause, ...]:
+    """What `--fail-on` names; `none` for nothing. Raises SelectionError for another word."""
+    found = []
+    for word in words:
+        if word == "none":
+            continue
+        if word not in Cause.__members__.values():
+            raise SelectionError(f"--fail-on {word}: name some of {', '.join(Cause)}, or none.")
+        found.append(Cause(word))
+    return tuple(found)

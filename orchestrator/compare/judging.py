@@ -1,0 +1,176 @@
+"""One metric of one experiment on two sides: what was found, and what is said of it. Pure.
+
+`measure` reckons (the sides' values, their ratio with its interval), `row` says the verdict, once p values have been corrected
+over all rows of the metric. The unit is the run, never the step. Ratios are new ÷ base; effects are symmetric in ratios, so that
+with the sides exchanged every ratio is inverted and every improvement a regression.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from orchestrator import statistics
+from orchestrator.compare.rules import Rule, Rules
+from orchestrator.compare.turns import places
+from orchestrator.compare.values import Row, Run, Verdict
+from orchestrator.metrics import Judged
+from orchestrator.statistics import Ratio
+
+SLACK = 1e-9
+"""For logarithms that are as large as an effect to the last digit."""
+
+NO_NOISE = 1e-9
+"""An interval narrower than this, as a share, is of numbers that were copied or counted: no two trainings are so alike."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """One metric on both sides. A side's value is None where none of its runs has the metric; `identical`: so are all values."""
+
+    base: float | None
+    new: float | None
+    ratio: Ratio | None = None
+    in_turns: bool = False
+    identical: bool = False
+
+
+def measure(rule: Rule, base: Sequence[Run], new: Sequence[Run]) -> Measured | None:
+    """What two sides' ok runs say of a metric; None where neither has it."""
+    base = [run for run in base if rule.metric in run.numbers]
+    new = [run for run in new if rule.metric in run.numbers]
+    if not base and not new:
+        return None
+    before, after = [run.numbers[rule.metric] for run in base], [run.numbers[rule.metric] for run in new]
+    one, other = _one_value(rule, before), _one_value(rule, after)
+    if one is None or other is None:
+        return Measured(base=one, new=other)
+    identical = sorted(before) == sorted(after) or (rule.judged is not Judged.TEST and one == other)
+    found = Measured(base=one, new=other, identical=identical)
+    if min(one, other) <= 0 or (rule.judged is Judged.TEST and min(*before, *after) <= 0):
+        return found
+    if rule.judged is not Judged.TEST:
+        plain = Ratio(value=other / one, interval=None, p=None, n_base=len(before), n_new=len(after))
+        return replace(found, ratio=plain)
+    order = places(base, new)
+    if order is None:
+        return replace(found, ratio=statistics.ratio(before, after))
+    in_turns = statistics.ratio_in_turns(before, after, base_at=order[0], new_at=order[1])
+    return replace(found, ratio=in_turns, in_turns=True)
+
+
+def _one_value(rule: Rule, values: Sequence[float]) -> float | None:
+    """What a side is compared by."""
+    if len(values) < 2:
+        return values[0] if values else None
+    if rule.judged is Judged.TOLERANCE:
+        return max(values)
+    if rule.judged is Judged.TEST and min(values) > 0:
+        return math.exp(fmean(map(math.log, values)))
+    return fmean(values)
+
+
+def p_value(rule: Rule, found: Measured) -> float | None:
+    """The p value of a metric of which something was tested, before correction."""
+    if rule.judged is not Judged.TEST or found.identical or found.ratio is None or _without_noise(found.ratio):
+        return None
+    return found.ratio.p
+
+
+def row(label: str, rule: Rule, found: Measured, *, rules: Rules, p_adjusted: float | None) -> Row:
+    """The row with its verdict. `p_adjusted` is None where nothing was tested."""
+    verdict, why = _verdict(rule, found, rules=rules, p_adjusted=p_adjusted)
+    return Row(
+        label=label,
+        metric=rule.metric,
+        verdict=verdict,
+        base=found.base,
+        new=found.new,
+        ratio=found.ratio,
+        p_adjusted=p_adjusted,
+        paired=found.in_turns,
+        needs=_needs(rule, found.ratio) if verdict is Verdict.INCONCLUSIVE else None,
+        why=why,
+    )
+
+
+def _verdict(rule: Rule, found: Measured, *, rules: Rules, p_adjusted: float | None) -> tuple[Verdict, str]:
+    if found.base is None:
+        return Verdict.NEW, "not measured on base"
+    if found.new is None:
+        return Verdict.MISSING, "measured on base alone"
+    if found.identical:
+        return Verdict.SAME, "identical"
+    if rule.judged is not Judged.TEST:
+        return _by_tolerance(rule, found.base, found.new)
+    if found.ratio is None:
+        return Verdict.UNTESTED, "a value that is not above 0 has no ratio"
+    alone = _without_noise(found.ratio)
+    if alone:
+        return _by_threshold(rule, found.ratio, alone)
+    return _by_test(rule, found.ratio, level=rules.level, p=p_adjusted)
+
+
+def _by_tolerance(rule: Rule, base: float, new: float) -> tuple[Verdict, str]:
+    """No noise to speak of: the same within the tolerance, either way; from 0 or below any change is one."""
+    tolerance = f"tolerance {_percent(rule.min_effect)}"
+    if min(base, new) > 0 and not _exceeds(math.log(new / base), rule.min_effect):
+        return Verdict.SAME, ""
+    if max(base, new) < 0 and abs(new - base) <= rule.min_effect * min(-base, -new):
+        return Verdict.SAME, ""
+    better = Verdict.IMPROVED if rule.is_better(new - base) else Verdict.REGRESSED
+    return better, f"{tolerance}; is it still the same training?" if rule.judged is Judged.GUARD else tolerance
+
+
+def _without_noise(ratio: Ratio) -> str:
+    """Why runs give no noise to judge by; empty where they do."""
+    if ratio.interval is None:
+        return "one run a side" if max(ratio.n_base, ratio.n_new) == 1 else "one run on a side"
+    return "runs too alike to be measured apart" if ratio.interval.high < ratio.interval.low * (1 + NO_NOISE) else ""
+
+
+def _by_threshold(rule: Rule, ratio: Ratio, alone: str) -> tuple[Verdict, str]:
+    shift = math.log(ratio.value)
+    if ratio.interval is not None and not _reaches(shift, rule.min_effect):
+        return Verdict.SAME, alone
+    why = f"{alone}, threshold {_percent(rule.one_run_effect)}"
+    if not _exceeds(shift, rule.one_run_effect):
+        return Verdict.UNTESTED, why
+    return Verdict.IMPROVED if rule.is_better(shift) else Verdict.REGRESSED, why
+
+
+def _by_test(rule: Rule, ratio: Ratio, *, level: float, p: float | None) -> tuple[Verdict, str]:
+    shift, matters = math.log(ratio.value), math.log1p(rule.min_effect)
+    assert ratio.interval is not None and p is not None, "what has noise was tested"
+    if -matters < math.log(ratio.interval.low) and math.log(ratio.interval.high) < matters:
+        return Verdict.SAME, ""
+    if p < level and _reaches(shift, rule.min_effect):
+        return Verdict.IMPROVED if rule.is_better(shift) else Verdict.REGRESSED, ""
+    return Verdict.INCONCLUSIVE, "" if p >= level else f"a change, not surely of {_percent(rule.min_effect)}"
+
+
+def _reaches(shift: float, effect: float) -> bool:
+    """Whether a change of the logarithm is an effect or more; just as much is, whichever way rounding went."""
+    return abs(shift) >= math.log1p(effect) - SLACK
+
+
+def _exceeds(shift: float, effect: float) -> bool:
+    """Whether a change of the logarithm is more than an effect; just as much is not."""
+    return abs(shift) > math.log1p(effect) + SLACK
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.3g}%"
+
+
+def _needs(rule: Rule, ratio: Ratio | None) -> int | None:
+    """About how many more runs a side would settle it, if the ratio stays where it is: an interval without 1, or within the effect
+    that matters. Near that effect itself nothing would, so that half of it is the narrowest that is asked for."""
+    if ratio is None:
+        return None
+    shift, matters = abs(math.log(ratio.value)), math.log1p(rule.min_effect)
+    wanted = shift if shift >= matters else max(matters - shift, matters / 2)
+    runs = statistics.runs_for_half_width(ratio, wanted)
+    return None if runs is None else max(1, runs - min(ratio.n_base, ratio.n_new))

@@ -1,0 +1,114 @@
+"""Two sides, experiment by experiment: an outer join, and what is not the same about the two of a pair. Pure.
+
+Two with the same id are the same experiment. The others are paired by what `keys` makes of them, group by group; what cannot be
+told apart on both sides is paired in its order, and where a side differs there in something that the other does not say, the
+pair is not comparable and says by what. Differences of environment and of arguments stand on each pair; `verdicts` judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+
+from orchestrator.compare import environment, keys
+from orchestrator.compare.values import Difference, Entry, Pair, Side
+from orchestrator.config.values import suggestion
+from orchestrator.errors import SelectionError
+
+ALL = "all"
+"""For `ignore`: nothing of the environment forbids a comparison."""
+
+Match = tuple[Entry | None, Entry | None, tuple[str, ...]]
+"""Base and new, and the names of which only one side says what tells its entries apart."""
+
+
+def pair(base: Side, new: Side, *, by: Sequence[str] = (), ignore: Sequence[str] = ()) -> tuple[Pair, ...]:
+    """Every entry of both sides once: in base's order, then those of new alone.
+
+    `by` names what pairs them, in place of the default; `ignore` names facts of the environment that may differ, or `all`.
+    Raises SelectionError for names that no side has.
+    """
+    keys.refuse_unknown(by, (base.entries, new.entries))
+    _refuse_unknown_facts(ignore, (*base.entries, *new.entries))
+    matches = list(_matches(base.entries, new.entries, by))
+    place = {id(entry): number for number, entry in enumerate((*base.entries, *new.entries))}
+    matches.sort(key=lambda match: place[id(match[0] if match[0] is not None else match[1])])
+    return tuple(_pair(match, ignore) for match in matches)
+
+
+def _refuse_unknown_facts(ignore: Sequence[str], entries: Iterable[Entry]) -> None:
+    allowed = {ALL, *environment.DISQUALIFYING, *(name for entry in entries for name in entry.environment)}
+    for name in ignore:
+        if name not in allowed:
+            raise SelectionError(f"--ignore: the environment knows no {name!r}{suggestion(name, allowed)}")
+
+
+def _matches(base: Sequence[Entry], new: Sequence[Entry], by: Sequence[str]) -> Iterator[Match]:
+    if not by:
+        theirs = {entry.id: entry for entry in new if entry.id is not None}
+        same = {entry.id for entry in base if entry.id in theirs}
+        yield from ((entry, theirs[entry.id], ()) for entry in base if entry.id in same)
+        base, new = ([entry for entry in side if entry.id not in same] for side in (base, new))
+    core = tuple(by) or keys.core([base, new])
+    if not core:  # no name that both sides know: nothing of one is anything of the other
+        yield from ((entry, None, ()) for entry in base)
+        yield from ((None, entry, ()) for entry in new)
+        return
+    groups_base, groups_new = keys.groups(base, core), keys.groups(new, core)
+    for values in dict.fromkeys((*groups_base, *groups_new)):
+        yield from _in_group(groups_base.get(values, []), groups_new.get(values, []))
+
+
+def _in_group(base: list[Entry], new: list[Entry]) -> Iterator[Match]:
+    """The matches of entries that are alike in all names so far."""
+    if not base or not new or len(base) == len(new) == 1:
+        yield from ((one, other, ()) for one, other in zip_longest(base, new))
+        return
+    names = keys.telling_apart(base, new)
+    if names:
+        groups_base, groups_new = keys.groups(base, names), keys.groups(new, names)
+        for values in dict.fromkeys((*groups_base, *groups_new)):
+            yield from _in_group(groups_base.get(values, []), groups_new.get(values, []))
+        return
+    unlike = tuple(dict.fromkeys((*keys.unlike(base), *keys.unlike(new))))
+    yield from ((one, other, _unsaid(one, other, unlike)) for one, other in zip_longest(base, new))
+
+
+def _unsaid(base: Entry | None, new: Entry | None, names: Iterable[str]) -> tuple[str, ...]:
+    """Of the names in which others of a side differ those by which these two may be others: of which only one says something."""
+    if base is None or new is None:
+        return ()
+    before, after = keys.cells(base), keys.cells(new)
+    return tuple(name for name in names if keys.is_known(name, base, before) != keys.is_known(name, new, after))
+
+
+def _pair(match: Match, ignore: Sequence[str]) -> Pair:
+    base, new, unsaid = match
+    if base is None or new is None:
+        (only,) = (entry for entry in (base, new) if entry is not None)
+        return Pair(label=only.label, base=base, new=new)
+    around = environment.differences(base, new)
+    forbidding = (*environment.disqualifying(base, new, around), *unsaid)
+    return Pair(
+        label=base.label,
+        base=base,
+        new=new,
+        environment=around,
+        arguments=_arguments(base, new),
+        disqualifying=() if ALL in ignore else tuple(name for name in forbidding if name not in ignore),
+    )
+
+
+def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
+    """The arguments that are not alike, and the settings that took effect; those of which a side says nothing are left out."""
+    before, after = ({**entry.key, **entry.arguments} for entry in (base, new))
+    if before == after:
+        return ()
+    return tuple(
+        Difference(name=name, base=before.get(name), new=after.get(name))
+        for name in dict.fromkeys((*before, *after))
+        if name not in keys.SETTLED
+        and keys.alike(before.get(name)) != keys.alike(after.get(name))
+        and keys.is_known(name, base, before)
+        and keys.is_known(name, new, after)
+    )

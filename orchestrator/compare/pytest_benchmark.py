@@ -1,0 +1,109 @@
+"""A pytest-benchmark JSON file as a side: a benchmark is an experiment, and a round of it a run.
+
+The number is `round_time_s`: seconds a call, of each round where the file holds them (`stats.data`; of many rounds, of stretches of
+them), else their median. What it leaves out: rounds of one process share what changes from process to process (memory layout,
+clocks), so that their interval is narrower than that of whole runs would be; a warning says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from orchestrator import untrusted
+from orchestrator.compare.environment import CPU
+from orchestrator.compare.experiments import LONGEST_CAUSE
+from orchestrator.compare.keys import FULLNAME
+from orchestrator.compare.values import Entry, Run, Side
+from orchestrator.records import Status
+from orchestrator.rows import Value, cell
+from orchestrator.untrusted import Unreadable
+
+ROUND_TIME = "round_time_s"
+
+MOST_ROUNDS = 500
+"""Of one benchmark: what takes a microsecond has a hundred thousand rounds in a second, and neighbours among them are alike."""
+
+MOST_BENCHMARKS = 5000
+
+_ROUNDS = "its runs are rounds of one process each side: what changes from process to process is in no interval"
+
+
+def is_one(document: Any) -> bool:
+    """Whether a JSON document is what pytest-benchmark writes."""
+    return isinstance(document, Mapping) and isinstance(document.get("benchmarks"), list) and "machine_info" in document
+
+
+def read(place: Path, document: Mapping[str, Any]) -> Side:
+    """The benchmarks of a file in its order. Raises Unreadable where one has no name, and where they are too many."""
+    if len(document["benchmarks"]) > MOST_BENCHMARKS:
+        raise Unreadable(f"it has more than {MOST_BENCHMARKS:,} benchmarks")
+    around = _environment(document)
+    entries = tuple(_entry(_mapping(found), around) for found in document["benchmarks"])
+    warnings = (_ROUNDS,) if any(len(entry.runs) > 1 for entry in entries) else ()
+    return Side(name=str(place), entries=entries, warnings=warnings)
+
+
+def _entry(found: Mapping[str, Any], around: Mapping[str, Value]) -> Entry:
+    name = found.get("fullname") or found.get("name")
+    if not isinstance(name, str):
+        raise Unreadable("a benchmark in it has no name")
+    runs = _runs(_mapping(found.get("stats")))
+    params = {str(key): cell(value) for key, value in _mapping(found.get("params")).items()}
+    group = found.get("group")
+    return Entry(
+        key={FULLNAME: name},
+        label="",
+        status=(Status.OK if runs else Status.FAILED).value,
+        runs=runs,
+        arguments={**params, **({"group": group} if isinstance(group, str) else {})},
+        environment=around,
+        failure=None if runs else f"no_metrics: {found.get('error') or 'it has no times'}"[:LONGEST_CAUSE],
+    )
+
+
+def _runs(stats: Mapping[str, Any]) -> tuple[Run, ...]:
+    """A round each; a time that is none (0, NaN) is missing."""
+    data = stats.get("data")
+    times = data if isinstance(data, list) and data else [stats.get("median") or stats.get("mean")]
+    rounds = [seconds for seconds in map(_seconds, times) if seconds is not None]
+    return tuple(
+        Run(repeat=number, numbers={ROUND_TIME: seconds}) for number, seconds in enumerate(_fewer(rounds), start=1)
+    )
+
+
+def _fewer(rounds: Sequence[float]) -> Iterator[float]:
+    """The rounds; of more than MOST_ROUNDS the medians of stretches that are alike in length."""
+    length = -(-len(rounds) // MOST_ROUNDS) or 1
+    if length == 1:
+        return iter(rounds)
+    return (median(rounds[at : at + length]) for at in range(0, len(rounds), length))
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    sound = untrusted.sound_number(value)
+    return float(sound) if sound is not None and sound > 0 else None
+
+
+def _environment(document: Mapping[str, Any]) -> dict[str, Value]:
+    machine, commit = _mapping(document.get("machine_info")), _mapping(document.get("commit_info"))
+    processor = _mapping(machine.get("cpu"))
+    system = " ".join(str(machine[name]) for name in ("system", "release", "machine") if machine.get(name))
+    found = {
+        CPU: processor.get("brand_raw") or machine.get("processor"),
+        "cpu_count": processor.get("count"),
+        "host": machine.get("node"),
+        "system": system,
+        "python": machine.get("python_version"),
+        "git_commit": commit.get("id"),
+        "git_dirty": commit.get("dirty"),
+    }
+    return {name: cell(value) for name, value in found.items() if value not in (None, "")}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,195 @@
+"""By what two sides are judged: which metrics, which way they are better, how much matters, and how sure one has to be.
+
+The registry (`metrics`) knows each metric's direction, whether it is tested over runs or held against a tolerance, and the
+smallest effect that matters; here is which of them are judged when nobody says, and what the command's options change. Reads no
+runs and judges nothing (`judging` does).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import StrEnum
+
+from orchestrator.errors import SelectionError
+from orchestrator.metrics import METRICS, Direction, Judged
+from orchestrator.metrics import metric as registered
+from orchestrator.rows import Value
+
+HEADLINES = ("tokens_per_s", "train_tokens_per_second", "train_samples_per_second", "train_runtime", "round_time_s")
+"""Speed: of each pair the first that it has. The Trainer's hold warm-up and compilation, and say nothing beside the first; the
+last is pytest-benchmark's."""
+
+BESIDE = (
+    *("step_time_s", "first_step_s", "compile_s"),
+    *("peak_allocated_bytes", "peak_reserved_bytes", "device_peak_used_bytes"),
+    *("mem_peak_torch_mem_alloc_in_bytes", "mem_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved"),
+    *("energy_per_real_token_j", "train_loss"),
+)
+"""What is judged besides, wherever both sides measured it."""
+
+DEFAULT = (*HEADLINES, *BESIDE)
+
+THRESHOLD = 0.10
+"""The change beyond which one run a side is worth a word: published rows move by so much between versions for no reason."""
+
+LEVEL = 0.035
+"""The largest adjusted p of a change. Of two sides that are the same, 5 interleaved runs each with 1.5 % between runs, 1.7 % of the
+rows then seem to differ by the 2 % that matter, and 98.3 % of those that are 5 % apart are found; at 0.05 it would be 2.2 and
+99.1 % (benchmarks/verdicts.py)."""
+
+FLEET = "fleet"
+"""What `--min-effect` calls the mean over all experiments."""
+
+
+class Correction(StrEnum):
+    """What is done about the many rows of a metric, of which one in twenty would differ by chance."""
+
+    BH = "bh"
+    NONE = "none"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """How one metric is judged. The effects are shares: 0.02 is ×1.02 or ÷1.02, whichever way."""
+
+    metric: str
+    direction: Direction
+    judged: Judged
+    min_effect: float
+    one_run_effect: float
+    fleet_effect: float
+
+    def is_better(self, shift: float) -> bool:
+        """Whether a change of the logarithm (or of the value) is for the better."""
+        return (shift > 0) == (self.direction is Direction.HIGHER)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """What the options say. `metrics` empty: those that are judged when nobody says. Names in the mappings are metrics'."""
+
+    metrics: tuple[str, ...] = ()
+    directions: Mapping[str, Direction] = field(default_factory=dict)
+    min_effect: float | None = None
+    min_effects: Mapping[str, float] = field(default_factory=dict)
+    threshold: float = THRESHOLD
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    level: float = LEVEL
+    correction: Correction = Correction.BH
+
+    def of(self, name: str) -> Rule:
+        """The rule of a metric. Raises SelectionError where nobody knows which way it is better."""
+        known = registered(name)
+        direction = self.directions.get(name, known.direction)
+        if direction is Direction.NONE:
+            direction = _by_unit(name)
+        overall = self.min_effect if self.min_effect is not None and known.judged is Judged.TEST else known.min_effect
+        effect = self.min_effects.get(name, overall)
+        return Rule(
+            metric=name,
+            direction=direction,
+            judged=known.judged,
+            min_effect=effect,
+            one_run_effect=self.thresholds.get(name, max(self.threshold, known.one_run_effect or 0)),
+            fleet_effect=self.min_effects.get(FLEET, effect / 2),
+        )
+
+    def described(self) -> dict[str, Value]:
+        """For the record of a comparison: each option by its name, as one would give it."""
+        effects = {"": self.min_effect} if self.min_effect is not None else {}
+        return {
+            "metrics": _words({name: self.directions.get(name) for name in self.metrics}, ":") or "default",
+            "min_effect": _words({**effects, **self.min_effects}, "=") or "default",
+            "threshold": _words({"": self.threshold, **self.thresholds}, "="),
+            "level": self.level,
+            "correction": self.correction.value,
+        }
+
+
+def _words(values: Mapping[str, object], sign: str) -> str:
+    return ",".join(f"{name}{sign}{value}".strip(sign) if value is not None else name for name, value in values.items())
+
+
+def parse(
+    *,
+    metrics: Iterable[str] = (),
+    min_effect: Iterable[str] = (),
+    threshold: Iterable[str] = (),
+    level: float = LEVEL,
+    correction: Correction = Correction.BH,
+) -> Rules:
+    """The rules that options ask for: `METRIC` or `METRIC:higher`, `0.02` or `METRIC=0.05`. Raises SelectionError for others."""
+    named = [word.partition(":") for word in metrics]
+    directions = {name: _direction(name, way) for name, sign, way in named if sign}
+    effects, thresholds = _shares(min_effect, "--min-effect"), _shares(threshold, "--threshold")
+    if not 0 < level < 1:
+        raise SelectionError(f"--level {level:g}: give a probability between 0 and 1, such as {LEVEL}.")
+    rules = Rules(
+        metrics=tuple(dict.fromkeys(name for name, _, _ in named)),
+        directions=directions,
+        min_effect=effects.pop("", None),
+        min_effects=effects,
+        threshold=thresholds.pop("", THRESHOLD),
+        thresholds=thresholds,
+        level=level,
+        correction=correction,
+    )
+    for name in rules.metrics:
+        rules.of(name)
+    return rules
+
+
+def _direction(name: str, way: str) -> Direction:
+    if way not in ("higher", "lower"):
+        raise SelectionError(f"--metrics {name}:{way}: say which way is better, {name}:higher or {name}:lower.")
+    return Direction(way)
+
+
+def _shares(words: Iterable[str], option: str) -> dict[str, float]:
+    """Metric → share, the name being empty where none is given."""
+    found: dict[str, float] = {}
+    for word in words:
+        name, _, text = word.rpartition("=")
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = math.nan
+        if not 0 < share <= 10 or not text.isascii():
+            raise SelectionError(
+                f"{option} {word!r}: give a share above 0, such as 0.02 or 2%, for all or for one metric: METRIC=0.05."
+            )
+        found[name] = share
+    return found
+
+
+_BY_UNIT = {
+    Direction.HIGHER: ("_per_s", "_per_second", "_per_s_per_gpu"),
+    Direction.LOWER: ("_s", "_ms", "_us", "_ns", "_bytes", "_j"),
+}
+
+
+def _by_unit(name: str) -> Direction:
+    """Names end with their unit: more tokens a second are better, more seconds worse."""
+    for direction, units in _BY_UNIT.items():
+        if name.endswith(units):
+            return direction
+    near = get_close_matches(name, METRICS, n=1)
+    meant = f"did you mean {near[0]!r}? If it is yours" if near and near[0] != name else "if it is to be compared"
+    raise SelectionError(
+        f"--metrics {name}: it is not known whether more of it is better; {meant}, say {name}:higher or {name}:lower."
+    )
+
+
+def has_direction(name: str) -> bool:
+    """Whether a metric can be judged without being told which way it is better."""
+    units = [unit for endings in _BY_UNIT.values() for unit in endings]
+    return registered(name).direction is not Direction.NONE or name.endswith(tuple(units))
+
+
+def one_headline(rules: Sequence[Rule]) -> list[Rule]:
+    """The rules less all headlines but the first."""
+    headlines = [rule for rule in rules if rule.metric in HEADLINES]
+    return [rule for rule in rules if rule not in headlines[1:]]

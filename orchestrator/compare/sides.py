@@ -1,0 +1,177 @@
+"""What a user names as one side of a comparison, read: folders and files of several kinds, recognised by looking at them.
+
+A side of several places holds each experiment once, with the runs of all of them. `halves` makes two sides of one, so that a
+comparison of the two shows what noise alone does. Reads only, bounded, and runs nothing of what it finds.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator import untrusted
+from orchestrator.compare import csv_files, environment, folders, keys, pytest_benchmark
+from orchestrator.compare.values import Entry, Run, Side
+from orchestrator.errors import ResultsError
+from orchestrator.records import Device, Status
+from orchestrator.untrusted import Unreadable
+
+ACCEPTED = (
+    "a results folder (of tunebench or of the reference system), a CSV file of results (benchmarks.csv, raw_summary.csv, or one "
+    "that the reference published) or the JSON file of pytest-benchmark"
+)
+MOST_WARNINGS = 20
+
+
+def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
+    """Folders and files as one side. `by` names what an experiment is known by; without it `keys` decides.
+
+    Raises ResultsError where a place is missing, is named twice, or is nothing that could be compared, and SelectionError
+    where no experiment has what `by` names.
+    """
+    if not places:
+        raise ResultsError(f"No side is named: name {ACCEPTED}.")
+    if len({os.path.realpath(place) for place in places}) < len(places):
+        raise ResultsError("The same folder or file is named twice on a side: its runs would count twice.")
+    with _leaving_the_garbage():
+        read = [_place(place) for place in places]
+        entries = _pooled([side.entries for side in read])
+        keys.refuse_unknown(by, [entries])
+        keyed, alike = _keyed(entries, by)
+    name = ", ".join(side.name for side in read)
+    said = [f"{side.name}: {sentence}" for side in read for sentence in _bounded(side.warnings)]
+    return Side(name=name, entries=keyed, warnings=(*said, *(f"{name}: {one}" for one in (*alike, *_mixed(entries)))))
+
+
+def halves(place: Path, *, by: Sequence[str] = ()) -> tuple[Side, Side]:
+    """One place as two sides: of each experiment the odd of its ok runs against the even ones, in the order of rounds.
+
+    They ran under the same environment, so that what differs between them is noise. Raises as `read` does.
+    """
+    whole = read([place], by=by)
+    enough = [entry for entry in whole.entries if len(entry.runs) > 1]
+    rest = len(whole.entries) - len(enough)
+    said = f"{rest} of {len(whole.entries)} experiments have fewer than two ok runs, which cannot be split"
+    warnings = (*whole.warnings, *((said,) if rest else ()))
+    odd, even = (tuple(replace(one, runs=one.runs[start::2]) for one in enough) for start in (0, 1))
+    return (
+        Side(name=f"{whole.name} (odd rounds)", entries=odd, warnings=warnings),
+        Side(name=f"{whole.name} (even rounds)", entries=even),
+    )
+
+
+@contextmanager
+def _leaving_the_garbage() -> Iterator[None]:
+    """Thousands of records are read and all are kept: looking for garbage among them takes as long as reading them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _place(place: Path) -> Side:
+    try:
+        if place.is_dir():
+            if folders.holds_results(place):
+                return folders.read(place)
+            raise Unreadable("it is a folder without results")
+        content = untrusted.read_bytes(Path(os.path.realpath(place)), limit=untrusted.LOG_BYTES)
+        if content.lstrip()[:1] in (b"{", b"["):
+            return _json(place, content)
+        return csv_files.read(place, content)
+    except FileNotFoundError:
+        raise ResultsError(f"There is no {place}: name {ACCEPTED}.") from None
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{place} cannot be compared: {untrusted.reason(error)}. Name {ACCEPTED}.") from None
+
+
+def _json(place: Path, content: bytes) -> Side:
+    document = untrusted.parse_json(content, finite=False)
+    if not pytest_benchmark.is_one(document):
+        raise Unreadable("it is JSON, but not of pytest-benchmark")
+    return pytest_benchmark.read(place, document)
+
+
+def _bounded(sentences: Sequence[str]) -> list[str]:
+    """A folder of thousands of unreadable files is no reason for thousands of lines."""
+    more = len(sentences) - MOST_WARNINGS
+    return [*sentences[:MOST_WARNINGS], *([f"and {more} more such sentences"] if more > 0 else [])]
+
+
+def _pooled(read: Sequence[Sequence[Entry]]) -> list[Entry]:
+    """The entries of all places; where several ran the same experiment, it is one with the runs of all.
+
+    Two of one place that look the same are kept apart: what tells them apart is not known, and they may be no repeats.
+    """
+    found: dict[object, list[Entry]] = {}
+    for entries in read:
+        seen: Counter[object] = Counter()
+        for entry in entries:
+            identity = _identity(entry)
+            found.setdefault(entry.id or (identity, seen[identity]), []).append(entry)
+            seen[identity] += 1
+    return [_one(same) for same in found.values()]
+
+
+def _identity(entry: Entry) -> object:
+    """What an entry without an id is the same by as one of another place; one with an id, by that."""
+    return entry.id or frozenset((name, keys.alike(value)) for name, value in keys.telling(entry) if value is not None)
+
+
+def _one(same: Sequence[Entry]) -> Entry:
+    """Several places' entries of one experiment as one: rounds go on counting. It could be run again in the last folder."""
+    if len(same) == 1:
+        return same[0]
+    ok = [entry for entry in same if entry.runs]
+    runs: list[Run] = []
+    for entry in ok:
+        rounds = max((run.repeat for run in runs), default=0)
+        runs += [replace(run, repeat=rounds + run.repeat) for run in entry.runs]
+    folders_of = [entry.folder for entry in same if entry.folder is not None]
+    return replace(
+        (ok or same)[-1],
+        status=(Status.OK if ok else Status.FAILED).value,
+        runs=tuple(runs),
+        environment=environment.combined([entry.environment for entry in ok or same]),
+        folder=folders_of[-1] if folders_of else None,
+    )
+
+
+def _keyed(entries: Sequence[Entry], by: Sequence[str]) -> tuple[tuple[Entry, ...], list[str]]:
+    """The entries in their order, each with its key and label; and a sentence where some have the same key after all."""
+    core = tuple(by) or keys.core([entries])
+    found: dict[int, Entry] = {}
+    alike: list[str] = []
+    for group in keys.groups(entries, core).values():
+        names = dict.fromkeys((*core, *(keys.fewest(group) if len(group) > 1 else ())))
+        for same in keys.groups(group, tuple(names)).values():
+            found |= {id(entry): _with_key(entry, names) for entry in same}
+            alike += [found[id(same[0])].label] if len(same) > 1 else []
+    said = (
+        f"{len(alike)} experiment(s) stand there more than once, and are paired in their order: {', '.join(alike[:3])}"
+    )
+    return tuple(found[id(entry)] for entry in entries), [said] if alike else []
+
+
+def _with_key(entry: Entry, names: Iterable[str]) -> Entry:
+    known = keys.cells(entry)
+    key = {name: known.get(name) for name in names}
+    rest = {name: value for name, value in {**entry.key, **entry.arguments}.items() if name not in key}
+    label = keys.label(key, on_cpu=entry.environment.get(environment.DEVICE) == Device.CPU.value)
+    return replace(entry, key=key, arguments=rest, label=label)
+
+
+def _mixed(entries: Sequence[Entry]) -> list[str]:
+    """A sentence for each fact of the environment by which runs of one experiment do not compare among themselves."""
+    counts = Counter(name for entry in entries for name in environment.mixed(entry.environment))
+    return [
+        f"{count} experiment(s) have runs of more than one {name}, which is no noise" for name, count in counts.items()
+    ]

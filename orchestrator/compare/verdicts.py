@@ -1,0 +1,186 @@
+"""Two sides and their pairs → what is said of each metric of each, and of all together. Pure.
+
+A pair that cannot be compared has one row without numbers: missing, new, failed, not comparable. Any other has a row for each
+metric that is judged and that a side of it has. p values are corrected over all rows of one metric, each metric being a question
+of its own. What a metric is and how it is judged is `rules`' affair, what one row says `judging`'s.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import count
+
+from orchestrator import statistics
+from orchestrator.compare import fleet
+from orchestrator.compare.judging import Measured, measure, p_value, row
+from orchestrator.compare.rules import DEFAULT, Correction, Rule, Rules, has_direction, one_headline
+from orchestrator.compare.values import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
+from orchestrator.config.values import suggestion
+from orchestrator.errors import SelectionError
+from orchestrator.records import Status
+
+OK = Status.OK.value
+
+Judgement = tuple[int, Rule, Measured]
+"""A pair's place, and one metric of it."""
+
+
+def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Comparison:
+    """The comparison of two sides that were paired. Raises SelectionError for a metric that no run has."""
+    pairs = _told_apart(pairs)
+    comparable = [place for place, pair in enumerate(pairs) if standing(pair) is None]
+    names, said = _names(rules, *_held(pairs[place] for place in comparable))
+    judged = {name: rules.of(name) for name in names}
+    found = [one for place in comparable for one in _measured(place, pairs[place], list(judged.values()), rules)]
+    rows = _rows(pairs, found, rules)
+    return Comparison(
+        base=base.name,
+        new=new.name,
+        pairs=tuple(_with_judged_alone(pair, frozenset(names)) for pair in pairs),
+        rows=tuple(rows),
+        fleet=_fleet(judged, rows, rules),
+        environment=shared(pairs),
+        rules=rules.described(),
+        warnings=tuple(dict.fromkeys((*base.warnings, *new.warnings, *said))),
+    )
+
+
+def _told_apart(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs, each with a label of its own: rows name their pair by it."""
+    taken: set[str] = {pair.label for pair in pairs}
+    seen: set[str] = set()
+    found = []
+    for pair in pairs:
+        label = pair.label
+        if label in seen:
+            label = next(one for number in count(2) if (one := f"{pair.label} ({number})") not in taken)
+        seen.add(label)
+        taken.add(label)
+        found.append(pair if label == pair.label else replace(pair, label=label))
+    return found
+
+
+def standing(pair: Pair) -> tuple[Verdict, str] | None:
+    """What is said of a pair that has no numbers to compare, and why; None for one that has."""
+    base, new = pair.base, pair.new
+    if base is None:
+        return Verdict.NEW, "on the new side alone"
+    if new is None:
+        return Verdict.MISSING, "on base alone"
+    if pair.disqualifying:
+        return Verdict.NOT_COMPARABLE, f"other {', '.join(pair.disqualifying)}"
+    if base.status == OK == new.status:
+        return None
+    if base.status == OK:
+        return Verdict.FAILED, new.failure or new.status
+    if new.status == OK:
+        return Verdict.NEW, f"failed on base: {base.failure or base.status}"
+    return Verdict.FAILED, f"on both sides: {new.failure or new.status}"
+
+
+def failed_newly(pair: Pair) -> bool:
+    """Whether an experiment that ran on base does not any more, on machines that compare."""
+    if pair.base is None or pair.new is None or pair.disqualifying:
+        return False
+    return pair.base.status == OK and pair.new.status != OK
+
+
+def shared(pairs: Iterable[Pair]) -> tuple[Difference, ...]:
+    """The differences of environment that all pairs of two sides have, in the order of the first."""
+    two_sided = [pair.environment for pair in pairs if pair.base is not None and pair.new is not None]
+    if not two_sided:
+        return ()
+    first, *others = two_sided
+    common = set(first).intersection(*others)
+    return tuple(difference for difference in first if difference in common)
+
+
+def _held(pairs: Iterable[Pair]) -> tuple[set[str], set[str]]:
+    """The metrics that any run has, on base and on the new side."""
+    found: tuple[set[str], set[str]] = (set(), set())
+    for pair in pairs:
+        for names, runs in zip(found, _runs(pair), strict=True):
+            for run in runs:
+                names.update(run.numbers)
+    return found
+
+
+def _names(rules: Rules, base: set[str], new: set[str]) -> tuple[list[str], list[str]]:
+    """The metrics to judge, in their order, and sentences about those that are not, though one side has them."""
+    if rules.metrics:
+        unknown = [name for name in rules.metrics if name not in base | new]
+        if unknown and base | new:
+            hint = suggestion(unknown[0], base | new)
+            raise SelectionError(f"--metrics {unknown[0]}: no run that could be compared has it{hint}")
+        return list(rules.metrics), []
+    both = base & new
+    names = [name for name in DEFAULT if name in both] or sorted(name for name in both if has_direction(name))
+    alone = [(name, "base") for name in DEFAULT if name in base - new]
+    alone += [(name, "the new side") for name in DEFAULT if name in new - base]
+    return names, [f"{name}: {side} alone has it, so that it is not compared" for name, side in alone]
+
+
+def _measured(place: int, pair: Pair, judged: Sequence[Rule], rules: Rules) -> Iterable[Judgement]:
+    base, new = _runs(pair)
+    found = [(rule, measure(rule, base, new)) for rule in judged]
+    known = {rule.metric: one for rule, one in found if one is not None}
+    chosen = [rule for rule, _ in found if rule.metric in known]
+    return [(place, rule, known[rule.metric]) for rule in (chosen if rules.metrics else one_headline(chosen))]
+
+
+def _rows(pairs: Sequence[Pair], found: Sequence[Judgement], rules: Rules) -> list[Row]:
+    """All rows, in the order of the pairs."""
+    p_values = _adjusted(found, rules.correction)
+    of_place: dict[int, list[Row]] = defaultdict(list)
+    for (place, rule, measured), p in zip(found, p_values, strict=True):
+        of_place[place].append(row(pairs[place].label, rule, measured, rules=rules, p_adjusted=p))
+    return [one for place, pair in enumerate(pairs) for one in of_place.get(place) or [_without_numbers(pair)]]
+
+
+def _without_numbers(pair: Pair) -> Row:
+    verdict, why = standing(pair) or (Verdict.UNTESTED, "no metric that is judged on either side")
+    return Row(label=pair.label, metric="", verdict=verdict, why=why)
+
+
+def _adjusted(found: Sequence[Judgement], correction: Correction) -> list[float | None]:
+    """Each judgement's p value, corrected over all of its metric."""
+    p_values = [p_value(rule, measured) for _, rule, measured in found]
+    if correction is Correction.NONE:
+        return p_values
+    families: dict[str, list[int]] = defaultdict(list)
+    for at, (p, (_, rule, _)) in enumerate(zip(p_values, found, strict=True)):
+        if p is not None:
+            families[rule.metric].append(at)
+    for places in families.values():
+        corrected = statistics.adjusted([p_values[at] or 0.0 for at in places])
+        for at, p in zip(places, corrected, strict=True):
+            p_values[at] = p
+    return p_values
+
+
+def _fleet(judged: dict[str, Rule], rows: Sequence[Row], rules: Rules) -> tuple[Fleet, ...]:
+    of_metric: dict[str, list[Row]] = defaultdict(list)
+    for one in rows:
+        of_metric[one.metric].append(one)
+    lines = (fleet.line(rule, of_metric[name], level=rules.level) for name, rule in judged.items())
+    return tuple(one for one in lines if one is not None)
+
+
+def _runs(pair: Pair) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    return (pair.base.runs if pair.base else (), pair.new.runs if pair.new else ())
+
+
+def _with_judged_alone(pair: Pair, names: frozenset[str]) -> Pair:
+    """The pair with those numbers of its runs that were compared: a run has two hundred, and a file would hold them all."""
+    return replace(pair, base=_less(pair.base, names), new=_less(pair.new, names))
+
+
+def _less(entry: Entry | None, names: frozenset[str]) -> Entry | None:
+    if entry is None:
+        return None
+    runs = (
+        replace(run, numbers={name: run.numbers[name] for name in run.numbers if name in names}) for run in entry.runs
+    )
+    return replace(entry, runs=tuple(runs))

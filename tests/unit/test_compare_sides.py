@@ -1,0 +1,608 @@
+"""One side of a comparison, from every kind of place; and what is no such place, told in a sentence."""
+
+from __future__ import annotations
+
+import csv
+import gc
+import io
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stored_results import BASE, ended, failed, stored
+
+from orchestrator import report
+from orchestrator.compare import csv_files, pytest_benchmark
+from orchestrator.compare.sides import halves, read
+from orchestrator.compare.values import Entry, Side
+from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
+from orchestrator.metrics import METRICS, Show
+from orchestrator.records import DataSpec, Device, Framework, Reason, RunRecord
+from orchestrator.table import load
+from orchestrator.untrusted import Unreadable
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+A100 = GOLDEN / "compat" / "refs" / "a100_80gb.csv"
+CASES = GOLDEN / "compat" / "compare"
+MICRO = GOLDEN / "compare" / "pytest_benchmark.json"
+GPU = replace(BASE, id="full-tiny-gpu-000000000001", device=Device.CUDA)
+H100 = {
+    "git": {"commit": "abc", "dirty": False},
+    "host": {"name": "node-1", "cpu": "Xeon", "cpu_count": 16, "system": "Linux"},
+    "python": {"executable": "/env/bin/python", "version": "3.12.3"},
+    "packages": {"torch": "2.11.0", "peft": "0.21.0", "other": "1"},
+    "worker_versions": {"torch": "2.11.0+cu130", "cuda": "13.0", "liger_kernel": "0.8.5"},
+    "driver": {"driver": "580.1", "cuda": "13.0"},
+    "gpus": [
+        {"name": "NVIDIA H100", "power_limit_w": 699.998, "sm_clock_max_mhz": 1980, "persistence_mode": True},
+        {"name": "NVIDIA H100", "power_limit_w": 700.0, "sm_clock_max_mhz": 1980, "persistence_mode": True},
+    ],
+}
+
+
+def only(side: Side) -> Entry:
+    (entry,) = side.entries
+    return entry
+
+
+def speeds(entry: Entry) -> list[float]:
+    return [run.numbers["tokens_per_s"] for run in entry.runs]
+
+
+def campaign(root: Path, *, experiments: int = 3, repeats: int = 3) -> Path:
+    """Numbers that say whose they are: experiment 2, repeat 3 makes 203 tokens/s."""
+    cells = []
+    for number in range(1, experiments + 1):
+        arguments = {**BASE.arguments, "per_device_train_batch_size": str(2**number)}
+        experiment = replace(BASE, id=f"full-tiny-00000000000{number}", arguments=arguments)
+        runs = [
+            ended(experiment, repeat, tokens_per_s=100.0 * number + repeat, train_loss=2.5, word="w")
+            for repeat in range(1, repeats + 1)
+        ]
+        cells.append((experiment, runs))
+    return stored(root, *cells)
+
+
+# a results folder of ours
+
+
+def test_a_folder_gives_an_entry_an_experiment_and_a_run_for_each_repeat_that_is_ok(tmp_path: Path) -> None:
+    root = campaign(tmp_path / "r")
+    side = read([root])
+    assert [speeds(entry) for entry in side.entries] == [[101, 102, 103], [201, 202, 203], [301, 302, 303]]
+    first = side.entries[0]
+    assert [run.repeat for run in first.runs] == [1, 2, 3]
+    assert {run.started_at for run in first.runs} == {1.7e9}
+    assert first.runs[0].numbers.keys() == {"tokens_per_s", "train_loss", "wall_s"}
+    assert (first.status, first.failure, first.id, first.folder, first.whole) == (
+        *("ok", None, "full-tiny-000000000001"),
+        *(str(root), True),
+    )
+    assert side.name == str(root) and side.warnings == ()
+
+
+def test_the_key_is_what_makes_an_experiment_and_what_tells_it_from_its_like(tmp_path: Path) -> None:
+    first, second, _ = read([campaign(tmp_path / "r")]).entries
+    assert first.key == {
+        "scenario": "full",
+        "framework_config": "none",
+        "model_name_or_path": "config:tiny-llama",
+        "num_gpus": 1,
+        "trainer": "huggingface",
+        "per_device_train_batch_size": "2",
+    }
+    assert first.label == "full · none · config:tiny-llama · 1 process · batch 2"
+    assert second.label.endswith("batch 4")
+    assert first.arguments["learning_rate"] == "2e-5" and "per_device_train_batch_size" not in first.arguments
+    assert first.arguments["effective_dtype"] == "float32"
+
+
+def test_the_last_try_of_a_repeat_counts(tmp_path: Path) -> None:
+    runs = [ended(BASE, 1, tokens_per_s=1.0), ended(BASE, 1, attempt=2, tokens_per_s=2.0), failed(BASE, 2)]
+    side = read([stored(tmp_path / "r", (BASE, runs))])
+    assert speeds(only(side)) == [2.0] and only(side).status == "ok"
+    assert any("1 experiment has repeats that did not end ok" in sentence for sentence in side.warnings)
+
+
+def test_a_run_that_failed_when_it_was_tried_again_gives_no_number(tmp_path: Path) -> None:
+    runs = [ended(BASE, 1, tokens_per_s=1.0), failed(BASE, 1, attempt=2)]
+    entry = only(read([stored(tmp_path / "r", (BASE, runs))]))
+    assert (entry.status, entry.runs, entry.failure) == ("failed", (), "oom_cuda: oom_cuda, in a sentence")
+
+
+def test_a_record_that_cannot_be_read_is_a_failure_and_said(tmp_path: Path) -> None:
+    root = stored(tmp_path / "r", (BASE, [ended(BASE, 1, tokens_per_s=1.0)]))
+    (root / "experiments" / BASE.id / "runs" / "r1-t1" / "record.json").write_text("{")
+    side = read([root])
+    assert only(side).failure == "unreadable: Its record cannot be read."
+    assert any("record.json" in sentence for sentence in side.warnings)
+
+
+def test_what_was_not_run_stays_out_and_one_sentence_counts_it(tmp_path: Path) -> None:
+    skipped = [replace(BASE, id=f"s{n}", skip=Reason(kind="batch", text="no")) for n in range(2)]
+    cells = [(one, list[RunRecord]()) for one in (*skipped, replace(BASE, id="p"))]
+    side = read([stored(tmp_path / "r", (BASE, [ended(BASE, 1)]), *cells)])
+    assert len(side.entries) == 1
+    assert side.warnings == (
+        f"{tmp_path / 'r'}: 3 experiments have no run that ended and stay out: 1 pending, 2 skipped",
+    )
+
+
+def test_the_environment_has_short_names_and_the_workers_own_versions(tmp_path: Path) -> None:
+    data = DataSpec(source="builtin:synthetic", form="tokens", samples=512)
+    experiment = replace(GPU, data=data, monitors=("hf_memory", "nvml"), framework=Framework(name="liger", digest="d1"))
+    record = replace(ended(experiment, 1), provenance=H100, beside=("a", "b"))
+    entry = only(read([stored(tmp_path / "r", (experiment, [record]))]))
+    expected = {
+        "gpu": "NVIDIA H100",
+        "gpu_power_limit_w": 700,
+        "gpu_sm_clock_max_mhz": 1980,
+        "gpu_persistence_mode": True,
+        "driver": "580.1",
+        "cuda": "13.0",
+        "torch": "2.11.0+cu130",
+        "peft": "0.21.0",
+        "liger-kernel": "0.8.5",
+        "python": "3.12.3",
+        "host": "node-1",
+        "device": "cuda",
+        "data": "builtin:synthetic",
+        "data_samples": 512,
+        "data_seed": 0,
+        "monitors": "hf_memory nvml",
+        "neighbours": 2,
+        "git_commit": "abc",
+        "git_dirty": False,
+    }
+    assert {name: entry.environment.get(name) for name in expected} == expected
+    assert "other" not in entry.environment
+    assert entry.arguments["framework_digest"] == "d1"
+    assert entry.label == "full · liger · config:tiny-llama · 1 GPU"
+
+
+def test_runs_of_two_environments_are_both_told(tmp_path: Path) -> None:
+    runs = [replace(ended(GPU, repeat), provenance=H100) for repeat in (1, 2)]
+    other = {**H100, "gpus": [{"name": "NVIDIA H200"}], "driver": {"driver": "590.0", "cuda": "13.0"}}
+    runs[1] = replace(runs[1], provenance=other, beside=("another",))
+    side = read([stored(tmp_path / "r", (GPU, runs))])
+    around = only(side).environment
+    assert (around["gpu"], around["driver"], around["neighbours"]) == (
+        "NVIDIA H100, NVIDIA H200",
+        "580.1, 590.0",
+        "0, 1",
+    )
+    assert [sentence.split(": ")[1] for sentence in side.warnings] == [
+        "1 experiment(s) have runs of more than one gpu, which is no noise",
+        "1 experiment(s) have runs of more than one gpu_power_limit_w, which is no noise",
+        "1 experiment(s) have runs of more than one gpu_sm_clock_max_mhz, which is no noise",
+        "1 experiment(s) have runs of more than one neighbours, which is no noise",
+    ]
+
+
+@pytest.mark.parametrize("gpus", [None, "text", [1, None, {"power_limit_w": {"deep": [1]}}], {"name": "x"}])
+def test_provenance_may_hold_anything(tmp_path: Path, gpus: object) -> None:
+    record = replace(ended(GPU, 1, tokens_per_s=1.0), provenance={**H100, "gpus": gpus, "driver": 3})
+    assert speeds(only(read([stored(tmp_path / "r", (GPU, [record]))]))) == [1.0]
+
+
+def test_what_a_folder_cannot_be_believed_in_is_left_out_and_said(tmp_path: Path) -> None:
+    root = campaign(tmp_path / "r", experiments=2, repeats=1)
+    one, other = sorted((root / "experiments").iterdir())
+    (one / "experiment.json").write_text((other / "experiment.json").read_text())
+    side = read([root])
+    assert [entry.id for entry in side.entries] == [other.name]
+    assert len(side.warnings) == 1
+
+
+def test_thousands_of_unreadable_files_are_no_thousands_of_warnings(tmp_path: Path) -> None:
+    root = campaign(tmp_path / "r", experiments=1, repeats=40)
+    for record in root.glob("experiments/*/runs/*/record.json"):
+        record.write_text("{")
+    warnings = read([root]).warnings
+    assert len(warnings) == 21 and warnings[-1].endswith("and 20 more such sentences")
+
+
+def test_reading_leaves_the_garbage_collector_as_it_was(tmp_path: Path) -> None:
+    root = campaign(tmp_path / "r")
+    assert gc.isenabled()
+    read([root])
+    with pytest.raises(ResultsError):
+        read([tmp_path / "none"])
+    assert gc.isenabled()
+
+
+# CSV files
+
+
+def test_raw_summary_gives_the_numbers_of_its_folder(tmp_path: Path) -> None:
+    root = campaign(tmp_path / "r")
+    file = tmp_path / "raw_summary.csv"
+    file.write_text(report.raw_summary(load([root])))
+    folder, table = read([root]), read([file])
+    assert [speeds(entry) for entry in table.entries] == [speeds(entry) for entry in folder.entries]
+    assert [(entry.label, entry.id) for entry in table.entries] == [(entry.label, entry.id) for entry in folder.entries]
+    assert [run.repeat for run in table.entries[0].runs] == [1, 2, 3]
+    assert table.entries[0].runs[0].started_at == 1.7e9
+    assert table.entries[0].environment["torch"] == "2.13.0"
+    assert table.entries[0].folder is None and not table.entries[0].whole
+
+
+def test_benchmarks_csv_is_one_mean_an_experiment_and_says_so(tmp_path: Path) -> None:
+    cells = [(replace(BASE, id=f"id-{n}", scenario=f"s{n}"), n) for n in range(2)]
+    root = stored(
+        tmp_path / "r",
+        (cells[0][0], [ended(cells[0][0], n, tokens_per_s=100.0, train_loss=float(n)) for n in (1, 2, 3)]),
+        (cells[1][0], [failed(cells[1][0], 1)]),
+    )
+    file = tmp_path / "benchmarks.csv"
+    file.write_text(report.benchmarks(load([root])))
+    side = read([file])
+    ok, bad = side.entries
+    assert speeds(ok) == pytest.approx([100.0]) and ok.runs[0].numbers["train_loss"] == 2.0
+    assert (bad.status, bad.runs, bad.failure) == ("failed", (), "oom_cuda: oom_cuda, in a sentence")
+    assert any("means over repeats" in sentence for sentence in side.warnings)
+
+
+def test_an_experiment_of_which_some_repeats_failed_has_its_numbers_in_benchmarks_csv(tmp_path: Path) -> None:
+    file = tmp_path / "b.csv"
+    file.write_text(
+        "scenario,status,failure_kind,runs,runs_ok,tokens_per_s\na,failed,data,3,2,5.5\nb,failed,data,3,0,\n"
+    )
+    one, other = read([file]).entries
+    assert (one.status, speeds(one), one.failure) == ("ok", [5.5], None)
+    assert (other.status, other.failure) == ("failed", "data")
+
+
+def test_rows_without_a_run_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "b.csv"
+    file.write_text("scenario,status,global_batch,tokens_per_s\na,ok,8,5\nb,skipped,8,\nc,pending,8,\n")
+    side = read([file])
+    assert [entry.key["scenario"] for entry in side.entries] == ["a"]
+    assert side.warnings[0].endswith("2 experiments have no run that ended and stay out: 1 pending, 1 skipped")
+
+
+def test_the_published_table_is_read_whole() -> None:
+    side = read([A100])
+    with A100.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(side.entries) == len(lines) == 124 and side.warnings == ()
+    for entry, line in zip(side.entries, lines, strict=True):
+        assert [str(value or "") for value in entry.key.values()] == [line[name] for name in entry.key]
+        if not line["train_runtime"]:
+            assert (entry.status, entry.runs) == ("failed", ())
+            assert "there is no train_runtime in line" in str(entry.failure)
+            continue
+        (run,) = entry.runs
+        expected = {name: float(text) for name, text in line.items() if _is_number(name) and text}
+        assert run.numbers == expected
+        assert run.started_at is None
+    assert sum(entry.status == "ok" for entry in side.entries) == 85
+    assert len({tuple(entry.key.items()) for entry in side.entries}) == 124
+    assert list(side.entries[0].key) == [
+        *("framework_config", "peft_method", "model_name_or_path", "num_gpus", "per_device_train_batch_size")
+    ]
+    assert side.entries[0].label == "none · bigcode/gpt_bigcode-santacoder · 1 GPU · batch 4"
+
+
+def _is_number(name: str) -> bool:
+    return name in METRICS and METRICS[name].show is not Show.TEXT
+
+
+@pytest.mark.parametrize("case", ["same", "perturbed", "ref-has-more"])
+@pytest.mark.parametrize("name", ["benchmarks", "reference", "raw_summary"])
+def test_the_references_own_tables_are_read(case: str, name: str) -> None:
+    file = CASES / case / f"{name}.csv"
+    side = read([file])
+    with file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [one.runs[0].numbers["train_loss"] for one in side.entries] == [float(row["train_loss"]) for row in rows]
+    assert len({one.label for one in side.entries}) == len(rows)
+    assert side.warnings == ()
+
+
+def test_the_plugins_file_names_the_framework_in_the_references_raw_table() -> None:
+    names = [entry.key["framework_config"] for entry in read([CASES / "same" / "raw_summary.csv"]).entries]
+    assert names == ["none"] * 2 + ["foak-fast-kernels"] * 2 + ["accelerated-peft-bnb-nf4"] * 4
+
+
+def test_arguments_that_only_tell_rows_apart_are_in_the_key(tmp_path: Path) -> None:
+    file = tmp_path / "theirs.csv"
+    head = "framework_config,peft_method,model_name_or_path,num_gpus,per_device_train_batch_size,r,torch_dtype,train_loss\n"
+    file.write_text(head + "none,lora,m,1,4,8,bfloat16,1\nnone,lora,m,1,4,16,bfloat16,2\nnone,,m,1,4,,float16,3\n")
+    first, second, third = read([file]).entries
+    assert (first.key["r"], second.key["r"]) == (8, 16)
+    assert "torch_dtype" not in first.key and first.arguments["torch_dtype"] == "bfloat16"
+    assert "r" not in third.key
+
+
+def test_a_key_has_no_more_names_than_tell_rows_apart(tmp_path: Path) -> None:
+    file = tmp_path / "b.csv"
+    head = "scenario,alpha,learning_rate,per_device_train_batch_size,wide,tokens_per_s\n"
+    file.write_text(head + "a,1,1e-4,4,x,1\na,2,1e-4,8,x,1\na,2,2e-4,8,x,1\nb,3,3e-4,4,y,1\n")
+    side = read([file])
+    assert [list(entry.key) for entry in side.entries] == [
+        *[["scenario", "per_device_train_batch_size", "learning_rate"]] * 3,
+        ["scenario"],
+    ]
+    assert [entry.label for entry in side.entries][2:] == ["a · batch 8 · learning_rate=2e-4", "b"]
+
+
+def test_rows_that_nothing_tells_apart_are_kept_and_said(tmp_path: Path) -> None:
+    file = tmp_path / "b.csv"
+    file.write_text("scenario,tokens_per_s\na,1\na,2\nb,3\n")
+    side = read([file])
+    assert [speeds(entry) for entry in side.entries] == [[1], [2], [3]]
+    assert side.warnings == (f"{file}: 1 experiment(s) stand there more than once, and are paired in their order: a",)
+
+
+def test_numbers_that_are_none_are_missing_and_counted(tmp_path: Path) -> None:
+    file = tmp_path / "b.csv"
+    file.write_text("scenario,tokens_per_s,train_loss\na,nan,1\nb,inf,1\nc,1e400,1\nd,ten,1\ne,,1\nf,0,1\n")
+    side = read([file])
+    assert [entry.runs[0].numbers.get("tokens_per_s") for entry in side.entries] == [None] * 5 + [0.0]
+    assert side.warnings[0].endswith(
+        "4 cell(s) of metrics are no numbers that can be reckoned with, and count as missing"
+    )
+
+
+def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "b.csv"
+    file.write_text("scenario,tokens_per_s,train_loss\na,12,1\nb,12,1,1\nc,1")
+    side = read([file])
+    assert [entry.key["scenario"] for entry in side.entries] == ["a"]
+    assert side.warnings[0].endswith("2 line(s) that are cut short or too long are left out")
+
+
+def test_files_that_were_put_together_and_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "b.csv"
+    text = "scenario,tokens_per_s\na,1\n\nscenario,tokens_per_s\nb,2\n"
+    file.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    assert [entry.key["scenario"] for entry in read([file]).entries] == ["a", "b"]
+
+
+def test_a_run_on_two_lines_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "raw.csv"
+    file.write_text("id,scenario,repeat,attempt,status,tokens_per_s\nx,a,1,1,ok,1\nx,a,1,1,ok,2\nx,a,2,1,failed,3\n")
+    side = read([file])
+    assert speeds(only(side)) == [2]
+    assert "1 experiment(s) have a run on two lines" in side.warnings[0]
+
+
+def test_an_id_of_the_reference_is_a_number_in_its_list(tmp_path: Path) -> None:
+    file = tmp_path / "raw.csv"
+    file.write_text(
+        "id,model_name_or_path,repeat,status,train_loss\nexp_1,m,1,ok,1\n../../x,n,1,ok,1\nfull-a-1,o,1,ok,1\n"
+    )
+    assert [entry.id for entry in read([file]).entries] == [None, None, "full-a-1"]
+
+
+# the reference's folders, and pytest-benchmark
+
+
+def test_a_results_folder_of_the_reference() -> None:
+    side = read([GOLDEN / "report" / "mixed" / "results"])
+    assert len(side.entries) == 8
+    assert {entry.status for entry in side.entries} == {"ok", "failed"}
+    first = side.entries[0]
+    assert (first.id, first.folder, first.whole) == (None, None, False)
+    assert first.key["peft_method"] is None and first.key["per_device_train_batch_size"] == "8"
+    assert first.runs[0].numbers["train_runtime"] > 0
+    failures = [entry.failure for entry in side.entries if entry.status == "failed"]
+    assert "unknown: ValueError: exp 6: bad target_modules" in failures
+
+
+def test_a_benchmark_is_an_experiment_and_a_round_a_run() -> None:
+    side = read([MICRO])
+    found = json.loads(MICRO.read_text())
+    assert [entry.label for entry in side.entries] == [one["fullname"] for one in found["benchmarks"]]
+    assert [[run.numbers["round_time_s"] for run in entry.runs] for entry in side.entries] == [
+        one["stats"]["data"] for one in found["benchmarks"]
+    ]
+    assert side.entries[0].arguments == {"n": 10}
+    around = side.entries[0].environment
+    assert (around["host"], around["git_commit"][:4], around["git_dirty"]) == ("bench-machine", "0123", False)
+    assert around["cpu"] == found["machine_info"]["cpu"]["brand_raw"] and around["python"].startswith("3.")
+    assert any("rounds of one process" in sentence for sentence in side.warnings)
+
+
+def micro(tmp_path: Path, **stats: object) -> Entry:
+    file = tmp_path / "micro.json"
+    found = {"machine_info": {}, "benchmarks": [{"fullname": "t.py::t", "stats": stats}]}
+    file.write_text(json.dumps(found))
+    return only(read([file]))
+
+
+def test_without_rounds_the_median_stands_for_a_benchmark(tmp_path: Path) -> None:
+    assert [run.numbers for run in micro(tmp_path, mean=3.0, median=2.0).runs] == [{"round_time_s": 2.0}]
+    assert [run.numbers for run in micro(tmp_path, mean=3.0).runs] == [{"round_time_s": 3.0}]
+    entry = micro(tmp_path, data=[], median=None)
+    assert (entry.status, entry.failure) == ("failed", "no_metrics: it has no times")
+
+
+def test_rounds_that_took_no_time_are_missing(tmp_path: Path) -> None:
+    assert len(micro(tmp_path, data=[1.0, 0, -1, float("nan"), float("inf"), "x", None, True, 2]).runs) == 2
+
+
+def test_many_rounds_are_stretches_of_them(tmp_path: Path) -> None:
+    rounds = [float(number) for number in range(1, 100_001)]
+    runs = micro(tmp_path, data=rounds).runs
+    assert len(runs) == pytest_benchmark.MOST_ROUNDS
+    assert [run.numbers["round_time_s"] for run in runs[:2]] == [100.5, 300.5]
+
+
+# several places, halves, --by
+
+
+def test_several_folders_are_one_side_with_the_runs_of_all(tmp_path: Path) -> None:
+    roots = [campaign(tmp_path / name, experiments=2, repeats=2) for name in ("one", "two")]
+    side = read(roots)
+    assert [speeds(entry) for entry in side.entries] == [[101, 102, 101, 102], [201, 202, 201, 202]]
+    assert [run.repeat for run in side.entries[0].runs] == [1, 2, 3, 4]
+    assert side.entries[0].folder == str(roots[1])
+    assert side.name == f"{roots[0]}, {roots[1]}"
+
+
+def test_a_failure_in_one_folder_does_not_hide_the_numbers_of_another(tmp_path: Path) -> None:
+    good = stored(tmp_path / "good", (BASE, [ended(BASE, 1, tokens_per_s=1.0)]))
+    bad = stored(tmp_path / "bad", (BASE, [failed(BASE, 1)]))
+    entry = only(read([good, bad]))
+    assert (entry.status, entry.failure, speeds(entry)) == ("ok", None, [1.0])
+
+
+def test_tables_without_ids_are_pooled_by_what_their_rows_are(tmp_path: Path) -> None:
+    copy = tmp_path / "again.csv"
+    copy.write_bytes(A100.read_bytes())
+    side = read([A100, copy])
+    assert len(side.entries) == 124
+    assert {len(entry.runs) for entry in side.entries} == {0, 2}
+
+
+@pytest.mark.parametrize("again", ["same", "link", "dots"])
+def test_a_place_named_twice_would_count_twice(tmp_path: Path, again: str) -> None:
+    root = campaign(tmp_path / "same")
+    (tmp_path / "link").symlink_to(root)
+    (tmp_path / "dots").mkdir()
+    other = {"same": root, "link": tmp_path / "link", "dots": tmp_path / "dots" / ".." / "same"}[again]
+    with pytest.raises(ResultsError, match="named twice"):
+        read([root, other])
+
+
+def test_halves_are_the_odd_and_the_even_rounds(tmp_path: Path) -> None:
+    root = campaign(tmp_path / "r", experiments=2, repeats=5)
+    odd, even = halves(root)
+    assert [speeds(entry) for entry in odd.entries] == [[101, 103, 105], [201, 203, 205]]
+    assert [speeds(entry) for entry in even.entries] == [[102, 104], [202, 204]]
+    assert (odd.name, even.name) == (f"{root} (odd rounds)", f"{root} (even rounds)")
+    assert [entry.environment for entry in odd.entries] == [entry.environment for entry in even.entries]
+
+
+def test_what_cannot_be_split_is_counted(tmp_path: Path) -> None:
+    other = replace(BASE, id="other", scenario="other")
+    cells = (BASE, [ended(BASE, 1, tokens_per_s=1.0), failed(BASE, 2)]), (other, [ended(other, n) for n in (1, 2)])
+    odd, even = halves(stored(tmp_path / "r", *cells))
+    assert [entry.id for entry in odd.entries] == [entry.id for entry in even.entries] == ["other"]
+    assert "1 of 2 experiments have fewer than two ok runs, which cannot be split" in odd.warnings
+
+
+def test_by_sets_the_key(tmp_path: Path) -> None:
+    cells = [replace(BASE, id=f"s{n}", scenario=f"s{n}", model=f"m{n}") for n in range(2)]
+    root = stored(tmp_path / "r", *((cell, [ended(cell, 1)]) for cell in cells))
+    side = read([root], by=("model_name_or_path", "learning_rate"))
+    assert [entry.key for entry in side.entries] == [
+        {"model_name_or_path": f"m{n}", "learning_rate": "2e-5"} for n in range(2)
+    ]
+    assert side.entries[0].label == "m0 · learning_rate=2e-5"
+    assert side.entries[0].arguments["scenario"] == "s0"
+
+
+def test_a_name_that_nothing_has_is_refused_with_a_suggestion(tmp_path: Path) -> None:
+    with pytest.raises(SelectionError, match="no experiment has 'learning_rat'; did you mean 'learning_rate'"):
+        read([campaign(tmp_path / "r")], by=("learning_rat",))
+
+
+# what is no side
+
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "its first line names none of"),
+    "no results": (b"a,b\n1,2\n", "its first line names none of"),
+    "no metric": (b"scenario,model_name_or_path\na,b\n", "beside a metric"),
+    "column twice": (b"scenario,tokens_per_s,tokens_per_s\na,1,2\n", "the column 'tokens_per_s' twice"),
+    "not UTF-8": ("scenario,tokens_per_s\ncafé,1\n".encode("latin-1"), "not UTF-8"),
+    "UTF-16": ("scenario,tokens_per_s\n".encode("utf-16"), "not UTF-8"),
+    "zipped": (b"\x1f\x8b\x08\x00\x00", "not UTF-8"),
+    "field without end": (b'scenario,tokens_per_s\n"' + b"x" * 200_000, "field larger than field limit"),
+    "too wide": (b"scenario," + b",".join(b"c%d" % n for n in range(6000)), "more than 5,000 columns"),
+    "too many cells": (b"scenario,tokens_per_s" + b"\n" * 2_600_000, "more than 5,000,000 cells"),
+    "other JSON": (b'{"a": 1}', "not of pytest-benchmark"),
+    "JSON list": (b"[1, 2]", "not of pytest-benchmark"),
+    "half a JSON": (b'{"benchmarks": [', "it is no JSON"),
+    "deep JSON": (b'{"machine_info": 1, "benchmarks": ' + b"[" * 99 + b"]" * 99 + b"}", "nests deeper"),
+    "nameless benchmark": (b'{"machine_info": {}, "benchmarks": [3]}', "has no name"),
+    "too many benchmarks": (
+        b'{"machine_info": {}, "benchmarks": [' + b"1," * 9999 + b"1]}",
+        "more than 5,000 benchmarks",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_file_that_is_no_side_is_refused_in_a_sentence(tmp_path: Path, name: str) -> None:
+    content, reason = HOSTILE[name]
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    with pytest.raises(ResultsError) as caught:
+        read([file])
+    sentence = str(caught.value)
+    assert str(file) in sentence and reason in sentence and "pytest-benchmark" in sentence
+    assert "\n" not in sentence and len(sentence) < 600
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "huge.csv"
+    with file.open("wb") as out:
+        out.write(b"scenario,tokens_per_s\n")
+        out.truncate(70 * 2**20)
+    with pytest.raises(ResultsError, match="more than 64 MiB"):
+        read([file])
+
+
+def test_places_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, reason in {"folder": "without results", "pipe": "a pipe", "none": "There is no", "loop": "loop"}.items():
+        with pytest.raises(ResultsError, match=reason):
+            read([tmp_path / name])
+    with pytest.raises(ResultsError, match="No side is named"):
+        read([])
+
+
+def test_a_table_without_rows_is_a_side_without_entries(tmp_path: Path) -> None:
+    file = tmp_path / "b.csv"
+    file.write_text("scenario,tokens_per_s\n")
+    assert read([file]).entries == ()
+
+
+def test_a_link_that_the_user_names_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "latest.csv").symlink_to(A100)
+    assert len(read([tmp_path / "latest.csv"]).entries) == 124
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200))
+def test_whatever_stands_in_a_file_it_is_a_side_or_a_sentence(tmp_path: Path, content: bytes) -> None:
+    for before in (b"", b"scenario,repeat,status,tokens_per_s,x\n", b'{"machine_info": {}, "benchmarks": ['):
+        file = tmp_path / "any"
+        file.write_bytes(before + content)
+        try:
+            read([file])
+        except OrchestratorError as error:
+            assert str(file) in str(error)
+
+
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+
+
+@given(st.lists(st.tuples(CELLS, CELLS, st.floats(allow_nan=False, allow_infinity=False, width=32)), max_size=8))
+def test_every_row_of_a_table_is_one_entry_with_its_number(rows: list[tuple[str, str, float]]) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["scenario", "argument", "tokens_per_s", "train_loss"])
+    writer.writerows([*row, 1.0] for row in rows)
+    entries = csv_files.read(Path("f"), text.getvalue().encode()).entries
+    sound = [number if number == 0 or 1e-150 < abs(number) < 1e150 else None for *_, number in rows]
+    assert [entry.runs[0].numbers.get("tokens_per_s") for entry in entries] == sound
+    assert [entry.key["scenario"] or "" for entry in entries] == [_as_read(scenario) for scenario, *_ in rows]
+
+
+def _as_read(cell: str) -> object:
+    return int(cell) if cell.isascii() and cell.isdigit() and str(int(cell)) == cell else cell
+
+
+def test_a_header_that_repeats_is_refused_before_its_rows_are_read() -> None:
+    with pytest.raises(Unreadable, match="twice"):
+        csv_files.read(Path("f"), b"scenario,scenario,tokens_per_s\n" + b"\xc3\xa9,,\n" * 3)
