@@ -1,0 +1,135 @@
+"""The chart of a run's ranks beside each other: one that computes longer, waits longer or holds more than its like. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.columns import column
+from orchestrator.metrics import Show
+from orchestrator.metrics import shown as forms
+from orchestrator.page import colours
+from orchestrator.page.cells import Cell, Key
+from orchestrator.page.chart import Chart, Figure, Trace, View, in_stretches, layout
+from orchestrator.page.rows import FRAME_PX, ROW_PX, ROWS, narrow_names, row_axis, texts
+from orchestrator.page.texts import counted, for_plotly, one_line, rounded
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OF = (
+    ("compute time of a step", "compute_time_s", Show.SECONDS),
+    ("peak memory (tensors)", "peak_allocated_bytes", Show.BYTES),
+)
+MOST_RANKS, MOST_ROWS = 16, 120
+_LEAST_REACH, _ROOM = 0.01, 1.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ranks:
+    """One experiment's ranks: rank → value, of its first run that ended ok."""
+
+    name: str
+    values: Mapping[int, float]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.values.values()) / len(self.values)
+
+    def off(self, rank: int) -> float:
+        """By how much a rank differs from the mean of all, as a share."""
+        return self.values[rank] / self.mean - 1
+
+    @property
+    def worst(self) -> int:
+        return max(self.values, key=lambda rank: (self.off(rank), rank))
+
+
+def balance(ranks: pd.DataFrame, cells: Sequence[Cell]) -> Chart:
+    """Each rank's difference from the mean of its run's ranks; the most uneven rows first."""
+    views = []
+    for word, name, show in OF:
+        found = sorted(_read(ranks, name, cells), key=lambda one: (-one.off(one.worst), one.name))
+        for stretch, some in in_stretches(found[:MOST_ROWS], ROWS):
+            views += [_view((word, stretch), some, show)] if some else []
+    reading = (
+        "Each rank beside the mean of its run's ranks. Speed is the slowest rank's, and the fullest card decides what fits: "
+        f"what lies apart holds up the rest. At most the {MOST_ROWS} most uneven rows are drawn."
+    )
+    return Chart(
+        id="balance", title="Balance between ranks", reading=reading, facets=("Of what", "Rows"), views=tuple(views)
+    )
+
+
+def _read(frame: pd.DataFrame, of: str, cells: Sequence[Cell]) -> list[_Ranks]:
+    """The experiments of several ranks that all have a value, each by its first run that ended ok."""
+    named = {cell.key: cell.full_name for cell in cells if cell.gpus > 1}
+    found: dict[Key, dict[int, float]] = defaultdict(dict)
+    of_run: dict[Key, tuple[object, object]] = {}
+    names = ("results", "id", "repeat", "attempt", "status", "rank", of)
+    lists = [column(frame, name) for name in names]
+    for results, experiment, repeat, attempt, status, rank, value in zip(*lists, strict=True):
+        key = (None if results is None else str(results), str(experiment))
+        if status != "ok" or key not in named or of_run.setdefault(key, (repeat, attempt)) != (repeat, attempt):
+            continue
+        if isinstance(rank, int) and isinstance(value, (int, float)) and value > 0:
+            found[key][rank] = float(value)
+    return [_Ranks(name=named[key], values=values) for key, values in found.items() if len(values) > 1]
+
+
+def _view(at: tuple[str, str], rows: Sequence[_Ranks], show: Show) -> View:
+    names = [one.name for one in rows]
+    numbers = sorted({rank for one in rows for rank in one.values})
+    reach = max(_LEAST_REACH, *(abs(one.off(rank)) for one in rows for rank in one.values))
+    traces = [_dots(rank, rows) for rank in numbers] if len(numbers) <= MOST_RANKS else [_dots(None, rows)]
+    said = [f"rank {one.worst} {one.off(one.worst):+.2%}" for one in rows]
+    behind = texts(
+        [for_plotly(text) for text in said],
+        [rounded(one.off(one.worst) + reach * 0.03) for one in rows],
+        list(range(len(rows))),
+    )
+    figure: Figure = {
+        "data": [*traces, behind],
+        "layout": layout(
+            height=len(rows) * ROW_PX + FRAME_PX,
+            x_title="off the mean of the ranks",
+            legend=len(traces) > 1,
+            xaxis={
+                "tickformat": "+.1%",
+                "range": [rounded(-reach * 1.1), rounded(reach * _ROOM)],
+                "zeroline": True,
+                "zerolinecolor": colours.MUTED,
+            },
+            yaxis=row_axis(names) | {"showgrid": True},
+        ),
+        "narrow": {"ticktext": narrow_names(names), "range": [rounded(-reach * 1.2), rounded(reach * 2.6)]},
+    }
+    table = [
+        (one_line(one.name), forms.text(one.mean, show), f"rank {one.worst}", f"{one.off(one.worst):+.2%}")
+        for one in rows
+    ]
+    return View(
+        at=at,
+        figure=figure,
+        summary=f"{counted(len(rows), 'row')}; the most uneven is {one_line(names[0])}: {said[0].strip()}.",
+        columns=("row", "mean of the ranks", "highest", "above the mean"),
+        rows=tuple(table),
+    )
+
+
+def _dots(rank: int | None, rows: Sequence[_Ranks]) -> Trace:
+    """One rank's dots over all rows, or those of all ranks as one trace."""
+    dots = [(one, row, of) for row, one in enumerate(rows) for of in one.values if rank in (None, of)]
+    place = rank or 0
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "ranks" if rank is None else f"rank {rank}",
+        "x": [rounded(one.off(of)) for one, _, of in dots],
+        "y": [row for _, row, _ in dots],
+        "marker": {"color": colours.colour(place), "symbol": colours.symbol(place), "size": 10},
+        "hovertext": [f"rank {of}: {one.off(of):+.2%}" for one, _, of in dots],
+        "hoverinfo": "text",
+    }

@@ -1,0 +1,257 @@
+"""Charts that hold experiments against each other by one number: throughput, energy a token. From cells to charts; pure.
+
+Bars lie, since a reader looks for rows by name: the name on the left, the bar from 0, the value in words behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.metrics import metric
+from orchestrator.page import colours
+from orchestrator.page.cells import ALL, ENERGY, SPEEDS, Cell, Key, by_panel, first_measured, gpu_counts, noun, of_gpus
+from orchestrator.page.chart import Chart, Figure, Trace, View, in_stretches, layout
+from orchestrator.page.rows import FRAME_PX, ROWS, narrow_names, row_axis, texts
+from orchestrator.page.texts import counted, for_plotly, lines_for_plotly, one_line, rounded, shown
+from orchestrator.statistics import Interval
+
+MOST_BARS_A_ROW = 6
+_BAR, _GAP = 17, 12
+_ROOM, _NARROW_ROOM = 1.3, 1.75
+"""How far the axis goes on behind the longest bar, for the words there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Bars of one colour, one a row: `values` by the row's place, the words behind each, and what the pointer says."""
+
+    name: str
+    values: Mapping[int, float]
+    words: Mapping[int, str]
+    hover: Mapping[int, str]
+    intervals: Mapping[int, Interval]
+
+    def end(self, row: int) -> float:
+        """How far the bar and its whisker reach."""
+        value = self.values.get(row, 0.0)
+        return self.intervals[row].high if row in self.intervals else value
+
+    def start(self, row: int) -> float:
+        return self.intervals[row].low if row in self.intervals else self.values[row]
+
+
+def throughput(cells: Sequence[Cell], facet: str) -> Chart:
+    """Speed of each row with its interval over runs; bars of one row are of different GPU counts."""
+    name = first_measured(cells, SPEEDS)
+    views = _compared(cells, name) if name else ()
+    reading = f"Longer is faster. {_WHISKERS}{_beside(cells)}A cross stands for a run that failed."
+    title = "Throughput" if name is None else f"Throughput, {_axis(name)}"
+    return Chart(id="throughput", title=title, reading=reading, facets=_facets(cells, facet), views=tuple(views))
+
+
+def energy(cells: Sequence[Cell], facet: str) -> Chart:
+    """Energy a token, as the GPUs' counters have it."""
+    views = _compared(cells, ENERGY, highest_first=False) if first_measured(cells, [ENERGY]) else ()
+    what = "Of the GPUs alone, in the steady state, for each token that is not padding. "
+    reading = f"Shorter is better. {what}{_WHISKERS}{_beside(cells)}".rstrip()
+    return Chart(id="energy", title="Energy a token", reading=reading, facets=_facets(cells, facet), views=tuple(views))
+
+
+_WHISKERS = "Whiskers are 95 % intervals over runs; a single run has none. "
+
+
+def _beside(cells: Sequence[Cell]) -> str:
+    """What the ratios are to, in a sentence."""
+    bases = {cell.base for cell in cells if cell.base}
+    frameworks = sorted({cell.framework for cell in cells if cell.key in bases})
+    return f"× is the ratio to {' or '.join(frameworks[:3])} with all else alike. " if frameworks else ""
+
+
+def _facets(cells: Sequence[Cell], facet: str) -> tuple[str, ...]:
+    return facet, noun(cells), "Rows"
+
+
+def _axis(name: str) -> str:
+    known = metric(name)
+    unit = known.unit or known.label
+    return f"{unit}, without padding" if name == "real_tokens_per_s" else unit
+
+
+def _compared(cells: Sequence[Cell], name: str, *, highest_first: bool = True) -> list[View]:
+    """The views of a metric that rows are held against each other by: all GPU counts together where there is room, else one
+    by one.
+    """
+    known = {cell.key: cell for cell in cells}
+    views = []
+    for panel, found in by_panel(cells).items():
+        measured = [cell for cell in found if name in cell.numbers or cell.ended_badly or cell.doubts]
+        if not any(name in cell.numbers for cell in measured):
+            continue
+        counts = gpu_counts(measured)
+        together = len(counts) <= MOST_BARS_A_ROW and len(measured) <= ROWS * 1.5
+        choices = [(ALL, measured)] if together else [(str(n), of_gpus(measured, n)) for n in counts]
+        for choice, part in choices:
+            rows = _ordered(part, name, highest_first=highest_first)
+            for stretch, names in in_stretches(rows, ROWS):
+                drawn = [cell for cell in part if cell.name in set(names)]
+                if any(name in cell.numbers for cell in drawn) or len(rows) > ROWS:
+                    views.append(_comparison((panel, choice, stretch), name, names, drawn, known))
+    return views
+
+
+def _ordered(cells: Sequence[Cell], name: str, *, highest_first: bool = True) -> list[str]:
+    """Names of rows, the best first, those without a number last."""
+    sign = -1 if highest_first else 1
+    best: dict[str, float] = {}
+    for cell in cells:
+        value = cell.numbers.get(name)
+        mine = sign * value if value is not None else float("inf")
+        best[cell.name] = min(best.get(cell.name, float("inf")), mine)
+    return sorted(best, key=lambda row: (best[row], row))
+
+
+def _comparison(
+    at: tuple[str, str, str], name: str, names: Sequence[str], cells: Sequence[Cell], known: Mapping[Key, Cell]
+) -> View:
+    place = {row: number for number, row in enumerate(names)}
+    counts = gpu_counts(cells)
+    groups, table = [], []
+    for count in counts:
+        part = {place[cell.name]: cell for cell in of_gpus(cells, count)}
+        said = {row: _Said.of(cell, name, _ratio(cell, name, known)) for row, cell in part.items()}
+        groups.append(_of_gpus(part, said, name))
+        table += [(row, count, one.cells) for row, one in said.items()]
+    table.sort(key=lambda entry: entry[:2])
+    figure = _figure(names, groups, title=_axis(name), ticks="~s" if name in SPEEDS else "~g")
+    columns = ("row", "GPUs", metric(name).label, "95 % interval", "to the baseline", "remarks")
+    rows = tuple((one_line(names[row]), str(count), *cells) for row, count, cells in table)
+    return View(at=at, figure=figure, summary=_summary(len(names), cells, name), columns=columns, rows=rows)
+
+
+def _summary(rows: int, cells: Sequence[Cell], name: str) -> str:
+    measured = sorted((cell for cell in cells if name in cell.numbers), key=lambda cell: cell.numbers[name])
+    failed = sum(cell.ended_badly for cell in cells)
+    said = [counted(rows, "row")]
+    if measured:
+        ends = [f"{one_line(cell.name)} on {cell.where} with {shown(name, cell.numbers[name])}" for cell in measured]
+        said.append(f"highest {ends[-1]}, lowest {ends[0]}" if len(ends) > 1 else ends[0])
+    if failed:
+        said.append(f"{failed} failed")
+    return f"{'; '.join(said)} ({_axis(name)})."
+
+
+def _ratio(cell: Cell, name: str, known: Mapping[Key, Cell]) -> float | None:
+    """The cell's value beside its baseline's: of a speed as everywhere in a report, over runs; of anything else of the means."""
+    if name in SPEEDS and cell.speedup is not None:
+        return cell.speedup
+    partner = known.get(cell.base) if cell.base else None
+    base = partner.numbers.get(name) if partner else None
+    return cell.numbers[name] / base if base and name in cell.numbers else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Said:
+    """One bar in words: behind it (`short`), and in the table."""
+
+    short: str
+    cells: tuple[str, str, str, str]
+
+    @staticmethod
+    def of(cell: Cell, name: str, ratio: float | None) -> _Said:
+        value, interval = cell.numbers.get(name), cell.intervals.get(name)
+        doubted = [f"⚠ {doubt}" for doubt in cell.doubts]
+        failed = f"✕ {cell.kind or cell.status}" if cell.ended_badly else ""
+        remarks = [*cell.doubts, *([f"{cell.status}: {cell.kind}" if cell.kind else cell.status] if failed else [])]
+        if value is None:
+            return _Said(short=" · ".join(filter(None, (failed, *doubted))), cells=("-", "-", "-", ", ".join(remarks)))
+        times = "" if ratio is None else f"{ratio:.2f}×"
+        words = [
+            shown(name, value),
+            times,
+            *(f"⚠ {doubt}" for doubt in cell.doubts),
+            failed and f"{failed} in some runs",
+        ]
+        between = f"{shown(name, interval.low)} – {shown(name, interval.high)}" if interval else "-"
+        said = " · ".join(filter(None, words))
+        return _Said(short=said, cells=(shown(name, value), between, times or "-", ", ".join(remarks)))
+
+
+def _of_gpus(part: Mapping[int, Cell], said: Mapping[int, _Said], name: str) -> Group:
+    def hover(row: int, cell: Cell) -> str:
+        value, interval, ratio, remarks = said[row].cells
+        lines = [cell.name, cell.where, f"{value} {_axis(name)}"]
+        lines += [f"95 % interval {interval}"] if interval != "-" else []
+        lines += [f"{ratio} the baseline"] if ratio != "-" else []
+        return lines_for_plotly([*lines, *([remarks] if remarks else []), cell.id])
+
+    return Group(
+        name=next(iter(part.values())).where,
+        values={row: cell.numbers[name] for row, cell in part.items() if name in cell.numbers},
+        words={row: one.short for row, one in said.items()},
+        hover={row: hover(row, cell) for row, cell in part.items()},
+        intervals={row: cell.intervals[name] for row, cell in part.items() if name in cell.intervals},
+    )
+
+
+def _figure(names: Sequence[str], groups: Sequence[Group], *, title: str, ticks: str) -> Figure:
+    """Bars of several groups beside each other, with their words behind them."""
+    traces = [_bars(place, group, len(names)) for place, group in enumerate(groups)]
+    longest = max((group.end(row) for group in groups for row in group.values), default=0.0)
+    height = len(names) * (len(groups) * _BAR + _GAP) + FRAME_PX
+    return {
+        "data": [*traces, _words_behind(groups)],
+        "layout": layout(
+            height=height,
+            x_title=for_plotly(title),
+            legend=len(groups) > 1,
+            barmode="group",
+            bargap=_GAP / (len(groups) * _BAR + _GAP),
+            xaxis={"range": [0, rounded((longest or 1) * _ROOM)], "tickformat": ticks},
+            yaxis=row_axis(names),
+        ),
+        "narrow": {"ticktext": narrow_names(names), "range": [0, rounded((longest or 1) * _NARROW_ROOM)]},
+    }
+
+
+def _bars(place: int, group: Group, rows: int) -> Trace:
+    at = sorted(group.values)
+    trace: Trace = {
+        "type": "bar",
+        "orientation": "h",
+        "name": for_plotly(group.name),
+        "offsetgroup": str(place),
+        "x": [rounded(group.values[row]) for row in at],
+        "y": at,
+        "hovertext": [group.hover[row] for row in at],
+        "hoverinfo": "text",
+        "marker": {
+            "color": colours.colour(place),
+            "pattern": colours.pattern(place),
+            "line": {"width": 0},
+        },
+    }
+    if group.intervals:
+        trace["error_x"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": [rounded(group.end(row) - group.values[row]) for row in at],
+            "arrayminus": [rounded(group.values[row] - group.start(row)) for row in at],
+            "color": colours.INK,
+            "thickness": 1.25,
+            "width": 3,
+        }
+    return trace
+
+
+def _words_behind(groups: Sequence[Group]) -> Trace:
+    """The words behind all bars: a trace of texts alone."""
+    width = 1 - _GAP / (len(groups) * _BAR + _GAP)
+    words, x, y = [], [], []
+    for place, group in enumerate(groups):
+        offset = (place - (len(groups) - 1) / 2) * width / len(groups)
+        for row, text in group.words.items():
+            words.append(for_plotly(text))
+            x.append(rounded(group.end(row)))
+            y.append(rounded(row + offset))
+    return texts(words, x, y)

@@ -1,0 +1,243 @@
+"""The experiments as the charts see them: which panel one is drawn in, what its row is called, and its numbers.
+
+A panel holds what can be compared: one scenario and model (and folder, device, data, trainer, where these vary). In it a
+row is named by the framework configuration, and by those arguments that tell apart experiments which are otherwise alike.
+Pure; reads the frame of experiments.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.columns import BOOKKEEPING, column, for_people, number
+from orchestrator.doubts import doubts
+from orchestrator.metrics import METRICS, metric
+from orchestrator.page.texts import counted, one_line
+from orchestrator.records import Device
+from orchestrator.relative import beside, ok_runs
+from orchestrator.rows import ARGUMENT_FACTS, Value
+from orchestrator.statistics import Interval, mean_of_logs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from orchestrator.table import ResultsTable
+
+_PANEL = ("results", "scenario", "model_name_or_path", "device", "data", "trainer", "python")
+_NO_ARGUMENTS = (*BOOKKEEPING, "training_data_path", "acceleration_framework_config_file")
+_MOST_ARGUMENTS = 3
+_DIGEST = 6
+_NAME_WIDTH, _PANEL_WIDTH = 120, 90
+ALL = "all"
+
+SPEEDS = ("real_tokens_per_s", "tokens_per_s", "train_tokens_per_second", "samples_per_s", "train_samples_per_second")
+ENERGY = "energy_per_real_token_j"
+
+
+Key = tuple[str | None, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One experiment, known by its results folder's name (None where there is one folder) and id.
+
+    `rest` is what its name says besides the framework; `numbers` holds what is there of it, by column, and `intervals`
+    those over its runs of what is held against others. `base` is the key of the experiment that differs from it by the
+    baseline framework alone, and `speedup` how much faster it is than that one. `doubts` speak against its speed.
+    """
+
+    results: str | None
+    id: str
+    panel: str
+    framework: str
+    rest: str
+    gpus: int
+    on_cpu: bool
+    status: str
+    kind: str | None
+    doubts: tuple[str, ...]
+    numbers: Mapping[str, float]
+    intervals: Mapping[str, Interval]
+    base: Key | None = None
+    speedup: float | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.results, self.id
+
+    @property
+    def name(self) -> str:
+        return f"{self.framework} · {self.rest}" if self.rest else self.framework
+
+    @property
+    def full_name(self) -> str:
+        """What it is called outside of its panel."""
+        return " · ".join((*((self.panel,) if self.panel != ALL else ()), self.name, self.where))
+
+    @property
+    def where(self) -> str:
+        """`2 GPUs`: what it ran on, in words."""
+        return counted(self.gpus, "process", "processes") if self.on_cpu else counted(self.gpus, "GPU")
+
+    @property
+    def ended_badly(self) -> bool:
+        return self.status not in ("ok", "skipped", "pending", "running", "silent")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Columns:
+    """A frame's columns as lists; one that is not there is a list of None."""
+
+    frame: pd.DataFrame
+    found: dict[str, list[Value]]
+
+    def __getitem__(self, name: str) -> list[Value]:
+        if name not in self.found:
+            self.found[name] = column(self.frame, name)
+        return self.found[name]
+
+
+def read(table: ResultsTable, *, most: int, baseline: str | None = None) -> list[Cell]:
+    """The first `most` experiments of a table, in its order. Raises SelectionError for a baseline that no experiment has."""
+    columns = _Columns(frame=table.experiments.iloc[:most], found={})
+    frameworks, counts = map(_word, columns["framework_config"]), map(_count, columns["num_gpus"])
+    alike = list(zip(_panels(columns), frameworks, counts, strict=True))
+    rests, doubted = _rests(columns, alike, table), doubts(table)
+    numbers = {name: columns[name] for name in METRICS if name in columns.frame.columns}
+    intervals = _intervals(table, most)
+    found = [
+        Cell(
+            results=_word(columns["results"][at]) or None,
+            id=str(columns["id"][at]),
+            panel=panel,
+            framework=framework,
+            rest=rests[at],
+            gpus=gpus,
+            on_cpu=columns["device"][at] == Device.CPU.value,
+            status=_word(columns["status"][at]),
+            kind=_word(columns["failure_kind"][at]) or None,
+            doubts=tuple(doubt.kind.value for doubt in doubted[at]),
+            numbers={name: v for name, of in numbers.items() if (v := number(of[at])) is not None},
+            intervals=intervals[at],
+        )
+        for at, (panel, framework, gpus) in enumerate(alike)
+    ]
+    return _in_fewer_panels(_told_apart(_beside(found, table, baseline)))
+
+
+def _beside(found: Sequence[Cell], table: ResultsTable, baseline: str | None) -> list[Cell]:
+    """Each cell with the one that it is held against, where both are there."""
+    pairs = {one.new: one for one in beside(table, baseline=baseline) if max(one.new, one.base) < len(found)}
+    return [
+        replace(cell, base=found[one.base].key, speedup=one.speed.ratio.value if one.speed else None)
+        if (one := pairs.get(at))
+        else cell
+        for at, cell in enumerate(found)
+    ]
+
+
+def _intervals(table: ResultsTable, most: int) -> list[dict[str, Interval]]:
+    """For each experiment the intervals over its runs that count, of what has two values or more."""
+    names = [name for name in (*SPEEDS, ENERGY) if name in table.runs.columns]
+    summaries = (
+        {name: mean_of_logs(values).interval for name, values in of.items() if len(values) > 1}
+        for of in ok_runs(table, names)[:most]
+    )
+    return [{name: interval for name, interval in one.items() if interval is not None} for one in summaries]
+
+
+def panel_word(frame: pd.DataFrame) -> str:
+    """What the choice of a panel is called."""
+    return " · ".join(metric(name).label for name in _varied(_Columns(frame=frame, found={}))).capitalize()
+
+
+def gpu_counts(cells: Sequence[Cell]) -> list[int]:
+    return sorted({cell.gpus for cell in cells})
+
+
+def by_panel(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """The cells of each panel, in their order."""
+    groups: dict[str, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        groups[cell.panel].append(cell)
+    return dict(groups)
+
+
+def of_gpus(cells: Sequence[Cell], count: int) -> list[Cell]:
+    return [cell for cell in cells if cell.gpus == count]
+
+
+def first_measured(cells: Sequence[Cell], names: Sequence[str]) -> str | None:
+    """The first of several metrics that any cell has."""
+    return next((name for name in names if any(name in cell.numbers for cell in cells)), None)
+
+
+def noun(cells: Sequence[Cell]) -> str:
+    """What the counts of `gpus` are of."""
+    return "CPU processes" if cells and all(cell.on_cpu for cell in cells) else "GPUs"
+
+
+def _varied(columns: _Columns) -> list[str]:
+    return [name for name in _PANEL if len(set(columns[name])) > 1] or ["model_name_or_path"]
+
+
+def _panels(columns: _Columns) -> list[str]:
+    """Of what makes a panel what is not the same in all rows; the model where everything is."""
+    parts = [[_word(value) for value in columns[name]] for name in _varied(columns)]
+    return [one_line(" · ".join(filter(None, row)), width=_PANEL_WIDTH) for row in zip(*parts, strict=True)]
+
+
+def _rests(columns: _Columns, alike: Sequence[tuple[str, str, int]], table: ResultsTable) -> list[str]:
+    """Of each row the arguments that tell it from those of the same panel, framework and GPUs."""
+    groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+    for at, key in enumerate(alike):
+        groups[key].append(at)
+    arguments = for_people({*ARGUMENT_FACTS, *table.arguments} - {*_NO_ARGUMENTS})
+    names = [name for name in arguments if len(set(columns[name])) > 1]
+    telling: dict[str, list[str]] = defaultdict(list)
+    for key, rows in groups.items():
+        if len(rows) > 1:
+            known = telling[key[0]]
+            known += [name for name in names if name not in known and len({columns[name][at] for at in rows}) > 1]
+    own = {framework: table.framework_arguments.get(framework, frozenset()) for _, framework, _ in groups}
+    return [
+        _rest(columns, at, [name for name in telling[panel] if name not in own[framework]][:_MOST_ARGUMENTS])
+        for at, (panel, framework, _) in enumerate(alike)
+    ]
+
+
+def _rest(columns: _Columns, at: int, names: Sequence[str]) -> str:
+    said = [f"{metric(name).label} {_word(columns[name][at]) or '-'}" for name in names]
+    return one_line(" · ".join(said), width=_NAME_WIDTH)
+
+
+def _told_apart(found: Sequence[Cell]) -> list[Cell]:
+    """Two rows of one name are one row in a chart: where names do not tell, the end of the id does."""
+    counts = Counter((cell.panel, cell.name, cell.gpus) for cell in found)
+    unclear = {(panel, name) for (panel, name, _), count in counts.items() if count > 1}
+    return [
+        replace(cell, rest=" · ".join(filter(None, (cell.rest, cell.id[-_DIGEST:]))))
+        if (cell.panel, cell.name) in unclear
+        else cell
+        for cell in found
+    ]
+
+
+def _in_fewer_panels(found: Sequence[Cell]) -> list[Cell]:
+    """All in one panel where there would be hardly more rows than panels."""
+    panels = {cell.panel for cell in found}
+    names = {(cell.panel, cell.name) for cell in found}
+    if len(panels) < 2 or len(names) >= 2 * len(panels):
+        return list(found)
+    return [replace(cell, panel=ALL, rest=" · ".join(filter(None, (cell.panel, cell.rest)))) for cell in found]
+
+
+def _word(value: Value) -> str:
+    return "" if value is None else one_line(value, width=_NAME_WIDTH)
+
+
+def _count(value: Value) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 1

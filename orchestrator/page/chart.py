@@ -1,0 +1,110 @@
+"""What a chart of a page is: its views, each a Plotly figure with the same numbers as a table. Values alone.
+
+A figure is a plain dict as Plotly's JSON has it (`data`, `layout`), with two things of ours in it: colours are names of the
+theme (`colours`), and `narrow` says what is other on a phone: `ticktext`, `range` of the x axis, and `text` of the labels'
+trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.page import colours
+
+Figure = dict[str, Any]
+Trace = dict[str, Any]
+
+LABELS = "labels"
+"""The `meta` of a trace whose texts are written into the chart."""
+
+WIDE = "wide"
+"""The `meta` of a trace that a phone has no room for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """One drawing of a chart. `at` is what is chosen for it, a word for each of the chart's facets; `summary` is the drawing in a
+    sentence, for who does not see it; `columns` and `rows` are its numbers as people read them."""
+
+    at: tuple[str, ...]
+    figure: Figure
+    summary: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    """A chart: `reading` says how to read it, `facets` name the choices, `notes` say what is left out."""
+
+    id: str
+    title: str
+    reading: str
+    facets: tuple[str, ...]
+    views: tuple[View, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Absent:
+    """A chart that there are no numbers for, and why."""
+
+    title: str
+    why: str
+
+
+def layout(
+    *, height: int, x_title: str, y_title: str = "", legend: bool = False, above: int = 10, **more: Any
+) -> dict[str, Any]:
+    """The layout that all charts share; `more` goes over it, axis by axis.
+
+    `height` is without the legend: page.js adds the lines that it takes at the width there is, above the plot. `above` is room
+    for words between the two, in pixels as well.
+    """
+    axis = {
+        "gridcolor": colours.GRID,
+        "linecolor": colours.GRID,
+        "zerolinecolor": colours.GRID,
+        "automargin": True,
+        "ticks": "",
+    }
+    shared: dict[str, Any] = {
+        "height": height,
+        "margin": {"l": 12, "r": 12, "t": above, "b": 12},
+        "showlegend": legend,
+        "legend": {"orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"},
+        "hovermode": "closest",
+        "xaxis": {**axis, "title": axis_title(x_title)},
+        "yaxis": {**axis, "title": axis_title(y_title)},
+    }
+    for name in ("xaxis", "yaxis"):
+        shared[name] |= more.pop(name, {})
+    return {**shared, **more}
+
+
+def axis_title(text: str) -> dict[str, Any]:
+    return {"text": text, "standoff": 10, "font": {"size": 12, "color": colours.MUTED}}
+
+
+def chart_or_absent(chart: Chart, why: str) -> Chart | Absent:
+    """The chart, or where it has no view the one line that says why."""
+    return chart if chart.views else Absent(title=chart.title, why=why)
+
+
+def as_data(chart: Chart) -> dict[str, Any]:
+    """The chart as the page's JSON has it."""
+    views = [
+        {"at": view.at, "figure": view.figure, "summary": view.summary, "columns": view.columns, "rows": view.rows}
+        for view in chart.views
+    ]
+    return {"title": chart.title, "facets": chart.facets, "views": views}
+
+
+def in_stretches(items: Sequence[Any], length: int) -> list[tuple[str, Sequence[Any]]]:
+    """The items in stretches of at most `length`, each with its name ("1–40")."""
+    if len(items) <= length:
+        return [("all", items)]
+    starts = range(0, len(items), length)
+    return [(f"{at + 1}–{min(at + length, len(items))}", items[at : at + length]) for at in starts]

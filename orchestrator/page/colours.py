@@ -1,0 +1,39 @@
+"""Colours, symbols, dashes and patterns of the series of a chart, by their place.
+
+A colour is the name of a custom property of page.css (`@series-0` is `--series-0`), so that one figure is drawn in the
+light and in the dark: page.js puts in what the theme says. The eight are Okabe and Ito's, which people with any usual
+colour vision tell apart, darker or lighter where they would not stand out from the background by 3 : 1. No colour stands
+alone: each series has a symbol, a dash or a pattern of its own besides, and the ninth series differs from the first in
+these.
+"""
+
+from __future__ import annotations
+
+COLOURS = 8
+
+SYMBOLS = (
+    *("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "star", "hexagon", "pentagon"),
+    *("bowtie", "x"),
+)
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+PATTERNS = ("", "/", ".", "\\", "x", "-", "|")
+
+INK, MUTED, GRID, PAPER, SHADE, BAD = "@ink", "@muted", "@grid", "@paper", "@shade", "@bad"
+
+
+def colour(place: int) -> str:
+    return f"@series-{place % COLOURS}"
+
+
+def symbol(place: int) -> str:
+    return SYMBOLS[place % len(SYMBOLS)]
+
+
+def dash(place: int) -> str:
+    return DASHES[place % len(DASHES)]
+
+
+def pattern(place: int) -> dict[str, str | float]:
+    """The pattern over a bar's colour, as Plotly has it in `marker`."""
+    shape = PATTERNS[place % len(PATTERNS)]
+    return {"shape": shape, "fillmode": "overlay", "fgcolor": PAPER, "fgopacity": 0.45, "size": 6, "solidity": 0.3}

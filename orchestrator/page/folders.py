@@ -1,0 +1,116 @@
+"""Where the files of a table's rows lie: run folders, the links to them, and what is read of them for the page.
+
+A page that is made of one results folder lies in it, so that its links are relative, and go on working when the folder is
+moved or sent whole. Only files of the names that a run of ours has are linked: a folder from elsewhere may hold anything
+under any other. What is read is bounded (`untrusted`) and redacted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from orchestrator import untrusted
+from orchestrator.printable import printable, without_styles
+from orchestrator.redact import redact, redact_end
+
+PAGE = "report.html"
+MOST_FILES = 24
+
+_OURS = re.compile(
+    r"command\.sh|job\.json|owner\.json|record\.json|accelerate\.yaml|std(out|err)\.log|run-one\.log"
+    r"|steps-rank\d{1,6}\.jsonl|worker-rank\d{1,6}\.json|samples-[a-z][a-z-]{0,30}\.csv|profile"
+)
+_TAIL_BYTES = 16 * 1024
+_COMMAND_BYTES = 64 * 1024
+_LINES, _LONGEST_LINE = 20, 400
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Folders:
+    """The results folders of a table by the name that the column `results` has for them (None: there is one folder)."""
+
+    roots: Mapping[str | None, Path]
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    """By whose values secrets are known (`redact`): as it is now, since reading it anew for each of thousands of texts
+    takes time.
+    """
+
+    @staticmethod
+    def of(roots: Sequence[Path], names: Sequence[str]) -> Folders:
+        """`names` are the words of the column `results`: the ends of the folders' paths that tell them apart."""
+        if len(roots) == 1:
+            return Folders(roots={None: roots[0]})
+        ends = {name: tuple(name.split("/")) for name in names}
+        paths = [(root, root.resolve().parts) for root in roots]
+        found: dict[str | None, Path] = {
+            name: root for name, end in ends.items() for root, parts in paths if parts[-len(end) :] == end
+        }
+        return Folders(roots=found)
+
+    @property
+    def linked(self) -> bool:
+        """Whether the page lies in the one folder that it is about."""
+        return None in self.roots
+
+    def run_dir(self, results: str | None, experiment: str, name: str) -> Path | None:
+        """The folder of a run; None where it can't be one of ours."""
+        root = self.roots.get(results)
+        return None if root is None else root / "experiments" / experiment / "runs" / name
+
+
+def run_name(repeat: object, attempt: object) -> str:
+    return f"r{repeat}-t{attempt}"
+
+
+def link(experiment: str, run: str, file: str = "") -> str:
+    """A path relative to the page, as a URL that can't be anything else."""
+    return "/".join(["experiments", quote(experiment, safe=""), "runs", quote(run, safe=""), quote(file, safe="")])
+
+
+def files(run_dir: Path) -> tuple[str, ...]:
+    """The files of a run that are ours by name, at most MOST_FILES."""
+    try:
+        with os.scandir(run_dir) as found:
+            names = sorted(entry.name for entry in found if _OURS.fullmatch(entry.name))
+    except OSError:
+        return ()
+    return tuple(names[:MOST_FILES])
+
+
+def command(run_dir: Path, environ: Mapping[str, str]) -> str | None:
+    """The script that repeats the run, without secrets."""
+    try:
+        return printable(redact(untrusted.read_text(run_dir / "command.sh", limit=_COMMAND_BYTES), environ))
+    except (OSError, ValueError):
+        return None
+
+
+def log_ends(run_dir: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Name and last lines of each log that says anything, without secrets and colours."""
+    for name in ("stdout.log", "stderr.log"):
+        path = run_dir / name
+        try:
+            size = path.lstat().st_size
+            text = without_styles(untrusted.read_tail(path, limit=_TAIL_BYTES)) if size else ""
+        except (OSError, ValueError):
+            continue
+        if text.strip():
+            whole = printable(redact_end(text, cut=size > _TAIL_BYTES, environ=environ))
+            yield name, "\n".join(line[:_LONGEST_LINE] for line in whole.splitlines()[-_LINES:]).strip("\n")
+
+
+def gpus(run_dir: Path) -> list[Mapping[str, Any]]:
+    """The GPUs that the run's record names."""
+    try:
+        record = untrusted.read_json(run_dir / "record.json", limit=untrusted.RECORD_BYTES)
+    except (OSError, ValueError):
+        return []
+    provenance = record.get("provenance") if isinstance(record, dict) else None
+    found = provenance.get("gpus") if isinstance(provenance, dict) else None
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

@@ -1,0 +1,259 @@
+"""Charts that take an experiment apart: its memory by who counts it, its wall time by what it went into. From cells to
+charts; pure.
+
+Memory's three numbers lie inside each other and are not added up: what tensors held, what torch's allocator held, what was
+in use on the device. Each is the highest of its own, at its own moment and on its own rank. Times follow one another and
+are added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.metrics import MIB, Show, metric
+from orchestrator.metrics import shown as forms
+from orchestrator.page import colours
+from orchestrator.page.cells import Cell, Key, first_measured, noun
+from orchestrator.page.chart import Chart, Figure, Trace, View, layout
+from orchestrator.page.rows import FRAME_PX, ROW_PX, narrow_names, row_axis, row_names, rows_of, texts
+from orchestrator.page.texts import counted, for_plotly, lines_for_plotly, one_line, rounded, shown
+
+GIB = 2**30
+
+MEMORY = (
+    ("on the device", ("device_peak_used_bytes", "mem_nvidia_mem_reserved")),
+    ("reserved by torch", ("peak_reserved_bytes",)),
+    ("allocated (tensors)", ("peak_allocated_bytes", "mem_peak_torch_mem_alloc_in_bytes")),
+)
+"""Each part's name, and where it is read, the first source that any row has. From outside to inside."""
+
+_WIDTHS = (0.78, 0.52, 0.26)
+_ROOM, _NARROW_ROOM = 1.16, 1.45
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """A stretch of a run's wall time: its name, and its seconds of a cell, where these are known."""
+
+    name: str
+    seconds: Callable[[Cell], float | None]
+
+
+def _measuring(cell: Cell) -> float | None:
+    steps, rate = cell.numbers.get("steady_steps"), cell.numbers.get("steps_per_s")
+    return steps / rate if steps is not None and rate else None
+
+
+def _named(name: str) -> Callable[[Cell], float | None]:
+    return lambda cell: cell.numbers.get(name)
+
+
+STAGES = (
+    Stage(name="starting (imports)", seconds=_named("startup_s")),
+    Stage(name="loading the model", seconds=_named("model_load_s")),
+    Stage(name="setting up", seconds=_named("trainer_setup_s")),
+    Stage(name="warm-up and compiling", seconds=_named("warmup_s")),
+    Stage(name="measuring (steady)", seconds=_measuring),
+)
+REST = "the rest (launching, pauses, ending)"
+
+
+def memory(cells: Sequence[Cell], facet: str, *, card_bytes: Mapping[Key, float]) -> Chart:
+    """Peak memory of each row by its parts, against the card's size (`card_bytes` by the experiment's key)."""
+    sources = [(name, first_measured(cells, names)) for name, names in MEMORY]
+    parts = [(name, source) for name, source in sources if source is not None]
+    views = []
+    for at, rows in rows_of(cells, lambda cell: any(source in cell.numbers for _, source in parts), _by_need(parts)):
+        cards = {card_bytes[cell.key] for cell in rows if cell.key in card_bytes}
+        views.append(_memory_view(at, rows, parts, card=cards.pop() if len(cards) == 1 else None))
+    reading = (
+        "Peaks, each of its own moment and rank, one inside the other and never added up: tensors, torch's reserve, all that is "
+        "in use on the device. A dashed line is the size of the card, where it is near."
+    )
+    return Chart(
+        id="memory",
+        title="Memory by its parts",
+        reading=reading,
+        facets=(facet, noun(cells), "Rows"),
+        views=tuple(views),
+    )
+
+
+def _by_need(parts: Sequence[tuple[str, str]]) -> Callable[[Cell], Any]:
+    return lambda cell: (max((_bytes(cell, source) or 0.0 for _, source in parts), default=0.0), cell.name)
+
+
+def _bytes(cell: Cell, source: str) -> float | None:
+    value = cell.numbers.get(source)
+    return None if value is None else value * MIB if metric(source).show is Show.MIB else value
+
+
+def _memory_view(
+    at: tuple[str, ...], rows: Sequence[Cell], parts: Sequence[tuple[str, str]], *, card: float | None
+) -> View:
+    names = row_names(rows)
+    widths = _WIDTHS[-len(parts) :]
+    traces = [_nested(place, part, rows, width) for (place, part), width in zip(enumerate(parts), widths, strict=True)]
+    outer = [max((_bytes(cell, source) or 0.0 for _, source in parts), default=0.0) for cell in rows]
+    end = max(outer, default=0.0) / GIB
+    end = max(end, card / GIB) if card and card / GIB < 6 * end else end
+    words = [f"{forms.text(value, Show.BYTES)}" for value in outer]
+    behind = texts(
+        [for_plotly(word) for word in words], [rounded(value / GIB) for value in outer], list(range(len(rows)))
+    )
+    figure: Figure = {
+        "data": [*traces, behind],
+        "layout": layout(
+            height=len(rows) * ROW_PX + FRAME_PX,
+            x_title="GiB on the GPU where it is highest",
+            legend=True,
+            above=28,
+            barmode="overlay",
+            xaxis={"range": [0, rounded((end or 1) * _ROOM)]},
+            yaxis=row_axis(names),
+            **(_card_line(card / GIB) if card and card / GIB <= end else {}),
+        ),
+        "narrow": {"ticktext": narrow_names(names), "range": [0, rounded((end or 1) * _NARROW_ROOM)]},
+    }
+    said = f"; the card has {forms.text(card, Show.BYTES)}" if card else ""
+    table = [
+        (one_line(name), *(_shown_bytes(cell, source) for _, source in parts))
+        for name, cell in zip(names, rows, strict=True)
+    ]
+    ends = f"from {words[0]} to {words[-1]}" if len(rows) > 1 else words[0]
+    summary = f"{counted(len(rows), 'row')}, {ends}{said}."
+    return View(
+        at=at,
+        figure=figure,
+        summary=summary,
+        columns=("row", *(_part_label(*part) for part in parts)),
+        rows=tuple(table),
+    )
+
+
+def _part_label(name: str, source: str) -> str:
+    return f"{name}: {metric(source).label}"
+
+
+def _shown_bytes(cell: Cell, source: str) -> str:
+    return shown(source, cell.numbers.get(source))
+
+
+def _nested(place: int, part: tuple[str, str], rows: Sequence[Cell], width: float) -> Trace:
+    name, source = part
+    found = [(row, cell, value) for row, cell in enumerate(rows) if (value := _bytes(cell, source)) is not None]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": for_plotly(name),
+        "x": [rounded(value / GIB) for _, _, value in found],
+        "y": [row for row, _, _ in found],
+        "width": width,
+        "marker": {"color": f"@part-{place}", "line": {"width": 0}},
+        "hovertext": [lines_for_plotly([cell.name, f"{name}: {_shown_bytes(cell, source)}"]) for _, cell, _ in found],
+        "hoverinfo": "text",
+    }
+
+
+def _card_line(gib: float) -> dict[str, Any]:
+    """A dashed line at the card's size, and its name above the plot."""
+    line = {"type": "line", "x0": gib, "x1": gib, "y0": 0, "y1": 1, "yref": "paper"}
+    label = {
+        "x": gib,
+        "y": 1,
+        "yref": "paper",
+        "yanchor": "bottom",
+        "xanchor": "right",
+        "xshift": 4,
+        "text": for_plotly(f"the card: {gib:.0f} GiB"),
+        "showarrow": False,
+        "font": {"color": colours.BAD, "size": 12},
+    }
+    return {"shapes": [{**line, "line": {"color": colours.BAD, "dash": "dash", "width": 1.5}}], "annotations": [label]}
+
+
+def wall_time(cells: Sequence[Cell], facet: str) -> Chart:
+    """Where the wall time of a run went, stage by stage."""
+    found = rows_of(cells, lambda cell: any(stage.seconds(cell) is not None for stage in STAGES), _by_wall)
+    views = [_time_view(at, rows) for at, rows in found]
+    reading = (
+        "From the start of the launcher to the end of the run, the mean over runs. The data is prepared before and is in none of "
+        "it; what could not be told apart is in the rest."
+    )
+    return Chart(
+        id="time",
+        title="Where the wall time went",
+        reading=reading,
+        facets=(facet, noun(cells), "Rows"),
+        views=tuple(views),
+    )
+
+
+def _by_wall(cell: Cell) -> Any:
+    return (-cell.numbers.get("wall_s", 0.0), cell.name)
+
+
+def stages_of(cell: Cell) -> dict[str, float]:
+    """Stage → seconds, for those that are known; what is left of the wall time is the rest."""
+    known = {stage.name: seconds for stage in STAGES if (seconds := stage.seconds(cell)) is not None}
+    rest = cell.numbers.get("wall_s", 0.0) - sum(known.values())
+    return known | ({REST: rest} if rest > 0 else {})
+
+
+def _time_view(at: tuple[str, ...], rows: Sequence[Cell]) -> View:
+    names, split = row_names(rows), [stages_of(cell) for cell in rows]
+    stages = [name for name in (*(stage.name for stage in STAGES), REST) if any(name in one for one in split)]
+    totals = [sum(one.values()) for one in split]
+    traces = [_stage_bars(place, name, rows, split) for place, name in enumerate(stages)]
+    words = [for_plotly(f"{forms.text(total, Show.SECONDS)}") for total in totals]
+    end = max(totals, default=0.0) or 1.0
+    figure: Figure = {
+        "data": [*traces, texts(words, [rounded(total) for total in totals], list(range(len(rows))))],
+        "layout": layout(
+            height=len(rows) * ROW_PX + FRAME_PX,
+            x_title="seconds of wall time",
+            legend=True,
+            barmode="stack",
+            bargap=0.35,
+            xaxis={"range": [0, rounded(end * _ROOM)]},
+            yaxis=row_axis(names),
+        ),
+        "narrow": {"ticktext": narrow_names(names), "range": [0, rounded(end * _NARROW_ROOM)]},
+    }
+    measured = sum(one.get(STAGES[-1].name, 0.0) for one in split)
+    share = measured / sum(totals) if sum(totals) else 0.0
+    table = [
+        (one_line(row), *(_seconds(one.get(name)) for name in stages), _seconds(total))
+        for row, one, total in zip(names, split, totals, strict=True)
+    ]
+    return View(
+        at=at,
+        figure=figure,
+        summary=f"{counted(len(rows), 'row')}; {share:.0%} of their wall time was the steady state that is measured.",
+        columns=("row", *stages, "in all"),
+        rows=tuple(table),
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else forms.text(value, Show.SECONDS)
+
+
+def _stage_bars(place: int, name: str, rows: Sequence[Cell], split: Sequence[Mapping[str, float]]) -> Trace:
+    found = [(row, rows[row], one[name]) for row, one in enumerate(split) if name in one]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": for_plotly(name),
+        "x": [rounded(seconds) for _, _, seconds in found],
+        "y": [row for row, _, _ in found],
+        "marker": {
+            "color": colours.MUTED if name == REST else colours.colour(place),
+            "pattern": colours.pattern(place),
+            "line": {"width": 0},
+        },
+        "hovertext": [lines_for_plotly([cell.name, f"{name}: {_seconds(seconds)}"]) for _, cell, seconds in found],
+        "hoverinfo": "text",
+    }

@@ -1,0 +1,125 @@
+"""The report of results folders as one HTML page: what was run and where, findings, warnings, charts, and the table.
+
+A function from a table and its folders to text; `store` writes it. What the page says is computed elsewhere: the findings in
+`highlights`, the numbers in `table`. Of the folders it reads the series of runs (`series`), their commands and the ends of
+their logs, all of it bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator import results_folder
+from orchestrator.page import cells, overview, report_charts, runs, shell, table_data
+from orchestrator.page.chart import Absent, Chart
+from orchestrator.page.folders import PAGE, Folders
+from orchestrator.page.shell import Section
+from orchestrator.page.texts import one_line
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from orchestrator.highlights import Highlight
+    from orchestrator.table import ResultsTable
+
+__all__ = ["PAGE", "report_page"]
+
+MOST_BYTES = 25_000_000
+"""Of a page: what a mail takes, and a browser opens at once."""
+
+MOST_HIGHLIGHTS, MOST_WARNINGS, MOST_IDS = 60, 100, 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Room:
+    """How much a page holds: experiments in the charts, runs with their series, and bytes of the table and of rows' details."""
+
+    cells: int
+    series: int
+    table_bytes: int
+    detail_bytes: int
+
+
+ROOMS = (
+    Room(cells=1500, series=120, table_bytes=8_000_000, detail_bytes=3_000_000),
+    Room(cells=400, series=20, table_bytes=4_000_000, detail_bytes=500_000),
+    Room(cells=50, series=0, table_bytes=1_000_000, detail_bytes=0),
+)
+"""The first holds a campaign of 1000 experiments with all that is said of them; the others are for names that are endless."""
+
+
+def report_page(
+    table: ResultsTable, *, roots: Sequence[Path], highlights: Sequence[Highlight], baseline: str | None = None
+) -> str:
+    """The page, of at most MOST_BYTES where the smallest of ROOMS is small enough for it.
+
+    `roots` are the folders that the table was loaded from: with one, the page lies in it as report.html, and links its
+    files. `baseline` is the framework configuration that the others are held against. Raises SelectionError where no
+    experiment has it.
+    """
+    pages = (_page(table, roots=roots, highlights=highlights, baseline=baseline, room=room) for room in ROOMS)
+    page = next(pages)
+    while len(page.encode()) > MOST_BYTES and (smaller := next(pages, None)) is not None:
+        page = smaller
+    return page
+
+
+def _page(
+    table: ResultsTable, *, roots: Sequence[Path], highlights: Sequence[Highlight], baseline: str | None, room: Room
+) -> str:
+    names = [str(name) for name in table.runs["results"].unique()] if "results" in table.runs.columns else []
+    folders, ended = Folders.of(roots, names), runs.read(table.runs)
+    known, cards = cells.read(table, most=room.cells, baseline=baseline), report_charts.card_sizes(ended, folders)
+    charts = list(report_charts.charts(table, known, ended, folders, cards=cards, most_series=room.series))
+    rows = table_data.of(table, ended, folders, table_bytes=room.table_bytes, detail_bytes=room.detail_bytes)
+    sections = [
+        Section(id="overview", title="What was run, and where", body=_overview(table, roots, {*cards.values()})),
+        *_said(highlights, table),
+        Section(id="charts", title="Charts", body=_charts_body(len(known), len(table.experiments), charts)),
+        Section(id="table", title="All experiments", body=shell.table_body(constant=rows.constant, notes=rows.notes)),
+    ]
+    title = "Report: " + ", ".join(one_line(root.resolve().name, width=60) for root in roots[:3])
+    return shell.document(title=title, sections=sections, data=shell.page_data(charts, rows.data))
+
+
+def _overview(table: ResultsTable, roots: Sequence[Path], card_bytes: set[float]) -> Markup:
+    suites = [suite for root in roots if (suite := results_folder.read_suite(root)) is not None]
+    return shell.render("overview.html", overview=overview.of(table, suites, card_bytes=sorted(card_bytes)))
+
+
+def _said(highlights: Sequence[Highlight], table: ResultsTable) -> Iterator[Section]:
+    """The findings, then the warnings: what doubts a number, what failed, what the folders say of single runs."""
+    from orchestrator.highlights import HighlightKind
+
+    gains = [one for one in highlights if one.kind is HighlightKind.GAIN]
+    doubts = [one for one in highlights if one.kind is not HighlightKind.GAIN]
+    yield Section(
+        id="findings", title="Findings", body=_highlights(gains, empty="Nothing was measured that could be compared.")
+    )
+    single = [one_line(sentence, width=600) for sentence in table.warnings]
+    yield Section(
+        id="warnings",
+        title="Warnings",
+        body=shell.render(
+            "warnings.html",
+            highlights=_highlights(doubts, empty="Nothing to warn of." if not single else ""),
+            single=single[:MOST_WARNINGS],
+            more=max(0, len(single) - MOST_WARNINGS),
+        ),
+    )
+
+
+def _highlights(found: Sequence[Highlight], *, empty: str) -> Markup:
+    items = [
+        {"kind": one.kind.value, "text": one_line(one.text, width=600), "ids": list(one.experiments[:MOST_IDS])}
+        for one in found[:MOST_HIGHLIGHTS]
+    ]
+    return shell.render("highlights.html", items=items, empty=empty, more=max(0, len(found) - MOST_HIGHLIGHTS))
+
+
+def _charts_body(drawn: int, count: int, charts: Sequence[Chart | Absent]) -> Markup:
+    lead = f"The charts show the first {drawn:,} of {count:,} experiments; the table has all." if drawn < count else ""
+    return shell.render("lead.html", lead=lead) + shell.charts_body(charts)

@@ -1,0 +1,84 @@
+"""What charts with a row for each experiment share: the axis of names, words beside a bar, and how many rows a drawing has.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from orchestrator.page import colours
+from orchestrator.page.cells import ALL, Cell, by_panel, gpu_counts, of_gpus
+from orchestrator.page.chart import LABELS, Trace, in_stretches
+from orchestrator.page.texts import for_plotly
+
+NBSP = "\N{NO-BREAK SPACE}"
+
+ROWS = 40
+"""In one drawing: about what a reader scrolls through once. More are drawn in stretches."""
+
+FRAME_PX, ROW_PX = 66, 32
+_NAME, _NARROW_NAME, _NARROW_HEAD = 46, 20, 12
+
+
+def row_axis(names: Sequence[str]) -> dict[str, Any]:
+    """The axis of rows, the first on top, each with its name."""
+    return {
+        "range": [len(names) - 0.5, -0.5],
+        "tickvals": list(range(len(names))),
+        "ticktext": [for_plotly(name, width=_NAME) + " " for name in names],
+        "showgrid": False,
+        "zeroline": False,
+        "fixedrange": True,
+    }
+
+
+def narrow_names(names: Sequence[str]) -> list[str]:
+    """The names as there is room for on a phone: the framework's beginning, and of arguments the values alone."""
+    return [for_plotly(_short(name), width=_NARROW_NAME) + " " for name in names]
+
+
+def _short(name: str) -> str:
+    framework, *rest = name.split(" · ")
+    head = framework if len(framework) <= _NARROW_HEAD else f"{framework[: _NARROW_HEAD - 1]}…"
+    return " · ".join([head, *(part if part[:1].isdigit() else part.rpartition(" ")[2] for part in rest)])
+
+
+def texts(words: Sequence[str], x: Sequence[float | None], y: Sequence[float | None]) -> Trace:
+    """A trace of texts, each to the right of its point."""
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "meta": LABELS,
+        "x": x,
+        "y": y,
+        "text": [NBSP + word for word in words],
+        "textposition": "middle right",
+        "textfont": {"color": colours.INK, "size": 12},
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "cliponaxis": False,
+    }
+
+
+def rows_of(
+    cells: Sequence[Cell], has: Callable[[Cell], bool], order: Callable[[Cell], Any]
+) -> list[tuple[tuple[str, ...], list[Cell]]]:
+    """The cells that have what a chart shows, each stretch of rows with its view's place: panel, GPU count, stretch.
+
+    GPU counts stand together where there is room for all, else one by one.
+    """
+    found: list[tuple[tuple[str, ...], list[Cell]]] = []
+    for panel, part in by_panel([cell for cell in cells if has(cell)]).items():
+        counts = gpu_counts(part)
+        choices = [(ALL, part)] if len(part) <= ROWS else [(str(count), of_gpus(part, count)) for count in counts]
+        for choice, some in choices:
+            rows = sorted(some, key=order)
+            found += [((panel, choice, stretch), list(few)) for stretch, few in in_stretches(rows, ROWS)]
+    return found
+
+
+def row_names(rows: Sequence[Cell]) -> list[str]:
+    """The names of rows; with their GPUs where these are not the same in all."""
+    together = len(gpu_counts(rows)) > 1
+    return [f"{cell.name} · {cell.where}" if together else cell.name for cell in rows]

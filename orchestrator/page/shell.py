@@ -1,0 +1,132 @@
+"""One HTML file of a page: its sections, its charts and their data, style and scripts, with nothing from anywhere else.
+
+The file may be opened from a disk, sent by mail and kept for years: no network, no folder beside it. A policy in its head
+(Content-Security-Policy) forbids whatever is remote, and every script but those that are in it by their digests, so that no
+name or log that slipped through could run. What is put into the page is text: the templates escape it, and the data stands
+as JSON in which nothing can end a script.
+
+document(title=…, sections=[Section(id="charts", title="Charts", body=charts_body(charts)), …], data=page_data(charts,
+table))
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.page.chart import Absent, Chart, as_data
+from orchestrator.printable import printable
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+TEMPLATES = Path(__file__).with_name("templates")
+SCRIPTS = ("page.js", "charts.js", "table.js")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """A part of a page with a heading, which the navigation names. `body` is markup that a template made."""
+
+    id: str
+    title: str
+    body: Markup
+
+
+def document(
+    *, title: str, sections: Sequence[Section], data: Mapping[str, Any], lead: str = "", with_charts: bool = True
+) -> str:
+    """The whole page. `data` is what the scripts read (`page_data`); without charts plotly.js, 5 MB, is left out."""
+    scripts = [*([_plotly()] if with_charts else []), *(_template(name) for name in SCRIPTS)]
+    text = render(
+        "document.html",
+        title=title,
+        lead=lead,
+        sections=sections,
+        policy=_policy(scripts),
+        style=_markup(_template("page.css")),
+        data=_markup(as_script_json(data)),
+        scripts=[_markup(script) for script in scripts],
+    )
+    return str(text)
+
+
+def render(template: str, **values: Any) -> Markup:
+    """A template of ours, filled: what is put into it is escaped, and whatever hides or turns text becomes a visible sign."""
+    return _markup(_environment().get_template(template).render(**values))
+
+
+def charts_body(charts: Sequence[Chart | Absent]) -> Markup:
+    """The body of a section of charts: a place for each, and a line for each that there are no numbers for."""
+    return render(
+        "charts.html",
+        charts=[chart for chart in charts if isinstance(chart, Chart)],
+        absent=[chart for chart in charts if isinstance(chart, Absent)],
+    )
+
+
+def table_body(**values: Any) -> Markup:
+    """The body of a section with the table, which table.js fills from the data."""
+    return render("table.html", **values)
+
+
+def page_data(charts: Sequence[Chart | Absent], table: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What the scripts read: the charts by their id, and the table."""
+    return {"charts": {chart.id: as_data(chart) for chart in charts if isinstance(chart, Chart)}, "table": table}
+
+
+def as_script_json(value: Any) -> str:
+    """JSON that may stand in a script element: nothing in it ends the element, opens a comment, or is no ASCII."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    digests = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+
+
+def _printable(value: Any) -> Any:
+    return printable(value) if type(value) is str else value
+
+
+def _template(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _markup(text: str) -> Markup:
+    from markupsafe import Markup
+
+    return Markup(text)
+
+
+def _plotly() -> str:
+    """plotly.js as the installed package has it. A script element ends at the first `</script`, wherever it stands."""
+    from plotly.offline import get_plotlyjs
+
+    script: str = get_plotlyjs()
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")

@@ -1,0 +1,239 @@
+"""The table of a page as its script reads it: columns with their values, and for each row its runs, command, logs' ends and
+files.
+
+Numbers stand twice, to sort by and to be read; words once each, with the places where they stand. Columns that say nothing are
+left out, as in benchmarks.csv. What does not fit into a page is left out row by row, those that ended well first, and said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.columns import choose, column, for_people, varying
+from orchestrator.metrics import DASH, METRICS, Metric, Show, metric
+from orchestrator.metrics import shown as forms
+from orchestrator.page.cells import Key
+from orchestrator.page.folders import Folders, command, files, link, log_ends
+from orchestrator.page.runs import Run
+from orchestrator.page.texts import one_line, rounded, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from orchestrator.table import ResultsTable
+
+MOST_COLUMNS = 80
+MOST_RUNS_SHOWN = 20
+_CELL_WIDTH = 200
+_FIRST = (
+    *("results", "scenario", "model_name_or_path", "framework_config", "num_gpus", "per_device_train_batch_size"),
+    *("status", "failure_kind", "runs_ok", "tokens_per_s", "real_tokens_per_s", "speedup", "tokens_per_s_spread"),
+    *("step_time_s", "scaling_efficiency", "mfu", "peak_allocated_bytes", "device_peak_used_bytes", "memory_ratio"),
+    *("energy_per_real_token_j", "train_loss", "doubt", "train_tokens_per_second", "mem_nvidia_mem_reserved"),
+)
+"""Columns that are there at once; the others are a click away."""
+
+_ALWAYS = ("framework_config", "status", "tokens_per_s")
+_MOST_ARGUMENTS = 4
+_FILTERS = ("results", "scenario", "model_name_or_path", "framework_config", "num_gpus", "status")
+_NOT_HERE = ("failure_cause", "failure_hint", "warnings")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableData:
+    """What the script reads (`data`), what all rows share, and sentences about what is left out."""
+
+    data: Mapping[str, Any]
+    constant: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(kw_only=True, slots=True)
+class _Room:
+    """How much of the page is left for the details of rows."""
+
+    bytes: int
+    without: int = 0
+    sets: dict[tuple[str, ...], int] = field(default_factory=dict)
+
+    def take(self, texts: Sequence[str]) -> bool:
+        """Whether there is room for these texts; it is taken then."""
+        size = sum(len(text.encode("utf-8", "replace")) + 60 for text in texts)
+        if size > self.bytes:
+            self.without += 1
+            return False
+        self.bytes -= size
+        return True
+
+    def place(self, names: tuple[str, ...]) -> int:
+        """The number of a set of files: a thousand runs have the same few."""
+        return self.sets.setdefault(names, len(self.sets))
+
+
+def of(
+    table: ResultsTable,
+    runs: Mapping[Key, Sequence[Run]],
+    folders: Folders,
+    *,
+    table_bytes: int,
+    detail_bytes: int,
+) -> TableData:
+    """The table of all experiments: as many rows as about `table_bytes` hold, with the details that `detail_bytes` do."""
+    frame, first = table.experiments, _first(table)
+    keep, drop = choose()
+    split = varying(frame, keep=keep, drop=(*drop, *_NOT_HERE))
+    there = [name for name in for_people(split.shown.columns) if frame[name].notna().any()]
+    kept = {*sorted(there, key=lambda name: name not in first)[:MOST_COLUMNS]}
+    names = [name for name in there if name in kept]
+    columns = [_column(frame, name) | {"hidden": name not in first} for name in names]
+    height = _height(columns, len(frame), table_bytes)
+    room = _Room(bytes=detail_bytes)
+    details = _details(frame, height, runs, folders, room)
+    data = {
+        "rows": height,
+        "columns": [_cut(one, height) for one in columns],
+        "filters": [name for name in _FILTERS if name in names],
+        "ids": [str(value) for value in column(frame, "id")[:height]],
+        "details": details,
+        "fileSets": [list(names) for names in room.sets],
+        "linked": folders.linked,
+    }
+    constant = [name for name in for_people(split.constant) if split.constant[name] is not None]
+    return TableData(
+        data=data,
+        constant=tuple((metric(name).label, shown(name, split.constant[name])) for name in constant),
+        notes=tuple(_notes(len(frame), height, len(there) - len(names), room.without, folders)),
+    )
+
+
+def _notes(rows: int, height: int, left_out: int, without: int, folders: Folders) -> Iterator[str]:
+    if height < rows:
+        yield f"The page has room for {height:,} of {rows:,} rows; benchmarks.csv has them all."
+    if left_out:
+        yield f"{left_out} more columns are in benchmarks.csv."
+    if without:
+        yield f"The page has no room for the commands and logs of {without:,} rows; their files are linked."
+    if not folders.linked:
+        yield "The page is about several results folders: files are named by their place in their folder, and not linked."
+
+
+def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
+    known, values = metric(name), column(frame, name)
+    head = {"name": name, "label": one_line(known.label), "title": one_line(_title(known))}
+    if str(frame[name].dtype) in ("Int64", "Float64"):
+        numbers = [value if isinstance(value, (int, float)) else None for value in values]
+        form = known.show if known.show is not Show.TEXT else Show.NUMBER
+        texts = [DASH if number is None else forms.text(number, form) for number in numbers]
+        return head | {"raw": [_number(number) for number in numbers], "shown": texts}
+    words: dict[str, int] = {}
+    places = [None if value is None else words.setdefault(shown_word(name, value), len(words)) for value in values]
+    return head | {"words": list(words), "at": places}
+
+
+def _first(table: ResultsTable) -> set[str]:
+    """The columns that are there at once: those that people ask first, and arguments that tell rows apart; none that is the same
+    in every row, or says what another one says."""
+    frame = table.experiments
+    set_by_frameworks = {name for names in table.framework_arguments.values() for name in names}
+    own = [name for name in for_people(table.arguments - set_by_frameworks) if _varies(frame, name)]
+    shown_first = {*_FIRST, *own[:_MOST_ARGUMENTS]}
+    if not _is_padded(frame):
+        shown_first.discard("real_tokens_per_s")
+    if "tokens_per_s" in frame.columns:
+        shown_first.discard("train_tokens_per_second")
+    return {name for name in shown_first if name in _ALWAYS or len(frame) == 1 or _varies(frame, name)}
+
+
+def _varies(frame: pd.DataFrame, name: str) -> bool:
+    return name in frame.columns and frame[name].nunique(dropna=False) > 1
+
+
+def _is_padded(frame: pd.DataFrame) -> bool:
+    """Whether tokens with and without padding are different numbers anywhere."""
+    if not {"real_tokens_per_s", "tokens_per_s"} <= {*frame.columns}:
+        return True
+    pairs = zip(column(frame, "real_tokens_per_s"), column(frame, "tokens_per_s"), strict=True)
+    return any(real != every for real, every in pairs)
+
+
+def shown_word(name: str, value: object) -> str:
+    return one_line(shown(name, value), width=_CELL_WIDTH)
+
+
+def _number(value: float | None) -> float | int | None:
+    """Whole numbers up to what a browser's numbers hold stay whole; the rest as good as it needs to be to sort by."""
+    if isinstance(value, int) and abs(value) < 2**53:
+        return value
+    return rounded(value, digits=9)
+
+
+def _title(known: Metric) -> str:
+    parts = (known.description, f"Unit: {known.unit}." if known.unit else "", known.name)
+    return " ".join(part for part in parts if part)
+
+
+def _height(columns: Sequence[Mapping[str, Any]], rows: int, room: int) -> int:
+    """How many rows there is room for."""
+    size = sum(map(_size, columns))
+    return rows if size <= room else max(1, int(rows * room / size))
+
+
+def _size(one: Mapping[str, Any]) -> int:
+    if "raw" in one:
+        return sum(len(text) + 12 for text in one["shown"]) + 10 * len(one["raw"])
+    return sum(len(word.encode("utf-8", "replace")) + 3 for word in one["words"]) + 5 * len(one["at"])
+
+
+def _cut(one: dict[str, Any], height: int) -> dict[str, Any]:
+    """The column's first rows."""
+    long = ("raw", "shown", "at")
+    cut = {name: values[:height] if name in long else values for name, values in one.items()}
+    if "words" in cut:
+        cut["words"] = cut["words"][: max((place for place in cut["at"] if place is not None), default=-1) + 1]
+    return cut
+
+
+def _details(
+    frame: pd.DataFrame, height: int, runs: Mapping[Key, Sequence[Run]], folders: Folders, room: _Room
+) -> list[dict[str, Any]]:
+    """The details of each row; there is room first for those that did not end well."""
+    results = column(frame, "results")
+    keys = [
+        (None if name is None else str(name), str(id)) for name, id in zip(results, column(frame, "id"), strict=True)
+    ]
+    status = column(frame, "status")
+    details: list[dict[str, Any]] = [{} for _ in range(height)]
+    for at in sorted(range(height), key=lambda at: (status[at] == "ok", at)):
+        details[at] = _detail(runs.get(keys[at], ()), folders, room)
+    return details
+
+
+def _detail(runs: Sequence[Run], folders: Folders, room: _Room) -> dict[str, Any]:
+    shown_runs = [_run(run, folders, room) for run in runs[:MOST_RUNS_SHOWN]]
+    detail: dict[str, Any] = {"runs": shown_runs}
+    if len(runs) > MOST_RUNS_SHOWN:
+        detail["more"] = len(runs) - MOST_RUNS_SHOWN
+    telling = next((run for run in reversed(runs) if run.status != "ok"), runs[-1] if runs else None)
+    folder = telling.folder(folders) if telling else None
+    if telling is None or folder is None or room.bytes < 1000:
+        room.without += telling is not None
+        return detail
+    script, ends = command(folder, folders.environ), list(log_ends(folder, folders.environ))
+    if room.take([script or "", *(text for _, text in ends)]):
+        detail |= {"of": telling.name, "command": script, "logs": [{"name": name, "end": text} for name, text in ends]}
+    return detail
+
+
+def _run(run: Run, folders: Folders, room: _Room) -> dict[str, Any]:
+    folder = run.folder(folders)
+    names = files(folder) if folder else ()
+    said: dict[str, Any] = {
+        "name": run.name,
+        "status": one_line(run.status),
+        "wall": DASH if run.wall_s is None else forms.text(run.wall_s, METRICS["wall_s"].show),
+    }
+    if names:
+        said |= {"files": room.place(names), "folder": link(run.key[1], run.name)}
+    return said | ({"cause": one_line(run.cause)} if run.cause else {})

@@ -1,0 +1,59 @@
+"use strict";
+// What every page needs: its data, the theme, small makers of elements. Text from the data becomes text nodes, never markup.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const NARROW_PX = 560;
+
+/** A new element with properties, and with texts or elements inside. */
+function element(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name in made) made[name] = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+/** A select with its label, which calls `chosen` with the word that was picked. */
+function choice(label, words, current, chosen) {
+  const select = element("select", { onchange: () => chosen(select.value) });
+  for (const [value, shown] of words) select.append(element("option", { value, selected: value === current }, shown));
+  return element("label", {}, label + " ", select);
+}
+
+const theme = {
+  listeners: [],
+  dark() {
+    const asked = document.documentElement.dataset.theme;
+    return asked ? asked === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  },
+  set(name) {
+    if (name) document.documentElement.dataset.theme = name;
+    else delete document.documentElement.dataset.theme;
+    this.changed();
+  },
+  changed() {
+    const button = document.getElementById("theme");
+    button.setAttribute("aria-pressed", String(this.dark()));
+    this.listeners.forEach((listener) => listener());
+  },
+};
+
+// Where a file may keep nothing (a private window, a strict browser), the theme lasts as long as the page.
+function kept(name) {
+  try { return localStorage.getItem("tunebench-theme"); } catch { return null; }
+}
+function keep(name) {
+  try { localStorage.setItem("tunebench-theme", name); } catch { /* then it is not kept */ }
+}
+
+const before = kept();
+if (before === "dark" || before === "light") document.documentElement.dataset.theme = before;
+document.getElementById("theme").setAttribute("aria-pressed", String(theme.dark()));
+document.getElementById("theme").addEventListener("click", () => {
+  const next = theme.dark() ? "light" : "dark";
+  keep(next);
+  theme.set(next);
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme.changed());

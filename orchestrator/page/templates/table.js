@@ -1,0 +1,237 @@
+"use strict";
+// The table of all rows: filtered, sorted, a page of it at a time; each row opens on its runs, command, logs' ends and files.
+
+class Table {
+  constructor(place, data) {
+    this.place = place;
+    this.data = data;
+    this.hidden = new Set(data.columns.filter((column) => column.hidden).map((column) => column.name));
+    this.sorted = { column: null, down: false };
+    this.picked = new Map();
+    this.ids = null;
+    this.words = [];
+    this.page = 0;
+    this.open = new Set();
+    this.texts = this.searched();
+    this.offerFilters();
+    this.offerColumns();
+    this.listen();
+    this.find();
+  }
+
+  column(name) {
+    return this.data.columns.find((column) => column.name === name);
+  }
+
+  shown(column, row) {
+    if (column.shown) return column.shown[row];
+    return column.at[row] === null ? "-" : column.words[column.at[row]];
+  }
+
+  /** Of each row the text that the filter looks in. */
+  searched() {
+    const columns = this.data.columns;
+    return this.data.ids.map((id, row) => [id, ...columns.map((column) => this.shown(column, row))].join("\n").toLowerCase());
+  }
+
+  get(id) {
+    return document.getElementById(id);
+  }
+
+  listen() {
+    this.get("search").addEventListener("input", () => {
+      this.words = this.get("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+      this.find();
+    });
+    this.get("clear").addEventListener("click", () => this.clear());
+    this.get("before").addEventListener("click", () => this.turn(-1));
+    this.get("behind").addEventListener("click", () => this.turn(1));
+    this.get("length").addEventListener("change", () => this.find());
+    addEventListener("beforeprint", () => this.show(1000));
+    addEventListener("afterprint", () => this.show());
+  }
+
+  offerFilters() {
+    const offered = this.data.filters.flatMap((name) => {
+      const column = this.column(name);
+      const counted = new Map();
+      for (let row = 0; row < this.data.rows; row += 1) {
+        const word = this.shown(column, row);
+        counted.set(word, (counted.get(word) ?? 0) + 1);
+      }
+      if (counted.size < 2 || counted.size > 100) return [];
+      const words = [...counted].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
+      const options = [["", "any"], ...words.map(([word, count]) => [`=${word}`, `${word} (${count})`])];
+      return [choice(column.label, options, "", (value) => {
+        if (value) this.picked.set(column, value.slice(1));
+        else this.picked.delete(column);
+        this.find();
+      })];
+    });
+    this.get("filters").replaceChildren(...offered);
+  }
+
+  offerColumns() {
+    const fields = this.data.columns.map((column) => {
+      const box = element("input", { type: "checkbox", checked: !this.hidden.has(column.name) });
+      box.addEventListener("change", () => {
+        if (box.checked) this.hidden.delete(column.name);
+        else this.hidden.add(column.name);
+        this.show();
+      });
+      return element("label", { title: column.title }, box, ` ${column.label}`);
+    });
+    this.place.querySelector("fieldset").append(...fields);
+  }
+
+  clear() {
+    this.get("search").value = "";
+    this.get("filters").querySelectorAll("select").forEach((select) => { select.value = ""; });
+    this.words = [];
+    this.picked.clear();
+    this.ids = null;
+    this.find();
+  }
+
+  /** Shows the rows of these ids alone. */
+  only(ids) {
+    this.clear();
+    this.ids = new Set(ids);
+    this.find();
+    this.place.scrollIntoView();
+    this.place.querySelector(".scroll").focus({ preventScroll: true });
+  }
+
+  fits(row) {
+    if (this.ids && !this.ids.has(this.data.ids[row])) return false;
+    if (!this.words.every((word) => this.texts[row].includes(word))) return false;
+    return [...this.picked].every(([column, word]) => this.shown(column, row) === word);
+  }
+
+  find() {
+    this.rows = [];
+    for (let row = 0; row < this.data.rows; row += 1) if (this.fits(row)) this.rows.push(row);
+    this.sort();
+    this.page = 0;
+    this.show();
+  }
+
+  /** What is missing comes last, whichever way the rest is sorted. */
+  sort() {
+    const { column, down } = this.sorted;
+    if (!column) return;
+    const value = (row) => (column.raw ? column.raw[row] : column.at[row] === null ? null : column.words[column.at[row]]);
+    const way = down ? -1 : 1;
+    const compared = column.raw ? (a, b) => a - b : (a, b) => a.localeCompare(b, "en", { numeric: true });
+    this.rows.sort((a, b) => {
+      const [one, other] = [value(a), value(b)];
+      if (one === null || other === null) return (one === null) - (other === null) || a - b;
+      return way * compared(one, other) || a - b;
+    });
+  }
+
+  sortBy(column) {
+    const same = this.sorted.column === column;
+    this.sorted = { column, down: same ? !this.sorted.down : Boolean(column.raw) };
+    this.sort();
+    this.page = 0;
+    this.show();
+    this.place.querySelector(`th[aria-sort] button`)?.focus();
+  }
+
+  turn(pages) {
+    this.page += pages;
+    this.show();
+  }
+
+  show(length = Number(this.get("length").value)) {
+    const pages = Math.max(1, Math.ceil(this.rows.length / length));
+    this.page = Math.min(Math.max(this.page, 0), pages - 1);
+    const from = this.page * length;
+    const rows = this.rows.slice(from, from + length);
+    const columns = this.data.columns.filter((column) => !this.hidden.has(column.name));
+    this.place.querySelector("thead").replaceChildren(this.head(columns));
+    this.place.querySelector("tbody").replaceChildren(...rows.flatMap((row) => this.row(row, columns)));
+    const all = this.data.rows.toLocaleString("en");
+    const found = this.rows.length.toLocaleString("en");
+    const picked = this.ids ? ", of one sentence above" : "";
+    this.get("count").textContent = this.rows.length === this.data.rows ? `${all} rows` : `${found} of ${all} rows${picked}`;
+    this.get("place").textContent = rows.length ? `${from + 1}–${from + rows.length} of ${found}` : "no row";
+    this.get("before").disabled = this.page === 0;
+    this.get("behind").disabled = this.page >= pages - 1;
+  }
+
+  head(columns) {
+    const cells = columns.map((column) => {
+      const button = element("button", { type: "button", title: column.title, onclick: () => this.sortBy(column) }, column.label);
+      const cell = element("th", { scope: "col", className: column.raw ? "number" : "" }, button);
+      if (this.sorted.column === column) cell.setAttribute("aria-sort", this.sorted.down ? "descending" : "ascending");
+      return cell;
+    });
+    return element("tr", {}, element("td", {}), ...cells);
+  }
+
+  row(row, columns) {
+    const name = this.data.ids[row];
+    const button = element("button", { type: "button", className: "open", title: "Runs, command, logs and files" });
+    button.setAttribute("aria-label", `Details of ${name}`);
+    button.setAttribute("aria-expanded", String(this.open.has(row)));
+    const line = element("tr", { className: "row" }, element("td", {}, button), ...columns.map((column) => this.cell(column, row)));
+    button.addEventListener("click", () => {
+      const opened = !this.open.has(row);
+      if (opened) {
+        this.open.add(row);
+        line.after(this.detail(row, columns.length + 1));
+      } else {
+        this.open.delete(row);
+        line.nextElementSibling.remove();
+      }
+      button.setAttribute("aria-expanded", String(opened));
+    });
+    return this.open.has(row) ? [line, this.detail(row, columns.length + 1)] : [line];
+  }
+
+  cell(column, row) {
+    const text = this.shown(column, row);
+    const bad = column.name === "status" && !["ok", "skipped", "pending", "running"].includes(text);
+    return element("td", { className: bad ? "status-bad" : column.raw ? "number" : text.length > 36 ? "words" : "word" }, text);
+  }
+
+  detail(row, width) {
+    const { runs = [], more, of, command, logs = [] } = this.data.details[row];
+    const inner = element("div", { className: "inner" }, element("h4", {}, this.data.ids[row]));
+    if (!runs.length) inner.append(element("p", { className: "note" }, "No run of it has ended."));
+    inner.append(element("ul", {}, ...runs.map((run) => this.run(run))));
+    if (more) inner.append(element("p", { className: "note" }, `${more} more runs are in its folder.`));
+    if (command) inner.append(element("h4", {}, `Command of ${of}`), pre(command, "Command"));
+    for (const log of logs) inner.append(element("h4", {}, `End of ${log.name}, ${of}`), pre(log.end, `End of ${log.name}`));
+    return element("tr", { className: "detail" }, element("td", { colSpan: width }, inner));
+  }
+
+  run(run) {
+    const line = element("li", {}, `${run.name}: ${run.status}, ${run.wall}${run.cause ? ` – ${run.cause}` : ""} `);
+    if (run.files === undefined) return line;
+    const names = this.data.fileSets[run.files];
+    if (this.data.linked) line.append(...["", ...names].flatMap((name) => [" ", this.link(run.folder, name)]));
+    else line.append(element("span", { className: "note" }, `${decodeURIComponent(run.folder)} (${names.join(", ")})`));
+    return line;
+  }
+
+  link(folder, name) {
+    return element("a", { href: folder + encodeURIComponent(name), target: "_blank", rel: "noopener" }, name || "folder");
+  }
+}
+
+function pre(text, label) {
+  return element("pre", { tabIndex: 0, role: "region", ariaLabel: label }, text);
+}
+
+const experiments = document.getElementById("experiments");
+if (experiments && DATA.table) {
+  const table = new Table(experiments, DATA.table);
+  for (const button of document.querySelectorAll("button[data-ids]")) {
+    button.addEventListener("click", () => table.only(button.dataset.ids.split(" ")));
+  }
+} else {
+  document.querySelectorAll("button[data-ids]").forEach((button) => button.remove());
+}

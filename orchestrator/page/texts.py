@@ -1,0 +1,52 @@
+"""Text from anywhere, made fit for a page: as one line, cut to a length, escaped where a chart would read tags in it. Pure.
+
+HTML needs no escaping here: the templates escape whatever they are given. Plotly does: it takes `<b>`, `<a href>` and
+entities in every label for markup.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+
+from orchestrator.metrics import show
+from orchestrator.printable import printable
+
+LONGEST = 300
+
+
+def one_line(text: object, *, width: int = LONGEST) -> str:
+    """The text on one line, its middle left out where it is longer than `width`: names differ at their ends."""
+    line = " ".join(printable(str(text)).split())
+    if len(line) <= width:
+        return line
+    head = (width - 1) // 2
+    return f"{line[:head]}…{line[len(line) - (width - 1 - head) :]}"
+
+
+def for_plotly(text: object, *, width: int = LONGEST) -> str:
+    """The same for a label, tick or hover text of a chart."""
+    return html.escape(one_line(text, width=width), quote=False)
+
+
+def lines_for_plotly(lines: Sequence[str]) -> str:
+    """Several lines as one hover text."""
+    return "<br>".join(for_plotly(line) for line in lines)
+
+
+def counted(count: int, word: str, words: str = "") -> str:
+    """A number of things: "1 row", "12 rows"."""
+    return f"{count:,} {word if count == 1 else words or word + 's'}"
+
+
+def rounded(value: float | None, *, digits: int = 6) -> float | None:
+    """A number as a page holds it: so many significant digits, and None where it is none or not finite."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{digits}g}")
+
+
+def shown(name: str, value: object) -> str:
+    """A metric's value as people read it, on one line."""
+    return one_line(show(name, value))

@@ -1,0 +1,382 @@
+"""The report page in a real browser: opened from a disk, drawn, sorted, filtered, read by axe-core, printed, narrow.
+
+Headless Chromium by Playwright. Without a Chromium these tests are skipped, but in CI they fail: there it belongs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestrator.highlights import highlights
+from orchestrator.page import report_page
+from orchestrator.table import load
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+import made_campaigns
+from test_page import hostile_campaign
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+IN_CI = bool(os.environ.get("CI"))
+CHARTS = ("throughput", "memory", "tradeoff", "scaling", "steps", "devices", "energy", "time", "balance")
+WIDE, PHONE = {"width": 1400, "height": 900}, {"width": 390, "height": 844}
+USABLE_S, PATIENCE_MS = 5.0, 90_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None and not IN_CI:
+        pytest.skip("there is no Chromium here")
+    assert CHROMIUM is not None, "CI has a Chromium: apt-get install chromium"
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """4 frameworks × 2 models × 1, 2 and 4 GPUs, 2 runs each, with a page in it."""
+    models = tuple(made_campaigns.MODELS)[:2]
+    chosen = list(made_campaigns.experiments(("baseline", "liger", "fsdp", "bnb-nf4"), models, (1, 2, 4)))
+    return with_page(made_campaigns.campaign(tmp_path_factory.mktemp("b") / "r", chosen, repeats=2, series=8))
+
+
+def with_page(root: Path) -> Path:
+    table = load([root])
+    page = report_page(table, roots=[root], highlights=highlights(table))
+    (root / "report.html").write_text(page, encoding="utf-8")
+    return root
+
+
+class Seen:
+    """What a page did that it should not: console messages, errors, dialogs, requests beyond its own file."""
+
+    def __init__(self, page: Page, own: str) -> None:
+        self.wrong: list[str] = []
+        page.on("console", lambda message: self.wrong.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        page.on("dialog", self._dismissed)
+        inside = (own, "data:", "blob:")  # its own file, and pictures that it made itself
+        page.on("request", lambda one: None if one.url.startswith(inside) else self.wrong.append(one.url[:200]))
+
+    def _dismissed(self, dialog: Any) -> None:
+        self.wrong.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+
+@contextmanager
+def opened(browser: Browser, root: Path, **options: Any) -> Iterator[tuple[Page, Seen]]:
+    """The folder's page in a window of its own, from its file."""
+    context = browser.new_context(**{"viewport": WIDE, **options})
+    try:
+        page, own = context.new_page(), (root / "report.html").as_uri()
+        page.set_default_timeout(PATIENCE_MS)
+        seen = Seen(page, own)
+        page.goto(own)
+        yield page, seen
+    finally:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, folder: Path) -> Iterator[Page]:
+    """One page for the tests that leave it as it was."""
+    with opened(browser, folder) as (page, seen):
+        yield page
+        assert seen.wrong == []
+
+
+def draw_all(page: Page) -> None:
+    """Brings each chart into sight, and waits until it is drawn."""
+    for chart in page.locator("[data-chart]").all():
+        chart.evaluate("chart => chart.scrollIntoView()")
+        chart.locator(".plot .main-svg").first.wait_for()
+
+
+def rows(page: Page) -> list[str]:
+    """The texts of the table's rows."""
+    return page.locator("#experiments tbody tr.row").all_inner_texts()
+
+
+def column(page: Page, label: str) -> list[str]:
+    headings = [text.strip() for text in page.locator("#experiments thead tr > *").all_inner_texts()]
+    cells = page.locator(f"#experiments tbody tr.row td:nth-child({headings.index(label) + 1})")
+    return [text.strip() for text in cells.all_inner_texts()]
+
+
+def numbers(texts: list[str]) -> list[float]:
+    return [float(text.replace(",", "")) for text in texts if text != "-"]
+
+
+def test_every_chart_is_drawn_from_a_file_without_a_sound(browser: Browser, folder: Path) -> None:
+    with opened(browser, folder) as (page, seen):
+        draw_all(page)
+        assert page.locator("[data-chart]").count() == len(CHARTS)
+        for name in CHARTS:
+            plot = page.locator(f"#chart-{name} .plot")
+            assert plot.locator(".main-svg").count() >= 1, name
+            assert plot.locator("path.point, path.js-line, .point path, .scatterlayer path").count() >= 1, name
+            assert len(plot.get_attribute("aria-label") or "") > 20, name
+        assert seen.wrong == []
+
+
+def test_a_choice_draws_another_view_in_every_chart_that_has_it(page: Page) -> None:
+    draw_all(page)
+    selects = {name: page.locator(f"#chart-{name} select").first for name in ("throughput", "memory", "time")}
+    before = page.locator("#chart-throughput .ytick text, #chart-throughput .textpoint text").all_text_contents()
+    selects["throughput"].select_option("Qwen/Qwen2.5-7B")
+    assert {select.input_value() for select in selects.values()} == {"Qwen/Qwen2.5-7B"}
+    after = page.locator("#chart-throughput .ytick text, #chart-throughput .textpoint text").all_text_contents()
+    assert after != before
+    selects["memory"].select_option("config:llama-1b")
+    assert selects["throughput"].input_value() == "config:llama-1b"
+
+
+def test_the_numbers_of_a_chart_are_there_as_a_table(page: Page) -> None:
+    details = page.locator("#chart-throughput .numbers")
+    details.locator("summary").click()
+    cells = details.locator("tbody tr").first.locator("td").all_inner_texts()
+    assert cells[0] == "liger"
+    assert float(cells[2].replace(",", "")) > 10_000
+    details.locator("summary").click()
+
+
+def test_a_chart_is_saved_as_a_picture(page: Page, tmp_path: Path) -> None:
+    with page.expect_download() as download:
+        page.locator("#chart-throughput .save").click()
+    assert download.value.suggested_filename.startswith("throughput-")
+    download.value.save_as(tmp_path / "chart.png")
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "chart.png").stat().st_size > 10_000
+
+
+def test_the_table_sorts_by_mouse_and_by_keyboard(page: Page) -> None:
+    heading = page.get_by_role("button", name="tok/s", exact=True)
+    heading.click()
+    fastest_first = numbers(column(page, "tok/s"))
+    assert fastest_first == sorted(fastest_first, reverse=True)
+    assert column(page, "tok/s")[-1] == "-"
+    page.keyboard.press("Enter")  # the focus stayed on the heading
+    assert numbers(column(page, "tok/s")) == fastest_first[::-1]
+    assert column(page, "tok/s")[-1] == "-", "what is missing comes last either way"
+    assert page.locator("th[aria-sort]").get_attribute("aria-sort") == "ascending"
+    page.get_by_role("button", name="framework", exact=True).click()
+    assert column(page, "framework") == sorted(column(page, "framework"))
+
+
+def test_the_table_filters_by_words_and_by_choice(page: Page) -> None:
+    search = page.get_by_label("Filter")
+    search.press_sequentially("LIGER qwen")
+    assert len(rows(page)) == 3
+    assert all("liger" in row and "Qwen" in row for row in rows(page))
+    assert page.locator("#count").inner_text() == "3 of 24 rows"
+    search.fill("no such row")
+    assert rows(page) == []
+    page.get_by_role("button", name="Clear").click()
+    page.locator("#filters").get_by_label("GPUs").select_option("=4")
+    assert set(column(page, "GPUs")) == {"4"}
+    assert len(rows(page)) == 8
+    page.get_by_role("button", name="Clear").click()
+    assert len(rows(page)) == 24
+
+
+def test_a_row_opens_on_its_command_logs_and_files(page: Page, folder: Path) -> None:
+    button = page.locator("#experiments .open").first
+    button.focus()
+    page.keyboard.press("Enter")
+    detail = page.locator("tr.detail")
+    assert button.get_attribute("aria-expanded") == "true"
+    assert "--learning_rate 2e-5" in detail.locator("pre").first.inner_text()
+    assert "'loss'" in detail.locator("pre").nth(1).inner_text()
+    addresses = detail.locator("a").evaluate_all("links => links.map(link => link.href)")
+    assert len(addresses) > 4
+    assert all(Path(address.removeprefix("file://")).exists() for address in addresses)
+    assert all(address.startswith(folder.as_uri()) for address in addresses)
+    page.keyboard.press("Enter")
+    assert detail.count() == 0
+
+
+def test_a_finding_leads_to_its_rows(page: Page) -> None:
+    page.get_by_role("button", name="Show in the table").first.click()
+    assert 1 <= len(rows(page)) < 24
+    page.get_by_role("button", name="Clear").click()
+
+
+def test_columns_can_be_shown_and_hidden(page: Page) -> None:
+    page.locator(".columns summary").click()
+    page.locator(".columns").get_by_label("peak reserved").check()
+    assert all(text.endswith("GiB") for text in column(page, "peak reserved") if text != "-")
+    page.locator(".columns").get_by_label("peak reserved").uncheck()
+    page.locator(".columns summary").click()
+
+
+def test_everything_is_reached_by_tab(browser: Browser, folder: Path) -> None:
+    with opened(browser, folder) as (page, _):
+        reached: list[str] = []
+        for _ in range(200):
+            page.keyboard.press("Tab")
+            reached.append(
+                page.evaluate(
+                    "(document.activeElement.id || document.activeElement.className || document.activeElement.tagName)"
+                )
+            )
+            if reached[-1] == "length":
+                break
+        assert reached[0] == "skip"
+        assert {"theme", "search", "clear", "open", "length"} <= set(reached)
+        assert sum(name == "SELECT" for name in reached) >= len(CHARTS) - 2
+
+
+def test_the_theme_follows_the_system_and_the_button(browser: Browser, folder: Path) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    with opened(browser, folder, color_scheme="dark") as (page, seen):
+        draw_all(page)
+        dark, ink = page.evaluate(ground), tick_colour(page)
+        page.locator("#theme").click()
+        assert page.locator("#theme").get_attribute("aria-pressed") == "false"
+        assert page.evaluate(ground) == "rgb(255, 255, 255)" != dark
+        assert tick_colour(page) != ink, "charts are drawn anew"
+        page.reload()
+        assert page.evaluate(ground) == "rgb(255, 255, 255)", "the choice is kept"
+        assert seen.wrong == []
+
+
+def tick_colour(page: Page) -> str:
+    colour: str = page.locator("#chart-throughput .ytick text").first.evaluate("text => getComputedStyle(text).fill")
+    return colour
+
+
+@pytest.mark.parametrize(("scheme", "viewport"), [("light", WIDE), ("dark", PHONE)], ids=["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Browser, folder: Path, scheme: str, viewport: dict[str, int]) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with opened(browser, folder, color_scheme=scheme, viewport=viewport) as (page, _):
+        draw_all(page)
+        page.locator("#experiments .open").first.click()
+        page.locator("#chart-memory .numbers summary").click()
+        found = Axe().run(page).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in serious] == []
+
+
+def test_a_phone_scrolls_down_and_never_sideways(browser: Browser, folder: Path) -> None:
+    with opened(browser, folder, viewport=PHONE, has_touch=True, is_mobile=True) as (page, seen):
+        draw_all(page)
+        page.locator("#experiments .open").first.click()
+        width = page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)")
+        assert width == PHONE["width"]
+        assert seen.wrong == []
+
+
+def test_no_word_of_a_chart_is_cut(browser: Browser, folder: Path) -> None:
+    """Names of rows, ticks and legends lie inside their drawing, and legends above what is drawn."""
+    for viewport in (WIDE, PHONE):
+        with opened(browser, folder, viewport=viewport) as (page, _):
+            draw_all(page)
+            assert page.evaluate(CUT) == []
+            assert page.evaluate(COVERED) == []
+
+
+CUT = """() => [...document.querySelectorAll('.plot')].flatMap((plot) => {
+  const box = plot.getBoundingClientRect();
+  const words = plot.querySelectorAll('.xtick text, .ytick text, .legendtext, .textpoint text, .annotation-text, .xtitle, .ytitle');
+  return [...words].filter((word) => {
+    const it = word.getBoundingClientRect();
+    return it.width && (it.left < box.left - 1 || it.right > box.right + 1 || it.top < box.top - 1 || it.bottom > box.bottom + 1);
+  }).map((word) => plot.parentElement.id + ': ' + word.textContent);
+})"""
+
+COVERED = """() => [...document.querySelectorAll('.plot')].filter((plot) => {
+  const [legend, field] = ['.legend', '.gridlayer'].map((name) => plot.querySelector(name)?.getBoundingClientRect());
+  return legend && field && legend.bottom > field.top + 1;
+}).map((plot) => plot.parentElement.id)"""
+
+
+def test_on_paper_it_is_light_and_whole(browser: Browser, folder: Path, tmp_path: Path) -> None:
+    with opened(browser, folder, color_scheme="dark") as (page, seen):
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.locator(".plot .main-svg").count() >= len(CHARTS), "charts out of sight are drawn as well"
+        assert (
+            max(
+                page.locator(".plot").evaluate_all(
+                    "plots => plots.map(plot => plot.querySelector('.main-svg').clientWidth)"
+                )
+            )
+            <= 720
+        )
+        for hidden in (".top", ".filters", ".pager", ".save"):
+            assert not page.locator(hidden).first.is_visible(), hidden
+        page.emulate_media(media="screen")
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+        assert page.pdf(format="A4").startswith(b"%PDF")
+        assert seen.wrong == []
+
+
+def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
+    root = with_page(hostile_campaign(tmp_path / "results"))
+    with opened(browser, root) as (page, seen):
+        scripts = page.locator("script").count()
+        draw_all(page)
+        for chart in page.locator("[data-chart]").all():
+            for select in chart.locator("select").all():
+                select.select_option(index=select.locator("option").count() - 1)
+            chart.locator(".numbers summary").click()
+        for button in page.locator("#experiments .open").all():
+            button.click()
+        page.wait_for_timeout(300)
+        assert seen.wrong == []
+        assert page.locator("script").count() == scripts
+        assert page.locator("img, iframe, object, embed, svg a[href], svg script").count() == 0
+        addresses = page.locator("a").evaluate_all("links => links.map(link => link.href)")
+        assert all(address.startswith(root.as_uri()) and "evil.html" not in address for address in addresses)
+        assert "</script><script>alert(1)</script>" in page.locator("#experiments tbody").inner_text()
+
+
+def test_what_is_slipped_in_is_not_run(browser: Browser, tmp_path: Path, folder: Path) -> None:
+    """If a name became markup after all, the policy would keep its scripts, handlers and requests from running."""
+    page_text = (folder / "report.html").read_text(encoding="utf-8")
+    evil = "<script>alert(1)</script><img src=x onerror=alert(2)><img src=https://example.org/a.png>"
+    evil += "<iframe src=data:text/html,x></iframe>"
+    (tmp_path / "report.html").write_text(page_text.replace("<h1>", f"{evil}<h1>", 1), encoding="utf-8")
+    with opened(browser, tmp_path) as (page, seen):
+        page.wait_for_timeout(500)
+        assert not [one for one in seen.wrong if one.startswith("dialog")]
+        assert len([one for one in seen.wrong if "Content Security Policy" in one]) >= 4
+
+
+def test_a_thousand_experiments_are_there_within_five_seconds(browser: Browser, tmp_path: Path) -> None:
+    chosen = list(made_campaigns.experiments(batches=range(1, 10)))[:1000]
+    root = with_page(made_campaigns.campaign(tmp_path / "results", chosen, series=40))
+    assert (root / "report.html").stat().st_size < 25_000_000
+    began = time.monotonic()
+    with opened(browser, root) as (page, seen):
+        page.locator("#experiments tbody tr.row").nth(49).wait_for()
+        page.locator("#chart-throughput").evaluate("chart => chart.scrollIntoView()")
+        page.locator("#chart-throughput .main-svg").first.wait_for()
+        page.get_by_label("Filter").fill("liger")
+        page.get_by_role("button", name="tok/s", exact=True).click()
+        fastest = numbers(column(page, "tok/s"))
+        took = time.monotonic() - began
+        assert page.locator("#count").inner_text() == f"{sum('liger' in one.id for one in chosen)} of 1,000 rows"
+        assert fastest == sorted(fastest, reverse=True)
+        assert took < USABLE_S
+        page.get_by_role("button", name="Next").click()
+        assert page.locator("#place").inner_text().startswith("51–")
+        assert seen.wrong == []

@@ -1,0 +1,620 @@
+"""The HTML page without a browser: its numbers are the table's, nothing in it is markup that we did not write, and it fits."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import made_campaigns
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stored_results import BASE, ended, failed, stored
+
+from orchestrator.highlights import Highlight, HighlightKind, highlights
+from orchestrator.page import bars, cells, colours, curves, folders, parts, report_page, runs, shell, table_data, texts
+from orchestrator.page.cells import Cell
+from orchestrator.page.chart import Absent, Chart, in_stretches
+from orchestrator.records import Device, Framework
+from orchestrator.table import ResultsTable, load
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "javascript:alert(1)",
+    "<a href='https://example.org'>x</a>",
+    "{{ 7 * 7 }} {% raw %}",
+    "<!--<script>",
+    "\u202eevil\u2066 \u2028 \x1b[31m\x00",
+    "&lt;b&gt; %{x} @series-0",
+)
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes, and the texts in script and style elements."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.inside: list[tuple[str, str]] = []
+        self._raw: str | None = None
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+        if tag in ("script", "style"):
+            self._raw = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._raw = None if tag == self._raw else self._raw
+
+    def handle_data(self, data: str) -> None:
+        if self._raw:
+            self.inside.append((self._raw, data))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def page_of(table: ResultsTable, roots: Sequence[Path], *, baseline: str | None = None) -> str:
+    return report_page(table, roots=roots, highlights=highlights(table, baseline=baseline), baseline=baseline)
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """4 frameworks × 2 models × 1, 2 and 4 GPUs × 3 repeats; one experiment out of memory, one that is skipped."""
+    chosen = list(made_campaigns.experiments(("baseline", "liger", "fsdp", "bnb-nf4"), MODELS, (1, 2, 4)))
+    return made_campaigns.campaign(tmp_path_factory.mktemp("page") / "results", chosen, repeats=3, series=8)
+
+
+MODELS = tuple(made_campaigns.MODELS)[:2]
+
+
+@pytest.fixture(scope="module")
+def table(campaign: Path) -> ResultsTable:
+    return load([campaign])
+
+
+@pytest.fixture(scope="module")
+def page(table: ResultsTable, campaign: Path) -> str:
+    return page_of(table, [campaign])
+
+
+@pytest.fixture(scope="module")
+def known(table: ResultsTable) -> list[Cell]:
+    return cells.read(table, most=1000)
+
+
+# --------------------------------------------------------------------------------------------------- the shell
+
+
+def test_the_skeleton(golden) -> None:
+    body = shell.render("overview.html", overview={"tiles": (), "what": (("Model", "<b>&"),), "where": ()})
+    sections = [
+        shell.Section(id="overview", title="What & where", body=body),
+        shell.Section(id="charts", title="Charts", body=shell.charts_body([Absent(title="Energy", why="no samples")])),
+        shell.Section(id="table", title="Table", body=shell.table_body(constant=(("dtype", "bfloat16"),), notes=())),
+    ]
+    page = shell.document(title="A <title>", sections=sections, data=shell.page_data([]), with_charts=False)
+    short = re.sub(r"(<style>\n).*?(\n</style>)", r"\1…\2", page, flags=re.DOTALL)
+    short = re.sub(r'(<script>)"use strict".*?(</script>)', r"\1…\2", short, flags=re.DOTALL)
+    golden("page/skeleton.html", re.sub(r"sha256-[\w+/=]+", "sha256-…", short))
+
+
+def test_the_policy_names_every_script_and_nothing_remote(page: str) -> None:
+    found = Elements(page)
+    policy = next(one["content"] for one in found.all("meta") if one.get("http-equiv") == "Content-Security-Policy")
+    scripts = [text for tag, text in found.inside if tag == "script" and not text.startswith("{")]
+    digests = [f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts]
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["script-src"].split() == digests
+    assert rules["default-src"] == "'none'"
+    assert rules["base-uri"] == rules["form-action"] == "'none'"
+    assert not re.search(r"https?:|\*|unsafe-eval", policy)
+
+
+def test_nothing_is_asked_of_a_network(page: str) -> None:
+    loading = [
+        (tag, name, value)
+        for tag, attributes in Elements(page).elements
+        for name, value in attributes.items()
+        if name in ("src", "srcset", "href", "action", "data", "poster", "background") and tag != "script"
+    ]
+    assert [value for _, _, value in loading if not str(value).startswith("#")] == []
+    assert not [one for one in Elements(page).all("script") if "src" in one]
+    assert not Elements(page).all("link")
+
+
+@given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=12))
+def test_data_cannot_end_its_script_and_comes_back_as_it_was(value: Any) -> None:
+    text = shell.as_script_json(value)
+    assert not re.search(r"[<>&\u2028\u2029]", text)
+    assert text.isascii()
+    assert json.loads(text) == value
+
+
+@given(st.text())
+def test_a_chart_reads_no_tag_and_no_entity_in_a_name(name: str) -> None:
+    shown = texts.for_plotly(name)
+    assert not re.search(r"[<>\n]|&(?!(amp|lt|gt);)", shown)
+
+
+@given(st.text(), st.integers(8, 60))
+def test_a_long_text_keeps_its_ends(text: str, width: int) -> None:
+    whole, short = texts.one_line(text, width=10**6), texts.one_line(text, width=width)
+    assert len(short) <= width
+    assert whole.startswith(short.partition("…")[0]) or "…" in text
+    assert (short == whole) == (len(whole) <= width)
+
+
+# ----------------------------------------------------------------------------------------- the numbers of the charts
+
+
+def views(chart: Chart) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    assert chart.views
+    for view in chart.views:
+        assert len(view.at) == len(chart.facets)
+        assert view.summary.endswith(".")
+        assert all(len(row) == len(view.columns) for row in view.rows)
+        yield view.at, view.figure
+
+
+def bars_of(figure: dict[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """Row, series and length of every bar."""
+    names = figure["layout"]["yaxis"]["ticktext"]
+    for trace in figure["data"]:
+        if trace["type"] == "bar":
+            yield from ((names[row].strip(), trace["name"], x) for row, x in zip(trace["y"], trace["x"], strict=True))
+
+
+def test_bars_are_as_long_as_the_table_says(table: ResultsTable, known: list[Cell]) -> None:
+    drawn = {
+        (at[0], row, series): x
+        for at, figure in views(bars.throughput(known, "Model"))
+        for row, series, x in bars_of(figure)
+    }
+    rows = table.experiments[table.experiments["status"] == "ok"]
+    assert len(drawn) == len(rows) == 23
+    for row in rows.itertuples():
+        place = (row.model_name_or_path, row.framework_config, texts.counted(int(row.num_gpus), "GPU"))
+        assert drawn[place] == pytest.approx(float(row.tokens_per_s), rel=1e-5)
+
+
+def test_whiskers_are_the_intervals_over_runs(table: ResultsTable, known: list[Cell]) -> None:
+    intervals = {
+        str(row.id): (row.tokens_per_s_low, row.tokens_per_s_high)
+        for row in table.experiments.dropna(subset=["tokens_per_s_low"]).itertuples()
+    }
+    assert len(intervals) == 23
+    for cell in known:
+        if cell.id in intervals:
+            interval = cell.intervals["tokens_per_s"]
+            assert (interval.low, interval.high) == pytest.approx(intervals[cell.id])
+    trace = bars.throughput(known, "Model").views[0].figure["data"][0]
+    first = known[0]
+    row = trace["x"].index(texts.rounded(first.numbers["tokens_per_s"]))
+    assert trace["x"][row] + trace["error_x"]["array"][row] == pytest.approx(intervals[first.id][1], rel=1e-4)
+
+
+def test_a_failed_run_stands_in_its_place_with_its_kind(known: list[Cell]) -> None:
+    missing = next(cell for cell in known if cell.status == "failed")
+    said = {text for _, figure in views(bars.throughput(known, "Model")) for text in figure["data"][-1]["text"]}
+    assert any("✕ oom_cuda" in text for text in said)
+    rows = [row for view in bars.throughput(known, "Model").views if view.at[0] == missing.panel for row in view.rows]
+    assert (missing.name, str(missing.gpus), "-", "-", "-", "failed: oom_cuda") in rows
+
+
+def test_a_ratio_is_the_reports_own(table: ResultsTable) -> None:
+    found = {cell.id: cell for cell in cells.read(table, most=1000, baseline="liger")}
+    liger = next(cell for cell in found.values() if cell.framework == "liger")
+    fsdp = next(cell for cell in found.values() if cell.framework == "fsdp" and cell.base == liger.key)
+    assert fsdp.speedup == pytest.approx(fsdp.numbers["tokens_per_s"] / liger.numbers["tokens_per_s"], rel=1e-6)
+    chart = bars.throughput(list(found.values()), "Model")
+    assert "ratio to liger" in chart.reading
+    assert any(row[4] == f"{fsdp.speedup:.2f}×" for view in chart.views for row in view.rows)
+
+
+def test_memory_lies_inside_each_other_below_the_card(known: list[Cell]) -> None:
+    sizes = {cell.key: float(made_campaigns.CARD_BYTES) for cell in known}
+    for _, figure in views(parts.memory(known, "Model", card_bytes=sizes)):
+        device, reserved, allocated = (trace for trace in figure["data"] if trace["type"] == "bar")
+        assert all(a < r < d for a, r, d in zip(allocated["x"], reserved["x"], device["x"], strict=True))
+        assert allocated["width"] < reserved["width"] < device["width"]
+        assert figure["layout"]["shapes"][0]["x0"] == pytest.approx(79.65, abs=0.01)
+
+
+def test_memory_of_the_reference_is_in_its_own_unit() -> None:
+    cell = replace(CELL, numbers={"mem_nvidia_mem_reserved": 2048.0})
+    figure = parts.memory([cell], "Model", card_bytes={}).views[0].figure
+    assert figure["data"][0]["x"] == [2.0]
+    assert "shapes" not in figure["layout"]
+
+
+CELL = Cell(
+    results=None,
+    id="one",
+    panel="model",
+    framework="baseline",
+    rest="",
+    gpus=1,
+    on_cpu=False,
+    status="ok",
+    kind=None,
+    doubts=(),
+    numbers={},
+    intervals={},
+)
+seconds = st.floats(0.001, 1e4)
+
+
+@given(
+    st.fixed_dictionaries({}, optional={name: seconds for name in ("startup_s", "model_load_s", "warmup_s")}), seconds
+)
+def test_the_stages_of_a_run_fill_its_wall_time(stages: dict[str, float], rest: float) -> None:
+    wall = sum(stages.values()) + rest
+    found = parts.stages_of(replace(CELL, numbers={**stages, "wall_s": wall}))
+    assert sum(found.values()) == pytest.approx(wall)
+    assert found[parts.REST] == pytest.approx(rest, abs=1e-6 * wall)
+
+
+def test_a_stage_that_is_not_known_is_no_zero() -> None:
+    assert parts.stages_of(replace(CELL, numbers={"startup_s": 2.0})) == {"starting (imports)": 2.0}
+
+
+coordinates = st.integers(0, 12)
+
+
+@given(st.lists(st.tuples(coordinates, coordinates), max_size=40))
+def test_the_front_is_what_nothing_beats(points: list[tuple[int, int]]) -> None:
+    def beaten(mine: tuple[int, int]) -> bool:
+        return any(o != mine and o[0] <= mine[0] and o[1] >= mine[1] for o in points)
+
+    found = curves.front([(float(x), float(y)) for x, y in points])
+    assert sorted(found) == [at for at, point in enumerate(points) if not beaten(point)]
+
+
+def test_scaling_starts_at_its_ideal(known: list[Cell]) -> None:
+    for _, figure in views(curves.scaling(known, "Model")):
+        for line in figure["data"]:
+            assert line["x"] == sorted(line["x"])
+            assert line["y"][0] == 1.0
+
+
+@given(st.lists(st.integers(), max_size=200), st.integers(1, 50))
+def test_stretches_hold_everything_once(items: list[int], length: int) -> None:
+    found = in_stretches(items, length)
+    assert [item for _, some in found for item in some] == items
+    assert all(len(some) <= length for _, some in found)
+    assert len({name for name, _ in found}) == len(found)
+
+
+def test_a_thousand_rows_are_drawn_in_stretches_of_forty(tmp_path: Path) -> None:
+    many = [
+        replace(CELL, id=f"{n}", rest=f"batch {n}", numbers={"tokens_per_s": 1.0 + n, "wall_s": 9.0, "startup_s": 1.0})
+        for n in range(1000)
+    ]
+    for chart in (bars.throughput(many, "Model"), parts.wall_time(many, "Model")):
+        rows = [row[0] for view in chart.views for row in view.rows]
+        assert len(rows) == len(set(rows)) == 1000
+        assert max(len(view.rows) for view in chart.views) == 40
+
+
+def test_arguments_tell_experiments_apart_that_are_otherwise_alike(tmp_path: Path) -> None:
+    chosen = made_campaigns.experiments(("baseline", "liger"), MODELS[:1], (1,), batches=(2, 8))
+    found = cells.read(load([made_campaigns.campaign(tmp_path / "r", list(chosen))]), most=10)
+    assert [cell.name for cell in found] == [
+        f"{framework} · batch/device {batch}" for framework in ("baseline", "liger") for batch in (2, 8)
+    ]
+
+
+def test_two_of_one_name_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+    alike = [replace(BASE, id=f"full-tiny-{n:012x}", env={"A": str(n)}) for n in range(3)]
+    root = stored(tmp_path / "r", *((one, [ended(one, 1, tokens_per_s=1.0)]) for one in alike))
+    found = cells.read(load([root]), most=10)
+    assert len({cell.name for cell in found}) == 3
+
+
+def test_processes_on_a_cpu_are_no_gpus() -> None:
+    assert replace(CELL, gpus=2, on_cpu=True).where == "2 processes"
+    assert CELL.where == "1 GPU"
+
+
+# ------------------------------------------------------------------------------------------------------- the report
+
+
+def test_the_order_of_the_page(page: str) -> None:
+    sections = [one["id"] for one in Elements(page).all("section")]
+    assert sections == ["overview", "findings", "warnings", "charts", "table"]
+    charts = [one["data-chart"] for one in Elements(page).all("figure")]
+    assert charts == ["throughput", "memory", "tradeoff", "scaling", "steps", "devices", "energy", "time", "balance"]
+    assert set(data_of(page)["charts"]) == set(charts)
+
+
+def test_every_colour_of_a_figure_is_one_of_the_theme(page: str) -> None:
+    def tokens(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            yield from (token for inner in value.values() for token in tokens(inner))
+        elif isinstance(value, list):
+            yield from (token for inner in value for token in tokens(inner))
+        elif isinstance(value, str) and value.startswith("@"):
+            yield value
+
+    used = set(tokens(data_of(page)["charts"]))
+    assert colours.colour(0) in used
+    assert used <= {f"@{name}" for name in themes()["light"]}
+
+
+def test_what_was_run_and_where_is_said(page: str) -> None:
+    text = re.sub(r"<[^>]+>", " ", page[: page.index('id="findings"')])
+    for said in (
+        "24",
+        "H100 80GB HBM3",
+        "79.65 GiB each",
+        "580.159.04",
+        "torch 2.13.0",
+        "853061b7eb16",
+        "node-1",
+        "GPU-hours",
+    ):
+        assert said in text, said
+
+
+def test_each_row_has_its_runs_command_logs_and_files(page: str, table: ResultsTable) -> None:
+    data = data_of(page)["table"]
+    assert data["rows"] == len(table.experiments) == 24
+    detail = data["details"][0]
+    assert [run["name"] for run in detail["runs"]] == ["r1-t1", "r2-t1", "r3-t1"]
+    assert "--learning_rate 2e-5" in detail["command"]
+    assert detail["logs"][0]["name"] == "stdout.log"
+    assert "'loss'" in detail["logs"][0]["end"]
+    files = data["fileSets"][detail["runs"][0]["files"]]
+    assert {"command.sh", "record.json", "stdout.log", "samples-nvml.csv"} <= set(files)
+
+
+def test_links_lead_to_files_that_are_there(page: str, campaign: Path) -> None:
+    data = data_of(page)["table"]
+    links = [
+        campaign / (run["folder"] + name)
+        for detail in data["details"]
+        for run in detail["runs"]
+        for name in data["fileSets"][run["files"]]
+    ]
+    assert len(links) > 200
+    assert all(path.exists() for path in links)
+
+
+def test_columns_hold_what_the_table_holds(page: str, table: ResultsTable) -> None:
+    columns = {column["name"]: column for column in data_of(page)["table"]["columns"]}
+    speeds = [None if math_isna(value) else pytest.approx(float(value)) for value in table.experiments["tokens_per_s"]]
+    assert columns["tokens_per_s"]["raw"] == speeds
+    words = columns["framework_config"]
+    assert [words["words"][at] for at in words["at"]] == table.experiments["framework_config"].tolist()
+    assert not columns["status"]["hidden"]
+    assert columns["step_time_s"]["shown"][0].endswith(" ms")
+
+
+def math_isna(value: object) -> bool:
+    return str(value) == "<NA>"
+
+
+def test_highlights_are_shown_by_what_they_are(table: ResultsTable, campaign: Path) -> None:
+    said = [
+        Highlight(kind=HighlightKind.GAIN, text="liger is <b>faster</b>", experiments=("a",)),
+        Highlight(kind=HighlightKind.WARNING, text="throttled", experiments=()),
+        Highlight(kind=HighlightKind.FAILURE, text="out of memory", experiments=("b", "c")),
+    ]
+    page = report_page(table, roots=[campaign], highlights=said)
+    findings, _, rest = page[page.index('id="findings"') :].partition('id="warnings"')
+    warnings = rest[: rest.index('id="charts"')]
+    assert "liger is &lt;b&gt;faster&lt;/b&gt;" in findings
+    assert "throttled" in warnings
+    assert "out of memory" in warnings
+    assert "out of memory" not in findings
+    ids = [one["data-ids"] for one in Elements(page).all("button") if "data-ids" in one]
+    assert ids == ["a", "b c"]
+
+
+def test_an_empty_folder_makes_a_page(tmp_path: Path) -> None:
+    root = stored(tmp_path / "results", (BASE, []))
+    page = page_of(load([root]), [root])
+    assert Elements(page).all("figure") == []
+    assert page.count("No chart") == 9
+    assert "no run has NVML samples" in page
+    assert data_of(page)["table"]["rows"] == 1
+
+
+def test_a_folder_without_gpus_says_which_charts_it_lacks(tmp_path: Path) -> None:
+    root = stored(tmp_path / "results", (BASE, [ended(BASE, 1, tokens_per_s=100.0, tokens_per_s_per_gpu=100.0)]))
+    page = page_of(load([root]), [root])
+    assert [one["data-chart"] for one in Elements(page).all("figure")] == ["throughput"]
+    assert "no experiment ran on more than one GPU count" in page
+    assert "process-hours on CPUs" in page
+
+
+def test_several_folders_are_told_apart_and_not_linked(tmp_path: Path) -> None:
+    roots = [
+        made_campaigns.campaign(
+            tmp_path / name / "results", list(made_campaigns.experiments(("liger",), MODELS[:1], (1,)))
+        )
+        for name in ("before", "after")
+    ]
+    page = page_of(load(roots), roots)
+    data = data_of(page)["table"]
+    assert not data["linked"]
+    assert "files are named by their place in their folder" in page
+    assert "results" in {column["name"] for column in data["columns"]}
+    assert all("command" in detail for detail in data["details"])
+
+
+def test_secrets_do_not_reach_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = "hf_" + "Ab3" * 12
+    monkeypatch.setenv("MY_SERVICE_TOKEN", "plain-looking-but-secret")
+    root = made_campaigns.campaign(tmp_path / "results", [next(made_campaigns.experiments())])
+    run_dir = next(root.glob("experiments/*/runs/r1-t1"))
+    (run_dir / "command.sh").write_text(f"export HF_TOKEN={token}\nexec train --key plain-looking-but-secret\n")
+    (run_dir / "stderr.log").write_text(f"Authorization: Bearer {token}\nplain-looking-but-secret\n")
+    page = page_of(load([root]), [root])
+    assert "exec train" in page
+    assert token not in page
+    assert "plain-looking-but-secret" not in page
+
+
+def test_hostile_names_are_text_and_nothing_else(tmp_path: Path, page: str) -> None:
+    evil = hostile_campaign(tmp_path / "results")
+    table = load([evil])
+    made = page_of(table, [evil])
+    tame, found = Elements(page), Elements(made)
+    assert len(found.all("script")) == len(tame.all("script"))
+    assert {tag for tag, _ in found.elements} <= {tag for tag, _ in tame.elements} | {"li", "ul", "strong"}
+    assert not [name for _, attributes in found.elements for name in attributes if name.startswith("on")]
+    assert all(str(one.get("href", "#")).startswith("#") for one in found.all("a"))
+    assert "\u202e" not in made
+    assert "\x1b" not in made
+    assert "{{ 7 * 7 }}" in made
+    labels = json.dumps([chart["views"] for chart in data_of(made)["charts"].values()])
+    figures = [view["figure"] for chart in data_of(made)["charts"].values() for view in chart["views"]]
+    assert "alert(1)" in labels
+    assert not [text for text in strings(figures) if re.search(r"<(?!br>|/?extra>)", text)]
+
+
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from (text for inner in value.values() for text in strings(inner))
+    elif isinstance(value, list):
+        yield from (text for inner in value for text in strings(inner))
+    elif isinstance(value, str):
+        yield value
+
+
+def hostile_campaign(root: Path) -> Path:
+    """Experiments whose names, arguments, logs and causes are attacks."""
+    evil = [
+        replace(
+            BASE,
+            id=f"full-evil-{n:012x}",
+            scenario=text,
+            model=text[::-1] + text,
+            num_gpus=1 + n % 2,
+            device=Device.CUDA,
+            framework=Framework(name=text, digest="1"),
+            arguments={**BASE.arguments, "response_template": text},
+            tags=(text,),
+        )
+        for n, text in enumerate(HOSTILE)
+    ]
+    numbers = {"tokens_per_s": 10.0, "peak_allocated_bytes": 1000, "startup_s": 1.0, "discarded_steps": 1}
+    records = [
+        (one, [ended(one, 1, **numbers), replace(failed(one, 2), cause=one.scenario, hint=one.scenario)])
+        for one in evil
+    ]
+    stored(root, *records)
+    for run_dir in root.glob("experiments/*/runs/*"):
+        (run_dir / "stdout.log").write_text("\n".join(HOSTILE), encoding="utf-8")
+        (run_dir / "command.sh").write_text("\n".join(HOSTILE), encoding="utf-8")
+        (run_dir / "evil.html").write_text("<script>alert(1)</script>")
+        (run_dir / "<img src=x onerror=alert(1)>").write_text("")
+        made_campaigns.write_series(run_dir, evil[0], made_campaigns.random.Random(0))
+    return root
+
+
+def test_only_files_of_ours_are_linked(tmp_path: Path) -> None:
+    for name in (
+        "stdout.log",
+        "evil.html",
+        "record.json",
+        "steps-rank10.jsonl",
+        "steps-rank0.jsonl.html",
+        "javascript:a",
+    ):
+        (tmp_path / name).write_text("")
+    assert folders.files(tmp_path) == ("record.json", "stdout.log", "steps-rank10.jsonl")
+    assert folders.link("a/../b", "r1-t1", "x?y#z") == "experiments/a%2F..%2Fb/runs/r1-t1/x%3Fy%23z"
+
+
+def test_rows_that_ended_badly_get_the_room_first(table: ResultsTable, campaign: Path) -> None:
+    ended_runs, places = runs.read(table.runs), folders.Folders.of([campaign], [])
+    found = table_data.of(table, ended_runs, places, table_bytes=10**6, detail_bytes=1500)
+    with_command = [
+        id for id, detail in zip(found.data["ids"], found.data["details"], strict=True) if "command" in detail
+    ]
+    bad = table.experiments.loc[table.experiments["status"] != "ok", "id"].tolist()
+    assert 1 <= len(with_command) < 24
+    assert set(bad) <= set(with_command)
+    assert f"no room for the commands and logs of {24 - len(with_command)} rows" in " ".join(found.notes)
+
+
+def test_a_table_that_is_too_large_is_cut_and_says_so(table: ResultsTable, campaign: Path) -> None:
+    places = folders.Folders.of([campaign], [])
+    found = table_data.of(table, {}, places, table_bytes=3000, detail_bytes=0)
+    height = found.data["rows"]
+    assert 1 <= height < 24
+    assert all(len(column["raw" if "raw" in column else "at"]) == height for column in found.data["columns"])
+    assert f"room for {height} of 24 rows" in found.notes[0]
+
+
+def test_a_page_that_is_too_large_is_made_smaller(
+    table: ResultsTable, campaign: Path, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("orchestrator.page.report_page")
+    monkeypatch.setattr(module, "MOST_BYTES", len(page.encode()) - 10_000)
+    smaller = page_of(table, [campaign])
+    assert len(smaller) < len(page) - 10_000
+    assert data_of(smaller)["table"]["rows"] == 24
+
+
+# ------------------------------------------------------------------------------------------------------- colours
+
+
+def themes() -> dict[str, dict[str, str]]:
+    """Theme → custom property → its value, as page.css has them."""
+    css = (shell.TEMPLATES / "page.css").read_text(encoding="utf-8")
+    light, dark, asked = (
+        dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in re.findall(r":root[^{]*\{([^}]*)\}", css)
+    )
+    assert dark == asked, "dark by preference and dark by choice are not the same"
+    assert light.keys() == dark.keys()
+    return {"light": light, "dark": dark}
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("name", ["light", "dark"])
+def test_colours_stand_out_from_what_they_are_on(name: str) -> None:
+    """WCAG 2.1: 3 : 1 for what is drawn, 4.5 : 1 for what is read."""
+    theme = themes()[name]
+    for place in range(colours.COLOURS):
+        assert contrast(theme[colours.colour(place)[1:]], theme["paper"]) >= 3, place
+    for word in ("ink", "muted", "accent", "bad", "warn", "good"):
+        for ground in ("paper", "raised"):
+            assert contrast(theme[word], theme[ground]) >= 4.5, (word, ground)
+
+
+def test_no_two_series_look_the_same() -> None:
+    for marks in ((colours.colour, colours.symbol), (colours.colour, colours.dash)):
+        looks = {tuple(mark(place) for mark in marks) for place in range(16)}
+        assert len(looks) == 16
