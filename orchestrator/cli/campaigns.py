@@ -14,8 +14,8 @@ import typer
 
 from orchestrator import options
 from orchestrator.cli.console import err, out, print_raw, say, tell
+from orchestrator.cli.given import confirm
 from orchestrator.cli.results import write_report
-from orchestrator.errors import OrchestratorError
 
 if TYPE_CHECKING:
     from orchestrator.config import Suite
@@ -98,7 +98,7 @@ def run(
     campaign.refuse_empty(planned)
     for sentence in planned.notes:
         tell(f"note: {sentence}")
-    _confirm(campaign.gpu_hours(planned, results, move_aside=move_aside), confirm_above, yes=yes)
+    confirm(campaign.gpu_hours(planned, results, move_aside=move_aside), above=confirm_above, yes=yes)
     store = campaign.open_results(results, move_aside=move_aside, suite=suite, argv=sys.argv[1:], say=err.print)
     if find_batch:
         for line in campaign.batch_lines(campaign.find_batches(planned, store, way=way, console=err)):
@@ -174,13 +174,3 @@ def _show_plan(
         out.print(plan_view.table(planned, width=out.width, fit=card))
         for line in plan_view.summary(planned, fit=card):
             say(line)
-
-
-def _confirm(gpu_hours: float, above: float, *, yes: bool) -> None:
-    if yes or gpu_hours <= above:
-        return
-    question = f"This campaign may take {gpu_hours:.1f} GPU-hours (more than --confirm-above {above:g}). Start it?"
-    if not sys.stdin.isatty():
-        raise OrchestratorError(f"{question} Nobody is here to answer: add --yes.")
-    if not typer.confirm(question, err=True):
-        raise OrchestratorError("Not started.")

@@ -1,0 +1,83 @@
+"""A comparison as one JSON document, and back: what `tunebench rerun --from` and other programs read.
+
+`text` holds the whole `Comparison` in base units at full precision; missing is null. `load` takes nothing on trust: the file may
+come from somebody else, and is read bounded and never run. What is not ours, or newer than this program, is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator import untrusted
+from orchestrator.compare.values import SCHEMA_VERSION, Comparison
+from orchestrator.errors import ResultsError
+from orchestrator.printable import escaped
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+KIND = "tunebench comparison"
+"""The document's first entry, by which it is known."""
+
+BYTES = 256 * untrusted.MIB
+"""For one file; 10,000 experiments of five runs a side take about 60 MiB."""
+
+
+def text(comparison: Comparison) -> str:
+    """The document. What would steer a terminal stands as `\\uXXXX`, so that it may be printed."""
+    inside = _adapter().dump_json(comparison, indent=1).decode()
+    return escaped(f'{{\n "kind": "{KIND}",{inside.removeprefix("{")}') + "\n"
+
+
+def load(path: Path) -> Comparison:
+    """The comparison of a file. Raises ResultsError where it is none, or cannot be read."""
+    try:
+        document = untrusted.read_json(path, limit=BYTES)
+        return parse(document)
+    except FileNotFoundError:
+        raise ResultsError(
+            f"There is no {path}: `tunebench compare BASE NEW --output comparison.json` writes one."
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ResultsError(f"{path} is no comparison: {reason}.") from None
+
+
+def parse(document: Any) -> Comparison:
+    """The comparison that a JSON value holds. Raises ValueError, as the rest of a sentence, where it is none."""
+    from pydantic import ValidationError
+
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise ValueError("it is JSON, but not what `tunebench compare --format json` writes")
+    if document.get("schema_version") != SCHEMA_VERSION:
+        raise ValueError(
+            f"its schema_version is {document.get('schema_version')!r:.40}, this program reads {SCHEMA_VERSION}"
+        )
+    try:
+        comparison = _adapter().validate_python({name: value for name, value in document.items() if name != "kind"})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:400]) from None
+    _refuse_odd_numbers(comparison)
+    return comparison
+
+
+def _refuse_odd_numbers(comparison: Comparison) -> None:
+    """Values are finite, and a ratio is above 0, too: whoever takes its logarithm need not look."""
+    ratios = [row.ratio for row in comparison.rows if row.ratio is not None]
+    ratios += [line.ratio for line in comparison.fleet]
+    intervals = [found.interval for found in ratios if found.interval is not None]
+    above_0 = [*(one.value for one in ratios), *(end for one in intervals for end in (one.low, one.high))]
+    values = [value for row in comparison.rows for value in (row.base, row.new, row.p_adjusted) if value is not None]
+    if not all(map(math.isfinite, (*above_0, *values))) or min(above_0, default=1) <= 0:
+        raise ValueError("it holds a number that is not finite, or a ratio that is not above 0")
+
+
+@cache
+def _adapter() -> TypeAdapter[Comparison]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Comparison)

@@ -1,0 +1,89 @@
+"""Axes of ratios and of values, both logarithmic, with ticks that people read. Pure.
+
+A change of −5 % and its reverse, +5.26 %, lie equally far from no change; ticks stand at plain percents, and from a factor of two
+on at factors. A value's ticks are written as `metrics.show` writes it, at 1, 2, 5 of its unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from orchestrator.metrics import Show, metric
+from orchestrator.page.texts import for_plotly, rounded, shown
+
+Ticks = tuple[list[float], list[str]]
+
+_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25)
+_FACTORS = (1.5, 2.0, 3.0, 5.0, 10.0, 100.0, 1e3, 1e6, 1e12, 1e50, 1e100, 1e200)
+_AS_FACTORS = 1.2
+"""The change from which on ticks are factors: -60 % and +120 % are hard to tell for the same."""
+
+_MOST = 6
+
+
+def ratio_ticks(reach: float) -> Ticks:
+    """Ticks between 1/e^reach and e^reach: no change, and two to each side, of which the outer has words: a phone has room for
+    three."""
+    reach = min(reach, 700.0)
+    if math.expm1(reach) >= _AS_FACTORS:
+        factors = [factor for factor in _FACTORS if factor <= math.exp(reach)][-2:]
+        ticks = [(factor**way, f"×{factor**way:.3g}") for way in (-1, 1) for factor in factors]
+        kept = {factors[-1] ** way for way in (-1, 1)}
+    else:
+        step = max((step for step in _STEPS if math.log1p(2 * step) <= reach), default=_STEPS[0])
+        ticks = [(1 + share, f"{share * 100:+.3g}%") for share in (-2 * step, -step, step, 2 * step)]
+        ticks = [(at, word) for at, word in ticks if abs(math.log(at)) <= reach]
+        kept = {min(ticks)[0], max(ticks)[0]}
+    found = sorted([*ticks, (1.0, "0%")])
+    return [at for at, _ in found], [word if at in kept or at == 1 else "" for at, word in found]
+
+
+def value_ticks(name: str, low: float, high: float) -> Ticks:
+    """At most six ticks between two values of a metric."""
+    unit = _unit(metric(name).show, high)
+    found = [tick * unit for tick in _round_numbers(low / unit, high / unit)]
+    return [float(f"{tick:.6g}") for tick in found], [for_plotly(shown(name, _whole(tick))) for tick in found]
+
+
+def _whole(value: float) -> float:
+    """A value as it is shown: a whole number that arithmetic has frayed is whole."""
+    near = round(value)
+    return float(near) if math.isclose(value, near, rel_tol=1e-9) else value
+
+
+def _unit(form: Show, high: float) -> float:
+    """What ticks are round in: the unit in which the largest value is written."""
+    if form is Show.BYTES:
+        return next((size for size in (2.0**30, 2.0**20, 2.0**10) if high >= size), 1.0)
+    if form is Show.MIB:
+        return 2.0**10 if high >= 2.0**10 else 1.0
+    return 1.0
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """Numbers that are round, between two above 0: decades with 1, 2, 5 where the range is wide, else equal steps."""
+    decades = math.log10(high / low)
+    if decades < 0.7:
+        return list(_equal_steps(low, high))
+    every = next((count for count in (1, 2, 3, 5, 10, 20, 50, 100, 200) if decades / count <= _MOST), 400)
+    digits: Sequence[int] = (1, 2, 5) if decades <= 2 else (1, 3) if decades <= 3 else (1,)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    found = [digit * 10.0**power for power in range(first, last + 1) for digit in digits if power % every == 0]
+    return [number for number in found if low <= number <= high]
+
+
+def _equal_steps(low: float, high: float) -> Iterator[float]:
+    raw = (high - low) / (_MOST - 1)
+    if raw <= 0 or not math.isfinite(raw):
+        yield low
+        return
+    size = 10.0 ** math.floor(math.log10(raw))
+    step = next(digit * size for digit in (1, 2, 5, 10) if digit * size >= raw)
+    for count in range(math.ceil(low / step), math.floor(high / step) + 1):
+        yield count * step
+
+
+def log_range(low: float, high: float) -> list[float | None]:
+    """The range of a logarithmic axis as Plotly has it: exponents of ten."""
+    return [rounded(math.log10(low)), rounded(math.log10(high))]

@@ -1,0 +1,72 @@
+"""A comparison's texts in files: which form a file has, and which file may be written anew.
+
+A file that stands there is replaced only where it holds an older comparison in the same form; anything else is a user's and stays.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator import atomic, untrusted
+from orchestrator.compare_view import as_json, as_markdown, as_page
+from orchestrator.errors import OrchestratorError
+
+FORMS = {
+    ".json": "json",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".csv": "csv",
+    ".html": "html",
+    ".txt": "terminal",
+}
+"""Ending of a file → its form."""
+
+_BEGINS = {"json": f'{{\n "kind": "{as_json.KIND}"', "markdown": as_markdown.MARK}
+_IN_HEADER = {"csv": "reference,metric,new,verdict,ratio,"}
+_MOST_HEADER = 64 * 2**10
+
+
+def form(path: Path) -> str:
+    """The form that a file's ending asks for. Raises OrchestratorError for an ending that asks for none."""
+    found = FORMS.get(path.suffix.lower())
+    if found is None:
+        raise OrchestratorError(f"--output {path}: its ending says no form; give one of {', '.join(FORMS)}.")
+    return found
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raises OrchestratorError where a file cannot be written: its folder is missing, it has no known ending, or something
+    else stands there."""
+    form(path)
+    if not path.parent.is_dir():
+        raise OrchestratorError(f"--output {path}: there is no folder {path.parent}; make it first.")
+    if (path.exists() or path.is_symlink()) and not _is_ours(path):
+        raise OrchestratorError(f"--output {path}: something else stands there; give another name, or move it aside.")
+
+
+def write(path: Path, text: str) -> None:
+    """Puts the text there, whole or not at all. Raises OrchestratorError as `refuse_foreign` does, and where the disk refuses."""
+    refuse_foreign(path)
+    try:
+        if path.exists():
+            atomic.replace(path, text)
+        elif not atomic.place_once(path, text):
+            refuse_foreign(path)
+            atomic.replace(path, text)
+    except OSError as error:
+        raise OrchestratorError(f"--output {path}: {error.strerror or error}.") from None
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file begins as one of ours in its form."""
+    wanted = form(path)
+    try:
+        with untrusted.opened(path) as file:
+            start = file.read(_MOST_HEADER).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return False
+    if wanted in _BEGINS:
+        return start.startswith(_BEGINS[wanted])
+    if wanted == "html":
+        return as_page.MARK in start
+    return wanted in _IN_HEADER and _IN_HEADER[wanted] in start.partition("\n")[0]

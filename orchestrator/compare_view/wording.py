@@ -1,0 +1,178 @@
+"""What every view of a comparison says, in which order and in which words: worst first, changes in percent, differences. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from orchestrator.compare.gate import Cause
+from orchestrator.compare.values import Comparison, Difference, Pair, Row, Verdict
+from orchestrator.compare.verdicts import failed_newly
+from orchestrator.metrics import DASH, metric, show
+from orchestrator.printable import printable
+from orchestrator.statistics import Ratio
+
+WORST_FIRST = (
+    *(Verdict.FAILED, Verdict.REGRESSED, Verdict.MISSING, Verdict.NOT_COMPARABLE),
+    *(Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.NEW, Verdict.UNTESTED, Verdict.SAME),
+)
+LONGEST = 80
+"""Characters of one value of an environment or an argument."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """One pair and those of its rows that are shown, worst first."""
+
+    pair: Pair
+    rows: tuple[Row, ...]
+
+
+class Which(StrEnum):
+    """Rows that tell something, those that are only counted unless asked for, or both."""
+
+    TELLING = "telling"
+    FOLDED = "folded"
+    ALL = "all"
+
+
+def blocks(comparison: Comparison, which: Which) -> list[Block]:
+    """The pairs that have such rows, the worst pair first."""
+    old = old_failures(comparison)
+    of_label: dict[str, list[Row]] = defaultdict(list)
+    for row in comparison.rows:
+        if which is Which.ALL or is_folded(row, old) == (which is Which.FOLDED):
+            of_label[row.label].append(row)
+    found = [
+        Block(pair=pair, rows=tuple(sorted(of_label[pair.label], key=badness)))
+        for pair in comparison.pairs
+        if pair.label in of_label
+    ]
+    return sorted(found, key=lambda block: (block.pair.label in old, badness(block.rows[0])))
+
+
+def old_failures(comparison: Comparison) -> frozenset[str]:
+    """The labels of what fails on base, too: no news."""
+    failed = {row.label for row in comparison.rows if row.verdict is Verdict.FAILED}
+    return frozenset(pair.label for pair in comparison.pairs if pair.label in failed and not failed_newly(pair))
+
+
+def is_folded(row: Row, old: Container[str]) -> bool:
+    """Whether a row is counted, not shown, unless it is asked for; `old` are the failures that are none of the new side's."""
+    return row.verdict in (Verdict.SAME, Verdict.UNTESTED) or (row.verdict is Verdict.FAILED and row.label in old)
+
+
+def badness(row: Row) -> tuple[int, float]:
+    """Sorts rows: by their verdict, the largest change first."""
+    return WORST_FIRST.index(row.verdict), -abs(math.log(row.ratio.value)) if row.ratio else -math.inf
+
+
+def counted(comparison: Comparison) -> str:
+    """`2 regressed, 40 same`: the rows by their verdicts, worst first."""
+    counts, old = Counter(row.verdict for row in comparison.rows), len(old_failures(comparison))
+    counts[Verdict.FAILED] -= old
+    found = [f"{counts[one]} {words(one)}" for one in WORST_FIRST if counts[one]]
+    return ", ".join([*found, *([f"{old} failed on both sides"] if old else [])]) or "nothing to compare"
+
+
+def words(verdict: Verdict) -> str:
+    """A verdict as a word of a sentence."""
+    return verdict.value.replace("_", " ")
+
+
+def percent(change: float) -> str:
+    """A ratio as a change: `-5.1%`; of ten times and more, the ratio itself."""
+    if not 0.1 < change < 10:
+        return f"×{change:.3g}"
+    text = f"{change - 1:+.1%}"
+    return "0.0%" if text in ("+0.0%", "-0.0%") else text
+
+
+def interval(ratio: Ratio) -> str:
+    """Where the change lies with 95 %; empty for what has no interval."""
+    return f"{percent(ratio.interval.low)} to {percent(ratio.interval.high)}" if ratio.interval else ""
+
+
+def values(row: Row) -> str:
+    """Both sides' values with their units: `1,234 → 1,300`; empty for a row without numbers."""
+    if row.base is None and row.new is None:
+        return ""
+    return f"{show(row.metric, row.base)} → {show(row.metric, row.new)}"
+
+
+def note(row: Row) -> str:
+    """What is to know beside the numbers: why, how many runs, how many more."""
+    runs = f"{row.ratio.n_base}+{row.ratio.n_new} runs" if row.ratio and row.ratio.interval else ""
+    turns = "in turns" if row.paired and row.ratio and row.ratio.interval else ""
+    needs = f"needs about {row.needs} more a side" if row.needs else ""
+    if row.verdict is Verdict.INCONCLUSIVE and row.needs is None:
+        needs = "no number of runs would settle it"
+    said = (" ".join(word for word in (runs, turns) if word), row.why, needs)
+    return printable(", ".join(word for word in said if word))
+
+
+def heading(name: str) -> str:
+    """How people call a metric."""
+    return printable(metric(name).label)
+
+
+def difference(found: Difference) -> str:
+    """`torch: 2.12.0 → 2.13.0`."""
+    return f"{_short(found.name)}: {_short(found.base)} → {_short(found.new)}"
+
+
+def differing(found: Difference) -> tuple[str, str, str]:
+    """A difference as three cells."""
+    return _short(found.name), _short(found.base), _short(found.new)
+
+
+def _short(value: object) -> str:
+    text = DASH if value is None else " ".join(printable(str(value)).split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def environment(comparison: Comparison) -> list[tuple[Difference, str]]:
+    """Each difference of environment with how many pairs have it, what all share first, then the most frequent."""
+    both = [pair for pair in comparison.pairs if pair.base is not None and pair.new is not None]
+    counts = Counter(one for pair in both for one in pair.environment)
+    frequent = sorted(counts.items(), key=lambda one: -one[1])
+    return [(one, "all" if often == len(both) else f"{often} of {len(both)}") for one, often in frequent]
+
+
+def own_differences(pair: Pair, comparison: Comparison) -> list[Difference]:
+    """What differs between the two of a pair, but for what all pairs share."""
+    common = frozenset(comparison.environment)
+    return [*(one for one in pair.environment if one not in common), *pair.arguments]
+
+
+def stand(comparison: Comparison) -> str:
+    """`48 experiments on both sides, 2 on base alone`."""
+    both = sum(pair.base is not None and pair.new is not None for pair in comparison.pairs)
+    alone = {
+        "on base alone": sum(pair.new is None for pair in comparison.pairs),
+        "on the new side alone": sum(pair.base is None for pair in comparison.pairs),
+    }
+    first = f"{both} experiment{'' if both == 1 else 's'} on both sides"
+    return ", ".join([first, *(f"{number} {where}" for where, number in alone.items() if number)])
+
+
+_OUTCOMES = {0: "nothing worse", 1: "worse", 3: "inconclusive", 4: "nothing comparable"}
+_CAUSES = {
+    Cause.REGRESSED: "regressed",
+    Cause.FAILED: "newly failed",
+    Cause.MISSING: "missing",
+    Cause.FLEET: "regressed over all experiments",
+    Cause.GUARD: "with another loss",
+    Cause.INCONCLUSIVE: "inconclusive",
+    Cause.NOT_COMPARABLE: "not comparable",
+}
+
+
+def conclusion(code: int, causes: Mapping[Cause, int], fail_on: Sequence[Cause]) -> str:
+    """The exit code in a sentence."""
+    counting = [one for one in fail_on if causes[one] and (code != 3 or one is Cause.INCONCLUSIVE)]
+    why = ", ".join(f"{causes[one]} {_CAUSES[one]}" for one in counting) if code in (1, 3) else ""
+    return f"{_OUTCOMES[code]}{f': {why}' if why else ''} (exit code {code})"

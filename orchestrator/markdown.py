@@ -1,0 +1,44 @@
+"""Text from anywhere as Markdown that shows it as it is: no tag, link, mention, entity, heading or further column. Pure.
+
+A name, an argument or an error of a trainer may hold any character. Tags become entities, since not every reader knows `\\<`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from orchestrator.printable import printable
+
+_MARKS = re.compile(r"[\\|`*\[~@]|(?<![^\W_])_|_(?![^\W_])|(?<=://)|(?<=www)(?=\.)")
+_ENTITY = re.compile(r"&(?=#|\w+;)")
+
+
+def escaped(text: str) -> str:
+    """The text as one line of Markdown."""
+    line = " ".join(printable(text).split())
+    line = _ENTITY.sub("&amp;", line).replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKS.sub(_as_it_is, line)
+
+
+def _as_it_is(found: re.Match[str]) -> str:
+    """A mark behind a backslash; nobody is notified by `@`, and an empty comment keeps an address from becoming a link."""
+    if found[0] == "@":
+        return "@<!-- -->"
+    return f"\\{found[0]}" if found[0] else "<!-- -->"
+
+
+def sentence(text: str) -> str:
+    """Escaped for the beginning of a line, where a mark makes a heading, a list, or a line across the page."""
+    return re.sub(r"^(?=[#+=~-])", r"\\", re.sub(r"^(\d+)(?=[.)])", r"\1\\", escaped(text)))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> str:
+    """A table of escaped cells; the columns in `right` are aligned to the right."""
+    aligned = ["---:" if heading in set(right) else "---" for heading in headings]
+    lines = [_line(map(escaped, headings)), _line(aligned), *(_line(map(escaped, row)) for row in rows)]
+    return "\n".join(lines)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

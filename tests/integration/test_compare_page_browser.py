@@ -1,0 +1,143 @@
+"""The page of a comparison in a real browser: opened from a disk, drawn, chosen, sorted, filtered, read by axe-core, narrow.
+
+Headless Chromium by Playwright. Without a Chromium these tests are skipped, but in CI they fail: there it belongs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+import test_page_browser as of_report
+from test_compare_page import REFERENCE, hostile, many, of_places, perturbed
+from test_page_browser import PHONE, WIDE, Seen, column, draw_all, rows
+
+from orchestrator.compare_view import as_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+browser = of_report.browser
+"""The fixture of the report's page: one Chromium for the module, or a skip."""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reference against a copy in which a third is slower and a fifth is faster."""
+    folder = tmp_path_factory.mktemp("compared")
+    target = folder / "comparison.html"
+    target.write_text(as_page.page(of_places(REFERENCE, perturbed(folder / "new.csv"))), encoding="utf-8")
+    return target
+
+
+@pytest.fixture
+def page(browser: Browser, file: Path) -> Iterator[Page]:
+    """The page in a window of its own; at the end it must have kept silent."""
+    context = browser.new_context(viewport=WIDE)  # type: ignore[arg-type]
+    page = context.new_page()
+    seen = Seen(page, file.as_uri())
+    page.goto(file.as_uri())
+    draw_all(page)
+    yield page
+    assert seen.wrong == []
+    context.close()
+
+
+def test_the_charts_are_drawn_and_a_metric_is_chosen_for_both(page: Page) -> None:
+    assert page.locator("#chart-forest .plot .point").count() > 20
+    assert page.locator("#chart-forest .plot .shapelayer path").count() >= 2, "the band and the line of no change"
+    assert page.locator("#chart-scatter .plot .point").count() > 50
+    before = page.locator("#chart-scatter .xtick text").all_text_contents()
+    page.locator("#chart-forest").get_by_label("Metric").select_option("peak torch mem")
+    assert page.locator("#chart-scatter").get_by_label("Metric").input_value() == "peak torch mem"
+    page.locator("#chart-scatter .xtick text", has_text="GiB").first.wait_for()
+    assert page.locator("#chart-scatter .xtick text").all_text_contents() != before
+    assert page.locator("#chart-scatter .plot .point").count() > 50, "and the points are drawn there, too"
+
+
+def test_the_scatter_names_a_point_under_the_pointer(page: Page) -> None:
+    page.locator("#chart-scatter").scroll_into_view_if_needed()
+    box = page.locator("#chart-scatter .plot .point").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    hover = page.locator("#chart-scatter .hoverlayer text")
+    hover.first.wait_for()
+    assert "GPU" in (hover.first.text_content() or "")
+
+
+def test_the_table_sorts_and_filters(page: Page) -> None:
+    assert column(page, "verdict")[0] == "▼ regressed"
+    page.get_by_role("button", name="change", exact=True).click()
+    changes = [float(text.rstrip("%")) for text in column(page, "change") if text.endswith("%")]
+    assert len(changes) > 20
+    assert changes == sorted(changes, reverse=True)
+    page.locator("#filters").get_by_label("verdict").select_option("=▼ regressed")
+    assert set(column(page, "verdict")) == {"▼ regressed"}
+    page.get_by_label("Filter").fill("mistralai")
+    assert all("mistralai" in row for row in rows(page))
+    page.locator("#experiments .open").first.click()
+    runs = page.locator("tr.detail li").all_inner_texts()
+    assert [text.split(":")[0] for text in runs] == ["base", "new"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+def test_axe_finds_nothing_serious_and_nothing_is_cut(
+    browser: Browser, file: Path, scheme: str, viewport: dict[str, int]
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    context = browser.new_context(viewport=viewport, color_scheme=scheme)  # type: ignore[arg-type]
+    page = context.new_page()
+    page.goto(file.as_uri())
+    draw_all(page)
+    page.locator("#experiments .open").first.click()
+    page.locator("#chart-forest .numbers summary").click()
+    found = Axe().run(page).response["violations"]
+    width = page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)")
+    cut, covered = page.evaluate(of_report.CUT), page.evaluate(of_report.COVERED)
+    context.close()
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in serious] == []
+    assert width == viewport["width"], "the page never scrolls sideways"
+    assert cut == []
+    assert covered == []
+
+
+def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
+    target = tmp_path / "evil.html"
+    target.write_text(as_page.page(hostile()), encoding="utf-8")
+    context = browser.new_context(viewport=WIDE)  # type: ignore[arg-type]
+    page = context.new_page()
+    seen = Seen(page, target.as_uri())
+    page.goto(target.as_uri())
+    draw_all(page)
+    for select in page.locator(".chart select").all():
+        for option in select.locator("option").all():
+            select.select_option(option.get_attribute("value") or "")
+    for button in page.locator("#experiments .open").all()[:10]:
+        button.click()
+    assert page.locator("main img, main a, main svg a, main iframe").count() == 0
+    assert seen.wrong == []
+    context.close()
+
+
+def test_a_thousand_experiments_a_side_are_usable_in_five_seconds(browser: Browser, tmp_path: Path) -> None:
+    target = tmp_path / "large.html"
+    text = as_page.page(many(1000))
+    target.write_text(text, encoding="utf-8")
+    assert len(text.encode()) < as_page.MOST_BYTES
+    context = browser.new_context(viewport=WIDE)  # type: ignore[arg-type]
+    page = context.new_page()
+    page.set_default_timeout(of_report.USABLE_S * 1000)
+    page.goto(target.as_uri())
+    page.locator("#chart-forest").scroll_into_view_if_needed()
+    page.locator("#chart-forest .plot .main-svg").first.wait_for()
+    page.get_by_label("Filter").fill("framework-999")
+    assert page.locator("#count").inner_text() == "3 of 3,000 rows"
+    context.close()

@@ -1,0 +1,283 @@
+"""`tunebench compare` on files: the reference's, a whole published table, results folders with and without a planted slowdown."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from stored_results import BASE, ended, failed, stored
+
+from orchestrator import cli
+from orchestrator.compare_view import as_json
+from orchestrator.records import DataSpec, Experiment, RunRecord
+
+COMPAT = Path(__file__).parent.parent / "golden" / "compat"
+A100 = COMPAT / "refs" / "a100_80gb.csv"
+SPEEDS = ("train_tokens_per_second", "train_samples_per_second", "train_steps_per_second")
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def compare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """`compare(base, new, …)` in this process, in a folder of its own: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def started(*words: object, width: int = 100) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tunebench", "compare", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", str(width))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return started
+
+
+Line = dict[str, str]
+
+
+def lines(path: Path) -> list[Line]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def written(path: Path, found: Sequence[Line]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(found[0]))
+        writer.writeheader()
+        writer.writerows(found)
+    return path
+
+
+# The reference's files
+
+
+@pytest.mark.parametrize(("case", "code"), [("perturbed", 1), ("ref-has-more", 1), ("same", 0)])
+def test_the_references_outliers_are_found_and_told_apart(compare: Call, tmp_path: Path, case: str, code: int) -> None:
+    """Its own list of them, with the way that each went; what it drops in silence is there, too."""
+    folder = COMPAT / "compare" / case
+    ours = tmp_path / "rows.csv"
+    assert compare(folder / "reference.csv", folder / "benchmarks.csv", "--output", ours)[0] == code
+    expected = {
+        (row["framework_config"], row["num_gpus"], row["metric"]): row for row in lines(folder / "outliers.csv")
+    }
+    found = {(row["framework_config"], row["num_gpus"], row["metric"]): row for row in lines(ours) if row["metric"]}
+    assert found.keys() == expected.keys()
+    for key, row in found.items():
+        for name in ("reference", "new"):
+            assert float(row[name]) == pytest.approx(float(expected[key][name]))
+        rises = float(row["new"]) > float(row["reference"])
+        better = rises == (key[2] == "train_tokens_per_second")
+        assert row["verdict"] == ("improved" if better else "regressed")
+    missing = [row for row in lines(ours) if row["verdict"] == "missing"]
+    assert len(missing) == len(lines(folder / "reference.csv")) - len(lines(folder / "benchmarks.csv"))
+
+
+def test_sides_exchanged_turn_the_verdicts(compare: Call, tmp_path: Path) -> None:
+    folder = COMPAT / "compare" / "perturbed"
+    there, back = tmp_path / "there.csv", tmp_path / "back.csv"
+    compare(folder / "reference.csv", folder / "benchmarks.csv", "--output", there)
+    compare(folder / "benchmarks.csv", folder / "reference.csv", "--output", back)
+    other = {"improved": "regressed", "regressed": "improved"}
+    found = {row["metric"]: (other[row["verdict"]], 1 / float(row["ratio"])) for row in lines(there)}
+    for row in lines(back):
+        verdict, ratio = found.pop(row["metric"])
+        assert (row["verdict"], float(row["ratio"])) == (verdict, pytest.approx(ratio))
+    assert not found
+
+
+def test_a_published_table_held_against_itself(compare: Call) -> None:
+    code, out, err = compare(A100, A100)
+    assert (code, err) == (0, "")
+    assert "124 experiments on both sides" in out
+    assert "Rows: 425 same, 39 failed on both sides" in out
+
+
+def scaled(row: Line, factor: float) -> Line:
+    """The row as of a machine that is so much faster."""
+    faster = {name: str(float(row[name]) * factor) for name in SPEEDS if row[name]}
+    runtime = {"train_runtime": str(float(row["train_runtime"]) / factor)} if row["train_runtime"] else {}
+    return {**row, **faster, **runtime}
+
+
+def test_a_little_less_in_every_row_is_seen_over_all(compare: Call, tmp_path: Path) -> None:
+    """-2.1 %: under the threshold in each of the 85 rows, plain in their mean."""
+    rng = random.Random(1)
+    found = [scaled(row, 0.979 * math.exp(rng.gauss(0, 0.01))) for row in lines(A100)]
+    code, out, _ = compare(A100, written(tmp_path / "new.csv", found), "--output", tmp_path / "rows.json")
+    document = json.loads((tmp_path / "rows.json").read_text())
+    assert {row["verdict"] for row in document["rows"] if row["metric"]} == {"same", "untested"}
+    (fleet,) = (line for line in document["fleet"] if line["metric"] == "train_tokens_per_second")
+    assert (fleet["verdict"], fleet["pairs"]) == ("regressed", 85)
+    assert fleet["ratio"]["interval"]["low"] < 0.979 < fleet["ratio"]["interval"]["high"]
+    assert code == 1 and "1 regressed over all experiments" in out
+    assert compare(A100, tmp_path / "new.csv", "--fail-on", "regressed,failed,missing")[0] == 0
+
+
+def test_rows_that_are_gone_are_missing(compare: Call, tmp_path: Path) -> None:
+    found = lines(A100)
+    fewer = written(tmp_path / "fewer.csv", [*found[:20], *found[30:]])
+    code, out, _ = compare(A100, fewer)
+    assert code == 1 and "10 missing" in out and "114 experiments on both sides, 10 on base alone" in out
+    code, out, _ = compare(fewer, A100)
+    assert code == 0 and "10 new" in out
+
+
+def test_one_row_that_slowed_down_is_found(compare: Call, tmp_path: Path) -> None:
+    found = lines(A100)
+    found[7] = scaled(found[7], 0.85)
+    code, out, _ = compare(A100, written(tmp_path / "new.csv", found))
+    assert code == 1 and "worse: 1 regressed (exit code 1)" in out and "-15.0%" in out
+
+
+# Results folders
+
+
+def campaign(root: Path, *, seed: int, factor: float = 1.0, noise: float = 0.01, experiments: int = 4) -> Path:
+    """Five repeats of each experiment, with so much noise between runs; all of the steps take `factor` as long."""
+    rng = random.Random(seed)
+    cells: list[tuple[Experiment, list[RunRecord]]] = []
+    for number in range(experiments):
+        experiment = replace(
+            BASE,
+            id=f"full-tiny-{number:012x}",
+            arguments={**BASE.arguments, "per_device_train_batch_size": str(2**number)},
+            repeats=5,
+        )
+        records = []
+        for repeat in range(1, 6):
+            step = 0.1 * 2**number * factor * math.exp(rng.gauss(0, noise))
+            speeds = {
+                "tokens_per_s": 16384 / step,
+                "step_time_s": step,
+                "first_step_s": 1.5 * math.exp(rng.gauss(0, 0.15)),
+            }
+            record = ended(experiment, repeat, **speeds, peak_allocated_bytes=2**30, train_loss=2.5)
+            records.append(replace(record, started_at=1.7e9 + 100 * repeat + 10 * number + seed))
+        cells.append((experiment, records))
+    return stored(root, *cells)
+
+
+def test_a_planted_slowdown_is_found_and_noise_is_not(compare: Call, tmp_path: Path) -> None:
+    """3 % in every step, 1 % between runs, five repeats that took turns with the base's."""
+    base, slow, same = (
+        campaign(tmp_path / str(seed), seed=seed, factor=factor, experiments=10)
+        for seed, factor in ((1, 1.0), (2, 1.03), (3, 1.0))
+    )
+    code, out, _ = compare(base, slow, "--output", tmp_path / "rows.csv")
+    found = Counter((row["metric"], row["verdict"]) for row in lines(tmp_path / "rows.csv"))
+    assert code == 1 and "in turns" in out and "improved" not in out
+    for metric in ("tokens_per_s", "step_time_s"):
+        assert found[metric, "regressed"] >= 7, "3 % is found in 92 % of rows, and the others are called inconclusive"
+        assert found[metric, "regressed"] + found[metric, "inconclusive"] == 10
+    assert (
+        f"worse: {sum(count for (_, verdict), count in found.items() if verdict == 'regressed')} regressed, 2 regr"
+        in out
+    )
+    code, out, _ = compare(base, same, "--fail-on", "regressed,failed,missing,fleet")
+    assert code == 0 and "regressed" not in out and "improved" not in out
+
+
+def test_a_folder_split_by_its_repeats(compare: Call, tmp_path: Path) -> None:
+    folder = campaign(tmp_path / "one", seed=1)
+    code, out, _ = compare("--aa", folder)
+    assert code in (0, 3) and "(odd rounds)" in out and "(even rounds)" in out
+    assert "regressed" not in out and "improved" not in out
+    assert compare(folder, folder)[0] == 0
+
+
+def test_several_places_make_one_side(compare: Call, tmp_path: Path) -> None:
+    """Three folders of five repeats each tell what five alone could not."""
+    places = [campaign(tmp_path / f"c{seed}", seed=seed, noise=0.03, experiments=1) for seed in (1, 2, 3)]
+    others = [campaign(tmp_path / f"d{seed}", seed=seed, noise=0.03, factor=1.05, experiments=1) for seed in (4, 5, 6)]
+    base, new = (",".join(map(str, side)) for side in (places, others))
+    code, out, _ = compare(base, new, "--metrics", "step_time_s", width=160)
+    assert code == 1 and "15+15 runs" in out
+    shutil.copytree(places[0], tmp_path / "a,b")
+    assert compare(tmp_path / "a,b", places[0])[0] == 0, "a comma may be part of a name"
+
+
+def test_what_does_not_run_any_more_fails_the_build(compare: Call, tmp_path: Path) -> None:
+    works = stored(tmp_path / "base", (BASE, [ended(BASE, 1, tokens_per_s=100.0)]))
+    broken = stored(tmp_path / "new", (BASE, [failed(BASE, 1)]))
+    code, out, _ = compare(works, broken)
+    assert code == 1 and "oom_cuda" in out and "1 newly failed" in out
+    assert compare(broken, works)[0] == 4
+    assert compare(broken, broken)[0] == 4
+
+
+def test_other_data_is_not_comparable_unless_it_is_to_be(compare: Call, tmp_path: Path) -> None:
+    sides = []
+    for name, source in (("base", "builtin:synthetic"), ("new", "builtin:stdlib-docs")):
+        experiment = replace(BASE, id=f"full-{name}-000000000000", data=DataSpec(source=source, form="tokens"))
+        sides.append(stored(tmp_path / name, (experiment, [ended(experiment, 1, tokens_per_s=100.0)])))
+    code, out, _ = compare(*sides)
+    assert code == 4 and "not comparable: other data" in out and "builtin:synthetic → builtin:stdlib-docs" in out
+    assert compare(*sides, "--ignore", "data")[0] == 0
+
+
+# Output and mistakes
+
+
+def test_files_are_written_in_their_form_and_the_terminal_besides(compare: Call, tmp_path: Path) -> None:
+    folder = COMPAT / "compare" / "perturbed"
+    names = ("rows.csv", "comment.md", "comparison.json", "view.txt")
+    options = [word for name in names for word in ("--output", tmp_path / name)]
+    code, out, err = compare(folder / "reference.csv", folder / "benchmarks.csv", *options)
+    assert code == 1 and out.startswith("base ") and err.count("wrote ") == 4
+    assert as_json.load(tmp_path / "comparison.json").rules["threshold"] == "0.1"
+    assert (tmp_path / "comment.md").read_text().startswith("<!-- tunebench compare -->")
+    again = compare(folder / "reference.csv", folder / "benchmarks.csv", "--output", tmp_path / "comparison.json")
+    assert again[0] == 1, "an older comparison makes room"
+    code, out, err = compare(folder / "reference.csv", folder / "benchmarks.csv", "--output", tmp_path / "view.txt")
+    assert (code, out) == (2, "") and "something else stands there" in err
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "markdown"])
+def test_stdout_has_the_form_alone(compare: Call, tmp_path: Path, form: str) -> None:
+    folder = COMPAT / "compare" / "perturbed"
+    code, out, err = compare(folder / "reference.csv", folder / "benchmarks.csv", "--format", form)
+    assert code == 1 and err == "worse: 1 regressed, 1 with another loss (exit code 1)\n"
+    assert out.startswith({"json": "{", "csv": "framework_config,", "markdown": "<!--"}[form])
+    if form == "json":
+        assert as_json.parse(json.loads(out)).rows
+    file = tmp_path / f"again.{'md' if form == 'markdown' else form}"
+    code, out, _ = compare(folder / "reference.csv", folder / "benchmarks.csv", "--format", form, "--output", file)
+    assert out == "" and file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "two sides"),
+        (["one.csv"], "two sides"),
+        (["a", "b", "c"], "two sides"),
+        (["absent.csv", A100], "absent.csv"),
+        ([A100, A100, "--aa", "x"], "--aa"),
+        ([A100, A100, "--metrics", "speed"], "speed:higher"),
+        ([A100, A100, "--metrics", "train_tokens_per_secnd"], "did you mean"),
+        ([A100, A100, "--min-effect", "two"], "0.02"),
+        ([A100, A100, "--threshold", "0"], "--threshold"),
+        ([A100, A100, "--level", "2"], "--level"),
+        ([A100, A100, "--fail-on", "slower"], "not_comparable"),
+        ([A100, A100, "--by", "nothing"], "nothing"),
+        ([A100, A100, "--ignore", "weather"], "weather"),
+        ([A100, A100, "--output", "report.html5"], ".json"),
+        ([A100, A100, "--output", "no/such/folder.json"], "no/such"),
+        ([A100, A100, "--correction", "bonferroni"], "bonferroni"),
+    ],
+)
+def test_mistakes_end_in_a_sentence(compare: Call, words: list[object], said: str) -> None:
+    code, out, err = compare(*words)
+    assert (code, out) == (2, "")
+    assert said in err and "Traceback" not in err
