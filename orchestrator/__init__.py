@@ -1,0 +1,46 @@
+"""Tunebench for notebooks: `import orchestrator; orchestrator.load("results")` gives a results folder as a pandas DataFrame.
+
+The command is `tunebench` (`orchestrator.cli`). Importing this costs nothing: pandas comes with the first call. docs/notebook.md
+shows what can be done, docs/metrics.md says what every column is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os import PathLike
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["dtypes", "load"]
+
+Folder = str | PathLike[str]
+Rows = Literal["experiments", "runs", "ranks", "devices"]
+
+
+def load(
+    folders: Folder | Iterable[Folder], *, rows: Rows = "experiments", baseline: str | None = None
+) -> pd.DataFrame:
+    """One or more results folders as a frame with a row for each experiment, run, training process or watched GPU.
+
+    Numbers are in base units at full precision, missing ones are NA, and the types are those of docs/metrics.md. Of an experiment a
+    metric is the mean over its repeats that ended ok. With several folders the column `results` says which one a row comes from.
+    `baseline` names a framework configuration: experiments then have `speedup` and `memory_ratio` relative to it. What could not be
+    read stands as sentences in `frame.attrs["warnings"]`.
+
+    Raises `orchestrator.errors.OrchestratorError`, a sentence, for a folder that holds no results and a baseline that nobody has.
+    """
+    from pathlib import Path
+
+    from orchestrator import notebook
+
+    paths = [folders] if isinstance(folders, (str, PathLike)) else folders
+    return notebook.frame([Path(one) for one in paths], rows=rows, baseline=baseline)
+
+
+def dtypes() -> dict[str, str]:
+    """The pandas type of every known column, for `pandas.read_csv("results/benchmarks.csv", dtype=orchestrator.dtypes())`."""
+    from orchestrator.column_types import known
+
+    return known()

@@ -7,8 +7,8 @@ Functions from rows to cells; nothing of it is stored in a record, since a run d
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator import statistics
@@ -41,7 +41,7 @@ _LEARNING = (
     ),
     *("warmup_ratio", "weight_decay", "max_seq_len", "max_steps", "num_train_epochs", "seed", "data_seed"),
 )
-_BASELINES = ("baseline", NO_FRAMEWORK)
+BASELINES = ("baseline", NO_FRAMEWORK)
 _SHARED = ("results", "scenario", "model_name_or_path", "device", "trainer", "python", "data")
 _FRAMEWORK_FACTS, _CELL_FACTS = (*_SHARED, "framework_config"), (*_SHARED, "num_gpus")
 
@@ -57,73 +57,118 @@ class Cell:
 
 def over_repeats(name: str, values: Sequence[float]) -> dict[str, Value]:
     """A metric that is compared by ratios, of several runs: the mean of logs; for the headline its interval and spread."""
-    if any(value <= 0 for value in values):
-        return {name: math.fsum(values) / len(values)}
+    if name != RATE or min(values) <= 0:
+        return {name: mean(values, by_ratio=True)}
     summary = statistics.mean_of_logs(values)
     cells: dict[str, Value] = {name: summary.mean}
-    if name == RATE and summary.interval is not None:
+    if summary.interval is not None:
         cells |= {f"{RATE}_low": summary.interval.low, f"{RATE}_high": summary.interval.high}
         cells |= {f"{RATE}_spread": summary.spread, f"{RATE}_runs": summary.n}
     return cells
 
 
+def mean(values: Sequence[float], *, by_ratio: bool) -> float:
+    """The mean of a metric's values: of their logarithms where it is compared by ratios and they have any."""
+    if by_ratio and min(values) > 0:
+        return math.exp(math.fsum(map(math.log, values)) / len(values))
+    return math.fsum(values) / len(values)
+
+
 def compared(cells: Sequence[Cell]) -> Iterator[dict[str, Value]]:
     """For each experiment what the others say of it."""
-    in_framework, in_cell = _alike(cells, _FRAMEWORK_FACTS), _alike(cells, _CELL_FACTS)
-    for cell in cells:
-        yield {
-            **_scaling(cell, in_framework[_facts(cell, _FRAMEWORK_FACTS)]),
-            **_loss(cell, in_cell[_facts(cell, _CELL_FACTS)]),
-        }
+    for cell, smallest, baseline in zip(cells, scaling_bases(cells), _loss_bases(cells), strict=True):
+        yield {**_scaling(cell, smallest), **_loss(cell, baseline)}
 
 
-def _alike(cells: Iterable[Cell], names: Sequence[str]) -> dict[tuple[Value, ...], list[Cell]]:
-    groups: dict[tuple[Value, ...], list[Cell]] = defaultdict(list)
-    for cell in cells:
-        groups[_facts(cell, names)].append(cell)
-    return groups
+def scaling_bases(cells: Sequence[Cell]) -> list[Cell | None]:
+    """For each experiment the one whose speed a GPU is ideal: the same cell at its smallest GPU count, of the same batch a device,
+    else of the same batch in all. None where there is no other GPU count.
+    """
+    found: list[Cell | None] = [None] * len(cells)
+    for key in (_global_batch, _given):  # the latter counts more
+        for place, group in enumerate(_grouped(cells, key)):
+            smallest = group[0]
+            if _gpus(group[-1]) != _gpus(smallest):
+                found[place] = smallest
+    return found
+
+
+def _grouped(cells: Sequence[Cell], key: Callable[[Cell], Hashable]) -> list[Sequence[Cell]]:
+    """For each experiment those with its key, itself among them, by GPU count; of equal counts in their order."""
+    keys = [key(cell) for cell in cells]
+    groups: dict[Hashable, list[Cell]] = defaultdict(list)
+    for one, cell in zip(keys, cells, strict=True):
+        groups[one].append(cell)
+    for group in groups.values():
+        group.sort(key=_gpus)
+    return [groups[one] for one in keys]
 
 
 def _facts(cell: Cell, names: Sequence[str]) -> tuple[Value, ...]:
     return tuple(cell.facts.get(name) for name in names)
 
 
-def _scaling(cell: Cell, alike: Sequence[Cell]) -> dict[str, Value]:
-    """Speed a GPU beside the same cell's at its smallest GPU count: of the same batch a device, else of the same batch in all."""
-    mine = _number(cell, PER_GPU)
-    if mine is None or len(alike) == 1:
-        return {}
-    for key in (_given, _global_batch):
-        group = [one for one in alike if key(one) == key(cell)]
-        if len({_gpus(one) for one in group}) > 1:
-            base = _number(
-                min(group, key=_gpus), PER_GPU
-            )  # without it there is no efficiency: another base is another number
-            return {"scaling_efficiency": mine / base} if base else {}
-    return {}
+def _scaling(cell: Cell, smallest: Cell | None) -> dict[str, Value]:
+    """Speed a GPU beside that of the smallest GPU count; without that one there is none: another base is another number."""
+    mine, base = _number(cell, PER_GPU), _number(smallest, PER_GPU) if smallest else None
+    return {"scaling_efficiency": mine / base} if mine is not None and base else {}
 
 
-def _loss(cell: Cell, alike: Sequence[Cell]) -> dict[str, Value]:
-    """The loss beside that of the baseline framework's cell, where both made the same number of steps."""
-    mine, framework = _number(cell, LOSS), cell.facts.get("framework_config")
-    comparable = [one for one in alike if _learning(one) == _learning(cell)]
-    names = {one.facts.get("framework_config") for one in comparable}
-    baseline = next((name for name in _BASELINES if name in names), None)
-    if mine is None or baseline is None or framework == baseline:
-        return {}
-    candidates = [one for one in comparable if one.facts.get("framework_config") == baseline]
-    nearest = min(candidates, key=lambda one: len(one.arguments.items() ^ cell.arguments.items()))
-    base = _number(nearest, LOSS)
-    if not base:
+def _loss_bases(cells: Sequence[Cell]) -> list[Cell | None]:
+    """For each experiment the one of the baseline framework that its loss is held against, where both made as many steps."""
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for place, cell in enumerate(cells):
+        groups[_learning(cell)].append(place)
+    found: list[Cell | None] = [None] * len(cells)
+    for places in groups.values():
+        names = {_framework(cells[place]) for place in places}
+        baseline = next((name for name in BASELINES if name in names), None)
+        others = [place for place in places if _framework(cells[place]) != baseline]
+        if baseline is not None and others:
+            nearest = _nearest_of([cells[place] for place in places if _framework(cells[place]) == baseline])
+            for place in others:
+                found[place] = nearest(cells[place])
+    return found
+
+
+def _nearest_of(candidates: Sequence[Cell]) -> Callable[[Cell], Cell]:
+    """Gives of the candidates the one that differs from a cell in the fewest arguments.
+
+    Those in which the candidates agree decide nothing, so that one which has the cell's values of all others is found by look-up.
+    """
+    given = Counter(item for one in candidates for item in one.arguments.items())
+    varying = sorted({name for (name, _), times in given.items() if times < len(candidates)})
+
+    def key(cell: Cell) -> tuple[Value, ...]:
+        return tuple(cell.arguments.get(name) for name in varying)
+
+    index = {key(one): one for one in reversed(candidates)}
+
+    def nearest(cell: Cell) -> Cell:
+        alike = index.get(key(cell))
+        return alike or min(candidates, key=lambda one: len(one.arguments.items() ^ cell.arguments.items()))
+
+    return nearest
+
+
+def _framework(cell: Cell) -> Value:
+    return cell.facts.get("framework_config")
+
+
+def _loss(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
+    """The loss beside that of the baseline framework's cell."""
+    mine, base = _number(cell, LOSS), _number(baseline, LOSS) if baseline else None
+    if mine is None or not base or baseline is None:
         return {}
     difference = mine / base - 1
-    doubt: dict[str, Value] = {} if abs(difference) <= LOSS_TOLERANCE else {"doubt": _doubt(cell, nearest)}
+    doubt: dict[str, Value] = {} if abs(difference) <= LOSS_TOLERANCE else {"doubt": _doubt(cell, baseline)}
     return {"loss_difference": difference, **doubt}
 
 
-def _learning(cell: Cell) -> object:
+def _learning(cell: Cell) -> Hashable:
     """What a loss depends on besides kernels: losses of cells that differ in it do not compare."""
-    return cell.numbers.get(STEPS), _global_batch_size(cell), [cell.arguments.get(name) for name in _LEARNING]
+    given = tuple(cell.arguments.get(name) for name in _LEARNING)
+    return _facts(cell, _CELL_FACTS), cell.numbers.get(STEPS), cell.facts.get("global_batch"), given
 
 
 def _doubt(cell: Cell, baseline: Cell) -> str:
@@ -131,17 +176,13 @@ def _doubt(cell: Cell, baseline: Cell) -> str:
     return "faster but wrong" if mine and theirs and mine > theirs else "other loss"
 
 
-def _given(cell: Cell) -> object:
-    return dict(cell.arguments)
+def _given(cell: Cell) -> Hashable:
+    return _facts(cell, _FRAMEWORK_FACTS), frozenset(cell.arguments.items())
 
 
-def _global_batch(cell: Cell) -> object:
-    rest = {name: value for name, value in cell.arguments.items() if name not in _BATCH}
-    return rest, cell.facts.get("global_batch") or cell.facts.get("id")
-
-
-def _global_batch_size(cell: Cell) -> Value:
-    return cell.facts.get("global_batch")
+def _global_batch(cell: Cell) -> Hashable:
+    rest = frozenset((name, value) for name, value in cell.arguments.items() if name not in _BATCH)
+    return _facts(cell, _FRAMEWORK_FACTS), rest, cell.facts.get("global_batch") or cell.facts.get("id")
 
 
 def _gpus(cell: Cell) -> int:

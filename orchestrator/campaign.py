@@ -1,7 +1,6 @@
-"""The steps of `tunebench run` and `report` between the plan and the terminal: results folder, data, runs, report files.
+"""The steps of `tunebench run` between the plan and the report: results folder, data, runs.
 
-One function a step, in the order of the journey; `cli` calls them and prints. Heavy modules (pandas) are imported by the
-steps that need them.
+One function a step, in the order of the journey; `cli` calls them and prints. The report is `reporting`'s.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from orchestrator import asked, packing, results_folder
 from orchestrator.batch import BATCH
@@ -33,7 +32,6 @@ from orchestrator.store import NO_RETRY, Retry, Store
 
 if TYPE_CHECKING:
     from orchestrator.selection import Selection
-    from orchestrator.table import ResultsTable
 
 Say = Callable[[str], object]
 ALL_KINDS, AUTO = "all", "auto"
@@ -227,47 +225,3 @@ def _refuse_unprepared(plan: Plan) -> None:
                 f"scenario {experiment.scenario!r}: {source} was never prepared for {experiment.model} "
                 f"(there is no {experiment.data_path}); run once without --no-data-processing"
             )
-
-
-def load_table(folders: Sequence[Path]) -> ResultsTable:
-    """The results of one or more folders."""
-    from orchestrator.table import load
-
-    return load(folders)
-
-
-def unknown_columns(table: ResultsTable, names: Sequence[str]) -> list[str]:
-    """A sentence for each of `--keep` and `--drop` that no column answers to; patterns may match nothing."""
-    known = {str(name) for frame in (table.experiments, table.runs) for name in frame.columns}
-    plain = [name for name in names if not set("*?[") & set(name)]
-    return [f"there is no column {name!r} here{suggestion(name, known)}" for name in plain if name not in known]
-
-
-def terminal_table(table: ResultsTable, *, keep: Sequence[str], drop: Sequence[str], width: int) -> RenderableType:
-    """What a terminal shows of it."""
-    from orchestrator.report import terminal
-
-    return terminal.summary(table, width=width, keep=keep, drop=drop)
-
-
-def report_text(table: ResultsTable, form: str, *, keep: Sequence[str], drop: Sequence[str]) -> str:
-    """The report as CSV, JSON or Markdown."""
-    from orchestrator.report import benchmarks
-
-    return benchmarks(table, form=form, keep=keep, drop=drop)
-
-
-def write_reports(
-    table: ResultsTable, folders: Sequence[Path], *, keep: Sequence[str], drop: Sequence[str]
-) -> list[Path]:
-    """Remake the CSV files of one results folder of ours; what lies elsewhere, and several at once, are only shown."""
-    from orchestrator.report import benchmarks, parts, raw_summary
-
-    if len(folders) != 1 or not results_folder.is_ours(folders[0]):
-        return []
-    store = Store.resume(folders[0])
-    return [
-        store.write_text("benchmarks.csv", benchmarks(table, keep=keep, drop=drop)),
-        store.write_text("raw_summary.csv", raw_summary(table)),
-        *(store.write_text(name, text) for name, text in parts(table).items()),
-    ]

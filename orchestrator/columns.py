@@ -35,6 +35,7 @@ DEFAULT_KEEP = (
     "tokens_per_s",
     "tokens_per_s_per_gpu",
     "real_tokens_per_s",
+    *("speedup", "speedup_low", "speedup_high", "memory_ratio"),
     "step_time_s",
     "discarded_steps",
     "train_tokens_per_second",
@@ -78,6 +79,14 @@ DETAILS = (
     *("gpu_utilization", "exit_code", "signal", "wall_s"),
 )
 """What only files hold unless it is asked for: a table of eighty columns is read by nobody."""
+
+HEADLINE = (
+    *("tokens_per_s", "tokens_per_s_spread", "train_tokens_per_second"),
+    *("speedup", "speedup_low", "speedup_high", "memory_ratio"),
+    *("step_time_s", "scaling_efficiency", "mfu", "peak_allocated_bytes", "device_peak_used_bytes"),
+    *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved", "train_loss", "doubt", "train_runtime"),
+)
+"""The few numbers that people ask first."""
 
 BOOKKEEPING = ("id", "output_dir", "started_at", "logging_dir", "run_name", "provenance_collected_at")
 """Different in every row and no property of the experiment: never in a table unless kept."""
@@ -135,6 +144,29 @@ def for_people(names: Iterable[str]) -> list[str]:
 def cells(column: pd.Series[Any]) -> list[Value]:
     """A column as plain Python values, None where it is missing."""
     return [None if missing else value for value, missing in zip(column.tolist(), column.isna().tolist(), strict=True)]
+
+
+def column(frame: pd.DataFrame, name: str) -> list[Value]:
+    """A column as plain values, None where it is missing, and in every row where it is not there at all."""
+    return cells(frame[name]) if name in frame else [None] * len(frame)
+
+
+def number(value: Value) -> float | None:
+    """The value where it is a number."""
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+class Numbers:
+    """The numbers of a frame by column and row: `Numbers(frame)("train_loss", 3)`. Each column is made plain once."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self._frame = frame
+        self._columns: dict[str, list[Value]] = {}
+
+    def __call__(self, name: str, row: int) -> float | None:
+        if name not in self._columns:
+            self._columns[name] = column(self._frame, name)
+        return number(self._columns[name][row])
 
 
 def _is_constant(column: pd.Series[Any]) -> bool:

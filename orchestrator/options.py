@@ -27,12 +27,14 @@ MONITORS_OF = {
 
 
 class Format(StrEnum):
-    """How a report is written."""
+    """How a report is written. `table` is for a terminal; `html` and `parquet` are files."""
 
     TABLE = "table"
+    HTML = "html"
     CSV = "csv"
-    JSON = "json"
     MARKDOWN = "markdown"
+    JSON = "json"
+    PARQUET = "parquet"
 
 
 Scenarios = Annotated[
@@ -98,6 +100,28 @@ Keep = Annotated[
     list[str] | None, typer.Option("--keep", help="Columns to keep though they do not vary; commas or repeated.")
 ]
 Drop = Annotated[list[str] | None, typer.Option("--drop", help="Columns to leave out; commas or repeated.")]
+Formats = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar=",".join(form.value for form in Format),
+        help="csv, markdown or json alone: print it. html, parquet, or several with commas: write files.",
+    ),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option("--baseline", metavar="FRAMEWORK", help="Show speed and memory relative to this framework's."),
+]
+Pivot = Annotated[
+    str | None,
+    typer.Option("--pivot", metavar="ROWS,COLUMNS[:METRIC]", help="Show means of a metric by two columns' values."),
+]
+GroupBy = Annotated[
+    str | None, typer.Option("--group-by", metavar="COLUMNS", help="Show means over what shares these columns' values.")
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", help="Folder for the files: a new one, or one that holds such a report.")
+]
 GpuNames = Annotated[str | None, typer.Option("--gpus", help="Indices or UUIDs, with commas; all when left out.")]
 RunGpus = Annotated[str | None, typer.Option("--gpus", help="Use these GPUs only: indices or UUIDs, with commas.")]
 Interval = Annotated[float, typer.Option("--interval", help="Seconds between two views, 0.1 to 60.")]

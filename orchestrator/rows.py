@@ -95,15 +95,20 @@ def experiment_facts(experiment: Experiment) -> dict[str, Value]:
 
 def argument_cells(arguments: Mapping[str, Text]) -> dict[str, Value]:
     """The trainer's arguments as columns; one that has the name of another column gets the prefix `argument_`."""
-    taken = (METRICS.keys() | FACTS.keys()) - _ARGUMENT_FACTS
-    cells: dict[str, Value] = {
-        f"argument_{name}" if name in taken else name: _words(value) for name, value in arguments.items()
-    }
+    cells: dict[str, Value] = {argument_column(name): _words(value) for name, value in arguments.items()}
     cells.pop("argument_model_name_or_path", None)
     return cells
 
 
-_ARGUMENT_FACTS = {"dtype", "torch_dtype", "peft_method", "per_device_train_batch_size"}
+def argument_column(name: str) -> str:
+    """The column of an argument."""
+    return f"argument_{name}" if name in _TAKEN else name
+
+
+ARGUMENT_FACTS = ("dtype", "torch_dtype", "peft_method", "per_device_train_batch_size")
+"""Of the registry's facts, those that are arguments."""
+
+_TAKEN = (METRICS.keys() | FACTS.keys()) - {*ARGUMENT_FACTS}
 
 
 def _words(value: Text) -> str:
@@ -166,7 +171,7 @@ def cell(value: object) -> Value:
     """Any JSON value as one cell: lists as words, mappings as JSON, what is not finite as missing."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if value is None or isinstance(value, (str, int)):
+    if isinstance(value, (str, int)) or value is None:
         return value
     if isinstance(value, (list, tuple)):
         return " ".join(str(item) for item in value) if value else "[]"

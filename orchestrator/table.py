@@ -12,12 +12,14 @@ A results folder may come from somebody else: `vetting` says what of it is left 
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator import reference, rows, vetting
 from orchestrator.across import BY_RATIO, Cell, compared, over_repeats
@@ -39,7 +41,8 @@ class ResultsTable:
     `ranks` and `devices`: a row for each training process and for each watched GPU of each run.
 
     Columns are those of docs/metrics.md in reading order. `warnings` are sentences about what could not be read and
-    about single runs. With several folders the column `results` says which one a row comes from.
+    about single runs. With several folders the column `results` says which one a row comes from. `arguments` names the columns
+    that are arguments of the trainer, `framework_arguments` those that a framework configuration sets itself.
     """
 
     runs: pd.DataFrame
@@ -47,18 +50,48 @@ class ResultsTable:
     ranks: pd.DataFrame
     devices: pd.DataFrame
     warnings: tuple[str, ...] = ()
+    arguments: frozenset[str] = frozenset()
+    framework_arguments: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def load(roots: Sequence[Path]) -> ResultsTable:
     """The table of one or more results folders. Raises ResultsError where a folder is missing or holds no results."""
+    with _without_collecting():
+        return _loaded(roots)
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Ten thousand records are millions of small values that all stay: looking for garbage among them takes a fifth of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _loaded(roots: Sequence[Path]) -> ResultsTable:
     names = _names(roots)
     found: list[Row] = []
     warnings: list[str] = []
+    sets: dict[str, frozenset[str]] = {}
     for root, name in zip(roots, names, strict=True):
-        read, said = _read(root)
+        read, said = _read(root, sets)
         read, too_wide = vetting.within_width(read, already=found)
         warnings += [f"{name}: {sentence}" if len(roots) > 1 else sentence for sentence in (*said, *too_wide)]
         found += [_labelled(row, name) for row in read] if len(roots) > 1 else read
+    return of_rows(found, warnings=warnings, framework_arguments=sets)
+
+
+def of_rows(
+    found: Sequence[Row],
+    *,
+    warnings: Sequence[str] = (),
+    framework_arguments: Mapping[str, frozenset[str]] | None = None,
+) -> ResultsTable:
+    """Rows as a table, their repeats grouped."""
     arguments = frozenset(name for row in found for name in row.arguments)
     return ResultsTable(
         runs=_frame([row.flat() for row in found if "repeat" in row.outcome], arguments),
@@ -66,6 +99,8 @@ def load(roots: Sequence[Path]) -> ResultsTable:
         ranks=_parts((row, row.ranks) for row in found),
         devices=_parts((row, row.devices) for row in found),
         warnings=(*warnings, *vetting.formulas(found)),
+        arguments=arguments,
+        framework_arguments=framework_arguments or {},
     )
 
 
@@ -80,7 +115,8 @@ def _names(roots: Sequence[Path]) -> list[str]:
     raise ResultsError("The same results folder is named twice: name each folder once.")
 
 
-def _read(root: Path) -> tuple[list[Row], list[str]]:
+def _read(root: Path, sets: dict[str, frozenset[str]]) -> tuple[list[Row], list[str]]:
+    """The rows of a folder and what is to say of it; `sets` learns which arguments each framework configuration sets."""
     if not root.is_dir():
         raise ResultsError(f"There is no folder {root}: name a results folder, which `tunebench run --results` made.")
     theirs = reference.find(root)
@@ -97,6 +133,10 @@ def _read(root: Path) -> tuple[list[Row], list[str]]:
         warnings.append(
             f"{len(contents.removed)} experiment(s) that no call asks for any more stay in the store, not here: {names}"
         )
+    for framework in (one.experiment.framework for one in wanted):
+        if framework is not None and framework.arguments:
+            own = frozenset(map(rows.argument_column, framework.arguments))
+            sets[framework.name] = sets.get(framework.name, frozenset()) | own
     read = [row for one in wanted for row in _stored_rows(one, warnings)]
     said = [f"{row.facts['id']}: {sentence}" for row in read for sentence in row.warnings]
     return read, [*warnings, *dict.fromkeys(said)]
@@ -125,11 +165,14 @@ _OF_THE_RUN = ("results", "id", "repeat", "attempt", "status")
 
 def _parts(found: Iterable[tuple[Row, Sequence[Mapping[str, Value]]]]) -> pd.DataFrame:
     """Rows of a run's parts, each beside the name of its run; columns as they come."""
-    records = [
-        {name: value for name, value in row.flat().items() if name in _OF_THE_RUN} | dict(part)
-        for row, parts in found
-        for part in parts
-    ]
+    records: list[Mapping[str, Value]] = []
+    for row, parts in found:
+        run = (
+            {name: value for name, value in {**row.facts, **row.outcome}.items() if name in _OF_THE_RUN}
+            if parts
+            else {}
+        )
+        records += [{**run, **part} for part in parts]
     return _frame(records, frozenset(), order=list)
 
 
@@ -190,13 +233,13 @@ def _attempt(row: Row) -> int:
 
 def _means(measured: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
     """Each name's mean where it is a number; a word stands where all agree, else all of them, separated by commas."""
-    names = dict.fromkeys(name for cells in measured for name in cells)
+    if len(measured) == 1:
+        return dict(measured[0])
     found: dict[str, Value] = {}
-    for name in names:
-        values = [cells[name] for cells in measured if cells.get(name) is not None]
-        numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
-        if name in BY_RATIO and len(numbers) == len(values) > 1:
-            found |= over_repeats(name, numbers)
+    for name in dict.fromkeys(name for cells in measured for name in cells):
+        values = [value for cells in measured if (value := cells.get(name)) is not None]
+        if name in BY_RATIO and len(values) > 1 and all(type(value) in (int, float) for value in values):
+            found |= over_repeats(name, cast(list[float], values))
         else:
             found[name] = _mean(values)
     return found
@@ -205,15 +248,15 @@ def _means(measured: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
 def _mean(values: Sequence[Value]) -> Value:
     if not values:
         return None
+    if values.count(values[0]) == len(values):
+        return values[0]
     if any(isinstance(value, (str, bool)) for value in values):
-        distinct = dict.fromkeys(values)
-        return values[0] if len(distinct) == 1 else ", ".join(str(value) for value in distinct)
+        return ", ".join(map(str, dict.fromkeys(values)))
     numbers = [value for value in values if value is not None and not isinstance(value, str)]
-    total = math.fsum(numbers)
     whole = all(isinstance(value, int) for value in numbers)
     if whole and sum(numbers) % len(numbers) == 0:
         return int(sum(numbers)) // len(numbers)
-    return numbers[0] if len(set(numbers)) == 1 else total / len(numbers)
+    return math.fsum(numbers) / len(numbers)
 
 
 _WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")

@@ -20,8 +20,7 @@ from orchestrator.rows import Row, Value
 MAX_COLUMNS = 5000
 """A run has about 200; a table of more columns than this is somebody's joke, and would take all memory."""
 
-_ARGUMENTS = {"dtype", "torch_dtype", "peft_method", "per_device_train_batch_size"}
-_OF_THE_TABLE = frozenset(FACTS) - _ARGUMENTS
+_OF_THE_TABLE = frozenset(FACTS) - {*rows.ARGUMENT_FACTS}
 
 
 def foreign_experiment(experiment: Experiment, jobs: Iterable[Job]) -> str | None:
@@ -40,7 +39,7 @@ def run_row(experiment: Experiment, job: Job, record: RunRecord) -> tuple[Row | 
         except (ValueError, OverflowError, OSError) as error:  # a date beyond all calendars, too many digits
             wrong = str(error)
         else:
-            missing = ", ".join(one.name for one in record.measurements if not _is_sound(one.value))
+            missing = ", ".join(_unsound({one.name: one.value for one in record.measurements}))
             said = (f"{missing[:200]}: no number that can be reckoned with, left out",) if missing else ()
             return replace(row, warnings=(*row.warnings, *said)), None
     return None, f"{experiment.id} {job.name}: its record is left out: {wrong}"
@@ -50,7 +49,7 @@ def _not_its_own(job: Job, record: RunRecord) -> str | None:
     """Why a record cannot be the one of this run."""
     if (record.experiment_id, record.repeat, record.attempt) != (job.experiment_id, job.repeat, job.attempt):
         return "it says that it is another run's"
-    if not (_is_sound(record.started_at) and _is_sound(record.wall_s)):
+    if _unsound({"started_at": record.started_at, "wall_s": record.wall_s}):
         return "its times are no times"
     return None
 
@@ -69,14 +68,18 @@ def sound(row: Row) -> Row:
     )
 
 
-def _cells(cells: Mapping[str, Value]) -> dict[str, Value]:
-    return {name: value if _is_sound(value) else None for name, value in cells.items()}
+def _cells(cells: Mapping[str, Value]) -> Mapping[str, Value]:
+    wrong = _unsound(cells)
+    return {**cells, **dict.fromkeys(wrong)} if wrong else cells
 
 
-def _is_sound(value: Value) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return True
-    return untrusted.sound_number(value) is not None
+def _unsound(cells: Mapping[str, Value]) -> list[str]:
+    """The names of numbers that no arithmetic can be done with. A table asks for millions: what is no number is no question."""
+    return [
+        name
+        for name, value in cells.items()
+        if (type(value) is float or type(value) is int) and untrusted.sound_number(value) is None
+    ]
 
 
 def within_width(read: Sequence[Row], *, already: Sequence[Row]) -> tuple[list[Row], list[str]]:
@@ -97,6 +100,7 @@ def _names(row: Row) -> set[str]:
     return {*row.flat(), *(name for part in (*row.ranks, *row.devices) for name in part)}
 
 
+_SIGNS = ("=", "+", "@", "-")
 _FORMULA = re.compile(r"\s*[=+@-][^\n]*[(|!]")
 
 
@@ -108,8 +112,9 @@ def formulas(found: Iterable[Row]) -> list[str]:
     hits = {
         (name, value): None
         for row in found
-        for name, value in row.flat().items()
-        if isinstance(value, str) and _FORMULA.match(value)
+        for part in (row.facts, row.outcome, row.arguments, row.measured)
+        for name, value in part.items()
+        if type(value) is str and (value[:1] in _SIGNS or value[:1].isspace()) and _FORMULA.match(value)
     }
     if not hits:
         return []

@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator import options
 from orchestrator.cli.console import out, print_raw, say, tell
+from orchestrator.cli.given import words
 from orchestrator.errors import OrchestratorError
+
+if TYPE_CHECKING:
+    from orchestrator.reporting import Report, Write
 
 
 def report(
     folders: options.Folders,
     keep: options.Keep = None,
     drop: options.Drop = None,
-    form: Annotated[options.Format, typer.Option("--format")] = options.Format.TABLE,
+    form: options.Formats = None,
+    baseline: options.Baseline = None,
+    pivot: options.Pivot = None,
+    group_by: options.GroupBy = None,
+    output: options.Output = None,
 ) -> None:
     """Make the report of results folders again, at any time."""
-    write_report(folders, keep=_words(keep), drop=_words(drop), form=form)
+    from orchestrator import reporting
+
+    forms = reporting.forms_of(form)
+    write = reporting.writer(folders, output)
+    if write is None and reporting.are_files(forms):
+        raise OrchestratorError("several folders, and folders of others, stay as they are: name a folder with --output")
+    plain = reporting.report_of(
+        folders, keep=words(keep), drop=words(drop), baseline=baseline, pivot=pivot, group_by=group_by
+    )
+    made = reporting.with_findings(plain)
+    _warn(made)
+    _show(made, forms)
+    for line in _remade(made, forms, write) if write else ():
+        tell(line)
 
 
 def show(
@@ -69,22 +92,65 @@ def cancel(folder: options.Folder, experiments: options.Running = None) -> None:
     raise typer.Exit(1 if any(one.end is not ending.End.ENDED for one in answers) else 0)
 
 
+def _remade(made: Report, forms: Sequence[options.Format], write: Write) -> list[str]:
+    """The files of the forms asked for. Without any: the CSV files, and the page where the report is not wanted as a text.
+
+    Who looks at the table from another side (`--pivot`, `--group-by`) changes nothing.
+    """
+    from orchestrator import reporting
+
+    if reporting.are_files(forms):
+        return _written(made, forms, write)
+    if made.view is not None:
+        return []
+    lines = _written(made, (options.Format.CSV,), write)
+    return lines if reporting.is_one_text(forms) else [*lines, *_page(made, write)]
+
+
 def write_report(
     folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...], form: options.Format | None
 ) -> None:
-    """`form` None: the files alone, nothing on stdout."""
-    from orchestrator import campaign
+    """The report at a campaign's end: the CSV files first, then what is made of them. `form` None: nothing on stdout."""
+    from orchestrator import reporting
 
-    table = campaign.load_table(folders)
-    for warning in (*table.warnings, *campaign.unknown_columns(table, (*keep, *drop))):
+    made = reporting.report_of(folders, keep=keep, drop=drop)
+    write = reporting.writer(folders, None)
+    lines = _written(made, (options.Format.CSV,), write) if write else []
+    found, problem = reporting.or_sentence(partial(reporting.with_findings, made), what="the findings")
+    _warn(made, problem)
+    if form is not None:
+        _show(found or made, (form,))
+    for line in (*lines, *(_page(found or made, write) if write else ())):
+        tell(line)
+
+
+def _warn(made: Report, problem: str | None = None) -> None:
+    from orchestrator.reporting import unknown_columns
+
+    sentences = (*made.table.warnings, *unknown_columns(made.table, (*made.keep, *made.drop)))
+    for warning in (*sentences, *([problem] if problem else [])):
         tell(f"warning: {warning}")
-    if form is options.Format.TABLE:
-        out.print(campaign.terminal_table(table, keep=keep, drop=drop, width=out.width))
-    elif form is not None:
-        print_raw([campaign.report_text(table, form.value, keep=keep, drop=drop)])
-    for path in campaign.write_reports(table, folders, keep=keep, drop=drop):
-        tell(f"wrote {path}")
 
 
-def _words(texts: list[str] | None) -> tuple[str, ...]:
-    return tuple(word for text in texts or () for word in text.split(",") if word)
+def _show(made: Report, forms: Sequence[options.Format]) -> None:
+    """The table where nothing else is asked for; one text alone as it is; of files nothing."""
+    from orchestrator import reporting
+
+    if reporting.is_one_text(forms):
+        print_raw([reporting.as_text(made, forms[0])])
+    elif not forms or options.Format.TABLE in forms:
+        out.print(reporting.on_terminal(made, width=out.width))
+
+
+def _written(made: Report, forms: Sequence[options.Format], write: Write) -> list[str]:
+    from orchestrator import reporting
+
+    return [f"wrote {write(name, content())}" for name, content in reporting.files(made, forms)]
+
+
+def _page(made: Report, write: Write) -> list[str]:
+    """The page, which is made without being asked for: where it cannot be, a warning says so."""
+    from orchestrator import reporting
+
+    path, problem = reporting.or_sentence(lambda: write(reporting.PAGE, reporting.page(made)), what="the page")
+    return [f"warning: {problem}" if problem else f"wrote {path}"]

@@ -1,42 +1,68 @@
-"""Texts of a table: benchmarks.csv and its JSON and Markdown forms, raw_summary.csv, and what a terminal shows.
+"""Texts of a table: benchmarks.csv and its JSON and Markdown forms, raw_summary.csv, Parquet files, and what a terminal shows.
 
-Functions from a table to text. They read no records and write no files: `table.load` comes before, `store` after, and
+Functions from a table to text or bytes. They read no records and write no files: `table.load` comes before, `store` after, and
 `terminal.summary` is what `cli` prints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.columns import DETAILS, choose, varying
+from orchestrator.columns import DETAILS, choose, matches, varying
 from orchestrator.errors import SelectionError
-from orchestrator.report import as_csv, as_json, as_markdown
+from orchestrator.highlights import Highlight
+from orchestrator.report import as_csv, as_json, as_markdown, as_parquet
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from orchestrator.table import ResultsTable
 
 FORMATS = ("csv", "json", "markdown")
 
 
-def benchmarks(table: ResultsTable, *, form: str = "csv", keep: Iterable[str] = (), drop: Iterable[str] = ()) -> str:
+def benchmarks(
+    table: ResultsTable,
+    *,
+    form: str = "csv",
+    keep: Iterable[str] = (),
+    drop: Iterable[str] = (),
+    highlights: Sequence[Highlight] = (),
+) -> str:
     """One row an experiment, without the columns that say nothing; `keep` and `drop` stand above the defaults.
 
-    Names may be patterns; `keep="*"` shows everything. Raises SelectionError for a form that is not in FORMATS.
+    Names may be patterns; `keep="*"` shows everything. JSON and Markdown hold the highlights too. Raises SelectionError for a
+    form that is not in FORMATS.
     """
-    keep, drop = choose(keep, drop)
+    asked = tuple(keep)
+    keep, drop = choose(asked, drop)
     if form == "csv":
         return as_csv.text(varying(table.experiments, keep=keep, drop=drop).shown)
     if form == "json":
-        return as_json.text(varying(table.experiments, keep=("id", *keep), drop=drop), table.warnings)
+        split = varying(table.experiments, keep=("id", *keep), drop=drop)
+        return as_json.text(split, table.warnings, highlights=highlights)
     if form == "markdown":
-        return as_markdown.text(varying(table.experiments, keep=keep, drop=(*drop, *DETAILS)), table.warnings)
+        split = varying(table.experiments, keep=keep, drop=(*drop, *DETAILS))
+        return as_markdown.text(split, table.warnings, highlights=highlights, kept=asked)
     raise SelectionError(f"There is no report format {form!r}: choose one of {', '.join(FORMATS)}.")
 
 
 def raw_summary(table: ResultsTable) -> str:
     """Everything of every run as CSV: one row a run, all columns."""
     return as_csv.text(table.runs)
+
+
+def parquet(table: ResultsTable, *, drop: Iterable[str] = ()) -> dict[str, bytes]:
+    """File name → Parquet of all columns but those dropped: experiments, runs, ranks, devices. Raises OrchestratorError where
+    pyarrow is not installed."""
+    drop, frames = tuple(drop), {"benchmarks": table.experiments, "raw_summary": table.runs}
+    frames |= {name: frame for name, frame in (("ranks", table.ranks), ("devices", table.devices)) if len(frame)}
+    return {f"{name}.parquet": as_parquet.content(_without(frame, drop)) for name, frame in frames.items()}
+
+
+def _without(frame: pd.DataFrame, drop: Sequence[str]) -> pd.DataFrame:
+    return frame[[name for name in frame.columns if not matches(str(name), drop)]]
 
 
 def parts(table: ResultsTable) -> dict[str, str]:

@@ -14,7 +14,7 @@ stands as its picture ␀.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.columns import cells
 
@@ -26,13 +26,21 @@ _NEEDS_QUOTES = frozenset(',"\r\n')
 
 def text(frame: pd.DataFrame) -> str:
     """CSV with a header line; lines end with a newline on every system."""
-    columns = [cells(frame[name]) for name in frame.columns]
-    return _line(frame.columns) + "".join(_line(row) for row in zip(*columns, strict=True))
+    columns = [_fields(frame[name]) for name in frame.columns]
+    return _line(map(_field, frame.columns)) + "".join(map(_line, zip(*columns, strict=True)))
 
 
-def _line(values: Iterable[object]) -> str:
-    line = ",".join(_field(value) for value in values)
-    return (line or '""') + "\n"  # an empty line would be no row at all
+def _line(fields: Iterable[str]) -> str:
+    return (",".join(fields) or '""') + "\n"  # an empty line would be no row at all
+
+
+def _fields(column: pd.Series[Any]) -> list[str]:
+    """A column's fields; only texts are looked through for what needs quotes, each different one once."""
+    values = cells(column)
+    if str(column.dtype) in ("Int64", "Float64", "boolean"):
+        return ["" if value is None else str(value) for value in values]
+    known: dict[object, str] = {value: _field(value) for value in set(values)}
+    return [known[value] for value in values]
 
 
 def _field(value: object) -> str:

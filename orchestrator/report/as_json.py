@@ -8,15 +8,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from orchestrator.columns import Split, cells
+from orchestrator.highlights import Highlight
+from orchestrator.pivots import View
 from orchestrator.printable import escaped
+from orchestrator.rows import Value
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-def text(split: Split, warnings: Sequence[str]) -> str:
-    """`{"experiments": [{column: value}], "constant": {column: value}, "warnings": [sentence]}`."""
-    frame = split.shown
+def text(split: Split, warnings: Sequence[str], *, highlights: Sequence[Highlight] = ()) -> str:
+    """`{"experiments": [{column: value}], "constant": {column: value}, "highlights": [{kind, text, experiments}],
+    "warnings": [sentence]}`."""
+    found = [{"kind": one.kind.value, "text": one.text, "experiments": list(one.experiments)} for one in highlights]
+    return _document(
+        experiments=_rows(split.shown), constant=dict(split.constant), highlights=found, warnings=list(warnings)
+    )
+
+
+def view(seen: View) -> str:
+    """`{"title": sentence, "rows": [{column: value}], "notes": [sentence]}`."""
+    return _document(title=seen.title, rows=_rows(seen.frame), notes=list(seen.notes))
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Value]]:
     columns = {str(name): cells(frame[name]) for name in frame.columns}
-    rows = [{name: values[row] for name, values in columns.items()} for row in range(len(frame))]
-    document = {"experiments": rows, "constant": dict(split.constant), "warnings": list(warnings)}
+    return [{name: values[row] for name, values in columns.items()} for row in range(len(frame))]
+
+
+def _document(**document: object) -> str:
     return escaped(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)) + "\n"

@@ -1,16 +1,18 @@
-"""A table as Markdown for people: short headings, values with units, a dash where one is missing.
+"""A table as Markdown for people, fit for a pull request: the findings, a table that one can read, what else there is to know.
 
-Text in, text out. Values are rounded here; benchmarks.csv has them whole. A name, an argument or an error of a trainer is text in
-it and nothing else: no tag, link, entity, heading or further column, and nothing that steers a terminal.
+Text in, text out. Short headings, values with units, a dash where one is missing. Values are rounded here; benchmarks.csv has
+them whole, and all columns. A name, an argument or an error of a trainer is text in it and nothing else: no tag, link, entity,
+heading or further column, and nothing that steers a terminal.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.columns import Split, cells, for_people
+from orchestrator.columns import HEADLINE, Split, cells, for_people, matches
+from orchestrator.highlights import Highlight, HighlightKind
 from orchestrator.metrics import FACTS, METRICS, Show, metric, show
 from orchestrator.printable import printable
 
@@ -18,16 +20,42 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def text(split: Split, warnings: Sequence[str]) -> str:
-    """The table, what is the same for all in a line above it, warnings in a list below."""
-    parts = []
+MOST_UNFOLDED = 5
+"""A longer list of warnings is folded: a reader of a pull request opens it or not."""
+
+
+def text(
+    split: Split, warnings: Sequence[str], *, highlights: Sequence[Highlight] = (), kept: Sequence[str] = ()
+) -> str:
+    """The findings, what is the same for all, a table of what people ask first and of the columns `kept`; then warnings."""
+    parts = [findings(highlights)] if highlights else []
     same = same_for_all(split)
     if same:
         parts.append(f"Same for all: {_escaped(same)}.")
-    parts.append(_table(split.shown) if len(split.shown) else "No experiments.")
+    names = for_people(str(name) for name in split.shown.columns)
+    asked = [name for name in names if name not in METRICS or name in HEADLINE or matches(name, kept)]
+    parts.append(grid(split.shown[asked]) if len(split.shown) else "No experiments.")
+    left_out = [name for name in names if name not in asked]
+    if left_out:
+        parts.append(f"Also in benchmarks.csv: {_escaped(', '.join(left_out))}.")
     if warnings:
-        parts.append("\n".join(f"- {_as_sentence(sentence)}" for sentence in warnings))
+        parts.append(_list_of(warnings))
     return "\n\n".join(parts) + "\n"
+
+
+def findings(highlights: Sequence[Highlight]) -> str:
+    """One line of a list for each finding; what went wrong says so."""
+    return "\n".join(f"- {_MARKED[one.kind]}{sentence(one.text)}" for one in highlights)
+
+
+_MARKED = {HighlightKind.GAIN: "", HighlightKind.WARNING: "**Warning:** ", HighlightKind.FAILURE: "**Failed:** "}
+
+
+def _list_of(warnings: Sequence[str]) -> str:
+    lines = "\n".join(f"- {sentence(line)}" for line in warnings)
+    if len(warnings) <= MOST_UNFOLDED:
+        return lines
+    return f"<details><summary>{len(warnings)} warnings</summary>\n\n{lines}\n\n</details>"
 
 
 def same_for_all(split: Split) -> str:
@@ -45,23 +73,28 @@ def headings(names: Sequence[str]) -> list[str]:
     return [label if labels.count(label) == 1 else name for label, name in zip(labels, names, strict=True)]
 
 
-def _table(frame: pd.DataFrame) -> str:
-    names = for_people(str(name) for name in frame.columns)
-    aligned = ["---:" if is_number(frame, name) else "---" for name in names]
-    columns = [[show(name, value) for value in cells(frame[name])] for name in names]
+def grid(frame: pd.DataFrame, *, named: Mapping[str, str] | None = None) -> str:
+    """A frame as a table; `named` says by which metric or fact the values of a column are shown, where its name does not."""
+    named = named or {}
+    names = [str(name) for name in frame.columns]
+    aligned = ["---:" if is_number(frame, name, named=named) else "---" for name in names]
+    columns = [[show(named.get(name, name), value) for value in cells(frame[name])] for name in names]
     return "\n".join(_line(row) for row in (headings(names), aligned, *zip(*columns, strict=True)))
 
 
-def is_number(frame: pd.DataFrame, name: str) -> bool:
+def is_number(frame: pd.DataFrame, name: str, *, named: Mapping[str, str] | None = None) -> bool:
     """Whether a column is aligned to the right."""
-    return metric(name).show is not Show.TEXT and str(frame[name].dtype) in ("Int64", "Float64")
+    return metric((named or {}).get(name, name)).show is not Show.TEXT and str(frame[name].dtype) in (
+        "Int64",
+        "Float64",
+    )
 
 
 def _line(row: Sequence[str]) -> str:
     return "| " + " | ".join(_escaped(value) for value in row) + " |"
 
 
-def _as_sentence(text: str) -> str:
+def sentence(text: str) -> str:
     """Escaped for the beginning of a line, where a mark makes a heading, a list, or a line across the page."""
     return re.sub(r"^(?=[#+=~-])", r"\\", re.sub(r"^(\d+)(?=[.)])", r"\1\\", _escaped(text)))
 

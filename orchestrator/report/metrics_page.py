@@ -5,6 +5,7 @@ A function from the registry to text; a test compares the page in the repository
 
 from __future__ import annotations
 
+from orchestrator.column_types import OTHERS, known
 from orchestrator.metrics import DASH, FACTS, METRICS, SETTINGS, Direction
 
 _INTRODUCTION = """# Columns and metrics
@@ -16,8 +17,14 @@ Made from `orchestrator/metrics/`; a test holds the two together (`pytest --acce
 one a training process of each run, `devices.csv` one a watched GPU of each run. Files hold base units at full precision; an
 empty cell is a missing value, never 0. Besides the columns below, every argument of the trainer is a column under its own
 name, as the text that the trainer received (list items separated by blanks, `[]` for none; one that has the name of
-another column is `argument_<name>`). Two sources of memory are two metrics: allocated (tensors) ≤ reserved
-(allocator) ≤ used on the device, and no constant converts one into the other.
+another column is `argument_<name>`), and where it ran stands in `provenance_<name>`. Two sources of memory are two metrics:
+allocated (tensors) ≤ reserved (allocator) ≤ used on the device, and no constant converts one into the other.
+
+*dtype* is the pandas type of a column: nullable, so that a missing value is NA in each. `orchestrator.load` and Parquet files
+(`--format parquet`) have exactly these. A CSV file has no types: `pandas.read_csv(file, dtype=orchestrator.dtypes(),
+keep_default_na=False, na_values=[""])` reads these, and plain `read_csv` guesses. An argument is `Int64` where it is a whole
+number in every row, else `string`; `provenance_<name>` is `string` unless it stands below; a number of a custom trainer's own is
+`Float64` or `Int64`. A column whose values do not go into its type (a custom trainer's word for a number) is `string`.
 """
 
 
@@ -27,18 +34,22 @@ def _row(*cells: str) -> str:
 
 def page() -> str:
     """The text of docs/metrics.md."""
+    types = known()
     lines = [_INTRODUCTION, "## Metrics", ""]
-    lines.append(_row("column", "unit", "better", "mean", "what it is", "source", "what it leaves out"))
-    lines.append(_row(*["---"] * 7))
+    lines.append(_row("column", "unit", "dtype", "better", "mean", "what it is", "source", "what it leaves out"))
+    lines.append(_row(*["---"] * 8))
     for m in METRICS.values():
         better = DASH if m.direction is Direction.NONE else m.direction.value
         mean = "of logs" if m.by_ratio else DASH
-        lines.append(_row(f"`{m.name}`", m.unit or DASH, better, mean, m.description, m.source, m.leaves_out or DASH))
-    lines += ["", "## What an experiment was, and how it ended", "", _row("column", "what it is", "source")]
-    lines.append(_row(*["---"] * 3))
-    lines += [_row(f"`{fact.name}`", fact.description, fact.source) for fact in FACTS.values()]
+        cells = (m.unit or DASH, types[m.name], better, mean, m.description, m.source, m.leaves_out or DASH)
+        lines.append(_row(f"`{m.name}`", *cells))
+    lines += ["", "## What an experiment was, and how it ended", "", _row("column", "dtype", "what it is", "source")]
+    lines.append(_row(*["---"] * 4))
+    lines += [_row(f"`{fact.name}`", types[fact.name], fact.description, fact.source) for fact in FACTS.values()]
     lines += ["", "## What took effect", ""]
     lines += ["Read off the built model in the training process, not echoed from the arguments.", ""]
-    lines += [_row("column", "what it is"), _row(*["---"] * 2)]
-    lines += [_row(f"`effective_{name}`", text) for name, text in SETTINGS.items()]
+    lines += [_row("column", "dtype", "what it is"), _row(*["---"] * 3)]
+    lines += [_row(f"`effective_{name}`", types[f"effective_{name}"], text) for name, text in SETTINGS.items()]
+    lines += ["", "## Other columns", "", _row("column", "dtype", "what it is"), _row(*["---"] * 3)]
+    lines += [_row(f"`{name}`", dtype, text) for name, (dtype, text) in OTHERS.items()]
     return "\n".join(lines) + "\n"

@@ -19,7 +19,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.columns import DEFAULT_DROP, DETAILS, Split, cells, for_people, matches, varying
+from orchestrator.columns import DEFAULT_DROP, DETAILS, HEADLINE, Split, cells, for_people, matches, varying
+from orchestrator.highlights import Highlight, HighlightKind
 from orchestrator.metrics import METRICS
 from orchestrator.metrics import show as shown_value
 from orchestrator.printable import printable
@@ -35,22 +36,27 @@ MAX_FAILURES = 20
 _WIDEST = 28
 _GAP = 3
 
-_HEADLINE = (
-    *("tokens_per_s", "tokens_per_s_spread", "train_tokens_per_second", "step_time_s", "scaling_efficiency", "mfu"),
-    *("peak_allocated_bytes", "device_peak_used_bytes"),
-    *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved", "train_loss", "doubt", "train_runtime"),
-)
 _ASKED_FIRST = ("results", "framework_config", "tokens_per_s", "status")
 _TELLING = ("model_name_or_path", "num_gpus", "peft_method", "scenario")
 _BELOW = ("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors")
 
 
-def summary(table: ResultsTable, *, width: int, keep: Iterable[str] = (), drop: Iterable[str] = ()) -> RenderableType:
-    """What to print for a table on a terminal of `width` columns; `keep` and `drop` stand above what is usual."""
+def summary(
+    table: ResultsTable,
+    *,
+    width: int,
+    keep: Iterable[str] = (),
+    drop: Iterable[str] = (),
+    highlights: Sequence[Highlight] = (),
+) -> RenderableType:
+    """What to print for a table on a terminal of `width` columns; `keep` and `drop` stand above what is usual.
+
+    The highlights stand below the table; failures have their own lines, with all that is known of them.
+    """
     frame, drop = table.experiments, tuple(drop)
     if not len(frame):
         return Text("No experiments.")
-    usual = [name for name in (*_HEADLINE, "status") if not matches(name, drop) and _has_values(frame, name)]
+    usual = [name for name in (*HEADLINE, "status") if not matches(name, drop) and _has_values(frame, name)]
     empty = [str(name) for name in frame.columns if not _has_values(frame, str(name))]
     split = varying(
         frame, keep=(*keep, *usual), drop=(*drop, *DEFAULT_DROP, *DETAILS, *_BELOW, *_counts(frame), *empty)
@@ -63,13 +69,13 @@ def summary(table: ResultsTable, *, width: int, keep: Iterable[str] = (), drop: 
         parts.append(Text(printable(f"Same for all: {same}")))
     parts.append(_grid(frame, [name for name in names if name in fitting]))
     parts += _left_out(frame, [name for name in names if name not in fitting])
-    return Group(*parts, *_failures(frame))
+    return Group(*parts, *_findings(highlights), *_failures(frame))
 
 
-def text(table: ResultsTable, *, width: int) -> str:
+def text(table: ResultsTable, *, width: int, highlights: Sequence[Highlight] = ()) -> str:
     """The summary as plain text."""
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
-    console.print(summary(table, width=width))
+    console.print(summary(table, width=width, highlights=highlights))
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
@@ -99,7 +105,7 @@ def _names(split: Split) -> list[str]:
     shown = for_people(str(name) for name in split.shown.columns)
     apart = [name for name in shown if name not in METRICS and name not in ("status", "runs", "runs_ok")]
     ended = [name for name in ("status", "runs_ok", "runs") if name in shown]
-    measured = [name for name in _HEADLINE if name in shown]
+    measured = [name for name in HEADLINE if name in shown]
     return [
         *(apart or ["id"]),
         *measured,
@@ -110,7 +116,7 @@ def _names(split: Split) -> list[str]:
 
 def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int) -> set[str]:
     """The columns that fit beside each other: first what people ask first, then what tells the rows apart."""
-    wanted = (*_ASKED_FIRST, *_telling_apart(frame, names), *_HEADLINE[:8], "id")
+    wanted = (*_ASKED_FIRST, *_telling_apart(frame, names), *HEADLINE[:12], "id")
     first = [name for name in dict.fromkeys(wanted) if name in names]
     fitting: set[str] = set()
     left = width + _GAP
@@ -169,6 +175,17 @@ def _left_out(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[RenderableT
         yield Text(f"… and {len(frame) - MAX_ROWS} more experiments in benchmarks.csv", style="dim")
     if names:
         yield Text(printable(f"Columns that do not fit here: {', '.join(names)}"), style="dim")
+
+
+def _findings(highlights: Sequence[Highlight]) -> Iterator[RenderableType]:
+    told = [one for one in highlights if one.kind is not HighlightKind.FAILURE]
+    if told:
+        yield Text("")
+    for one in told:
+        line = Text(printable(one.text), style="yellow" if one.kind is HighlightKind.WARNING else "")
+        grid = Table.grid(padding=(0, 1))
+        grid.add_row(Text("!" if one.kind is HighlightKind.WARNING else "•"), line)
+        yield grid
 
 
 def _failures(frame: pd.DataFrame) -> Iterator[RenderableType]:

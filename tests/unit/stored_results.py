@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from orchestrator.records import Device, Experiment, Measurement, RunRecord, Status
+from orchestrator.records import Device, Experiment, Job, Measurement, RunRecord, Status
 from orchestrator.store import Store, write_record
 
 BASE = Experiment(
@@ -22,6 +23,21 @@ BASE = Experiment(
 
 def measured(**values: float | int | str | None) -> tuple[Measurement, ...]:
     return tuple(Measurement(name=name, value=value, source="test") for name, value in values.items())
+
+
+def record_of(job: Job, status: Status = Status.OK, **more: Any) -> RunRecord:
+    """The least that a run's record says."""
+    return RunRecord(
+        **{
+            "experiment_id": job.experiment_id,
+            "repeat": job.repeat,
+            "attempt": job.attempt,
+            "status": status,
+            "started_at": 1.0,
+            "wall_s": 2.5,
+            **more,
+        }
+    )
 
 
 def ended(experiment: Experiment, repeat: int, *, attempt: int = 1, **values: float | int | str | None) -> RunRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import pytest
@@ -90,6 +91,38 @@ def test_a_loss_is_not_compared_with_that_of_another_training(other: dict[str, s
         cell("liger", arguments=given_arguments, train_loss=3.0, steps=10, tokens_per_s_per_gpu=9.0),
     ]
     assert list(compared(rows)) == [{}, {}]
+
+
+def test_thousands_of_cells_that_differ_in_an_argument_are_compared_at_once() -> None:
+    """By look-up, not each with each: 4,000 × 4,000 would take minutes."""
+    rows = [
+        cell(
+            name,
+            gpus,
+            arguments={"logging_steps": str(n), **extra},
+            train_loss=2.0 + n,
+            steps=1,
+            tokens_per_s_per_gpu=8.0,
+        )
+        for name, extra in (("baseline", {}), ("liger", {"use_liger_kernel": "True"}))
+        for gpus in (1, 2)
+        for n in range(2000)
+    ]
+    start = time.process_time()
+    found = list(compared(rows))
+    assert time.process_time() - start < 10
+    assert all(one["scaling_efficiency"] == 1.0 for one in found)
+    assert [one.get("loss_difference") for one in found] == [None] * 4000 + [0.0] * 4000
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy")), min_size=1, max_size=6, unique_by=str))
+def test_the_nearest_of_several_differs_in_the_fewest_arguments(given_to: list[dict[str, str]]) -> None:
+    bases = [cell("baseline", arguments=one, train_loss=2.0 + n, steps=1) for n, one in enumerate(given_to)]
+    for asked in ({}, {"a": "x"}, {"a": "x", "b": "y", "c": "x"}, {"d": "x"}):
+        *_, found = compared([*bases, cell("liger", arguments=asked, train_loss=1.0, steps=1)])
+        fewest = min(len(one.items() ^ asked.items()) for one in given_to)
+        losses = {2.0 + n for n, one in enumerate(given_to) if len(one.items() ^ asked.items()) == fewest}
+        assert min(abs(found["loss_difference"] - (1 / loss - 1)) for loss in losses) < 1e-12  # type: ignore[operator]
 
 
 def test_the_nearest_baseline_is_the_one_with_the_same_arguments() -> None:

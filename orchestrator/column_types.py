@@ -1,0 +1,81 @@
+"""Which pandas type a column has: the same in every report, so that frames of several campaigns go together.
+
+A table's own columns hold what was measured: a column of which every value is a whole number is `Int64` there, and CSV files
+write it so. What leaves for pandas (Parquet files, `orchestrator.load`) has the types that docs/metrics.md names instead, and
+`known` gives them to `pandas.read_csv(…, dtype=…)`. All are nullable: a missing value is NA in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.metrics import FACTS, METRICS, SETTINGS, Show
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEXT, WHOLE, NUMBER, TRUTH = "string", "Int64", "Float64", "boolean"
+
+_TRUTHS = (
+    *("optimizer_fused", "gradient_checkpointing", "torch_compile", "liger", "packing", "padding_free"),
+    "skip_memory_metrics",
+)
+_WHOLES = (
+    *("trainable_parameters", "total_parameters", "world_size", "num_threads", "per_device_train_batch_size"),
+    *("gradient_accumulation_steps", "global_batch", "max_steps", "max_seq_len", "train_rows"),
+)
+OTHERS: Mapping[str, tuple[str, str]] = {
+    "provenance_git_dirty": (TRUTH, "Whether the checkout held changes that no commit has."),
+    "provenance_host_cpu_count": (WHOLE, "CPUs of the host."),
+    "provenance_host_memory_bytes": (WHOLE, "Memory of the host."),
+    "rank": (WHOLE, "`ranks.csv`: number of the training process."),
+    "host": (TEXT, "`ranks.csv`: host that it ran on."),
+    "gpu": (TEXT, "`ranks.csv`, `devices.csv`: UUID of the GPU."),
+    "real_tokens": (NUMBER, "`ranks.csv`: tokens of the whole run that are not padding."),
+    "labelled_tokens": (NUMBER, "`ranks.csv`: tokens of the whole run that have a label."),
+    "compute_time_s": (NUMBER, "`ranks.csv`: median time of a steady step from its beginning to its end."),
+    "peak_allocated_after_load_bytes": (NUMBER, "`ranks.csv`: highest memory that tensors held until training began."),
+    "experiments": (WHOLE, "`--group-by`: experiments of the group."),
+    "experiments_ok": (WHOLE, "`--group-by`: those of them whose repeats all ended ok."),
+}
+"""Columns that the registry does not have: type, meaning."""
+
+
+def known() -> dict[str, str]:
+    """Column → pandas type, of every column that is known beforehand. Arguments and a custom trainer's own numbers are not."""
+    facts = {name: WHOLE if fact.show is Show.COUNT else TEXT for name, fact in FACTS.items()}
+    metrics = {name: TEXT if one.show is Show.TEXT else NUMBER for name, one in METRICS.items()}
+    settings = {f"effective_{name}": _of_setting(name) for name in SETTINGS}
+    return {**facts, **metrics, **settings, **{name: dtype for name, (dtype, _) in OTHERS.items()}}
+
+
+def _of_setting(name: str) -> str:
+    return TRUTH if name in _TRUTHS else WHOLE if name in _WHOLES else TEXT
+
+
+def typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with the registry's types. A column that holds something else (a custom trainer's word for a number) is text."""
+    types, columns = known(), {}
+    for name in map(str, frame.columns):
+        wanted = types.get(name, TEXT if name.startswith("provenance_") else None)
+        if wanted is not None and str(frame[name].dtype) != wanted:
+            columns[name] = _as(frame[name], wanted)
+    return frame.assign(**columns)
+
+
+def _as(column: pd.Series[Any], wanted: str) -> pd.Series[Any]:
+    import pandas as pd
+
+    if column.isna().all():
+        return pd.Series([None] * len(column), dtype=pd.api.types.pandas_dtype(wanted), index=column.index)
+    if wanted == WHOLE and str(column.dtype) == NUMBER and not _are_whole(column):
+        wanted = TEXT  # pandas would cut the fractions off
+    try:
+        return column.astype(pd.api.types.pandas_dtype(wanted))
+    except (TypeError, ValueError):
+        return column.astype(pd.api.types.pandas_dtype(TEXT))
+
+
+def _are_whole(column: pd.Series[Any]) -> bool:
+    return bool(((column % 1 == 0) & (column.abs() < 2**63)).all())

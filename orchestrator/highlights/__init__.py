@@ -1,0 +1,34 @@
+"""What a campaign showed, in sentences made from its numbers: gains, warnings, failures.
+
+A speed is compared between cells that differ by the framework configuration alone (`relative`), run by run, with Welch's interval
+over the logarithms. Nothing is called faster whose interval holds 1, nor a cell that something speaks against (`doubts`): that is
+a warning instead. Intervals are each for itself: of many comparisons without any difference one in twenty leaves 1 out.
+The number of sentences is bounded, and the last of a kind says how many more there are. Names are made printable; whoever writes
+the sentences into a page escapes them for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.highlights.failures import failures
+from orchestrator.highlights.gains import gains
+from orchestrator.highlights.scaling import scaling
+from orchestrator.highlights.values import Highlight, HighlightKind, known_of
+from orchestrator.highlights.warnings import warnings
+from orchestrator.relative import beside
+
+if TYPE_CHECKING:
+    from orchestrator.table import ResultsTable
+
+__all__ = ["Highlight", "HighlightKind", "highlights"]
+
+
+def highlights(table: ResultsTable, *, baseline: str | None = None) -> tuple[Highlight, ...]:
+    """The findings of a table: gains, the best first; then warnings; then failures, the most frequent first.
+
+    `baseline` names the framework configuration that others are compared with; without it `relative.beside` chooses one.
+    Raises SelectionError for a name that no experiment has.
+    """
+    against, known = beside(table, baseline=baseline), known_of(table)
+    return (*gains(known, against), *scaling(known), *warnings(known), *failures(known))

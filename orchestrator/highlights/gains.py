@@ -1,0 +1,64 @@
+"""Which framework configuration is faster than which, by how much, and what it costs in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from orchestrator.highlights.values import Highlight, HighlightKind, Known
+from orchestrator.highlights.wording import count, direction, factor, inverse, percent
+from orchestrator.metrics import metric, show
+from orchestrator.relative import TRAINERS_SPEED, Beside, Memory, Speed
+
+MOST_FASTER, MOST_ALIKE, MOST_SLOWER = 6, 2, 3
+SAME_MEMORY = 0.005
+PADDING = 0.001
+"""A smaller share of padding is not worth a word."""
+
+_WORDS = {1: "faster", 0: "without a difference", -1: "slower"}
+Judged = tuple[Beside, Speed]
+
+
+def gains(known: Known, against: Sequence[Beside]) -> Iterator[Highlight]:
+    """The fastest first, then what makes no difference, then the slowest; at the end how many more there are."""
+    judged = [
+        (one, one.speed) for one in against if one.speed and not known.doubts[one.new] and not known.doubts[one.base]
+    ]
+    order = sorted(judged, key=lambda pair: -round(pair[1].ratio.value, 3))
+    faster, alike, slower = ([pair for pair in order if direction(pair[1].ratio) == sign] for sign in _WORDS)
+    slower.reverse()
+    for one, speed in (*faster[:MOST_FASTER], *alike[:MOST_ALIKE], *slower[:MOST_SLOWER]):
+        yield known.sentence(HighlightKind.GAIN, _gain(known, one, speed), [one.new, one.base])
+    rest = [*faster[MOST_FASTER:], *alike[MOST_ALIKE:], *slower[MOST_SLOWER:]]
+    if rest:
+        counts = Counter(direction(speed.ratio) for _, speed in rest)
+        said = ", ".join(f"{counts[sign]} {word}" for sign, word in _WORDS.items() if counts[sign])
+        text = f"{count(len(rest), 'more comparison')}: {said}"
+        yield known.sentence(HighlightKind.GAIN, text, [one.new for one, _ in rest])
+
+
+def _gain(known: Known, one: Beside, speed: Speed) -> str:
+    new, base = known.names.framework(one.new), known.names.framework(one.base)
+    place = f"{known.names.place(one.new)}{_by(known, one, speed)}"
+    found, sign = speed.ratio, direction(speed.ratio)
+    if sign == 0:
+        return f"no difference seen between {new} and {base} on {place}: {factor(found)}{_memory(one.memory)}"
+    words = f"{factor(found if sign > 0 else inverse(found))} {_WORDS[sign]}"
+    return f"{new} is {words} than {base} on {place}{_memory(one.memory)}"
+
+
+def _by(known: Known, one: Beside, speed: Speed) -> str:
+    """Which speed it is, where it is not the one that people expect."""
+    if speed.metric == TRAINERS_SPEED:
+        return ", by the Trainer's own speed, which counts warm-up and compilation"
+    padded = max(known.numbers("padding_share", row) or 0.0 for row in (one.new, one.base)) > PADDING
+    real = speed.metric.startswith("real_")
+    return (", padding not counted" if real else ", padding counted as work") if padded else ""
+
+
+def _memory(memory: Memory | None) -> str:
+    if memory is None or abs(memory.ratio - 1) < SAME_MEMORY:
+        return ""
+    share, word = (1 - memory.ratio, "less") if memory.ratio < 1 else (memory.ratio - 1, "more")
+    sizes = f"{show(memory.metric, memory.new)} against {show(memory.metric, memory.base)}"
+    return f" and needs {percent(share)} {word} memory ({metric(memory.metric).label} {sizes})"

@@ -1,0 +1,57 @@
+"""What more GPUs bring: speed a GPU beside that of the same cell at its smallest GPU count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrator.across import PER_GPU, Cell, scaling_bases
+from orchestrator.columns import column
+from orchestrator.highlights.values import Highlight, HighlightKind, Known
+from orchestrator.highlights.wording import count, efficiency
+from orchestrator.relative import arguments_of, ok_runs
+from orchestrator.statistics import Ratio, ratio
+from orchestrator.table import ResultsTable
+
+MOST_SCALING = 4
+_FACTS = (
+    *("results", "id", "scenario", "model_name_or_path", "device", "trainer", "python", "data", "framework_config"),
+    *("num_gpus", "global_batch"),
+)
+
+
+def scaling(known: Known) -> Iterator[Highlight]:
+    """For each cell one sentence over all its GPU counts, that which scales best first."""
+    found: dict[int, list[tuple[int, Ratio]]] = {}
+    for base, row, speed in _scaled(known):
+        found.setdefault(base, []).append((row, speed))
+    best = sorted(found.items(), key=lambda one: -round(one[1][-1][1].value, 3))
+    for base, more in best[:MOST_SCALING]:
+        parts = ", ".join(f"{known.names.processes(row)} {efficiency(speed)}" for row, speed in more)
+        cell = f"{known.names.framework(base)} on {known.names.cell(base)}"
+        text = f"{cell}: {parts} of ideal scaling from {known.names.processes(base)}"
+        yield known.sentence(HighlightKind.GAIN, text, [base, *(row for row, _ in more)])
+    rest = [row for base, more in best[MOST_SCALING:] for row in (base, *(row for row, _ in more))]
+    if rest:
+        text = f"{count(len(best) - MOST_SCALING, 'more cell')} ran on several GPU counts"
+        yield known.sentence(HighlightKind.GAIN, text, rest)
+
+
+def _scaled(known: Known) -> Iterator[tuple[int, int, Ratio]]:
+    """Row of the smallest GPU count, row of a larger one, speed a GPU beside it; by GPU count. Nothing that is doubted."""
+    cells = _as_cells(known.table)
+    places = {id(cell): row for row, cell in enumerate(cells)}
+    runs = ok_runs(known.table, (PER_GPU,))
+    bases = ((row, places[id(base)]) for row, base in enumerate(scaling_bases(cells)) if base is not None)
+    for row, base in sorted(bases, key=lambda one: known.numbers("num_gpus", one[0]) or 0):
+        fine = not known.doubts[row] and not known.doubts[base]
+        if row != base and fine and PER_GPU in runs[row] and PER_GPU in runs[base]:
+            yield base, row, ratio(runs[base][PER_GPU], runs[row][PER_GPU])
+
+
+def _as_cells(table: ResultsTable) -> list[Cell]:
+    """The experiments as `across` takes them: what they were, their arguments, and no numbers."""
+    facts = zip(*(column(table.experiments, name) for name in _FACTS), strict=True)
+    return [
+        Cell(facts=dict(zip(_FACTS, row, strict=True)), arguments=dict(given), numbers={})
+        for row, given in zip(facts, arguments_of(table), strict=True)
+    ]

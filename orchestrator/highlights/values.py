@@ -1,0 +1,60 @@
+"""A finding, and what all findings are made from: a table with the names and doubts of its experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from orchestrator.columns import Numbers, column
+from orchestrator.doubts import Doubt, doubts
+from orchestrator.naming import Names
+
+if TYPE_CHECKING:
+    from orchestrator.table import ResultsTable
+
+MOST_OTHERS = 8
+"""Sentences of one kind of warning, and kinds of failure."""
+
+
+class HighlightKind(StrEnum):
+    """What a sentence is about: what a choice brings, be it little or less than nothing; what to mind; what did not run."""
+
+    GAIN = "gain"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Highlight:
+    """One sentence of plain text without its full stop, and the ids of the experiments that it is about."""
+
+    kind: HighlightKind
+    text: str
+    experiments: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """A table, and by the rows of its `experiments` what they are called, their numbers, and what speaks against them."""
+
+    table: ResultsTable
+    ids: Sequence[str]
+    names: Names
+    numbers: Numbers
+    doubts: Sequence[Sequence[Doubt]]
+
+    def sentence(self, kind: HighlightKind, text: str, rows: Sequence[int]) -> Highlight:
+        return Highlight(kind=kind, text=text, experiments=tuple(dict.fromkeys(self.ids[row] for row in rows)))
+
+
+def known_of(table: ResultsTable) -> Known:
+    frame = table.experiments
+    return Known(
+        table=table,
+        ids=[str(value) for value in column(frame, "id")],
+        names=Names(table),
+        numbers=Numbers(frame),
+        doubts=doubts(table),
+    )

@@ -1,0 +1,52 @@
+"""What speaks against some numbers, a sentence for each kind of doubt; a loss that is wrong has one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from orchestrator.doubts import DoubtKind
+from orchestrator.highlights.values import MOST_OTHERS, Highlight, HighlightKind, Known
+from orchestrator.highlights.wording import count, percent
+from orchestrator.metrics import show
+from orchestrator.naming import listed, one_line
+
+_LOSSES = {DoubtKind.WRONG: "is faster but wrong", DoubtKind.OTHER_LOSS: "learns otherwise"}
+_OTHERS = {
+    DoubtKind.CONTAMINATED: "ran on GPUs that others used",
+    DoubtKind.THROTTLED: "ran on GPUs whose clocks were held down",
+    DoubtKind.NOT_STEADY: "had a run without a steady state",
+    DoubtKind.PACKED: "ran beside others on the same machine",
+}
+
+
+def warnings(known: Known) -> Iterator[Highlight]:
+    """Losses first: a speed that is bought with one is none."""
+    rows = {
+        kind: [row for row, doubts in enumerate(known.doubts) if any(one.kind is kind for one in doubts)]
+        for kind in DoubtKind
+    }
+    for kind, words in _LOSSES.items():
+        yield from (_other_loss(known, words, row) for row in rows[kind][:MOST_OTHERS])
+        rest = rows[kind][MOST_OTHERS:]
+        if rest:
+            text = f"{count(len(rest), 'more experiment')} marked {kind.value!r}"
+            yield known.sentence(HighlightKind.WARNING, text, rest)
+    yield from (_doubted(known, kind, rows[kind]) for kind in _OTHERS if rows[kind])
+
+
+def _other_loss(known: Known, words: str, row: int) -> Highlight:
+    off, loss = known.numbers("loss_difference", row) or 0.0, known.numbers("train_loss", row)
+    side = "above" if off > 0 else "below"
+    text = (
+        f"{known.names.whole(row)} {words}: its training loss {show('train_loss', loss)} lies {percent(abs(off))} {side} that of "
+        "the baseline, so that no claim of speed is made"
+    )
+    return known.sentence(HighlightKind.WARNING, text, [row])
+
+
+def _doubted(known: Known, kind: DoubtKind, rows: Sequence[int]) -> Highlight:
+    details = dict.fromkeys(one.detail for row in rows for one in known.doubts[row] if one.kind is kind and one.detail)
+    why = f" ({listed([one_line(detail) for detail in details], most=2)})" if details else ""
+    names = listed([known.names.whole(row) for row in rows])
+    text = f"{count(len(rows), 'experiment')} {_OTHERS[kind]}{why}, so that no claim of speed is made: {names}"
+    return known.sentence(HighlightKind.WARNING, text, rows)

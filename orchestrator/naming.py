@@ -1,0 +1,112 @@
+"""How an experiment is called in a sentence: framework, model, processes, and what else it takes to tell it from the others.
+
+Names come from files that may be anybody's: what is given back is one line of printable text of bounded length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.columns import column, for_people, number
+from orchestrator.metrics import metric, show
+from orchestrator.printable import printable
+from orchestrator.records import Device
+from orchestrator.rows import ARGUMENT_FACTS, NO_FRAMEWORK, Value
+
+if TYPE_CHECKING:
+    from orchestrator.table import ResultsTable
+
+LONGEST = 60
+_SAID = ("framework_config", "model_name_or_path", "num_gpus", "device")
+_ALSO = ("results", "scenario", "trainer", "python", "data")
+
+
+class Names:
+    """The names of a table's experiments, by their rows."""
+
+    def __init__(self, table: ResultsTable) -> None:
+        frame = table.experiments
+        said = {name: column(frame, name) for name in _SAID}
+        self._framework, self._gpus, self._device = said["framework_config"], said["num_gpus"], said["device"]
+        self._model = _short_models(said["model_name_or_path"])
+        self._also = _telling(table)
+
+    def framework(self, row: int) -> str:
+        name = self._framework[row]
+        return "no framework" if name in (None, NO_FRAMEWORK) else one_line(name)
+
+    def place(self, row: int) -> str:
+        """`llama-1b at 2 GPUs, batch/device 4`: what is the same on both sides of a comparison."""
+        count, where = self.processes(row), "at" if self._device[row] != Device.CPU.value else "with"
+        return ", ".join([f"{self._model[row]} {where} {count}", *self._rest(row)])
+
+    def cell(self, row: int) -> str:
+        """`llama-1b, batch/device 4`: the same whatever the processes."""
+        return ", ".join([self._model[row], *self._rest(row)])
+
+    def whole(self, row: int) -> str:
+        """`liger on llama-1b at 2 GPUs`."""
+        return f"{self.framework(row)} on {self.place(row)}"
+
+    def processes(self, row: int) -> str:
+        count = number(self._gpus[row]) or 1
+        noun = "CPU process" if self._device[row] == Device.CPU.value else "GPU"
+        return f"{count:g} {noun}" + ("" if count == 1 else "es" if noun.endswith("ss") else "s")
+
+    def _rest(self, row: int) -> list[str]:
+        return [f"{label} {one_line(show(name, value))}" for name, label, value in self._also[row]]
+
+
+def one_line(value: object) -> str:
+    """Any text as a part of a sentence: one line, printable, of at most LONGEST characters."""
+    text = " ".join(printable(str(value)).split())
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _short_models(models: Sequence[Value]) -> list[str]:
+    """Names without the folders they lie in, and without `config:`, where no two models of the table become alike by that."""
+    short = {model: _last_part(str(model)) for model in models if model is not None}
+    alike = [name for name in short.values() if list(short.values()).count(name) > 1]
+    return ["?" if model is None else one_line(model if short[model] in alike else short[model]) for model in models]
+
+
+def _last_part(model: str) -> str:
+    return (
+        model.rstrip("/").rpartition("/")[2] or model if model.startswith(("/", ".")) else model.removeprefix("config:")
+    )
+
+
+def _telling(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
+    """For each row (column, label, value) of as few columns as leave no two experiments with the same name, if any do.
+
+    What its own framework configuration sets is no part of a row's name: it would stand on one side of a comparison alone.
+    """
+    frame = table.experiments
+    keys: list[tuple[Value, ...]] = list(zip(*(column(frame, name) for name in _SAID), strict=True))
+    wanted = [name for name in for_people({*ARGUMENT_FACTS, *table.arguments}) if name in frame]
+    chosen: list[tuple[str, list[Value]]] = []
+    distinct = len(set(keys))
+    for name in (*_ALSO, *wanted):
+        if distinct == len(frame):
+            break
+        values = column(frame, name)
+        longer = [(*key, value) for key, value in zip(keys, values, strict=True)]
+        if len(set(longer)) > distinct:
+            keys, distinct = longer, len(set(longer))
+            chosen.append((name, values))
+    own = [table.framework_arguments.get(str(key[0]), frozenset()) for key in keys]
+    return [
+        [
+            (name, metric(name).label, values[row])
+            for name, values in chosen
+            if values[row] is not None and name not in own[row]
+        ]
+        for row in range(len(frame))
+    ]
+
+
+def listed(names: Sequence[str], *, most: int = 3) -> str:
+    """`a; b; c and 4 more`: names hold commas."""
+    shown, more = names[:most], len(names) - most
+    return "; ".join(shown) + (f" and {more} more" if more > 0 else "")

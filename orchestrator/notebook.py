@@ -1,0 +1,29 @@
+"""What `orchestrator.load` does: results folders as one frame, with the types that docs/metrics.md names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.column_types import typed
+from orchestrator.config import suggestion
+from orchestrator.errors import SelectionError
+from orchestrator.reporting import load_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROWS = ("experiments", "runs", "ranks", "devices")
+
+
+def frame(folders: Sequence[Path], *, rows: str, baseline: str | None) -> pd.DataFrame:
+    """See `orchestrator.load`."""
+    if rows not in ROWS:
+        raise SelectionError(f"rows={rows!r}: there are no such rows{suggestion(rows, ROWS)}")
+    if not folders:
+        raise SelectionError("no results folder is named: give one, or a list of them")
+    table = load_table(folders, baseline=baseline)
+    found = typed(getattr(table, rows))
+    found.attrs["warnings"] = list(table.warnings)
+    return found

@@ -1,0 +1,25 @@
+"""A frame as a Parquet file that pandas loads with the types that docs/metrics.md names.
+
+Bytes out; `store` writes files. All columns are in it: a file of columns costs nothing for those that nobody reads.
+"""
+
+from __future__ import annotations
+
+import io
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from orchestrator.column_types import typed
+from orchestrator.errors import OrchestratorError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def content(frame: pd.DataFrame) -> bytes:
+    """The file. Raises OrchestratorError where pyarrow is not installed."""
+    if find_spec("pyarrow") is None:  # pandas would say it in a paragraph
+        raise OrchestratorError("a Parquet file takes pyarrow, which is not installed: pip install 'tunebench[data]'")
+    file = io.BytesIO()
+    typed(frame).to_parquet(file, engine="pyarrow", index=False)
+    return file.getvalue()

@@ -1,0 +1,62 @@
+"""Tables for tests, made of experiments and records as `table.load` makes them, without files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from stored_results import BASE, ended, failed
+
+from orchestrator import rows
+from orchestrator.records import Device, Framework
+from orchestrator.table import ResultsTable, of_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """An experiment: its framework, and the numbers of each of its runs that ended ok; `kinds` are failures that follow them."""
+
+    framework: str = "baseline"
+    runs: Sequence[Mapping[str, float | int | str | None]] = ()
+    kinds: Sequence[str] = ()
+    warnings: tuple[str, ...] = ()
+    model: str = "config:llama-1b"
+    num_gpus: int = 1
+    scenario: str = "full"
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    sets: Mapping[str, str] = field(default_factory=dict)
+    device: Device = Device.CUDA
+
+    @property
+    def id(self) -> str:
+        given = "".join(f"-{name}{value}" for name, value in self.arguments.items())
+        return f"{self.scenario}-{self.model.replace('/', '-').replace(':', '-')}.{self.framework}.gpus{self.num_gpus}{given}"
+
+
+def made_table(*cells: Made) -> ResultsTable:
+    found = [row for one in cells for row in _rows(one)]
+    sets = {one.framework: frozenset(one.sets) for one in cells if one.sets}
+    return of_rows(found, framework_arguments=sets)
+
+
+def _rows(one: Made) -> list[rows.Row]:
+    experiment = replace(
+        BASE,
+        id=one.id,
+        scenario=one.scenario,
+        model=one.model,
+        num_gpus=one.num_gpus,
+        device=one.device,
+        framework=Framework(name=one.framework, digest=one.framework, arguments=dict(one.sets)),
+        arguments={**BASE.arguments, **one.arguments, **one.sets},
+    )
+    records = [ended(experiment, number, **numbers) for number, numbers in enumerate(one.runs, start=1)]
+    records += [failed(experiment, len(records) + number, kind=kind) for number, kind in enumerate(one.kinds, start=1)]
+    if one.warnings:
+        records = [replace(record, warnings=one.warnings) for record in records]
+    return [rows.of_run(experiment, record) for record in records]
+
+
+def speeds(*values: float, **others: float | int | str) -> list[dict[str, float | int | str | None]]:
+    """Runs of these tokens a second."""
+    return [{"tokens_per_s": value, **others} for value in values]

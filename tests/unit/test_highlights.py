@@ -1,0 +1,375 @@
+"""Findings in sentences: every number in them follows from the frames, and nothing is claimed that they do not bear."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from statistics import fmean, variance
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from made_tables import Made, made_table, speeds
+from scipy import stats
+
+from orchestrator.doubts import NO_STEADY_SPEED, held_down
+from orchestrator.errors import SelectionError
+from orchestrator.highlights import Highlight, HighlightKind, highlights
+from orchestrator.highlights.gains import MOST_FASTER
+from orchestrator.highlights.values import MOST_OTHERS
+from orchestrator.highlights.wording import ONE_RUN_TELLS
+from orchestrator.printable import is_printable
+from orchestrator.records import Device
+from orchestrator.steady import NotSteady
+from orchestrator.table import ResultsTable
+
+BASELINE = (100.0, 101.0, 99.0)
+FAST = (121.0, 122.5, 119.8)
+
+
+def texts(found: Sequence[Highlight], kind: HighlightKind) -> list[str]:
+    return [one.text for one in found if one.kind is kind]
+
+
+def gains(*cells: Made, baseline: str | None = None) -> list[str]:
+    return texts(highlights(made_table(*cells), baseline=baseline), HighlightKind.GAIN)
+
+
+def warned(*cells: Made) -> list[str]:
+    return texts(highlights(made_table(*cells)), HighlightKind.WARNING)
+
+
+# ------------------------------------------------------------------------------------------------- gains, recomputed
+
+
+def welch(base: Sequence[float], new: Sequence[float]) -> tuple[float, float, float]:
+    """Ratio of geometric means with its 95 % interval, as a textbook has it: scipy's quantile, Welch–Satterthwaite's degrees."""
+    a, b = [math.log(value) for value in base], [math.log(value) for value in new]
+    shift = fmean(b) - fmean(a)
+    parts = [variance(side) / len(side) for side in (a, b)]
+    degrees = sum(parts) ** 2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, (a, b), strict=True))
+    half = stats.t.ppf(0.975, degrees) * math.sqrt(sum(parts))
+    return math.exp(shift), math.exp(shift - half), math.exp(shift + half)
+
+
+@st.composite
+def several_runs(draw: st.DrawFn) -> list[float]:
+    """Runs of one cell, which differ by up to 3 %."""
+    level = draw(st.floats(80.0, 120.0))
+    return [level * noise for noise in draw(st.lists(st.floats(0.97, 1.03), min_size=2, max_size=6, unique=True))]
+
+
+RUNS = several_runs()
+SENTENCE = re.compile(
+    r"new is (?P<value>[\d.]+)× \((?P<low>[\d.]+)–(?P<high>[\d.]+)\) (?P<word>faster|slower) than baseline on llama-1b at 1 GPU"
+)
+ALIKE = re.compile(
+    r"no difference seen between new and baseline on llama-1b at 1 GPU: "
+    r"(?P<value>[\d.]+)× \((?P<low>[\d.]+)–(?P<high>[\d.]+)\)"
+)
+
+
+@given(RUNS, RUNS)
+@settings(deadline=None)
+def test_every_number_of_a_speed_is_that_of_the_runs(base: list[float], new: list[float]) -> None:
+    table = made_table(Made(runs=speeds(*base)), Made(framework="new", runs=speeds(*new)))
+    runs = table.runs.groupby("framework_config")["tokens_per_s"]
+    value, low, high = welch(runs.get_group("baseline").tolist(), runs.get_group("new").tolist())
+    assume(min(abs(end - 1) for end in (low, high)) > 1e-9)  # where rounding would decide
+    (text,) = texts(highlights(table), HighlightKind.GAIN)
+    claimed, alike = SENTENCE.match(text), ALIKE.match(text)
+    if low <= 1 <= high:
+        assert alike and not claimed, text
+        expected, found = (value, low, high), alike
+    else:
+        assert claimed and not alike, text
+        faster = value > 1
+        assert claimed["word"] == ("faster" if faster else "slower")
+        expected, found = (value, low, high) if faster else (1 / value, 1 / high, 1 / low), claimed
+    digits = 2 if abs(expected[0] - 1) >= 0.1 else 3
+    assert [found[name] for name in ("value", "low", "high")] == [f"{number:.{digits}f}" for number in expected]
+
+
+GIB = 2**30
+
+
+@given(st.integers(1, 80 * GIB), st.integers(1, 80 * GIB))
+@settings(deadline=None)
+def test_every_number_of_a_memory_is_that_of_the_experiments(base: int, new: int) -> None:
+    mine, theirs = speeds(*FAST, peak_allocated_bytes=new), speeds(*BASELINE, peak_allocated_bytes=base)
+    table = made_table(Made(runs=theirs), Made(framework="new", runs=mine))
+    (text,) = texts(highlights(table), HighlightKind.GAIN)
+    peaks = dict(zip(table.experiments["framework_config"], table.experiments["peak_allocated_bytes"], strict=True))
+    change = peaks["new"] / peaks["baseline"] - 1
+    if abs(change) < 0.005:
+        assert "memory" not in text
+        return
+    share = f"{100 * abs(change):.0f}" if abs(change) >= 0.1 else f"{100 * abs(change):.1f}"
+    assert f"needs {share} % {'more' if change > 0 else 'less'} memory (peak alloc " in text
+
+
+@given(st.lists(st.floats(100.0, 5000.0), min_size=2, max_size=5))
+@settings(deadline=None)
+def test_every_number_of_a_scaling_is_that_of_the_runs(of_two: list[float]) -> None:
+    one, two = [{"tokens_per_s_per_gpu": v} for v in BASELINE], [{"tokens_per_s_per_gpu": v / 10} for v in of_two]
+    table = made_table(Made(runs=one), Made(num_gpus=2, runs=two))
+    (text,) = texts(highlights(table), HighlightKind.GAIN)
+    efficiency = table.experiments["scaling_efficiency"].tolist()[1]
+    assert text.startswith(f"baseline on llama-1b: 2 GPUs {100 * efficiency:.1f} % (")
+    assert text.endswith(") of ideal scaling from 1 GPU")
+
+
+def test_the_example_of_the_issue() -> None:
+    cells = [
+        Made(runs=speeds(*BASELINE, peak_allocated_bytes=40 * GIB)),
+        Made(framework="liger", runs=speeds(*FAST, peak_allocated_bytes=30.8 * GIB)),
+    ]
+    assert gains(*cells) == [
+        "liger is 1.21× (1.18–1.24) faster than baseline on llama-1b at 1 GPU "
+        "and needs 23 % less memory (peak alloc 30.80 GiB against 40.00 GiB)"
+    ]
+
+
+def test_one_run_a_side_has_no_interval_and_says_so() -> None:
+    text = gains(Made(runs=speeds(100.0)), Made(framework="liger", runs=speeds(121.0)))
+    assert text == ["liger is 1.21× (one run each) faster than baseline on llama-1b at 1 GPU"]
+    text = gains(Made(runs=speeds(100.0, 101.0)), Made(framework="liger", runs=speeds(121.0)))
+    assert "(1 run against 2)" in text[0]
+
+
+def test_single_runs_that_hardly_differ_show_no_difference() -> None:
+    inside, outside = 100 * (1 + ONE_RUN_TELLS) - 0.1, 100 * (1 + ONE_RUN_TELLS) + 0.1
+    assert "no difference seen" in gains(Made(runs=speeds(100.0)), Made(framework="x", runs=speeds(inside)))[0]
+    assert "no difference seen" in gains(Made(runs=speeds(inside)), Made(framework="x", runs=speeds(100.0)))[0]
+    assert "faster" in gains(Made(runs=speeds(100.0)), Made(framework="x", runs=speeds(outside)))[0]
+    assert "slower" in gains(Made(runs=speeds(outside)), Made(framework="x", runs=speeds(100.0)))[0]
+
+
+# ---------------------------------------------------------------------------------------------- what is comparable
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"scenario": "lora"},
+        {"model": "org/other"},
+        {"num_gpus": 2},
+        {"arguments": {"max_seq_len": "4096"}},
+        {"arguments": {"per_device_train_batch_size": "4"}},
+        {"device": Device.CPU},
+    ],
+)
+def test_cells_that_differ_in_more_than_the_framework_are_not_compared(other: dict[str, object]) -> None:
+    assert gains(Made(runs=speeds(*BASELINE)), Made(framework="liger", runs=speeds(*FAST), **other)) == []  # type: ignore[arg-type]
+
+
+def test_what_the_framework_sets_itself_is_no_difference() -> None:
+    sets = {"attn_implementation": "flash_attention_2"}
+    base = Made(runs=speeds(*BASELINE), arguments={"attn_implementation": "sdpa"})
+    assert "flash is" in gains(base, Made(framework="flash", runs=speeds(*FAST), sets=sets))[0]
+    bare = Made(framework="flash", runs=speeds(*FAST), arguments=sets)
+    assert gains(base, bare) == []
+
+
+def test_of_several_baselines_the_one_with_the_same_arguments_counts() -> None:
+    bases = [Made(runs=speeds(*BASELINE), arguments={"attn_implementation": name}) for name in ("eager", "sdpa")]
+    sets = {"attn_implementation": "sdpa"}
+    found = highlights(made_table(*bases, Made(framework="sdpa", runs=speeds(*FAST), sets=sets)))
+    assert found[0].experiments == (Made(framework="sdpa").id, bases[1].id)
+
+
+def test_the_baseline_may_be_named() -> None:
+    cells = [Made(framework=name, runs=speeds(*values)) for name, values in (("sdpa", BASELINE), ("eager", FAST))]
+    assert "eager is 1.21×" in gains(*cells)[0], "the one that stands first, where none is called a baseline"
+    assert "sdpa is 1.21×" in gains(*cells, baseline="eager")[0]
+    with pytest.raises(
+        SelectionError, match=r"--baseline egaer: no experiment has this framework; did you mean 'eager'"
+    ):
+        gains(*cells, baseline="egaer")
+
+
+def test_the_trainers_own_speed_is_taken_only_where_no_run_has_steps() -> None:
+    def runs(*values: float) -> list[dict[str, float]]:
+        return [{"train_tokens_per_second": value} for value in values]
+
+    base, new = Made(runs=runs(*BASELINE)), Made(framework="compile", runs=runs(*FAST))
+    assert "by the Trainer's own speed, which counts warm-up" in gains(base, new)[0]
+    measured = Made(scenario="other", runs=speeds(*BASELINE))
+    assert gains(base, new, measured) == []
+
+
+def test_padding_is_no_work() -> None:
+    def runs(speed: float, padding: float) -> list[dict[str, float]]:
+        all_of = [speed * factor for factor in (0.99, 1.0, 1.01)]
+        return [{"tokens_per_s": v, "real_tokens_per_s": v * (1 - padding), "padding_share": padding} for v in all_of]
+
+    text = gains(Made(runs=runs(1000.0, 0.5)), Made(framework="padding-free", runs=runs(700.0, 0.0)))
+    assert text[0].startswith("padding-free is 1.40× (") and "padding not counted" in text[0]
+
+
+# ------------------------------------------------------------------------------------------------ nothing is claimed
+
+
+DOUBTED = {
+    "contaminated": ({"contaminated": "python (1234)"}, "ran on GPUs that others used (python (1234))"),
+    "throttled": (
+        {"throttle_reasons": "heat (hardware) 40%, power cap 90%"},
+        "clocks were held down (heat (hardware) 40%)",
+    ),
+}
+
+
+@pytest.mark.parametrize("side", ["baseline", "liger"])
+@pytest.mark.parametrize("kind", DOUBTED)
+def test_a_doubted_cell_is_a_warning_and_no_gain(kind: str, side: str) -> None:
+    marks, said = DOUBTED[kind]
+    cells = [
+        Made(framework=name, runs=speeds(*values, **(marks if name == side else {})))
+        for name, values in (("baseline", BASELINE), ("liger", FAST))
+    ]
+    assert gains(*cells) == []
+    (text,) = warned(*cells)
+    assert said in text and f"{side} on llama-1b at 1 GPU" in text and "no claim of speed" in text
+
+
+def test_a_power_cap_is_daily_life() -> None:
+    capped = {"throttle_reasons": "power cap 100%", "throttled_share": 1.0}
+    cells = [Made(runs=speeds(*BASELINE, **capped)), Made(framework="liger", runs=speeds(*FAST, **capped))]
+    assert "faster" in gains(*cells)[0] and warned(*cells) == []
+    assert held_down("power cap 100%") == held_down("heat (hardware) 3%") == held_down(None) == ""
+
+
+def test_a_run_without_a_steady_state_is_a_warning() -> None:
+    said = f"{NO_STEADY_SPEED}: {NotSteady(reason='the second half is slower').reason}"
+    cells = [Made(runs=speeds(*BASELINE)), Made(framework="liger", runs=speeds(*FAST), warnings=(said,))]
+    assert gains(*cells) == []
+    assert "had a run without a steady state (the second half is slower)" in warned(*cells)[0]
+
+
+@pytest.mark.parametrize(("loss", "word"), [(3.0, "is faster but wrong"), (1.0, "is faster but wrong")])
+def test_faster_but_wrong_is_a_warning(loss: float, word: str) -> None:
+    numbers = {"steps": 40, "tokens_per_s_per_gpu": 100.0}
+    base = [{**one, "train_loss": 2.0, **numbers} for one in speeds(*BASELINE)]
+    new = [{**one, "train_loss": loss, **numbers, "tokens_per_s_per_gpu": 121.0} for one in speeds(*FAST)]
+    cells = [Made(runs=base), Made(framework="liger", runs=new)]
+    assert gains(*cells) == []
+    (text,) = warned(*cells)
+    side = "above" if loss > 2 else "below"
+    assert text.startswith(
+        f"liger on llama-1b at 1 GPU {word}: its training loss {loss:g} lies 50 % {side} that of the baseline"
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- failures
+
+
+def test_failures_are_grouped_by_kind_with_their_causes() -> None:
+    cells = [
+        Made(framework=name, kinds=kinds, runs=runs)
+        for name, kinds, runs in (
+            ("a", ["oom_cuda"], []),
+            ("b", ["nccl"], []),
+            ("c", ["oom_cuda"], speeds(1.0)),
+            ("d", [], speeds(1.0)),
+        )
+    ]
+    found = [one for one in highlights(made_table(*cells)) if one.kind is HighlightKind.FAILURE]
+    assert [one.text for one in found] == [
+        "2 experiments failed with oom_cuda, 1 of them in some of their runs alone "
+        "(a on llama-1b at 1 GPU; c on llama-1b at 1 GPU): oom_cuda, in a sentence",
+        "1 experiment failed with nccl (b on llama-1b at 1 GPU): nccl, in a sentence",
+    ]
+    assert [one.experiments for one in found] == [(cells[0].id, cells[2].id), (cells[1].id,)]
+
+
+# --------------------------------------------------------------------------------------------------- bounds, names
+
+
+def many(count: int, value: Callable[[int], float]) -> list[Made]:
+    cells = []
+    for n in range(count):
+        model, factor = f"org/model-{n:03d}", value(n)
+        cells += [
+            Made(model=model, runs=speeds(*BASELINE)),
+            Made(model=model, framework="liger", runs=speeds(*(v * factor for v in BASELINE))),
+        ]
+    return cells
+
+
+def test_the_best_come_first_and_the_rest_is_counted() -> None:
+    found = gains(*many(50, lambda n: 1 + n / 50))
+    assert len(found) < 15
+    values = [float(match[1]) for text in found if (match := re.match(r"liger is ([\d.]+)× .* faster", text))]
+    assert values == sorted(values, reverse=True) and len(values) == MOST_FASTER
+    shown = sum("than" in text or "between" in text for text in found)
+    assert found[-1].startswith(f"{50 - shown} more comparisons: ")
+
+
+@given(st.integers(0, 12), st.integers(0, 12))
+@settings(deadline=None, max_examples=30)
+def test_there_are_never_many_sentences(pairs: int, kinds: int) -> None:
+    cells = [
+        *many(pairs, lambda n: 0.8 + n / 10),
+        *(Made(framework=f"f{n}", kinds=[f"kind_{n}"]) for n in range(kinds)),
+    ]
+    found = highlights(made_table(*cells))
+    failures = [one for one in found if one.kind is HighlightKind.FAILURE]
+    assert len(failures) == min(kinds, MOST_OTHERS + 1)
+    assert {name for one in failures for name in one.experiments} == {
+        f"full-config-llama-1b.f{n}.gpus1" for n in range(kinds)
+    }
+    compared = {name for one in found if one.kind is HighlightKind.GAIN for name in one.experiments}
+    assert {Made(model=f"org/model-{n:03d}", framework="liger").id for n in range(pairs)} <= compared
+
+
+HOSTILE = ["<script>alert(1)</script>", "a\nb\r\x1b[31m", "x" * 400, "\u202egnp.exe", "", "名前", "a, b and c"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_from_anywhere_are_one_printable_line(name: str) -> None:
+    cells = [
+        Made(model=name, runs=speeds(*BASELINE)),
+        Made(model=name, framework=name or "-", runs=speeds(*FAST, contaminated=name)),
+        Made(model=name, framework="f", scenario=name, kinds=[name]),
+    ]
+    for one in highlights(made_table(*cells)):
+        assert is_printable(one.text) and "\n" not in one.text and len(one.text) < 1000
+
+
+def test_what_tells_two_cells_apart_is_in_their_names() -> None:
+    cells = [
+        Made(framework=framework, runs=speeds(*values), arguments={"max_seq_len": length, "seed": "1"})
+        for length in ("512", "4096")
+        for framework, values in (("baseline", BASELINE), ("liger", FAST))
+    ]
+    found = gains(*cells)
+    assert len(set(found)) == 2 and all("max_seq_len 512" in text or "max_seq_len 4096" in text for text in found)
+    assert not any("seed" in text for text in found)
+
+
+def test_what_a_framework_sets_itself_is_no_part_of_its_name() -> None:
+    plain = [Made(runs=speeds(1.0), arguments={"peft_method": name}) for name in ("none", "lora")]
+    quantised = Made(framework="nf4", kinds=["nccl"], sets={"peft_method": "lora"})
+    (text,) = texts(highlights(made_table(*plain, quantised)), HighlightKind.FAILURE)
+    assert "(nf4 on llama-1b at 1 GPU)" in text
+
+
+def test_processes_on_the_cpu_are_no_gpus() -> None:
+    cells = [
+        Made(framework=name, device=Device.CPU, runs=speeds(*runs))
+        for name, runs in (("baseline", BASELINE), ("x", FAST))
+    ]
+    assert "on llama-1b with 1 CPU process" in gains(*cells)[0]
+
+
+def test_no_results_are_no_findings() -> None:
+    assert highlights(made_table()) == ()
+
+
+def test_the_order_of_experiments_changes_no_sentence() -> None:
+    def found(table: ResultsTable) -> set[str]:
+        return {one.text for one in highlights(table, baseline="baseline")}
+
+    cells = many(4, lambda n: 0.7 + n / 4)
+    assert found(made_table(*cells)) == found(made_table(*reversed(cells)))

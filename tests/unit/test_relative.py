@@ -1,0 +1,112 @@
+"""Columns relative to a baseline: the numbers of the sentences, in the table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from statistics import fmean
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_tables import Made, made_table, speeds
+from stored_results import BASE, ended
+
+from orchestrator import rows
+from orchestrator.columns import cells
+from orchestrator.errors import SelectionError
+from orchestrator.records import Status
+from orchestrator.relative import COLUMNS, beside, ok_runs, with_baseline
+from orchestrator.table import ResultsTable, of_rows
+
+RUNS = st.lists(st.floats(50.0, 500.0), min_size=1, max_size=4)
+
+
+def row(table: ResultsTable, framework: str) -> dict[str, object]:
+    frame = table.experiments
+    return {name: cells(frame[name])[cells(frame["framework_config"]).index(framework)] for name in frame.columns}
+
+
+@given(RUNS, RUNS)
+@settings(deadline=None)
+def test_a_speed_up_is_the_ratio_of_the_columns_beside_it(base: list[float], new: list[float]) -> None:
+    table = with_baseline(made_table(Made(runs=speeds(*base)), Made(framework="new", runs=speeds(*new))), "baseline")
+    mine, theirs = row(table, "new"), row(table, "baseline")
+    assert mine["speedup"] == pytest.approx(mine["tokens_per_s"] / theirs["tokens_per_s"])  # type: ignore[operator]
+    assert theirs["speedup"] == 1.0
+    if min(len(base), len(new)) > 1:
+        assert mine["speedup_low"] <= mine["speedup"] * (1 + 1e-12)  # type: ignore[operator]
+        assert mine["speedup"] <= mine["speedup_high"] * (1 + 1e-12)  # type: ignore[operator]
+    else:
+        assert "speedup_low" not in mine and "speedup_high" not in mine
+
+
+@given(RUNS, RUNS)
+@settings(deadline=None)
+def test_exchanging_the_sides_inverts_the_ratio(base: list[float], new: list[float]) -> None:
+    table = made_table(Made(runs=speeds(*base)), Made(framework="new", runs=speeds(*new)))
+    one, other = row(with_baseline(table, "baseline"), "new"), row(with_baseline(table, "new"), "baseline")
+    assert one["speedup"] == pytest.approx(1 / other["speedup"])  # type: ignore[operator]
+
+
+def test_the_last_tries_that_are_ok_count() -> None:
+    table = made_table(Made(runs=speeds(100.0, 110.0), kinds=["nccl"]), Made(framework="new", runs=speeds(210.0)))
+    assert row(with_baseline(table, "baseline"), "new")["speedup"] == pytest.approx(210 / math.sqrt(100 * 110))
+
+
+def test_of_several_tries_at_a_repeat_the_last_one_counts_whatever_the_order_of_rows() -> None:
+    tries = [ended(BASE, 1, attempt=attempt, tokens_per_s=speed) for attempt, speed in ((1, 100.0), (2, 200.0))]
+    table = of_rows([rows.of_run(BASE, record) for record in tries])
+    backwards = replace(table, runs=table.runs[::-1].reset_index(drop=True))
+    for one in (table, backwards):
+        assert ok_runs(one, ["tokens_per_s"]) == [{"tokens_per_s": [200.0]}]
+    lost = replace(tries[1], status=Status.FAILED)
+    assert ok_runs(of_rows([rows.of_run(BASE, one) for one in (tries[0], lost)]), ["tokens_per_s"]) == [{}]
+
+
+def test_memory_is_of_the_first_source_that_both_have() -> None:
+    base = speeds(1.0, peak_allocated_bytes=100, device_peak_used_bytes=400)
+    new = speeds(1.0, peak_reserved_bytes=70, device_peak_used_bytes=300)
+    table = made_table(Made(runs=base), Made(framework="new", runs=new))
+    assert row(with_baseline(table, "baseline"), "new")["memory_ratio"] == 0.75
+    (one,) = beside(table)
+    assert one.memory is not None and one.memory.metric == "device_peak_used_bytes"
+    means = table.experiments.set_index("framework_config")["device_peak_used_bytes"]
+    assert one.memory.ratio == means["new"] / means["baseline"]
+
+
+def test_an_experiment_without_a_partner_has_no_ratio() -> None:
+    cells_of = (Made(runs=speeds(100.0)), Made(framework="new", model="org/other", runs=speeds(120.0)))
+    table = made_table(*cells_of)
+    assert not set(COLUMNS) & set(with_baseline(table, "baseline").experiments.columns)
+    assert beside(table) == ()
+
+
+def test_a_framework_that_nobody_has_is_a_sentence() -> None:
+    table = made_table(Made(runs=speeds(100.0)))
+    with pytest.raises(
+        SelectionError, match="--baseline basline: no experiment has this framework; did you mean 'baseline'"
+    ):
+        with_baseline(table, "basline")
+
+
+def test_the_table_itself_stays_as_it_was() -> None:
+    table = made_table(Made(runs=speeds(100.0, 101.0)), Made(framework="new", runs=speeds(120.0, 121.0)))
+    before = table.experiments.copy()
+    widened = with_baseline(table, "baseline")
+    pd.testing.assert_frame_equal(table.experiments, before)
+    pd.testing.assert_frame_equal(widened.experiments[list(before.columns)], before)
+    assert widened.runs is table.runs
+
+
+def test_many_experiments_are_compared_quickly() -> None:
+    """Arguments are told apart by a look-up, not pair by pair: 2,000 × 2,000 would take minutes."""
+    sizes = [str(n) for n in range(1000)]
+    table = made_table(
+        *(Made(arguments={"lora_r": n}, runs=speeds(100.0)) for n in sizes),
+        *(Made(framework="new", arguments={"lora_r": n}, runs=speeds(120.0)) for n in sizes),
+    )
+    found = beside(table)
+    assert len(found) == 1000
+    assert fmean(one.speed.ratio.value for one in found if one.speed) == pytest.approx(1.2)
