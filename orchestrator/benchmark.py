@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,10 +20,12 @@ from types import FrameType
 from orchestrator import claims, process
 from orchestrator.errors import ResultsError
 from orchestrator.executors import Executor
+from orchestrator.owed import NO_RETRY, Retry
 from orchestrator.preparation import prepare_data
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.repeats import most_repeats
-from orchestrator.store import NO_RETRY, Retry, Store, StoredRun, unfinished_record, write_record
+from orchestrator.store import Store, unfinished_record, write_record
+from orchestrator.stored import StoredRun
 
 __all__ = ["Event", "EventKind", "Summary", "prepare_data", "run_benchmark"]
 
@@ -83,12 +85,14 @@ def run_benchmark(
     retry: Retry = NO_RETRY,
     fail_fast: bool = False,
     take_over: bool = False,
+    repeats: Collection[int] | None = None,
     on_event: OnEvent | None = None,
 ) -> Summary:
     """Runs what is owed of these experiments, and returns how all of it ended.
 
     A KeyboardInterrupt (SIGTERM counts as one) ends what lives and leaves a folder that is resumed by calling again. `fail_fast`:
     the first run that fails is the last one. `take_over`: what a host had that has long been silent is lost, and run here.
+    `repeats`: only these are run in this call, what else is owed stays owed.
     """
     tell = on_event or (lambda event: None)
     store.add(experiments)
@@ -100,7 +104,11 @@ def run_benchmark(
             _record_lost(experiments, store, tell, take_over=take_over)
             owed = store.plan(experiments, retry=NO_RETRY if handed_over else retry)
             due = [
-                job for job in owed if handed_over[_repeat(job)] < MAX_HAND_OVERS and not _cancelled(job, store, began)
+                job
+                for job in owed
+                if (repeats is None or job.repeat in repeats)
+                and handed_over[_repeat(job)] < MAX_HAND_OVERS
+                and not _cancelled(job, store, began)
             ]
             if not due and not _await_others(experiments, store, tell):
                 break
@@ -177,7 +185,7 @@ def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent
         return False
     jobs = tuple(run.job for run in running)
     tell(Event(kind=EventKind.ATTACHED, text=f"waiting for {len(jobs)} run(s) of another benchmark", jobs=jobs))
-    while all(claims.state(job.run_dir) is JobState.RUNNING for job in jobs):
+    while all(claims.state(job.run_dir, clock=claims.file_servers_clock) is JobState.RUNNING for job in jobs):
         time.sleep(_LOOK_AGAIN_S)
     return True
 
@@ -193,7 +201,9 @@ def _tell_silent(experiments: Sequence[Experiment], store: Store, tell: OnEvent)
 
 
 def _runs(experiments: Sequence[Experiment], store: Store, state: JobState) -> list[StoredRun]:
-    return [run for experiment in experiments for run in store.runs(experiment.id) if run.state is state]
+    """By the file server's clock: what is silent is told to be, and taken over where that was asked for."""
+    found = (run for one in experiments for run in store.runs(one.id, clock=claims.file_servers_clock))
+    return [run for run in found if run.state is state]
 
 
 def _summary(experiments: Sequence[Experiment], store: Store) -> Summary:

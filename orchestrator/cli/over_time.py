@@ -1,0 +1,115 @@
+"""What goes on beyond one campaign: `history` over many of them, and `rerun` of what a comparison of two left open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator import options
+from orchestrator.cli.console import err, out, print_raw, say, tell
+from orchestrator.cli.given import confirm, words
+from orchestrator.cli.results import write_report
+
+if TYPE_CHECKING:
+    from orchestrator.compare.values import Comparison
+    from orchestrator.rerun.rounds import Turn
+
+
+def history(
+    places: Annotated[
+        list[Path],
+        typer.Argument(help="Campaigns: results folders, folders of such, CSV files; in the order of their runs."),
+    ],
+    output: Annotated[Path, typer.Option("--output", help="Folder for the files; never a results folder.")] = Path(
+        "history"
+    ),
+    metrics: Annotated[
+        list[str] | None, typer.Option("--metrics", help="Follow these: METRIC or METRIC:lower; commas or repeated.")
+    ] = None,
+    min_effect: Annotated[
+        list[str] | None, typer.Option("--min-effect", help="Smallest step that is told: 0.02, or METRIC=0.05.")
+    ] = None,
+    by: Annotated[
+        list[str] | None, typer.Option("--by", help="Names that make an experiment the same; commas or repeated.")
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Follow each experiment over many campaigns: where its level changed, and what changed with it."""
+    from orchestrator.compare import rules
+    from orchestrator.history import as_csv, campaigns, folder, terminal, trends
+    from orchestrator.history import as_json as document
+    from orchestrator.history.trend_page import trend_page
+
+    folder.refuse_foreign(output)
+    judged = rules.parse(metrics=words(metrics), min_effect=words(min_effect))
+    read, said = campaigns.read(places, by=words(by))
+    found = trends.history(read, rules=judged, by=words(by), warnings=said)
+    for warning in found.warnings:
+        tell(f"warning: {warning}")
+    text = document.text(found)
+    if as_json:
+        print_raw([text])
+    else:
+        out.print(terminal.summary(found))
+    texts = {
+        folder.JSON: text,
+        folder.POINTS: as_csv.points(found),
+        folder.STEPS: as_csv.steps(found),
+        folder.PAGE: trend_page(found),
+    }
+    for path in folder.write(output, texts):
+        tell(f"wrote {path}")
+
+
+def rerun(
+    comparison: Annotated[
+        Path,
+        typer.Option(
+            "--from", help="What `tunebench compare BASE NEW --output comparison.json` wrote.", show_default=False
+        ),
+    ],
+    runs: Annotated[
+        int | None, typer.Option("--runs", min=1, max=1000, help="Runs a side; what the comparison says when left out.")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", help="What of the environment may differ from when a side was measured; or all."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, write and run nothing.")] = False,
+    confirm_above: options.ConfirmAbove = 8.0,
+    yes: options.Yes = False,
+) -> None:
+    """Run again exactly what a comparison left inconclusive, its two sides in turns."""
+    from orchestrator.compare_view import as_json
+    from orchestrator.executors import LocalExecutor
+    from orchestrator.progress import Progress
+    from orchestrator.rerun import contests, rounds
+
+    compared = as_json.load(comparison)
+    prepared = contests.prepare(compared, runs=runs, ignore=words(ignore))
+    for sentence in prepared.warnings:
+        tell(f"note: {sentence}")
+    order = rounds.turns(prepared.contests, seed=rounds.seed_of(prepared.contests))
+    for line in contests.lines(prepared, order):
+        say(line)
+    if dry_run or not order:
+        raise typer.Exit(1 if prepared.is_stuck else 0)
+    confirm(contests.gpu_hours(order), above=confirm_above, yes=yes)
+    with Progress(err, [turn.ready.experiment for turn in order]) as progress:
+        for sentence in rounds.prepare_data(order, on_event=progress.say):
+            progress.say(sentence)
+        outcome = rounds.carry_out(order, executor=LocalExecutor(), on_event=progress.on_event)
+    _after(compared, order)
+    raise typer.Exit(outcome.exit_code)
+
+
+def _after(compared: Comparison, order: Sequence[Turn]) -> None:
+    """The reports of the folders are made again, and what comes next is said."""
+    from orchestrator.rerun import contests
+
+    for root in dict.fromkeys(turn.ready.store.root for turn in order):
+        write_report([root], keep=(), drop=(), form=None)
+    say(f"Compare again: {contests.compare_again(compared)}")

@@ -1,0 +1,84 @@
+"""A history as two CSV files: a row for each campaign, experiment and metric; a row for each step. Base units, full precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from orchestrator.history import words
+from orchestrator.history.values import History, Series, Step
+from orchestrator.metrics import metric
+from orchestrator.report import as_csv
+from orchestrator.rows import Value
+
+POINTS = (
+    *("campaign", "began_at", "experiment", "id", "metric", "unit"),
+    *("value", "low", "high", "runs", "level", "changes"),
+)
+STEPS = (
+    *("campaign", "began_at", "experiment", "id", "metric", "unit", "kind"),
+    *("change", "before", "after", "campaigns_before", "changes"),
+)
+
+
+def points(history: History) -> str:
+    """`level` is that of the fit, `changes` what is not as it was at the campaign before; the experiment's key stands behind."""
+    keys = dict.fromkeys(name for one in history.series for name in one.key if name not in POINTS)
+    rows = [row for one in history.series for row in _points(history, one)]
+    return _text(rows, (*POINTS, *keys))
+
+
+def steps(history: History) -> str:
+    """Newest first. `change` is new ÷ old − 1, `campaigns_before` on how many campaigns the old level rests."""
+    return _text([_step(history, series, step) for series, step in words.newest_first(history)], STEPS)
+
+
+def _points(history: History, series: Series) -> list[Mapping[str, Value]]:
+    return [
+        {
+            **series.key,
+            **_what(series),
+            "campaign": history.campaigns[point.campaign].name,
+            "began_at": _moment(point.began_at),
+            "value": point.value,
+            "low": point.interval.low if point.interval else None,
+            "high": point.interval.high if point.interval else None,
+            "runs": point.runs,
+            "level": point.level,
+            "changes": words.changes_text(point.changes) or None,
+        }
+        for point in series.points
+    ]
+
+
+def _step(history: History, series: Series, step: Step) -> Mapping[str, Value]:
+    point = series.points[step.at]
+    return {
+        **_what(series),
+        "campaign": history.campaigns[point.campaign].name,
+        "began_at": _moment(point.began_at),
+        "kind": step.kind.value,
+        "change": step.change,
+        "before": step.before,
+        "after": step.after,
+        "campaigns_before": step.at - step.since,
+        "changes": words.changes_text(point.changes) or None,
+    }
+
+
+def _what(series: Series) -> dict[str, Value]:
+    return {"experiment": series.label, "id": series.id, "metric": series.metric, "unit": metric(series.metric).unit}
+
+
+def _moment(moment: float | None) -> str | None:
+    try:
+        return None if moment is None else datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _text(rows: Sequence[Mapping[str, Value]], names: Sequence[str]) -> str:
+    import pandas as pd
+
+    columns = {name: pd.Series([row.get(name) for row in rows], dtype="object") for name in names}
+    return as_csv.text(pd.DataFrame(columns, columns=list(names)))

@@ -1,0 +1,35 @@
+"""A history as one JSON document: campaigns, series with their points and steps, warnings. By it a folder is known for ours."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from orchestrator import untrusted
+from orchestrator.history.values import History
+from orchestrator.metrics import metric
+from orchestrator.printable import escaped
+from orchestrator.results_folder import TOOL
+
+DOCUMENT = "history"
+
+
+def text(history: History) -> str:
+    """Numbers at full precision, missing is null; `level` is that of the fit, `changes` are against the campaign before."""
+    fields = asdict(history)
+    for series, one in zip(fields["series"], history.series, strict=True):
+        series["unit"] = metric(one.metric).unit
+        for step, found in zip(series["steps"], one.steps, strict=True):
+            step["change"] = found.change
+    document = {"tool": TOOL, "document": DOCUMENT, **fields}
+    return escaped(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
+
+
+def is_one(path: Path) -> bool:
+    """Whether a file is such a document."""
+    try:
+        found = untrusted.read_json(path, limit=untrusted.SUITE_BYTES)
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and (found.get("tool"), found.get("document")) == (TOOL, DOCUMENT)

@@ -1,0 +1,37 @@
+"""The folder that a history is written into: a new one, an empty one, or one that holds a history of ours; never another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator import atomic, results_folder
+from orchestrator.errors import ResultsError
+from orchestrator.history import as_json
+
+JSON, POINTS, STEPS, PAGE = "history.json", "history.csv", "steps.csv", "history.html"
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Raises ResultsError where something stands there that is no history, or where a results folder is around it."""
+    absolute = folder.absolute()
+    around = next((one for one in (absolute, *absolute.parents) if results_folder.is_ours(one)), None)
+    if around is not None:
+        raise ResultsError(f"{folder} lies in the results folder {around}; name another folder with --output")
+    if folder.exists() and not folder.is_dir():
+        raise ResultsError(f"{folder} is not a folder; name another one with --output")
+    if folder.is_dir() and any(folder.iterdir()) and not as_json.is_one(folder / JSON):
+        raise ResultsError(f"{folder} is not empty and holds no history of tunebench; name another one with --output")
+
+
+def write(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Writes each text to its name, over an older history's. Raises ResultsError where that cannot be done."""
+    refuse_foreign(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        ordered = sorted(texts, key=lambda name: name != JSON)  # first that by which the folder is known again
+        for name in ordered:
+            atomic.replace(folder / name, texts[name])
+    except OSError as error:
+        raise ResultsError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
+    return [folder / name for name in texts]

@@ -1,0 +1,112 @@
+"""A history for a terminal of any width: the steps, newest first, then how each experiment stands. Makes something to print.
+
+It is bounded: what is left out is counted, and stands in the files. Whatever is shown is made printable first.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.history import words
+from orchestrator.history.change_points import FEWEST
+from orchestrator.history.values import History, Kind, Series, Step
+from orchestrator.metrics import show
+from orchestrator.printable import printable
+
+MOST_STEPS, MOST_EXPERIMENTS = 30, 40
+_STYLES = {Kind.WORSE: "bold red", Kind.BETTER: "bold green", Kind.CHANGED: "bold yellow"}
+_CURVE = 24
+
+
+def summary(history: History) -> RenderableType:
+    """What to print for a history."""
+    if not history.series:
+        return Text("No campaign has a number that could be followed.")
+    return Group(*_heading(history), *_steps(history), *_experiments(history))
+
+
+def text(history: History, *, width: int) -> str:
+    """The summary as plain text."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    console.print(summary(history))
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def _heading(history: History) -> Iterator[RenderableType]:
+    known = [one.began_at for one in history.campaigns if one.began_at is not None]
+    when = f", {words.day(min(known))} to {words.day(max(known))} UTC" if known else ""
+    experiments = len({(one.label, one.id) for one in history.series})
+    yield Text(f"{_count(len(history.campaigns), 'campaign')}{when}; {_count(experiments, 'experiment')}", style="bold")
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def _steps(history: History) -> Iterator[RenderableType]:
+    steps = words.newest_first(history)
+    if not steps:
+        longest = max(len(one.points) for one in history.series)
+        few = f": one shows from {FEWEST} campaigns on" if longest < FEWEST else ""
+        yield Text(f"No step in any series{few}.")
+        return
+    yield Text(f"\n{_count(len(steps), 'step')}, newest first", style="bold")
+    for turn in words.turns(steps[:MOST_STEPS], history.campaigns):
+        yield Text(printable(f"{words.day(turn.campaign.began_at)}  {turn.campaign.name}"))
+        yield _indented(f"changed: {turn.changes}")
+        for series, step in turn.steps:
+            yield from _step(series, step)
+    if len(steps) > MOST_STEPS:
+        yield Text(f"and {len(steps) - MOST_STEPS} earlier ones: see steps.csv")
+
+
+def _step(series: Series, step: Step) -> Iterator[RenderableType]:
+    line = Text("  ")
+    line.append(f"{step.kind.value:<7}", style=_STYLES[step.kind])
+    line.append(f" {words.step_text(series, step)}")
+    line.plain = printable(line.plain)
+    yield line
+    yield Padding(_indented(series.label), (0, 0, 0, 8))
+
+
+def _indented(said: str) -> RenderableType:
+    return Padding(Text(printable(said), style="dim"), (0, 0, 0, 2))
+
+
+def _experiments(history: History) -> Iterator[RenderableType]:
+    groups = [list(group) for _, group in groupby(history.series, key=lambda one: (one.label, one.id))]
+    yield Text("\nHow each stands (first campaign left, last right)", style="bold")
+    called = words.labels(history)
+    for group in groups[:MOST_EXPERIMENTS]:
+        yield Text(printable(group[0].label))
+        yield _grid(group, called)
+    if len(groups) > MOST_EXPERIMENTS:
+        yield Text(f"and {_count(len(groups) - MOST_EXPERIMENTS, 'more experiment')}: see history.csv")
+
+
+def _grid(group: Sequence[Series], called: Mapping[str, str]) -> Table:
+    grid = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    for at in range(5):
+        grid.add_column(justify="right" if at in (2, 3) else "left")
+    for one in group:
+        grid.add_row(*(Text(printable(cell)) for cell in _cells(one, called[one.metric])))
+    return grid
+
+
+def _cells(series: Series, called: str) -> Iterable[str]:
+    change = words.overall(series)
+    return (
+        f"    {called}",
+        words.curve(series, width=_CURVE),
+        show(series.metric, series.points[-1].value),
+        "" if change is None else words.percent(change),
+        f"in {_count(len(series.steps), 'step')}" if series.steps else "",
+    )

@@ -1,0 +1,125 @@
+"""A history in words: steps, changes and values as people read them, for the terminal and the page alike. Pure; escapes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from orchestrator.compare.values import Difference
+from orchestrator.history.values import Campaign, History, Point, Series, Step
+from orchestrator.metrics import DASH, metric, show
+from orchestrator.rows import Value
+
+ARROW = "→"
+MOST_CHANGES = 8
+"""Of what changed at a campaign, in one sentence; the files have all of it."""
+
+_COMMIT = "git_commit"
+_COMMIT_DIGITS, _LONGEST = 10, 80
+_BARS = "▁▂▃▄▅▆▇█"
+_LEAST_SPAN = 0.05
+"""A curve of less than 5 % from its lowest to its highest value is drawn the flatter: noise should not look like mountains."""
+
+
+def day(moment: float | None) -> str:
+    """The date and time in UTC; a dash where it is not known."""
+    if moment is None:
+        return DASH
+    try:
+        return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M}"
+    except (ValueError, OverflowError, OSError):
+        return DASH
+
+
+def percent(change: float) -> str:
+    """A change with its sign, as `compare` writes it: `-5.1%`; from ten times on, or to a tenth, the ratio itself."""
+    return f"{change:+.1%}" if 0.1 < change + 1 < 10 else f"×{change + 1:.3g}"
+
+
+def labels(history: History) -> dict[str, str]:
+    """Metric → what it is called: its heading, or its name where two have the same heading."""
+    known = {one.metric: metric(one.metric).label for one in history.series}
+    shared = Counter(known.values())
+    return {name: label if shared[label] == 1 else name for name, label in known.items()}
+
+
+def step_text(series: Series, step: Step) -> str:
+    """From which level to which, and by how much."""
+    name = series.metric
+    return f"{metric(name).label} {show(name, step.before)} {ARROW} {show(name, step.after)} ({percent(step.change)})"
+
+
+def changes_text(changes: Sequence[Difference]) -> str:
+    """What changed since the campaign before, whole: for files."""
+    return "; ".join(f"{one.name} {_word(one.base)} {ARROW} {_word(one.new)}" for one in changes)
+
+
+def changes_shown(changes: Sequence[Difference]) -> str:
+    """The same for people: short, and the first of much; a word where nothing did."""
+    said = [f"{one.name} {_short(one, one.base)} {ARROW} {_short(one, one.new)}" for one in changes[:MOST_CHANGES]]
+    more = len(changes) - len(said)
+    return "; ".join([*said, *([f"and {more} more"] if more else [])]) or "nothing that is known of"
+
+
+def _word(value: Value) -> str:
+    return DASH if value is None else str(value)
+
+
+def _short(one: Difference, value: Value) -> str:
+    return _word(value)[: _COMMIT_DIGITS if one.name == _COMMIT else _LONGEST]
+
+
+Found = tuple[Series, Step]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """The steps of one campaign beside which the same changed: `changes` says what, in words."""
+
+    campaign: Campaign
+    changes: str
+    steps: tuple[Found, ...]
+
+
+def newest_first(history: History) -> list[Found]:
+    """All steps, those of the newest campaign first, of one campaign the largest first."""
+    every = [(series, step) for series in history.series for step in series.steps]
+    return sorted(every, key=lambda one: (-_point(one).campaign, -_size(one[1])))
+
+
+def turns(found: Sequence[Found], campaigns: Sequence[Campaign]) -> list[Turn]:
+    """Steps by campaign and by what changed at it, in their order."""
+    groups: dict[tuple[int, str], list[Found]] = {}
+    for one in found:
+        point = _point(one)
+        said = changes_shown(point.changes)
+        groups.setdefault((point.campaign, said), []).append(one)
+    ordered = sorted(groups.items(), key=lambda group: -group[0][0])
+    return [Turn(campaign=campaigns[at], changes=said, steps=tuple(some)) for (at, said), some in ordered]
+
+
+def _point(found: Found) -> Point:
+    series, step = found
+    return series.points[step.at]
+
+
+def _size(step: Step) -> float:
+    return max(step.after / step.before, step.before / step.after)
+
+
+def curve(series: Series, *, width: int) -> str:
+    """The last values as bars of eight heights, a character each."""
+    values = [point.value for point in series.points][-width:]
+    low, high = min(values), max(values)
+    span = max(high - low, _LEAST_SPAN * max(abs(low), abs(high)))
+    if span == 0:
+        return _BARS[0] * len(values)
+    floor = (low + high - span) / 2
+    return "".join(_BARS[min(len(_BARS) - 1, int((value - floor) / span * len(_BARS)))] for value in values)
+
+
+def overall(series: Series) -> float | None:
+    """The change from the first level to the last, over all steps; None where there is none."""
+    return series.steps[-1].after / series.steps[0].before - 1 if series.steps else None

@@ -1,0 +1,371 @@
+"""Histories over made campaigns: matching, order, steps and what changed beside them, and every text that is made of one."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from rich.console import Console
+from stored_results import BASE, ended, failed, stored
+from typer.testing import CliRunner
+
+from orchestrator.cli import over_time
+from orchestrator.compare.rules import Rules, parse
+from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
+from orchestrator.history import as_csv, as_json, campaigns, folder, terminal, trends, words
+from orchestrator.history.trend_page import trend_page
+from orchestrator.history.values import History, Kind, Series
+from orchestrator.records import Experiment, Framework, RunRecord
+
+DAY_S = 86400.0
+BEGAN = 1.7e9
+GIB = 2.0**30
+
+
+def framework(name: str) -> Experiment:
+    return replace(BASE, id=f"full-tiny.{name}-000000000000", framework=Framework(name=name, digest=name, arguments={}))
+
+
+BASELINE, LIGER = framework("baseline"), framework("liger")
+
+
+def measured(experiment: Experiment, day: float, speeds: Sequence[float], **more: Any) -> list[RunRecord]:
+    """A record for each speed, of a campaign of that day; `more` are other numbers, or `torch` and `commit` for the provenance."""
+    around = {
+        "git": {"commit": more.pop("commit", "a" * 40), "dirty": False},
+        "packages": {"torch": more.pop("torch", "2.13.0")},
+        "gpus": [],
+        "host": {"name": more.pop("host", "bench-1")},
+    }
+    return [
+        replace(
+            ended(experiment, repeat, tokens_per_s=speed, **more),
+            started_at=BEGAN + day * DAY_S + 100 * repeat,
+            provenance=around,
+        )
+        for repeat, speed in enumerate(speeds, start=1)
+    ]
+
+
+def history(*places: Path, rules: Rules | None = None, by: Sequence[str] = ()) -> History:
+    read, said = campaigns.read(places, by=by)
+    return trends.history(read, rules=rules or parse(), by=by, warnings=said)
+
+
+def only(found: History) -> Series:
+    (series,) = found.series
+    return series
+
+
+def of(found: History, label: str, metric: str) -> Series:
+    (series,) = (one for one in found.series if label in one.label and one.metric == metric)
+    return series
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten days: with torch 2.13 on day 4 baseline gets faster, at a commit on day 7 liger slower; memory shrinks on day 5."""
+    root = tmp_path_factory.mktemp("history") / "archive"
+    root.mkdir()
+    rng = random.Random(1)
+    for day in range(10):
+        around = {"torch": "2.12.0" if day < 4 else "2.13.0", "commit": ("a" if day < 7 else "b") * 40}
+        memory = {"peak_reserved_bytes": (40 if day < 5 else 38) * GIB}
+        cells = []
+        for experiment, level in ((BASELINE, 50_000 if day >= 4 else 45_000), (LIGER, 60_000 if day < 7 else 54_000)):
+            speeds = [level * math.exp(rng.gauss(0, 0.005)) for _ in range(3)]
+            cells.append((experiment, measured(experiment, day, speeds, **around, **memory)))
+        stored(root / f"day-{day}", *cells)
+    return root
+
+
+@pytest.fixture(scope="module")
+def found(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> History:
+    """Its history, with names that are the same in every place."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(archive.parent)
+        return history(Path(archive.name))
+
+
+def test_steps_stand_where_they_were_made_with_what_changed(found: History) -> None:
+    faster = of(found, "baseline", "tokens_per_s")
+    (step,) = faster.steps
+    assert (step.at, step.since, step.kind) == (4, 0, Kind.BETTER)
+    assert step.change == pytest.approx(5 / 45, abs=0.01)
+    assert [(one.name, one.base, one.new) for one in faster.points[4].changes] == [("torch", "2.12.0", "2.13.0")]
+    (step,) = of(found, "liger", "tokens_per_s").steps
+    assert (step.at, step.kind) == (7, Kind.WORSE)
+    assert step.before == pytest.approx(60_000, rel=0.01) and step.after == pytest.approx(54_000, rel=0.01)
+    for name in ("baseline", "liger"):
+        (step,) = of(found, name, "peak_reserved_bytes").steps
+        assert (step.at, step.before, step.after, step.kind) == (5, 40 * GIB, 38 * GIB, Kind.BETTER)
+
+
+def test_a_point_is_the_mean_of_logarithms_with_its_interval(found: History) -> None:
+    for series in found.series:
+        for point in series.points:
+            assert point.runs == 3 and point.interval is not None
+            assert point.interval.low <= point.value <= point.interval.high
+            assert point.level is not None and abs(math.log(point.value / point.level)) < 0.03
+
+
+def test_a_guard_that_moves_is_neither_better_nor_worse(tmp_path: Path) -> None:
+    for day in range(8):
+        records = measured(BASELINE, day, [1000.0], train_loss=2.0 if day < 4 else 2.5)
+        stored(tmp_path / f"day-{day}", (BASELINE, records))
+    (step,) = of(history(tmp_path), "baseline", "train_loss").steps
+    assert step.kind is Kind.CHANGED
+
+
+def test_campaigns_are_in_the_order_in_which_they_ran(tmp_path: Path) -> None:
+    for name, day in (("c", 0), ("a", 1), ("b", 2)):
+        stored(tmp_path / name, (BASELINE, measured(BASELINE, day, [1000.0 + day])))
+    found = history(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    assert [point.value for point in only(found).points] == [1000.0, 1001.0, 1002.0]
+    assert [Path(one.name).name for one in found.campaigns] == ["c", "a", "b"]
+
+
+def test_where_one_does_not_say_when_it_ran_the_order_given_counts(tmp_path: Path) -> None:
+    stored(tmp_path / "late", (BASELINE, measured(BASELINE, 9, [1001.0])))
+    file = tmp_path / "published.csv"
+    file.write_text("framework_config,model_name_or_path,num_gpus,tokens_per_s\nbaseline,config:tiny-llama,1,1002\n")
+    stored(tmp_path / "early", (BASELINE, measured(BASELINE, 1, [1000.0])))
+    found = history(tmp_path / "late", file, tmp_path / "early", rules=parse(metrics=["tokens_per_s"]))
+    assert [point.value for point in only(found).points] == [1001.0, 1002.0, 1000.0]
+    assert any("does not say when it ran" in sentence for sentence in found.warnings)
+
+
+def test_an_experiment_is_followed_by_its_id_and_by_its_key_where_the_id_is_new(tmp_path: Path) -> None:
+    other = replace(
+        BASELINE, id="full-tiny.baseline-111111111111", arguments={**BASE.arguments, "learning_rate": "3e-5"}
+    )
+    stored(tmp_path / "1", (BASELINE, measured(BASELINE, 1, [1000.0])), (LIGER, measured(LIGER, 1, [2000.0])))
+    stored(tmp_path / "2", (LIGER, measured(LIGER, 2, [2001.0])), (other, measured(other, 2, [1001.0])))
+    found = history(tmp_path)
+    baseline, liger = of(found, "baseline", "tokens_per_s"), of(found, "liger", "tokens_per_s")
+    assert [point.value for point in baseline.points] == [1000.0, 1001.0] and baseline.id == other.id
+    assert [point.value for point in liger.points] == [2000.0, 2001.0]
+    assert [one.name for one in baseline.points[1].changes] == ["learning_rate"]
+
+
+def test_an_experiment_that_is_away_for_a_while_is_the_same_one(tmp_path: Path) -> None:
+    stored(tmp_path / "1", (BASELINE, measured(BASELINE, 1, [1000.0], torch="2.11.0")))
+    stored(tmp_path / "2", (LIGER, measured(LIGER, 2, [1001.0], torch="2.12.0")))
+    stored(tmp_path / "3", (BASELINE, measured(BASELINE, 3, [1002.0], torch="2.13.0")))
+    series = of(history(tmp_path), "baseline", "tokens_per_s")
+    assert [point.campaign for point in series.points] == [0, 2]
+    assert [(one.name, one.base, one.new) for one in series.points[1].changes] == [("torch", "2.11.0", "2.13.0")]
+
+
+def test_what_changed_at_a_campaign_that_failed_is_told_at_the_next(tmp_path: Path) -> None:
+    stored(tmp_path / "1", (BASELINE, measured(BASELINE, 1, [1000.0], torch="2.11.0")))
+    broken = [replace(failed(BASELINE, 1), started_at=BEGAN + 2 * DAY_S, provenance={"packages": {"torch": "2.12.0"}})]
+    stored(tmp_path / "2", (BASELINE, broken), (LIGER, measured(LIGER, 2, [1.0])))
+    stored(tmp_path / "3", (BASELINE, measured(BASELINE, 3, [1002.0], torch="2.13.0")))
+    series = of(history(tmp_path), "baseline", "tokens_per_s")
+    assert [point.campaign for point in series.points] == [0, 2]
+    assert ("torch", "2.11.0", "2.13.0") in [(one.name, one.base, one.new) for one in series.points[1].changes]
+
+
+def test_small_steps_are_told_when_they_matter_together(tmp_path: Path) -> None:
+    for day in range(15):
+        stored(tmp_path / f"{day:02}", (BASELINE, measured(BASELINE, day, [1000 * 1.012 ** (day // 5)] * 3)))
+    series = only(history(tmp_path))
+    assert len({point.level for point in series.points}) == 3
+    (step,) = series.steps
+    assert (step.at, step.since) == (10, 0) and step.change == pytest.approx(1.012**2 - 1)
+    assert len(only(history(tmp_path, rules=parse(min_effect=["0.01"]))).steps) == 2
+
+
+def test_values_that_are_not_above_0_have_no_steps(tmp_path: Path) -> None:
+    for day in range(8):
+        stored(tmp_path / f"{day}", (BASELINE, measured(BASELINE, day, [0.0 if day < 4 else 5.0])))
+    series = only(history(tmp_path, rules=parse(metrics=["tokens_per_s"])))
+    assert [point.value for point in series.points] == [0.0] * 4 + [5.0] * 4
+    assert not series.steps and series.points[0].level is None
+    assert "history" in trend_page(history(tmp_path)).lower()
+
+
+def test_experiments_of_one_label_are_called_apart(tmp_path: Path) -> None:
+    """Each alone in its campaign and unlike the two of the first, so that nothing but the model tells them apart there."""
+    ids = {digit: f"full-tiny-{digit * 12}" for digit in "1234"}
+    rates = {d: replace(BASE, id=ids[d], arguments={**BASE.arguments, "learning_rate": f"{d}e-5"}) for d in ids}
+    for day, digits in enumerate(("12", "3", "4")):
+        stored(tmp_path / f"{day}", *((rates[digit], measured(rates[digit], day, [1000.0])) for digit in digits))
+    labels = {one.id: one.label for one in history(tmp_path).series}
+    assert len(set(labels.values())) == len(labels) == 4
+    assert labels[ids["3"]].endswith(ids["3"][-12:]) and labels[ids["4"]].endswith(ids["4"][-12:])
+
+
+def test_a_second_step_begins_where_the_first_ended(tmp_path: Path) -> None:
+    for day in range(12):
+        stored(tmp_path / f"{day:02}", (BASELINE, measured(BASELINE, day, [1000.0 + 100 * (day // 4)])))
+    first, second = only(history(tmp_path)).steps
+    assert (first.at, first.before, first.after) == (4, 1000.0, 1100.0)
+    assert (second.at, second.since, second.before, second.after) == (8, 4, 1100.0, 1200.0)
+
+
+def test_what_is_no_campaign_is_an_error_where_it_is_named_and_a_warning_where_it_is_found(tmp_path: Path) -> None:
+    stored(tmp_path / "1", (BASELINE, measured(BASELINE, 1, [1000.0])))
+    (tmp_path / "notes").mkdir()
+    assert len(history(tmp_path).campaigns) == 1
+    with pytest.raises(ResultsError, match="notes"):
+        history(tmp_path / "1", tmp_path / "notes")
+    with pytest.raises(ResultsError, match="twice"):
+        history(tmp_path, tmp_path / "1")
+    with pytest.raises(SelectionError, match="no campaign measured"):
+        history(tmp_path, rules=parse(metrics=["mfu"]))
+
+
+def test_chained_changes_are_one_and_a_change_back_is_none(tmp_path: Path) -> None:
+    for day, torch in enumerate(("2.12.0", "2.13.0", "2.12.0")):
+        records = measured(BASELINE, day, [1000.0], torch=torch)
+        if day == 1:
+            records = [replace(failed(BASELINE, 1), started_at=BEGAN + DAY_S, provenance=records[0].provenance)]
+        stored(tmp_path / f"{day}", (BASELINE, records))
+    assert only(history(tmp_path)).points[1].changes == ()
+
+
+# The texts.
+
+
+def test_the_terminal_shows_the_steps_first(found: History, golden: Callable[[str, str], None]) -> None:
+    golden("history/terminal.txt", terminal.text(found, width=80))
+
+
+def test_few_campaigns_say_how_many_it_takes(tmp_path: Path) -> None:
+    stored(tmp_path / "1", (BASELINE, measured(BASELINE, 1, [1000.0])))
+    assert "one shows from 4 campaigns on" in terminal.text(history(tmp_path), width=80)
+
+
+def test_the_csv_files(tmp_path: Path, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    for day in range(4):
+        records = measured(BASELINE, day, [1000.0 if day < 2 else 1250.0] * 2, commit=f"{day // 2}" * 40)
+        stored(tmp_path / f"day-{day}", (BASELINE, records))
+    monkeypatch.chdir(tmp_path)
+    found = history(*sorted(Path().iterdir()))
+    golden("history/steps.csv", as_csv.steps(found))
+    golden("history/history.csv", as_csv.points(found))
+
+
+def test_the_csv_loads_straight_into_pandas(found: History) -> None:
+    import pandas as pd
+
+    frame = pd.read_csv(io.StringIO(as_csv.points(found)))
+    assert len(frame) == sum(len(one.points) for one in found.series)
+    assert frame["value"].dtype == float and frame["runs"].dtype == int
+    assert list(frame["num_gpus"].unique()) == [1]
+
+
+def test_the_json_document(found: History) -> None:
+    document = json.loads(as_json.text(found))
+    assert (document["tool"], document["document"], document["schema_version"]) == ("tunebench", "history", 1)
+    (step,) = document["series"][0]["steps"]
+    assert step["change"] == pytest.approx(step["after"] / step["before"] - 1)
+    assert len(document["series"]) == len(found.series)
+
+
+def page_data(page: str) -> Mapping[str, Any]:
+    text = page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
+    document: Mapping[str, Any] = json.loads(text)
+    return document
+
+
+def test_the_page_has_a_chart_for_each_series_and_the_steps_in_words(found: History) -> None:
+    page = trend_page(found)
+    views = page_data(page)["charts"]["trend"]["views"]
+    assert len(views) == len(found.series) == len({tuple(view["at"]) for view in views})
+    assert len(views[0]["figure"]["layout"]["shapes"]) == len(found.series[0].steps)
+    for series, step in words.newest_first(found):
+        assert words.step_text(series, step) in page
+    assert "torch 2.12.0 → 2.13.0" in page
+
+
+HOSTILE = "\x1b[31m</script><img src=x onerror=alert(1)>\u202e"
+
+
+def test_names_and_versions_from_anywhere_are_text_and_nothing_else(tmp_path: Path) -> None:
+    experiment = replace(BASELINE, scenario=HOSTILE, model=HOSTILE)
+    for day in range(8):
+        records = measured(experiment, day, [1000.0 if day < 4 else 1200.0], torch=f"{HOSTILE}{day // 4}", host=HOSTILE)
+        stored(tmp_path / f"{day}", (experiment, records))
+    found = history(tmp_path)
+    assert len(only(found).steps) == 1
+    page, shown, document = trend_page(found), terminal.text(found, width=200), as_json.text(found)
+    assert "<img" not in page and "</script><" not in page.replace("</script>\n<", "")
+    for text in (page, shown, document):
+        assert "\x1b" not in text and "\u202e" not in text
+    console = Console(file=io.StringIO(), width=60)
+    console.print(terminal.summary(found))
+
+
+def test_a_page_has_room_for_as_many_series_as_it_says(found: History) -> None:
+    many = replace(
+        found, series=tuple(replace(one, label=str(number)) for number in range(200) for one in found.series)
+    )
+    page = trend_page(many)
+    assert len(page_data(page)["charts"]["trend"]["views"]) == 500
+    assert "300 more series without a step are in history.csv" in page
+
+
+# The folder.
+
+
+def test_a_history_is_written_over_an_older_one_and_over_nothing_else(found: History, tmp_path: Path) -> None:
+    texts = {folder.JSON: as_json.text(found), folder.STEPS: as_csv.steps(found)}
+    place = tmp_path / "made" / "history"
+    assert folder.write(place, texts) == [place / folder.JSON, place / folder.STEPS]
+    folder.write(place, {**texts, folder.STEPS: "other\n"})
+    assert (place / folder.STEPS).read_text() == "other\n"
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    (mine / folder.JSON).write_text('{"tool": "another"}')
+    with pytest.raises(ResultsError, match="holds no history of tunebench"):
+        folder.write(mine, texts)
+    assert sorted(path.name for path in mine.iterdir()) == [folder.JSON, "notes.txt"]
+
+
+def test_no_history_is_written_into_a_results_folder_or_in_the_place_of_a_file(archive: Path, tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match="lies in the results folder"):
+        folder.refuse_foreign(archive / "day-0" / "history")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OrchestratorError, match="is not a folder"):
+        folder.write(tmp_path / "file", {})
+    with pytest.raises(OrchestratorError, match="cannot be written"):
+        folder.write(tmp_path / "file" / "below", {folder.JSON: ""})
+
+
+# The command.
+
+
+@pytest.fixture
+def command() -> typer.Typer:
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(over_time.history)
+    return app
+
+
+def test_the_command_writes_four_files_and_shows_the_steps(command: typer.Typer, archive: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(command, [str(archive), "--output", str(tmp_path / "out")], catch_exceptions=False)
+    assert done.exit_code == 0 and "4 steps, newest first" in done.stdout
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == [folder.POINTS, folder.PAGE, folder.JSON, folder.STEPS]
+    again = CliRunner().invoke(
+        command, [str(archive), "--output", str(tmp_path / "out"), "--json", "--metrics", "tokens_per_s"]
+    )
+    assert again.exit_code == 0
+    assert {one["metric"] for one in json.loads(again.stdout)["series"]} == {"tokens_per_s"}
+
+
+def test_the_command_looks_at_its_output_before_it_reads(command: typer.Typer, archive: Path) -> None:
+    done = CliRunner().invoke(command, [str(archive / "gone"), "--output", str(archive / "day-0")])
+    assert isinstance(done.exception, ResultsError) and "results folder" in str(done.exception)

@@ -1,0 +1,435 @@
+"""What a rerun takes from a comparison, which may be anybody's: what is open, what is ready, in which order it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from campaign_folders import claimed, of_the_dead
+from hypothesis import given
+from hypothesis import strategies as st
+from stored_results import BASE, ended, failed, stored
+
+from orchestrator import rows
+from orchestrator.benchmark import Event, EventKind
+from orchestrator.compare.values import Comparison, Entry, Pair, Row, Run, Verdict
+from orchestrator.compare_view import as_json
+from orchestrator.errors import ResultsError
+from orchestrator.executors import FakeExecutor
+from orchestrator.records import Device, Experiment, Job, Reason, Repeats, RunRecord, Status
+from orchestrator.rerun import contests, rounds
+from orchestrator.rerun.contests import Prepared, prepare
+from orchestrator.rerun.readiness import OWNER, Ready, Refused, readiness, this_machine
+from orchestrator.rerun.rounds import Contest
+from orchestrator.rerun.undecided import MOST_RUNS, undecided
+from orchestrator.store import Store, write_record
+
+HERE: Mapping[str, rows.Value] = {"torch": "2.13.0", "git_commit": "abc", "git_dirty": False}
+"""What the records of `stored_results` say of their environment."""
+
+
+def here(_experiment: Experiment) -> Mapping[str, rows.Value]:
+    return HERE
+
+
+def entry(root: Path | str | None, experiment: Experiment = BASE, *, runs: Sequence[RunRecord] = ()) -> Entry:
+    return Entry(
+        key={"scenario": experiment.scenario},
+        label="full",
+        status="ok",
+        runs=tuple(Run(repeat=run.repeat, numbers={}, started_at=run.started_at) for run in runs),
+        id=experiment.id,
+        folder=None if root is None else str(root),
+        whole=True,
+    )
+
+
+def row(verdict: Verdict, *, label: str = "full", needs: int | None = 3, metric: str = "tokens_per_s") -> Row:
+    return Row(label=label, metric=metric, verdict=verdict, needs=needs)
+
+
+def comparison(pairs: Sequence[Pair], found: Sequence[Row]) -> Comparison:
+    return Comparison(base="before", new="after", pairs=tuple(pairs), rows=tuple(found), fleet=())
+
+
+def records(count: int = 3) -> list[RunRecord]:
+    return [
+        replace(ended(BASE, repeat, tokens_per_s=1000.0), started_at=1.7e9 + repeat + 0.6)
+        for repeat in range(1, count + 1)
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return stored(tmp_path / "results", (BASE, records()))
+
+
+def ready(root: Path, **more: object) -> Ready:
+    found = looked(root, **more)
+    assert isinstance(found, Ready), found
+    return found
+
+
+def looked(
+    root: Path,
+    *,
+    runs: int = 2,
+    seen: Sequence[Run] | None = None,
+    ignore: Sequence[str] = (),
+    experiment: Experiment = BASE,
+) -> Ready | Refused:
+    known = entry(root, experiment, runs=records())
+    return readiness(known, runs=runs, seen=known.runs if seen is None else seen, ignore=ignore, here=here)
+
+
+def refused(found: Ready | Refused) -> str:
+    assert isinstance(found, Refused)
+    return found.why
+
+
+# What is open.
+
+
+def test_only_pairs_with_an_inconclusive_row_are_open_with_what_most_of_their_rows_need() -> None:
+    one, other = entry("/a"), entry("/b")
+    pairs = [
+        Pair(label="open", base=one, new=other),
+        Pair(label="same", base=one, new=other),
+        Pair(label="new", base=None, new=other),
+    ]
+    found = [
+        row(Verdict.INCONCLUSIVE, label="open", needs=2),
+        row(Verdict.INCONCLUSIVE, label="open", needs=5, metric="first_step_s"),
+        row(Verdict.REGRESSED, label="open", needs=None, metric="step_time_s"),
+        row(Verdict.SAME, label="same"),
+        row(Verdict.INCONCLUSIVE, label="new"),
+    ]
+    (only,) = undecided(comparison(pairs, found))
+    assert (only.label, only.runs, only.metrics) == ("open", 5, ("tokens_per_s", "first_step_s"))
+    (only,) = undecided(comparison(pairs, found), runs=1)
+    assert only.runs == 1
+
+
+def test_nobody_knowing_how_many_and_far_too_many() -> None:
+    pair = Pair(label="full", base=entry("/a"), new=entry("/b"))
+    (only,) = undecided(comparison([pair], [row(Verdict.INCONCLUSIVE, needs=None)]))
+    assert only.runs is None
+    prepared = prepare(comparison([pair], [row(Verdict.INCONCLUSIVE, needs=None)]))
+    assert prepared.is_stuck and "--runs N" in prepared.warnings[0]
+    (only,) = undecided(comparison([pair], [row(Verdict.INCONCLUSIVE, needs=10**30)]))
+    assert only.runs == MOST_RUNS
+
+
+# What is ready.
+
+
+def test_new_repeats_follow_the_last_one_and_the_experiment_owes_them(folder: Path) -> None:
+    found = ready(folder)
+    assert found.repeats == (4, 5)
+    assert found.experiment == replace(BASE, repeats=5)
+    assert found.run_s == 12.5
+    store = Store.resume(folder)
+    store.add([found.experiment])
+    assert [job.name for job in store.plan([store.experiment(BASE.id)])] == ["r4-t1", "r5-t1"]
+
+
+def test_what_was_made_since_the_comparison_counts_and_what_failed_does_not(folder: Path) -> None:
+    store = Store.resume(folder)
+    for record in (ended(BASE, 4, tokens_per_s=1.0), failed(BASE, 5)):
+        run_dir = store.run_dir(BASE.id, record.repeat, 1)
+        run_dir.mkdir(parents=True)
+        assert write_record(run_dir, record)
+    assert ready(folder).repeats == (6,)
+    assert ready(folder, runs=1).repeats == ()
+    assert ready(folder, runs=5).repeats == (6, 7, 8, 9)
+
+
+def test_what_runs_now_counts_and_what_was_lost_is_run_first(folder: Path) -> None:
+    store = Store.resume(folder)
+    claimed(store, BASE, 4)
+    assert ready(folder).repeats == (5,)
+    of_the_dead(store.job(BASE.id, repeat=4, attempt=1))
+    assert ready(folder).repeats == (4, 5)
+
+
+def test_a_repeat_that_was_run_again_since_is_a_new_run(folder: Path) -> None:
+    before = [Run(repeat=one, numbers={}, started_at=1.7e9 + one + 0.6 - (100 if one == 3 else 0)) for one in (1, 2, 3)]
+    assert ready(folder, seen=before).repeats == (4,)
+    cut = [Run(repeat=one, numbers={}, started_at=1.7e9 + one) for one in (1, 2, 3)]
+    assert ready(folder, seen=cut).repeats == (4, 5)
+    timeless = [Run(repeat=one, numbers={}) for one in (1, 2, 3)]
+    assert ready(folder, seen=timeless).repeats == (4, 5)
+
+
+def test_an_experiment_that_owes_more_by_itself_goes_on_with_that(tmp_path: Path) -> None:
+    more = replace(BASE, repeats=20)
+    root = stored(tmp_path / "results", (more, records()))
+    found = ready(root, experiment=more)
+    assert found.repeats == (4, 5) and found.experiment.repeats == 20
+
+
+def test_adaptive_repeats_owe_as_many_and_keep_their_rule(tmp_path: Path) -> None:
+    adaptive = replace(BASE, repeats=2, adaptive=Repeats(min=2, max=4, within=0.01))
+    root = stored(tmp_path / "results", (adaptive, records()))
+    found = ready(root, experiment=adaptive)
+    assert found.repeats == (4, 5)
+    assert found.experiment.adaptive == Repeats(min=5, max=5, within=0.01)
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (None, "not from a results folder"),
+        ("results", "not from a results folder"),
+        ("/nowhere/at/all", "no such results"),
+    ],
+)
+def test_an_entry_without_a_folder_of_ours_cannot_run(place: str | None, words: str) -> None:
+    assert words in refused(readiness(entry(place), runs=1, seen=(), here=here))
+
+
+@pytest.mark.parametrize("name", ["../../escaped", "a/b", ".hidden", "x\n", "", "\x1b[31m", "a" * 300])
+def test_an_id_is_a_name_in_its_folder_and_nothing_else(folder: Path, name: str) -> None:
+    why = refused(readiness(entry(folder, replace(BASE, id=name)), runs=1, seen=(), here=here))
+    assert "is no experiment's id" in why
+
+
+def test_a_folder_that_is_not_ours_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "experiments" / BASE.id).mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    assert "is not a results folder of tunebench" in refused(looked(tmp_path))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_experiment_that_calls_itself_another_cannot_run(folder: Path) -> None:
+    file = folder / "experiments" / BASE.id / "experiment.json"
+    file.write_text(file.read_text().replace(BASE.id, "another-000000000000"))
+    assert "not its folder's name" in refused(looked(folder))
+
+
+def test_a_folder_of_another_user_is_run_only_when_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    assert "another user's" in refused(looked(folder))
+    assert "another user's" in refused(looked(folder, ignore=["all"]))
+    assert isinstance(looked(folder, ignore=[OWNER]), Ready)
+
+
+def test_what_is_wrong_anywhere_or_cannot_run_on_this_machine_is_told(tmp_path: Path) -> None:
+    wrong = replace(BASE, skip=Reason(kind="x", text="it means nothing"))
+    assert refused(looked(stored(tmp_path / "1", (wrong, records())), experiment=wrong)) == "it means nothing"
+    elsewhere = replace(BASE, python="/no/such/python")
+    assert "no interpreter" in refused(looked(stored(tmp_path / "2", (elsewhere, records())), experiment=elsewhere))
+    gpus = replace(BASE, device=Device.CUDA, num_gpus=512)
+    assert "GPU" in refused(looked(stored(tmp_path / "3", (gpus, records())), experiment=gpus))
+
+
+def test_what_could_not_run_where_it_was_planned_may_run_here(tmp_path: Path) -> None:
+    planned = replace(BASE, cannot_run_here=Reason(kind="no_gpu", text="no GPU on the laptop"))
+    found = ready(stored(tmp_path / "1", (planned, records())), experiment=planned)
+    assert found.repeats == (4, 5) and found.experiment.cannot_run_here is None
+
+
+def test_another_environment_is_named_and_can_be_ignored_by_its_name(tmp_path: Path) -> None:
+    old = [
+        replace(one, provenance={"packages": {"torch": "2.0.0"}, "git": {"commit": "old", "dirty": False}})
+        for one in records()
+    ]
+    root = stored(tmp_path / "results", (BASE, old))
+    why = refused(looked(root))
+    assert "torch was 2.0.0, here it is 2.13.0" in why and "git_commit was old, here it is abc" in why
+    assert "git_commit was old" in refused(looked(root, ignore=["torch"]))
+    assert isinstance(looked(root, ignore=["torch", "git_commit"]), Ready)
+    assert isinstance(looked(root, ignore=["all"]), Ready)
+
+
+def with_provenance(root: Path, **more: object) -> Path:
+    old = [replace(one, provenance={**one.provenance, **more}) for one in records()]
+    return stored(root, (BASE, old))
+
+
+def test_a_package_that_is_gone_or_new_is_a_difference_and_so_is_a_commit_that_nobody_knows_here(
+    tmp_path: Path,
+) -> None:
+    gone = with_provenance(tmp_path / "1", packages={"torch": "2.13.0", "peft": "0.18"})
+    assert "peft was 0.18, here it is not there" in refused(looked(gone))
+    new = with_provenance(tmp_path / "2", packages={"other": "1"})
+    assert "torch was not there, here it is 2.13.0" in refused(looked(new))
+    assert isinstance(looked(with_provenance(tmp_path / "3", packages={})), Ready)
+    moved = with_provenance(tmp_path / "4", host={"name": "bench-1"})
+    assert "host was bench-1, here it is not there" in refused(looked(moved))
+
+
+def test_what_was_run_here_all_the_same_does_not_make_it_the_same_environment(tmp_path: Path) -> None:
+    root = with_provenance(tmp_path / "1", packages={"torch": "2.0.0"})
+    record = ended(BASE, 4, tokens_per_s=1.0)
+    run_dir = Store.resume(root).run_dir(BASE.id, 4, 1)
+    run_dir.mkdir(parents=True)
+    assert write_record(run_dir, record)
+    assert "torch was 2.0.0" in refused(looked(root))
+    assert ready(root, ignore=["torch"]).repeats == (5,)
+
+
+def test_runs_that_shared_the_machine_are_not_repeated_alone(tmp_path: Path) -> None:
+    packed = [replace(one, beside=("another-000000000000",)) for one in records()]
+    known = entry(stored(tmp_path / "1", (BASE, packed)), runs=records())
+    found = readiness(known, runs=1, seen=known.runs, here=lambda one: {**this_machine(one), **HERE})
+    assert "neighbours was 1, here it is 0" in refused(found)
+
+
+def test_what_a_run_of_this_machine_would_say_is_in_the_words_of_a_comparison() -> None:
+    found = this_machine(BASE)
+    assert {"host", "python", "cpu_count"} <= found.keys()
+
+
+def test_records_that_cannot_be_believed_tell_no_environment(folder: Path) -> None:
+    for file in folder.rglob("record.json"):
+        record = json.loads(file.read_text())
+        file.write_text(json.dumps({**record, "experiment_id": "another", "provenance": {"packages": {"torch": "0"}}}))
+    assert isinstance(looked(folder), Ready)
+
+
+# The sides of an open pair.
+
+
+def prepared(base: Path | None, new: Path, **more: object) -> Prepared:
+    sides = [entry(place, runs=records()) for place in (base, new)]
+    found = comparison([Pair(label="full", base=sides[0], new=sides[1])], [row(Verdict.INCONCLUSIVE)])
+    return prepare(found, here=here, **more)  # type: ignore[arg-type]
+
+
+def test_where_one_side_cannot_run_the_other_does(tmp_path: Path) -> None:
+    new = stored(tmp_path / "new", (BASE, records()))
+    found = prepared(None, new)
+    assert [side.store.root for side in found.contests[0].sides] == [new]
+    assert found.warnings[0].startswith("full: base is left alone: its numbers are not from")
+    assert not found.is_stuck
+
+
+def test_a_campaign_held_against_itself_runs_as_many_more_for_both_halves(folder: Path) -> None:
+    odd, even = entry(folder, runs=records()[::2]), entry(folder, runs=records()[1::2])
+    found = comparison([Pair(label="full", base=odd, new=even)], [row(Verdict.INCONCLUSIVE, needs=2)])
+    (contest,) = prepare(found, here=here).contests
+    assert [side.repeats for side in contest.sides] == [(4, 5, 6, 7)]
+    assert contests.compare_again(found) == f"tunebench compare --aa {folder}"
+
+
+def test_what_to_compare_again_is_a_command_whatever_the_folders_are_called(tmp_path: Path) -> None:
+    pair = Pair(label="full", base=entry(None), new=entry(tmp_path / "$(touch x) y"))
+    found = replace(comparison([pair], []), base="ref $(id).csv")
+    assert contests.compare_again(found) == f"tunebench compare 'ref $(id).csv' '{tmp_path}/$(touch x) y'"
+
+
+def test_lines_say_what_will_run(folder: Path, tmp_path: Path) -> None:
+    other = stored(tmp_path / "other", (BASE, records()))
+    found = prepared(folder, other)
+    order = rounds.turns(found.contests, seed=0)
+    assert list(contests.lines(found, order)) == [
+        "6 run(s) of 2 experiment(s), in 3 round(s):",
+        f"  3 × {BASE.id} in {folder}",
+        f"  3 × {BASE.id} in {other}",
+    ]
+    assert contests.gpu_hours(order) == pytest.approx(6 * 12.5 / 3600)
+    nothing = prepare(comparison([], []))
+    assert list(contests.lines(nothing, ())) == [
+        "Nothing is inconclusive in this comparison: there is nothing to run again."
+    ]
+    stuck = prepared(None, tmp_path / "gone")
+    assert list(contests.lines(stuck, ())) == ["Nothing of what is open can run here."]
+
+
+# The order.
+
+
+def contest(name: str, *, base: int, new: int) -> Contest:
+    sides = [
+        Ready(store=Store(Path(f"/{side}")), experiment=replace(BASE, id=name), repeats=tuple(range(4, 4 + count)))
+        for side, count in (("base", base), ("new", new))
+    ]
+    return Contest(label=name, sides=tuple(side for side in sides if side.repeats))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=6), st.integers())
+def test_rounds_hold_each_side_once_and_the_sides_of_a_pair_next_to_each_other(
+    counts: list[tuple[int, int]], seed: int
+) -> None:
+    every = [contest(f"e{number}", base=base, new=new) for number, (base, new) in enumerate(counts)]
+    order = rounds.turns(every, seed=seed)
+    made = [(turn.ready.experiment.id, turn.ready.store.root, turn.repeat) for turn in order]
+    assert len(set(made)) == len(made) == sum(base + new for base, new in counts)
+    numbers = [turn.repeat for turn in order]
+    assert numbers == sorted(numbers), "round after round"
+    for number, (base, new) in enumerate(counts):
+        at = [place for place, turn in enumerate(order) if turn.ready.experiment.id == f"e{number}"]
+        both = 2 * min(base, new)
+        assert all(at[place + 1] - at[place] == 1 for place in range(0, both, 2))
+        assert all(
+            {order[at[p]].ready.store.root, order[at[p + 1]].ready.store.root} == {Path("/base"), Path("/new")}
+            for p in range(0, both, 2)
+        )
+    assert rounds.turns(every, seed=seed) == order
+
+
+def test_which_side_is_first_is_chance_that_the_seed_decides() -> None:
+    every = [contest("e", base=200, new=200)]
+    first = [turn.ready.store.root.name for turn in rounds.turns(every, seed=1)][::2]
+    assert 70 < first.count("base") < 130
+    other = [turn.ready.store.root.name for turn in rounds.turns(every, seed=2)][::2]
+    assert first != other
+
+
+def test_the_seed_is_that_of_the_new_sides_folder(tmp_path: Path) -> None:
+    sides = []
+    for seed, name in enumerate(("base", "new")):
+        store = Store.create(tmp_path / name, {}, seed=seed)
+        sides.append(Ready(store=store, experiment=BASE, repeats=(1,)))
+    assert rounds.seed_of([Contest(label="full", sides=tuple(sides))]) == 1
+    assert rounds.seed_of([]) == 0
+
+
+def test_each_run_is_handed_over_by_itself_and_what_else_is_owed_stays_owed(tmp_path: Path) -> None:
+    more = replace(BASE, repeats=20)
+    roots = [stored(tmp_path / name, (more, records())) for name in ("base", "new")]
+    sides = tuple(ready(root, experiment=more) for root in roots)
+    order = rounds.turns([Contest(label="full", sides=sides)], seed=7)
+    handed: list[Path] = []
+    events: list[Event] = []
+
+    def run(job: Job) -> RunRecord:
+        handed.append(job.run_dir)
+        return ended(more, job.repeat)
+
+    outcome = rounds.carry_out(order, executor=FakeExecutor(run), on_event=events.append)
+    assert handed == [turn.job.run_dir for turn in order]
+    assert outcome.exit_code == 0 and len(outcome.records) == 4
+    assert [len(event.jobs) for event in events if event.kind is EventKind.HANDED_OVER] == [4]
+    for root in roots:
+        store = Store.resume(root)
+        assert [job.repeat for job in store.plan([store.experiment(more.id)])] == list(range(6, 21))
+
+
+def test_a_run_that_fails_is_told_and_stops_nothing(folder: Path) -> None:
+    order = rounds.turns([Contest(label="full", sides=(ready(folder),))], seed=0)
+
+    def run(job: Job) -> RunRecord:
+        return failed(BASE, job.repeat) if job.repeat == 4 else ended(BASE, job.repeat)
+
+    outcome = rounds.carry_out(order, executor=FakeExecutor(run), on_event=lambda event: None)
+    assert [record.status for record in outcome.records] == [Status.FAILED, Status.OK]
+    assert outcome.exit_code == 1
+
+
+# The file.
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "not json", '{"kind": "tunebench comparison", "schema_version": 99}', "[" * 100_000]
+)
+def test_what_is_no_comparison_is_refused_with_a_sentence(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "comparison.json"
+    file.write_text(text)
+    with pytest.raises(ResultsError, match="is no comparison"):
+        as_json.load(file)
