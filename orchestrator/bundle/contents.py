@@ -1,0 +1,121 @@
+"""What of a results folder goes into a bundle: the files that Tunebench made, by their names, and why the others stay.
+
+A list of what is taken, not of what is not: a checkpoint, a trainer's own file, a stranger's note stay, and are named.
+`experiments/` may be a link, since people move it to another disk; within it only regular files are read, never through a link.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator import untrusted
+from orchestrator.claims import state
+from orchestrator.identity import TAME
+from orchestrator.records import JobState
+from orchestrator.redact import LONGEST_SECRET, redact
+
+LOG_END_BYTES = 64 * 1024
+_LARGEST_LOG = untrusted.LOG_BYTES
+_LARGEST_FILE = untrusted.SUITE_BYTES
+
+_OF_THE_CAMPAIGN = re.compile(
+    r"suite\.json|requirements\.txt|(benchmarks|raw_summary|ranks|devices|report|pivot|groups)\.(csv|json|md|html)"
+)
+_LOGS = re.compile(r"std(out|err)\.log|run-one\.log|stacks\.txt")
+_OF_A_RUN = re.compile(
+    r"(record|job|owner|worker-rank\d+|cost-[\w-]+)\.json|(steps|blocks)-rank\d+\.jsonl|samples-[\w-]+\.csv"
+    r"|accelerate\.yaml|command\.sh|(neighbours|pids)\.txt|heartbeat"
+)
+_RUN = re.compile(r"r[1-9]\d*-t[1-9]\d*")
+_INSIDE = ("probes", "batches")
+"""Results folders of their own inside the campaign's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """A file to take: its path in the bundle with `/`, where it is, and whether it is a log, of which the end may do."""
+
+    path: str
+    source: Path
+    is_log: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """A file or folder that stays, and why."""
+
+    path: str
+    why: str
+
+
+def survey(root: Path, *, above: str = "") -> Iterator[Piece | LeftOut]:
+    """Everything in a results folder, in the order of its names."""
+    for path in sorted(root.iterdir()):
+        name = f"{above}{path.name}"
+        if _OF_THE_CAMPAIGN.fullmatch(path.name):
+            yield Piece(path=name, source=path)
+        elif path.name == "asked" and path.is_dir():
+            yield from (
+                _judged(one, f"{name}/{one.name}", re.compile(r"[0-9a-f]+\.json")) for one in sorted(path.iterdir())
+            )
+        elif path.name == "experiments" and path.is_dir():
+            for experiment in sorted(path.iterdir()):
+                yield from _of_experiment(experiment, f"{name}/{experiment.name}")
+        elif path.name in _INSIDE and not above and path.is_dir():
+            yield from survey(path, above=f"{name}/")
+        else:
+            yield LeftOut(path=name, why=_PACKED if path.suffix == ".parquet" else _STRANGE)
+
+
+_STRANGE = "none of the files that Tunebench makes"
+_PACKED = "it is no text, in which names could be hidden; `tunebench report --format parquet` makes it again"
+
+
+def _of_experiment(folder: Path, name: str) -> Iterator[Piece | LeftOut]:
+    if not TAME.fullmatch(folder.name) or not folder.is_dir():
+        yield LeftOut(path=name, why="no experiment of ours has such a name")
+        return
+    if redact(folder.name) != folder.name:
+        yield LeftOut(path="experiments/***", why="its name holds a secret")
+        return
+    for path in sorted(folder.iterdir()):
+        if path.name == "runs" and path.is_dir():
+            for run in sorted(path.iterdir()):
+                yield from _of_run(run, f"{name}/runs/{run.name}")
+        else:
+            yield _judged(path, f"{name}/{path.name}", re.compile(r"experiment\.json"))
+
+
+def _of_run(folder: Path, name: str) -> Iterator[Piece | LeftOut]:
+    if not _RUN.fullmatch(folder.name) or not folder.is_dir():
+        yield LeftOut(path=name, why=_STRANGE)
+    elif state(folder) is JobState.RUNNING:
+        yield LeftOut(path=name, why="it still runs")
+    else:
+        yield from (_judged(path, f"{name}/{path.name}", _OF_A_RUN) for path in sorted(folder.iterdir()))
+
+
+def _judged(path: Path, name: str, taken: re.Pattern[str]) -> Piece | LeftOut:
+    if _LOGS.fullmatch(path.name) and taken is _OF_A_RUN:
+        return Piece(path=name, source=path, is_log=True)
+    return Piece(path=name, source=path) if taken.fullmatch(path.name) else LeftOut(path=name, why=_STRANGE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Content:
+    """A piece's text; `cut` where it is the end of a longer one, whose first LONGEST_SECRET characters are to be left out."""
+
+    text: str
+    cut: bool = False
+
+
+def content(piece: Piece, *, whole_logs: bool) -> Content:
+    """What a piece holds. Raises OSError or Unreadable where it is nothing that can be taken."""
+    if not piece.is_log:
+        return Content(text=untrusted.read_text(piece.source, limit=_LARGEST_FILE))
+    limit = _LARGEST_LOG if whole_logs else LOG_END_BYTES + LONGEST_SECRET
+    cut = piece.source.lstat().st_size > limit
+    return Content(text=untrusted.read_tail(piece.source, limit=limit), cut=cut)

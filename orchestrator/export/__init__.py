@@ -1,0 +1,61 @@
+"""A results folder's runs, handed to a tracker: TensorBoard, MLflow, Weights & Biases or Trackio, where its package is installed.
+
+One dict of targets, a room each; a target's package is imported in its room alone, once it is opened. `reading` makes a tracker's
+run of each of ours. A run that is there already, by its key, is left as it is. Writes nothing into a results folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.errors import OrchestratorError
+from orchestrator.export import to_mlflow, to_tensorboard, to_trackio, to_wandb
+from orchestrator.export.reading import read
+from orchestrator.export.values import Exported, Open
+from orchestrator.redact import redact
+
+__all__ = ["TARGETS", "Exported", "export"]
+
+TARGETS: Mapping[str, Open] = {
+    "tensorboard": to_tensorboard.opened,
+    "mlflow": to_mlflow.opened,
+    "wandb": to_wandb.opened,
+    "trackio": to_trackio.opened,
+}
+
+
+def export(folder: Path, *, to: str, destination: str | None = None, project: str | None = None) -> Exported:
+    """Hands every run of a results folder that ended to a tracker; `project` is the folder's name unless given.
+
+    Raises OrchestratorError where the folder holds no results, or the tracker cannot be had or refuses.
+    """
+    reading = read(folder)
+    said: list[str] = []
+    new = already = 0
+    with _refusals_told(to), TARGETS[to](destination, project=project or folder.resolve().name) as tracker:
+        for run in reading.runs:
+            if tracker.has(run):
+                already += 1
+                continue
+            said += [f"{run.experiment} {run.name}: {sentence}" for sentence in tracker.add(run)]
+            new += 1
+        place = tracker.place
+    return Exported(place=redact(place), new=new, already=already, warnings=(*reading.warnings, *said))
+
+
+@contextmanager
+def _refusals_told(to: str) -> Iterator[None]:
+    """A tracker's own errors as a sentence: no network, nobody logged in, a database of another version."""
+    try:
+        yield
+    except OrchestratorError:
+        raise
+    except Exception as error:  # each package has exceptions of its own, and none of them is a defect of ours
+        if type(error).__module__.partition(".")[0] in ("builtins", "orchestrator") and not isinstance(error, OSError):
+            raise
+        why = str(error).strip().splitlines() or [type(error).__name__]
+        raise OrchestratorError(
+            f"{to} refused: {why[0]:.500} What was handed over stays; the same command goes on from there."
+        ) from error

@@ -1,0 +1,172 @@
+"""A results folder as a tracker's runs: one for each run that ended, of ours and of the reference's alike.
+
+Reads as a report does (`store`, `reference`, `vetting`), so that what is not to be believed is left out and said. All text is
+redacted once more: a folder may have been written where other secrets were known. Knows no tracker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator import reference, untrusted, vetting
+from orchestrator.errors import ResultsError
+from orchestrator.export.series import LATEST
+from orchestrator.export.series import of_run as series_of
+from orchestrator.export.values import Status, TrackerRun
+from orchestrator.printable import without_styles
+from orchestrator.records import Experiment, Job, RunRecord
+from orchestrator.records import Status as Ending
+from orchestrator.redact import MASK, is_secret_name, redact_end, redactor
+from orchestrator.rows import Row, Value
+from orchestrator.store import Store
+
+LOG_END_BYTES = 64 * 1024
+_LOGS = ("stdout.log", "stderr.log", "stacks.txt", "run-one.log")
+_KNOWN_OF_IT = ("effective_", "provenance_")
+_KILLED = (Ending.CANCELLED, Ending.LOST)
+
+Masked = Callable[[str], str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """The runs of a folder, read one by one as they are asked for, and what to say of those that are left out."""
+
+    runs: Iterator[TrackerRun]
+    warnings: list[str]
+    """Grows while `runs` is read."""
+
+
+def read(folder: Path) -> Reading:
+    """The runs of a results folder. Raises ResultsError where it is missing or holds no results."""
+    if not folder.is_dir():
+        raise ResultsError(f"There is no folder {folder}: name a results folder, which `tunebench run --results` made.")
+    masked = redactor()
+    theirs = reference.find(folder)
+    if theirs is not None and not (folder / "suite.json").exists():
+        found, said = reference.read(theirs)
+        return Reading(runs=(_of_reference(vetting.sound(row), theirs, masked) for row in found), warnings=said)
+    store = Store.resume(folder)
+    warnings: list[str] = []
+    return Reading(runs=_of_store(store, warnings, masked), warnings=warnings)
+
+
+def _of_store(store: Store, warnings: list[str], masked: Masked) -> Iterator[TrackerRun]:
+    contents = store.contents()
+    warnings += contents.warnings
+    wanted = [one for one in contents.experiments if one.experiment.id not in contents.removed]
+    for stored in wanted:
+        wrong = vetting.foreign_experiment(stored.experiment, (run.job for run in stored.runs))
+        if wrong is not None:
+            warnings.append(wrong)
+            continue
+        for run in stored.runs:
+            if run.record is None:
+                continue
+            row, said = vetting.run_row(stored.experiment, run.job, run.record)
+            warnings += [said] if said else []
+            if row is not None:
+                yield _of_record(stored.experiment, run.job, run.record, row, masked)
+
+
+def _of_record(experiment: Experiment, job: Job, record: RunRecord, row: Row, masked: Masked) -> TrackerRun:
+    key = _digest(record.experiment_id, record.repeat, record.attempt, record.started_at, record.wall_s)
+    own = {"experiment.json": _text(job.run_dir.parents[1] / "experiment.json")}
+    own |= {name: _text(job.run_dir / name) for name in ("command.sh", "record.json")}
+    return TrackerRun(
+        key=key,
+        name=f"{job.name}-{key[:8]}",
+        experiment=experiment.id,
+        status=_status(row),
+        started_at=_moment(record.started_at),
+        ended_at=_moment(record.started_at + record.wall_s),
+        params=_as_text({**row.facts, **row.arguments}, masked),
+        tags=_tags(row, masked),
+        metrics=_metrics(row),
+        series=series_of(job.run_dir),
+        texts=_texts(own, [job.run_dir / name for name in _LOGS], masked),
+    )
+
+
+def _of_reference(row: Row, root: Path, masked: Masked) -> TrackerRun:
+    """Nothing in such a folder says when it ran; its numbers tell one run from another."""
+    experiment = str(row.facts["id"])
+    key = _digest(row.flat())
+    own = {"command.sh": _text(root / experiment / "command.sh")}
+    return TrackerRun(
+        key=key,
+        name=f"{experiment}-{key[:8]}",
+        experiment=experiment,
+        status=_status(row),
+        started_at=None,
+        ended_at=None,
+        params=_as_text({**row.facts, **row.arguments}, masked),
+        tags=_tags(row, masked),
+        metrics=_metrics(row),
+        texts=_texts(own, [root / experiment / name for name in ("stdout", "stderr")], masked),
+    )
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+def _moment(seconds: float) -> float | None:
+    return seconds if 0 <= seconds < LATEST else None
+
+
+def _metrics(row: Row) -> dict[str, float]:
+    return {name: value for name, cell in row.measured.items() if (value := _number(name, cell)) is not None}
+
+
+def _tags(row: Row, masked: Masked) -> dict[str, str]:
+    """How it ended, and what was found out rather than measured: words, settings in effect, provenance."""
+    found = {name: cell for name, cell in row.measured.items() if _number(name, cell) is None}
+    return _as_text({**row.outcome, **found}, masked)
+
+
+def _number(name: str, cell: Value) -> float | None:
+    """The cell, where it is a number of the run; None for words, and for what it ran with."""
+    if isinstance(cell, bool) or not isinstance(cell, (int, float)) or name.startswith(_KNOWN_OF_IT):
+        return None
+    return float(cell)
+
+
+def _as_text(cells: Mapping[str, Value], masked: Masked) -> dict[str, str]:
+    given = {
+        name: MASK if is_secret_name(name) else masked(str(cell)) for name, cell in cells.items() if cell is not None
+    }
+    return {masked(name): text for name, text in given.items()}
+
+
+def _status(row: Row) -> Status:
+    word = row.outcome.get("status")
+    if word == Ending.OK:
+        return Status.OK
+    return Status.KILLED if word in _KILLED else Status.FAILED
+
+
+def _texts(own: Mapping[str, str], logs: Iterable[Path], masked: Masked) -> dict[str, str]:
+    """The files worth reading: ours whole, of each log its end; those that there are not are left out."""
+    found = {name: masked(text) for name, text in own.items()} | {path.name: _log_end(path) for path in logs}
+    return {name: text for name, text in found.items() if text}
+
+
+def _text(path: Path) -> str:
+    """A file of ours; empty where there is none, or where it is nothing that can be read."""
+    with suppress(OSError, ValueError):
+        return untrusted.read_text(path, limit=untrusted.RECORD_BYTES)
+    return ""
+
+
+def _log_end(path: Path) -> str:
+    """Redacted before it is shortened: half a secret is not known for one."""
+    with suppress(OSError, ValueError):
+        cut = path.stat().st_size > LOG_END_BYTES
+        return redact_end(without_styles(untrusted.read_tail(path, limit=LOG_END_BYTES)), cut=cut)
+    return ""

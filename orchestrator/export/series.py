@@ -1,0 +1,95 @@
+"""What a run's own files say over time, for a tracker's charts: its steps, its losses, its GPUs' memory and power.
+
+Reads `steps-rank<R>.jsonl` and `samples-nvml.csv`, bounded and trusting neither; concludes nothing. Step times are those of the
+slowest rank, as in `throughput`. A long series is thinned as for the report (`series`), to more points.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from orchestrator import steps, untrusted
+from orchestrator.export.values import Point
+from orchestrator.monitors import timeline
+from orchestrator.series import thin
+
+MOST_POINTS = 1000
+"""Of one series. A tracker stores every point, and no chart has more columns of pixels."""
+
+_LARGEST_STEP = 2**53
+LATEST = 2.0**35
+"""Seconds since the epoch: the year 3058; trackers hold milliseconds in 64 bits."""
+
+_LONGEST_LINE = 64 * 2**10
+_WATCHED = {"memory": "memory_bytes", "power": "power_w", "utilization": "utilization"}
+"""What the sampler calls it, and what we do, with its unit."""
+
+
+def of_run(run_dir: Path) -> dict[str, tuple[Point, ...]]:
+    """Series by name (`steps/…`, `gpu<N>/…`), thinned; those that the run left nothing for are not there."""
+    found = {**_step_series(run_dir), "steps/loss": tuple(_losses(run_dir)), **_gpu_series(run_dir)}
+    sound = {name: [point for point in points if _is_sound(point)] for name, points in found.items()}
+    return {name: _thinned(points) for name, points in sound.items() if points}
+
+
+def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
+    kept = thin([(float(at), point.value) for at, point in enumerate(points)], limit=MOST_POINTS)
+    return tuple(points[int(at)] for at, _ in kept)
+
+
+def _is_sound(point: Point) -> bool:
+    return 0 <= point.step < _LARGEST_STEP and 0 <= point.at < LATEST and math.isfinite(point.value)
+
+
+def _step_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
+    ranks = [found for found in steps.read(run_dir).values() if found]
+    if not ranks:
+        return {}
+    slowest = max(ranks, key=lambda found: sum(step.seconds for step in found))
+    return {
+        "steps/step_time_s": tuple(Point(step=one.number, at=one.ended_at, value=one.seconds) for one in slowest),
+        "steps/data_wait_s": tuple(Point(step=one.number, at=one.ended_at, value=one.wait_s) for one in slowest),
+    }
+
+
+def _losses(run_dir: Path) -> Iterator[Point]:
+    """What the Trainer logged, by rank 0's lines of steps; a loss that was not finite is none."""
+    try:
+        lines = untrusted.read_lines(run_dir / "steps-rank0.jsonl", limit=steps.MAX_BYTES, longest=_LONGEST_LINE)
+        for line in lines:
+            if b'"loss"' in line and (point := _loss(line)) is not None:
+                yield point
+    except (OSError, untrusted.Unreadable):
+        return
+
+
+def _loss(line: bytes) -> Point | None:
+    try:
+        said = json.loads(line)
+        return Point(step=int(said["step"]), at=float(said["t"]), value=float(said["loss"]))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def _gpu_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
+    try:
+        samples = timeline.parse(untrusted.read_text(run_dir / timeline.SAMPLES, limit=untrusted.LOG_BYTES))
+    except (OSError, untrusted.Unreadable):
+        return {}
+    begin = min(
+        (one[0][0] for device in samples.devices.values() for one in device.points.values() if one), default=0.0
+    )
+    return {
+        f"gpu{place}/{name}": tuple(_by_milliseconds(device.points.get(what, ()), begin))
+        for place, device in samples.devices.items()
+        for what, name in _WATCHED.items()
+    }
+
+
+def _by_milliseconds(points: Iterable[tuple[float, float]], begin: float) -> Iterator[Point]:
+    for moment, value in points:
+        if 0 <= moment - begin < LATEST:  # a clock may be set back, and a file may say anything
+            yield Point(step=round((moment - begin) * 1000), at=moment, value=value)

@@ -1,0 +1,82 @@
+"""What a tracker is given of one run, and what it said to it. Values alone: `reading` makes them, each target's room hands them on.
+
+Numbers stand in the base units of `metrics` under its names; times are seconds since the epoch. All text is without secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+
+class Status(StrEnum):
+    """How a run ended, as far as trackers tell endings apart; the tag `status` has our own word."""
+
+    OK = "ok"
+    FAILED = "failed"
+    KILLED = "killed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """A value at a moment: `step` is the optimizer step, or milliseconds since the run began where a monitor looked."""
+
+    step: int
+    at: float
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrackerRun:
+    """One run of ours as trackers know runs.
+
+    `key` tells it from every other run of every campaign, and is the same for each export. `name` ends in the key's beginning, so
+    that it is unique for people too. `params` are what was chosen, `tags` what is known of the run besides, `metrics` what was
+    measured, `series` what was measured over time, `texts` the files worth reading.
+    """
+
+    key: str
+    name: str
+    experiment: str
+    status: Status
+    started_at: float | None
+    ended_at: float | None
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    metrics: Mapping[str, float]
+    series: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
+class Tracker(Protocol):
+    """A place that runs are handed to, open for the length of one export."""
+
+    place: str
+    """Where the runs are now, for people: without secrets."""
+
+    def has(self, run: TrackerRun) -> bool:
+        """Whether the run is there, whole."""
+        ...
+
+    def add(self, run: TrackerRun) -> list[str]:
+        """Hands the run over; begins anew what an export left half done. Returns what the tracker cannot hold, in sentences."""
+        ...
+
+
+class Open(Protocol):
+    """Opens a tracker. Raises OrchestratorError where its package is missing or the place cannot be had."""
+
+    def __call__(self, destination: str | None, *, project: str) -> AbstractContextManager[Tracker]: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exported:
+    """What an export came to. `warnings` name what could not be read, and what the tracker cannot hold."""
+
+    place: str
+    new: int
+    already: int
+    warnings: tuple[str, ...] = ()

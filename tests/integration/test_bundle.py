@@ -1,0 +1,342 @@
+"""A campaign in one file: everything that a real one has is in it, and nothing of what was planted where people have such things.
+
+The campaign is a real one, of trainers that print what they know, in a home folder. What cannot be had here is written into its
+files afterwards, as another machine would have: its host's name, a neighbour's address, a user of a cluster.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from orchestrator import claims, table
+from orchestrator.bundle import MANIFEST, bundle, summary
+from orchestrator.bundle.contents import LOG_END_BYTES
+from orchestrator.bundle.markup import but_for_its_scripts
+from orchestrator.errors import OrchestratorError
+from orchestrator.records import Device, Experiment
+from orchestrator.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST, USER, COLLEAGUE = "dgx-a17", "mallory", "trent.w"
+SECRETS = {
+    "HF_TOKEN": "hf_QwErTyUiOpAsDfGhJkLzXcVb",
+    "WANDB_API_KEY": "0f1e2d3c4b5a69788796a5b4c3d2e1f001020304",  # nothing in its look gives it away
+    "SERVICE_JWT": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJtZSJ9.dGhlc2lnbmF0dXJl",
+}
+NAMES = (
+    HOST,
+    USER,
+    COLLEAGUE,
+    "cluster.example.net",
+    "10.11.12.13",
+    "fd12::3456:789a",
+    "02:42:ac:11:00:02",
+    "example.org",
+)
+PLANTED = (*SECRETS.values(), *NAMES)
+
+TRAINER = """\
+import json, os, sys
+secrets = [f"{name}={os.environ[name]}" for name in os.environ["NAMES"].split()]
+names = [os.environ["HOME"], "/gpfs/home/trent.w/data", "dgx-a17", "DGX-A17.cluster.example.net:29500", "10.11.12.13",
+    "fd12::3456:789a", "02:42:ac:11:00:02", "mallory@dgx-a17", "trent.w@example.org", "\\x1b[1mmallory\\x1b[0m", os.getcwd()]
+print(*secrets, *names, sep="\\n")
+print(json.dumps(names), repr(names), file=sys.stderr)
+os.makedirs("output", exist_ok=True)
+open("output/checkpoint.bin", "w").write(os.environ["HF_TOKEN"])
+open("mine.json", "w").write(json.dumps(names))
+if sys.argv[1] == "raises":
+    raise RuntimeError("cannot reach " + " ".join((*names, *secrets)))
+print("x" * 200_000 + "\\n" + "\\n".join(names))
+print(json.dumps({"train_runtime": 1.0, "train_loss": 1.5, "note": " ".join(names)}))
+"""
+
+
+def tunebench(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    cache = {"PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": "200"}
+    argv = [sys.executable, "-m", "orchestrator", *words]
+    return subprocess.run(
+        argv, cwd=folder, env={**os.environ, **cache, **environ}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results folder, as the machine of the names above would have made it."""
+    home = tmp_path_factory.mktemp("x") / "home" / USER
+    home.mkdir(parents=True)
+    (home / "trainer.py").write_text(TRAINER)
+    one: dict[str, Any] = {
+        "name": f"{USER}-own-{HOST}",
+        "trainer": "custom",
+        "device": "cpu",
+        "env": {"NAMES": " ".join(SECRETS)},
+        "tags": [f"of-{USER}"],
+        "matrix": {"kind": ["ok", "raises"]},
+        "custom": {
+            "command": [
+                "{python}",
+                str(ROOT / "orchestrator/workers/instrument.py"),
+                "{scenario_dir}/trainer.py",
+                "{kind}",
+            ],
+            "launcher": "none",
+            "metrics": {name: {"key": name} for name in ("train_runtime", "train_loss", "note")},
+        },
+    }
+    (home / "scenarios.yaml").write_text(yaml.safe_dump({"scenarios": [one]}))
+    words = ("run", str(home / "scenarios.yaml"), "--yes", "--set", "timeout_s=300")
+    done = tunebench(home, *words, HOME=str(home), USER=USER, LOGNAME=USER, **SECRETS)
+    assert done.returncode == 1, done.stderr
+    report = tunebench(home, "report", "results", "--format", "markdown", HOME=str(home), **SECRETS)
+    (home / "results" / "report.md").write_text(report.stdout)
+    _as_if_made_there(home / "results")
+    return home / "results"
+
+
+def _as_if_made_there(results: Path) -> None:
+    """The host's name wherever a file of the folder says it."""
+    here = re.compile(rf"(?<![\w.-]){re.escape(socket.gethostname())}(?![\w-])")
+    for path in results.rglob("*"):
+        if path.is_file() and path.suffix in (".json", ".csv", ".md", ".html"):
+            path.write_text(but_for_its_scripts(path.read_text("utf-8"), lambda text: here.sub(HOST, text)))
+
+
+def unpacked(file: Path, folder: Path) -> Path:
+    """As a careful reader does it: no member leads out of the folder."""
+    with tarfile.open(file) as archive:
+        archive.extractall(folder, filter="data")
+    (root,) = folder.iterdir()
+    return root
+
+
+def everything(file: Path) -> dict[str, str]:
+    with tarfile.open(file) as archive:
+        found = {member.name: archive.extractfile(member) for member in archive.getmembers()}
+        return {name: content.read().decode("utf-8", "replace") for name, content in found.items() if content}
+
+
+def leaks(texts: Mapping[str, str], planted: tuple[str, ...] = PLANTED) -> list[tuple[str, str]]:
+    """What stands anywhere, in any case of letters, in a name or in a text."""
+    return [(name, one) for name, text in texts.items() for one in planted if one.lower() in f"{name}\n{text}".lower()]
+
+
+@pytest.fixture(scope="module")
+def bundled(campaign: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """By the command, as its owner calls it: the file, and what was said."""
+    folder = tmp_path_factory.mktemp("bundled")
+    home = str(campaign.parent)
+    done = tunebench(folder, "bundle", str(campaign), HOME=home, USER=USER, LOGNAME=USER, **SECRETS)
+    assert done.returncode == 0, done.stderr
+    return folder / "results-bundle.tar.gz", done.stdout + done.stderr
+
+
+def test_what_was_planted_is_in_the_campaign(campaign: Path) -> None:
+    """The test's own premise: each of them stands in a record, in a log and in a report."""
+    for pattern in ("record.json", "stdout.log", "benchmarks.csv", "report.md"):
+        texts = {str(path): path.read_text("utf-8") for path in campaign.rglob(pattern)}
+        assert {planted for _, planted in leaks(texts, NAMES)} == {*NAMES}, pattern
+    logs = {str(path): path.read_text("utf-8") for path in campaign.rglob("stdout.log")}
+    assert {planted for _, planted in leaks(logs)} == {*PLANTED}
+    assert USER in next((campaign / "experiments").iterdir()).name
+
+
+def test_nothing_of_it_is_in_the_bundle_nor_was_said(bundled: tuple[Path, str]) -> None:
+    file, said = bundled
+    assert leaks({**everything(file), "": said}) == []
+
+
+def test_a_stranger_who_bundles_hides_what_shows_itself(campaign: Path, tmp_path: Path) -> None:
+    """Someone who knows neither the secrets nor the people: all but what nothing but its value gives away."""
+    done = tunebench(
+        tmp_path, "bundle", str(campaign), "--output", "b.tgz", HOME="/root", USER="carol", LOGNAME="carol"
+    )
+    assert done.returncode == 0, done.stderr
+    assert leaks(everything(tmp_path / "b.tgz")) == []
+
+
+def test_all_that_a_campaign_is_made_of_is_in_it(bundled: tuple[Path, str], campaign: Path) -> None:
+    names = {re.sub(r"experiments/[^/]+", "experiments/ID", name.partition("/")[2]) for name in everything(bundled[0])}
+    run = "experiments/ID/runs/r1-t1/"
+    parts = ("record.json", "job.json", "owner.json", "command.sh", "stdout.log", "stderr.log", "worker-rank0.json")
+    assert {*(run + part for part in parts), "experiments/ID/experiment.json"} <= names
+    assert {"suite.json", "requirements.txt", "benchmarks.csv", "raw_summary.csv", "report.md", MANIFEST} <= names
+    assert {name for name in names if name.startswith("asked/")}
+    there = {
+        re.sub(r"experiments/[^/]+", "experiments/ID", str(path.relative_to(campaign)))
+        for path in campaign.rglob("*")
+        if path.is_file()
+    }
+    assert there - names == {run + "mine.json"}  # output/ was removed when the runs had ended
+
+
+def test_the_manifest_lists_what_is_there_and_what_is_not(bundled: tuple[Path, str]) -> None:
+    file, said = bundled
+    texts = {name.partition("/")[2]: text for name, text in everything(file).items()}
+    manifest = json.loads(texts.pop(MANIFEST))
+    assert [(one["path"], one["bytes"]) for one in manifest["files"]] == [
+        (name, len(text.encode())) for name, text in texts.items()
+    ]
+    assert {one["path"].rpartition("/")[2] for one in manifest["left_out"]} >= {"mine.json"}
+    assert [path.rpartition("/")[2] for path in manifest["cut"]] == ["stdout.log"]
+    assert manifest["secrets"] >= 6
+    found = {kind: one["names"] for kind, one in manifest["hidden"].items()}
+    assert found.pop("user") >= 2  # more where a report cuts a path in the midst of a name
+    assert found == {"host": 1, "address": 3, "mail": 1}
+    for piece in (
+        "secret(s), 1 host(s) in ",
+        "left out: 2 file(s)",
+        "cut: of 1 log(s) the last 64 KiB",
+        "look before you send it",
+    ):
+        assert piece in said
+
+
+def test_logs_end_where_they_ended_unless_they_are_wanted_whole(campaign: Path, tmp_path: Path) -> None:
+    lengths = []
+    for whole in (False, True):
+        file = bundle(campaign, output=tmp_path / f"{whole}.tar.gz", whole_logs=whole).path
+        (log,) = [text for name, text in everything(file).items() if name.endswith("stdout.log") and "xxx" in text]
+        assert '"train_runtime": 1.0' in log.splitlines()[-1]
+        lengths.append(len(log))
+    assert lengths[0] <= LOG_END_BYTES < 200_000 < lengths[1]
+
+
+def test_what_is_unpacked_is_reported_as_the_campaign_is(
+    bundled: tuple[Path, str], campaign: Path, tmp_path: Path
+) -> None:
+    root = unpacked(bundled[0], tmp_path / "u")
+    assert root.name == "results-bundle"
+    theirs, ours = table.load([root]), table.load([campaign])
+    assert [sentence for sentence in theirs.warnings if "left out" in sentence] == []
+    assert (len(theirs.runs), len(theirs.experiments)) == (2, 2)
+    numbers = ours.runs.select_dtypes("number").columns
+    assert len(numbers) > 5 and theirs.runs[numbers].equals(ours.runs[numbers])
+    for words in (("status", str(root)), ("report", str(root), "--format", "json")):
+        done = tunebench(tmp_path, *words)
+        assert done.returncode == 0, done.stderr
+        assert leaks({"": done.stdout + done.stderr}) == []
+    report = json.loads(
+        tunebench(tmp_path, "report", str(root), "--format", "json", "--keep", "provenance_host_name").stdout
+    )
+    assert "host-1" in json.dumps(report)
+
+
+def test_what_is_unpacked_is_compared_as_any_results_are(
+    bundled: tuple[Path, str], campaign: Path, tmp_path: Path
+) -> None:
+    root = unpacked(bundled[0], tmp_path / "u")
+    done = tunebench(tmp_path, "compare", str(root), str(root), "--format", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {row["verdict"] for row in json.loads(done.stdout)["rows"]} == {"same", "failed"}
+    assert leaks({"": done.stdout + done.stderr}) == []
+
+
+def test_the_same_campaign_gives_the_same_bytes_and_nothing_that_runs(campaign: Path, tmp_path: Path) -> None:
+    first, second = (bundle(campaign, output=tmp_path / name).path for name in ("a.tar.gz", "b.tar.gz"))
+    assert first.read_bytes() == second.read_bytes()
+    with tarfile.open(first) as archive:
+        members = archive.getmembers()
+    assert {(member.type, member.mode, member.mtime, member.uid, member.uname) for member in members} == {
+        (tarfile.REGTYPE, 0o644, 0, 0, "")
+    }
+    assert all(member.name.startswith("results-bundle/") and ".." not in member.name.split("/") for member in members)
+
+
+def test_nothing_is_overwritten_and_nothing_written_into_the_results(campaign: Path, tmp_path: Path) -> None:
+    before = sorted((path, path.stat().st_mtime_ns) for path in campaign.rglob("*"))
+    taken = tmp_path / "taken.tar.gz"
+    taken.write_text("mine")
+    (tmp_path / "link.tar.gz").symlink_to(tmp_path / "nowhere")
+    for target, said in (
+        (taken, "exists, and nothing is overwritten"),
+        (tmp_path / "link.tar.gz", "exists, and nothing is overwritten"),
+        (campaign / "b.tar.gz", "lies in the results folder"),
+        (tmp_path / "none" / "b.tar.gz", "cannot be written: No such file or directory"),
+    ):
+        with pytest.raises(OrchestratorError, match=said):
+            bundle(campaign, output=target)
+    assert taken.read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.tar.gz", "taken.tar.gz"]
+    assert sorted((path, path.stat().st_mtime_ns) for path in campaign.rglob("*")) == before
+
+
+def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(OrchestratorError, match="not a results folder"):
+        bundle(tmp_path, output=tmp_path / "b.tar.gz")
+
+
+PLAIN = Experiment(
+    id="plain-0123456789ab", scenario="plain", model="m", num_gpus=1, device=Device.CPU, trainer="custom", arguments={}
+)
+
+
+def test_what_is_not_ours_stays_and_is_named(tmp_path: Path) -> None:
+    """Links, pipes, strangers, a run that goes on: none of them is opened."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("top secret")
+    store = Store.create(tmp_path / "r", {})
+    store.add([PLAIN])
+    run_dir = store.run_dir(PLAIN.id, 1, 1)
+    run_dir.mkdir(parents=True)
+    (run_dir / "stdout.log").symlink_to(secret)
+    (run_dir / "steps-rank0.jsonl").symlink_to("/dev/zero")
+    os.mkfifo(run_dir / "stderr.log")
+    (run_dir / "core.1234").write_text("top secret")
+    (store.root / "notes.txt").write_text("top secret")
+    (store.root / "experiments" / "$(touch x)\n").mkdir()
+    going_on = claims.claim(store.job(PLAIN.id, repeat=2, attempt=1), executor="local")
+    assert going_on is not None
+    done = bundle(store.root, output=tmp_path / "b.tar.gz")
+    why = {one["path"].rpartition("/")[2]: one["why"] for one in done.manifest["left_out"]}
+    assert why == {
+        "notes.txt": "none of the files that Tunebench makes",
+        "core.1234": "none of the files that Tunebench makes",
+        "stdout.log": "it is a link, not a file",
+        "steps-rank0.jsonl": "it is a link, not a file",
+        "stderr.log": "it is a pipe, not a file",
+        "r2-t1": "it still runs",
+        "$(touch x)\n": "no experiment of ours has such a name",
+    }
+    assert leaks(everything(done.path), ("top secret",)) == []
+    assert any(line.startswith("left out: 7") for line in summary(done))
+
+
+def test_probes_and_a_moved_experiments_folder_come_along(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "r", {})
+    store.add([PLAIN])
+    (store.root / "experiments").rename(tmp_path / "disk")
+    (store.root / "experiments").symlink_to(tmp_path / "disk")
+    Store.create(store.root / "probes", {}).add([PLAIN])
+    names = {*everything(bundle(store.root, output=tmp_path / "b.tar.gz").path)}
+    assert {f"r-bundle/{inside}experiments/{PLAIN.id}/experiment.json" for inside in ("", "probes/")} <= names
+
+
+def test_a_secret_in_the_name_of_a_folder_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.create(tmp_path / "r", {})
+    store.add([PLAIN])
+    monkeypatch.setenv("MY_TOKEN", PLAIN.id)
+    done = bundle(store.root, output=tmp_path / "b.tar.gz")
+    assert leaks(everything(done.path), (PLAIN.id,)) == []
+    assert {"path": "experiments/***", "why": "its name holds a secret"} in done.manifest["left_out"]
+
+
+def test_an_archive_is_read_by_any_tar(campaign: Path, tmp_path: Path) -> None:
+    file = bundle(campaign, output=tmp_path / "b.tar.gz").path
+    done = subprocess.run(["tar", "-tzf", str(file)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [*everything(file)]
+    assert io.BytesIO(file.read_bytes()).read(10)[3:8] == bytes(5)  # no name and no time in its head
