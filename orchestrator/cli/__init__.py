@@ -17,7 +17,10 @@ from orchestrator.cli.campaigns import plan, run
 from orchestrator.cli.console import err, tell
 from orchestrator.cli.files import init, schema
 from orchestrator.cli.machine import doctor, monitor, run_one
+from orchestrator.cli.over_time import history, rerun
 from orchestrator.cli.results import cancel, report, show, status
+from orchestrator.cli.sharing import bundle, export
+from orchestrator.cli.verdicts import compare
 from orchestrator.errors import OrchestratorError
 from orchestrator.redact import redact
 
@@ -31,7 +34,8 @@ app = typer.Typer(
 )
 
 
-for _command in (plan, run, report, show, status, cancel, doctor, monitor, schema, init):
+_ON_RESULTS = (report, show, status, cancel, compare, rerun, history, export, bundle)
+for _command in (plan, run, *_ON_RESULTS, doctor, monitor, schema, init):
     app.command()(_command)
 app.command(name="run-one", hidden=True)(run_one)
 
