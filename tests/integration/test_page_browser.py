@@ -22,7 +22,6 @@ from orchestrator.table import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import made_campaigns
-from test_page import hostile_campaign
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -330,7 +329,7 @@ def test_on_paper_it_is_light_and_whole(browser: Browser, folder: Path, tmp_path
 
 
 def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
-    root = with_page(hostile_campaign(tmp_path / "results"))
+    root = with_page(made_campaigns.hostile(tmp_path / "results"))
     with opened(browser, root) as (page, seen):
         scripts = page.locator("script").count()
         draw_all(page)

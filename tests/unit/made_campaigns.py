@@ -166,3 +166,47 @@ def write_samples(run_dir: Path, experiment: Experiment, chance: random.Random, 
                 lines.append(f"{moment:.4f},{place},memory,{memory}")
     lines.append('# {"cpu_s": 0.6, "period_s": 0.01, "rss_bytes": 54000000}')
     (run_dir / "samples-nvml.csv").write_text("\n".join(lines) + "\n")
+
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "javascript:alert(1)",
+    "<a href='https://example.org'>x</a>",
+    "{{ 7 * 7 }} {% raw %}",
+    "<!--<script>",
+    "\u202eevil\u2066 \u2028 \x1b[31m\x00",
+    "&lt;b&gt; %{x} @series-0",
+)
+"""Names that are attacks where somebody takes them for more than text."""
+
+
+def hostile(root: Path) -> Path:
+    """Experiments whose names, arguments, logs and causes are attacks."""
+    evil = [
+        replace(
+            BASE,
+            id=f"full-evil-{n:012x}",
+            scenario=text,
+            model=text[::-1] + text,
+            num_gpus=1 + n % 2,
+            device=Device.CUDA,
+            framework=Framework(name=text, digest="1"),
+            arguments={**BASE.arguments, "response_template": text},
+            tags=(text,),
+        )
+        for n, text in enumerate(HOSTILE)
+    ]
+    numbers = {"tokens_per_s": 10.0, "peak_allocated_bytes": 1000, "startup_s": 1.0, "discarded_steps": 1}
+    records = [
+        (one, [ended(one, 1, **numbers), replace(failed(one, 2), cause=one.scenario, hint=one.scenario)])
+        for one in evil
+    ]
+    stored(root, *records)
+    for run_dir in root.glob("experiments/*/runs/*"):
+        (run_dir / "stdout.log").write_text("\n".join(HOSTILE), encoding="utf-8")
+        (run_dir / "command.sh").write_text("\n".join(HOSTILE), encoding="utf-8")
+        (run_dir / "evil.html").write_text("<script>alert(1)</script>")
+        (run_dir / "<img src=x onerror=alert(1)>").write_text("")
+        write_series(run_dir, evil[0], random.Random(0))
+    return root

@@ -17,25 +17,14 @@ import made_campaigns
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stored_results import BASE, ended, failed, stored
+from made_campaigns import HOSTILE
+from stored_results import BASE, ended, stored
 
 from orchestrator.highlights import Highlight, HighlightKind, highlights
 from orchestrator.page import bars, cells, colours, curves, folders, parts, report_page, runs, shell, table_data, texts
 from orchestrator.page.cells import Cell
 from orchestrator.page.chart import Absent, Chart, in_stretches
-from orchestrator.records import Device, Framework
 from orchestrator.table import ResultsTable, load
-
-HOSTILE = (
-    "</script><script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "javascript:alert(1)",
-    "<a href='https://example.org'>x</a>",
-    "{{ 7 * 7 }} {% raw %}",
-    "<!--<script>",
-    "\u202eevil\u2066 \u2028 \x1b[31m\x00",
-    "&lt;b&gt; %{x} @series-0",
-)
 
 
 class Elements(HTMLParser):
@@ -476,9 +465,10 @@ def test_secrets_do_not_reach_the_page(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_hostile_names_are_text_and_nothing_else(tmp_path: Path, page: str) -> None:
-    evil = hostile_campaign(tmp_path / "results")
+    evil = made_campaigns.hostile(tmp_path / "results")
     table = load([evil])
     made = page_of(table, [evil])
+    assert data_of(made)["table"]["rows"] == len(HOSTILE)
     tame, found = Elements(page), Elements(made)
     assert len(found.all("script")) == len(tame.all("script"))
     assert {tag for tag, _ in found.elements} <= {tag for tag, _ in tame.elements} | {"li", "ul", "strong"}
@@ -500,37 +490,6 @@ def strings(value: Any) -> Iterator[str]:
         yield from (text for inner in value for text in strings(inner))
     elif isinstance(value, str):
         yield value
-
-
-def hostile_campaign(root: Path) -> Path:
-    """Experiments whose names, arguments, logs and causes are attacks."""
-    evil = [
-        replace(
-            BASE,
-            id=f"full-evil-{n:012x}",
-            scenario=text,
-            model=text[::-1] + text,
-            num_gpus=1 + n % 2,
-            device=Device.CUDA,
-            framework=Framework(name=text, digest="1"),
-            arguments={**BASE.arguments, "response_template": text},
-            tags=(text,),
-        )
-        for n, text in enumerate(HOSTILE)
-    ]
-    numbers = {"tokens_per_s": 10.0, "peak_allocated_bytes": 1000, "startup_s": 1.0, "discarded_steps": 1}
-    records = [
-        (one, [ended(one, 1, **numbers), replace(failed(one, 2), cause=one.scenario, hint=one.scenario)])
-        for one in evil
-    ]
-    stored(root, *records)
-    for run_dir in root.glob("experiments/*/runs/*"):
-        (run_dir / "stdout.log").write_text("\n".join(HOSTILE), encoding="utf-8")
-        (run_dir / "command.sh").write_text("\n".join(HOSTILE), encoding="utf-8")
-        (run_dir / "evil.html").write_text("<script>alert(1)</script>")
-        (run_dir / "<img src=x onerror=alert(1)>").write_text("")
-        made_campaigns.write_series(run_dir, evil[0], made_campaigns.random.Random(0))
-    return root
 
 
 def test_only_files_of_ours_are_linked(tmp_path: Path) -> None:
