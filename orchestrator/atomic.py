@@ -1,4 +1,4 @@
-"""Whole files or none: text is written aside, synced, and put in place in one step.
+"""Whole files or none: what is to stand there is written aside, synced, and put in place in one step.
 
 `replace` is for what may change (`suite.json`, reports); `place_once` is for what may not (`record.json`): it links the
 finished file to its name, so that of two writers the first one stands. Knows nothing of what the files mean.
@@ -13,12 +13,16 @@ from pathlib import Path
 from orchestrator.errors import ResultsError
 
 
-def _write_aside(path: Path, text: str) -> Path:
+def _write_aside(path: Path, content: str | bytes) -> Path:
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with aside.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with aside.open("wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape"))
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        aside.unlink(missing_ok=True)  # half a file, on a disk that may be full
+        raise
     return aside
 
 
@@ -31,9 +35,9 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def replace(path: Path, text: str) -> None:
-    """Gives `path` this text; a reader sees the old file or the new one, never half of one."""
-    aside = _write_aside(path, text)
+def replace(path: Path, content: str | bytes) -> None:
+    """Gives `path` this content; a reader sees the old file or the new one, never half of one."""
+    aside = _write_aside(path, content)
     try:
         os.replace(aside, path)
     finally:

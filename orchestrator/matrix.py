@@ -29,6 +29,8 @@ from orchestrator.trainers import get as get_trainer
 from orchestrator.trainers import known as known_trainers
 
 _PERTURBING = frozenset(name for name, monitor in MONITORS.items() if monitor.perturbs)
+_AS_WRITTEN = ("python", "monitors", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags")
+"""Keys of a scenario that are fields of each of its experiments."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +106,7 @@ class _Expansion:
         self.axes = self._axes(overrides)
         self.frameworks = {name: self._framework(name) for name in self.axes[FRAMEWORK]}
         self.tagger = Tagger(scenario.name, suite.experiment_tag)
-        self.custom = self._custom()
+        self.shared = self._shared()
         self.prepared = prepared_data(suite, self.trainer)
 
     def experiments(self) -> Iterator[Experiment]:
@@ -154,6 +156,18 @@ class _Expansion:
         given = {*self.lower, *self.upper, *self.axes, *added, *brought, *batches} - {FRAMEWORK, batch.EFFECTIVE}
         self._refuse(checks.custom(self.scenario, given))
         return replace(self.scenario.custom.record(), folder=str(self.suite.document.file.parent.resolve()))
+
+    def _shared(self) -> dict[str, Any]:
+        """The fields that all experiments of the scenario have alike."""
+        measure = self.scenario.measure
+        return {
+            "scenario": self.scenario.name,
+            "trainer": self.trainer.name,
+            "custom": self._custom(),
+            "measure": measure.record() if measure else None,
+            **self.scenario.how_often(),
+            **{name: getattr(self.scenario, name) for name in _AS_WRITTEN},
+        }
 
     def _translate(self, arguments: Mapping[str, Text | None]) -> dict[str, Text | None]:
         translated, said = self.trainer.translate(arguments)
@@ -265,29 +279,17 @@ class _Expansion:
             arguments = {name: value for name, value in arguments.items() if name not in OWN_DATA}
         experiment = Experiment(
             id="",
-            scenario=scenario.name,
             model=cell.model,
             num_gpus=cell.num_gpus,
             device=placed_on(scenario.device, cell.num_gpus, self.machine),
-            trainer=trainer.name,
             arguments=arguments,
             framework=framework,
             accelerate=accelerate_settings(self.suite.accelerate, framework),
             env={**(framework.env if framework else {}), **scenario.env},
-            custom=self.custom,
-            python=scenario.python,
-            monitors=scenario.monitors,
             data=data,
             data_path=path,
             global_batch=batch.global_batch(arguments, cell.num_gpus) if trainer.instrumented and not skip else None,
-            measure=scenario.measure.record() if scenario.measure else None,
-            **scenario.how_often(),
-            busy_gpus=scenario.busy_gpus,
-            timeout_s=scenario.timeout_s,
-            startup_timeout_s=scenario.startup_timeout_s,
-            stall_timeout_s=scenario.stall_timeout_s,
-            keep=scenario.keep,
-            tags=scenario.tags,
+            **self.shared,
         )
         digest = experiment_digest(experiment, _PERTURBING)
         return replace(

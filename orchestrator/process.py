@@ -70,56 +70,55 @@ def run(
     signals for longer passes its own `stop`. `before_ending` is called while a tree that went over a limit still lives. The
     command's files must lie in place already. Raises LaunchError when it cannot be started.
     """
-    with StopSignals() if stop is None else nullcontext(stop) as held:
-        return _run(
-            command, stdout=stdout, stderr=stderr, timeout_s=timeout_s, watch=watch, before_ending=before_ending,
-            group=group, stop=held,
-        )  # fmt: skip
-
-
-def _run(
-    command: Command,
-    *,
-    stdout: Path,
-    stderr: Path,
-    timeout_s: float | None,
-    watch: Watch | None,
-    before_ending: Callable[[Limit], None],
-    group: cgroup.ControlGroup | None,
-    stop: StopSignals,
-) -> ProcessOutcome:
     marker = command.env.get(MARKER) or uuid.uuid4().hex
-    started_at = time.time()
-    if stop.received is not None:
-        return ProcessOutcome(exit_code=None, signal=None, started_at=started_at, ended_at=started_at, cancelled=True)
-    with stdout.open("ab") as out, stderr.open("ab") as err, group.entered() if group else nullcontext():
-        env = child_environment({**command.env, MARKER: marker})
-        child = _start(command.argv, env=env, cwd=command.cwd, stdout=out.fileno(), stderr=err.fileno())
-    limit: Limit | None = None
-    began = time.monotonic()
-    try:
-        limit = _wait(child, stop, timeout_s=timeout_s, watch=watch)
-        took_s = time.monotonic() - began
-        cancelled = limit is None and child.returncode is None
-        if limit is not None:
-            before_ending(limit)
-    finally:
-        tree.end_tree(marker, root=child, hurry=stop.hurried, keep_group=True)
-        memory_kills = group.memory_kills() if group else 0
-        survivors = tree.survivors(marker, child)
-        if group:
-            group.remove()
+    with StopSignals() if stop is None else nullcontext(stop) as held:
+        started_at = time.time()
+        if held.received is not None:
+            return ProcessOutcome(
+                exit_code=None, signal=None, started_at=started_at, ended_at=started_at, cancelled=True
+            )
+        child = _start_tree(command, marker, stdout=stdout, stderr=stderr, group=group)
+        began = time.monotonic()
+        try:
+            limit = _wait(child, held, timeout_s=timeout_s, watch=watch)
+            took_s = time.monotonic() - began
+            cancelled = limit is None and child.returncode is None
+            if limit is not None:
+                before_ending(limit)
+        finally:
+            memory_kills, survivors = _end(child, marker, hurry=held.hurried, group=group)
     code = -signal.SIGKILL if child.returncode is None else child.returncode
     return ProcessOutcome(
         exit_code=code if code >= 0 else None,
         signal=-code if code < 0 else None,
         started_at=started_at,
         ended_at=started_at + took_s,
+        pid=child.pid,
         limit=limit,
         cancelled=cancelled,
         survivors=survivors,
         memory_kills=memory_kills,
     )
+
+
+def _start_tree(
+    command: Command, marker: str, *, stdout: Path, stderr: Path, group: cgroup.ControlGroup | None
+) -> subprocess.Popen[bytes]:
+    with stdout.open("ab") as out, stderr.open("ab") as err, group.entered() if group else nullcontext():
+        env = child_environment({**command.env, MARKER: marker})
+        return _start(command.argv, env=env, cwd=command.cwd, stdout=out.fileno(), stderr=err.fileno())
+
+
+def _end(
+    child: subprocess.Popen[bytes], marker: str, *, hurry: Callable[[], bool], group: cgroup.ControlGroup | None
+) -> tuple[int, tuple[str, ...]]:
+    """Ends the tree. How many of it the kernel had killed for memory, and who lives after all."""
+    tree.end_tree(marker, root=child, hurry=hurry, keep_group=True)
+    memory_kills = group.memory_kills() if group else 0
+    survivors = tree.survivors(marker, child)
+    if group:
+        group.remove()
+    return memory_kills, survivors
 
 
 def _start(

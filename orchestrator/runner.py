@@ -8,7 +8,6 @@ ends the training tree and gives a cancelled record.
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import sys
 import time
@@ -18,23 +17,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator import (
-    atomic,
     cgroup,
     claims,
     effective,
     findings,
     isolation,
+    kernel_log,
     limits,
     monitors,
     process,
     provenance,
+    run_files,
     stacks,
     trainers,
-    untrusted,
 )
 from orchestrator.environment import MARKER
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
-from orchestrator.failures import Verdict, log_tail, verdict
+from orchestrator.failures import Verdict, log_tail, named_pids, verdict
 from orchestrator.findings import Findings
 from orchestrator.hints import hint
 from orchestrator.launcher import build_command
@@ -52,12 +51,8 @@ from orchestrator.records import (
     Status,
     load,
 )
-from orchestrator.redact import redact, redact_end
+from orchestrator.redact import redact
 from orchestrator.store import Store, write_record
-
-STDOUT, STDERR, SCRIPT, OUTPUT = "stdout.log", "stderr.log", "command.sh", "output"
-RESERVE, RESERVED_BYTES = ".reserve", 512 * 1024
-_LOG_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,19 +80,13 @@ def run_one(run_dir: Path) -> RunRecord:
     experiment = Store(run_dir.parents[3]).experiment(claim.experiment_id)
     with process.StopSignals() as stop, _marked(claim.marker):
         claims.take_over(run_dir)
-        _reserve(run_dir / RESERVE)
+        run_files.keep_room(run_dir)
         record = _carry_out(experiment, run_dir, claim, stop)
         if experiment.keep == "none":
-            _remove_output(run_dir / OUTPUT)
-        (run_dir / RESERVE).unlink(missing_ok=True)
+            run_files.remove_output(run_dir)
+        run_files.give_room(run_dir)
         _write(run_dir, record)
     return load(RunRecord, (run_dir / claims.RECORD_FILE).read_bytes())
-
-
-def _reserve(path: Path) -> None:
-    """Room for the record, should the training fill the disk."""
-    with suppress(OSError), path.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, RESERVED_BYTES)
 
 
 def _write(run_dir: Path, record: RunRecord) -> None:
@@ -145,7 +134,7 @@ def _carry_out(experiment: Experiment, run_dir: Path, claim: claims.Claim, stop:
         kind=judged.kind,
         cause=redact(judged.cause) if judged.cause else None,
         hint=redact(evidence.hint) if evidence.hint else None,
-        tail=None if judged.status is Status.OK else log_tail(_log(run_dir)) or None,
+        tail=None if judged.status is Status.OK else log_tail(run_files.log_end(run_dir)) or None,
         started_at=outcome.started_at,
         wall_s=outcome.wall_s,
         exit_code=ended.exit_code,
@@ -176,22 +165,22 @@ def _evidence(
     command = _command(experiment, run_dir, gpus, watching=watching)
     command = replace(command, env={**command.env, MARKER: claim.marker})
     disturbed = isolation.settle(gpus, experiment.busy_gpus, cancelled=lambda: stop.received is not None)
-    _write_files(command, run_dir)
+    run_files.write(command, run_dir)
     taken_before = isolation.memory_taken(gpus)
     with ExitStack() as stack:
         for _, monitor in watching:
             stack.enter_context(monitor.watch(run_dir, gpus))
         outcome, out_of_memory = _train(experiment, command, run_dir, claim=claim, stop=stop)
     residue = isolation.given_back(gpus, taken_before)
-    _mask_worker_files(run_dir)
+    run_files.mask_worker_files(run_dir)
     found = findings.read(experiment, run_dir, watching=watching, gpus=gpus)
     judged = verdict(
         outcome,
         workers=found.workers,
-        log=_log(run_dir),
+        log=run_files.log_end(run_dir),
         complete=found.complete,
         out_of_memory=out_of_memory,
-        disk_full=shutil.disk_usage(run_dir).free < RESERVED_BYTES,
+        disk_full=run_files.is_disk_full(run_dir),
     )
     if judged.status is Status.OK:
         judged = _doubts(experiment, found) or judged
@@ -209,7 +198,7 @@ def _train(
     experiment: Experiment, command: Command, run_dir: Path, *, claim: claims.Claim, stop: process.StopSignals
 ) -> tuple[ProcessOutcome, bool]:
     """How the training tree ended, and whether the kernel killed one of it for memory."""
-    logs = {"stdout": run_dir / STDOUT, "stderr": run_dir / STDERR}
+    logs = {"stdout": run_dir / run_files.STDOUT, "stderr": run_dir / run_files.STDERR}
     instrumented = trainers.get(experiment.trainer).instrumented
     watch = limits.Watch(
         (lambda: limits.by_steps(run_dir)) if instrumented else (lambda: limits.by_output(*logs.values())),
@@ -224,23 +213,32 @@ def _train(
             with suppress(OSError):  # a disk that is full is no reason to leave the tree alive
                 stacks.save(claim.marker, run_dir, stderr=logs["stderr"])
 
-    group = cgroup.create(claim.marker)
-    killed_before = cgroup.memory_kills_around()
-    limit_s = experiment.timeout_s
-    try:
-        outcome = process.run(
-            command, **logs, timeout_s=limit_s, watch=watch, before_ending=save_stacks, group=group, stop=stop
-        )
-    finally:
-        if group is not None:  # also of a run that could not be started
-            group.remove()
-    return outcome, outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before
+    limit_s, group = experiment.timeout_s, cgroup.create(claim.marker)
+    with kernel_log.of_this_machine() as kernel:
+        killed_before = cgroup.memory_kills_around()
+        try:
+            outcome = process.run(
+                command, **logs, timeout_s=limit_s, watch=watch, before_ending=save_stacks, group=group, stop=stop
+            )
+        finally:
+            if group is not None:  # also of a run that could not be started
+                group.remove()
+        counted = outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before
+        return outcome, counted or out_of_memory(kernel.read(), outcome, run_dir)
+
+
+def out_of_memory(kernel_said: str, outcome: ProcessOutcome, run_dir: Path) -> bool:
+    """Whether the kernel says, where no control group counts it, that it killed a process of this run for memory."""
+    killed = kernel_log.killed_for_memory(kernel_said)
+    return bool(killed) and not killed.isdisjoint(
+        {outcome.pid, *run_files.pids(run_dir), *named_pids(run_files.log_end(run_dir))}
+    )
 
 
 def _said(found: Findings, run_dir: Path) -> str:
     """What the ranks' errors say in full, and the end of the log."""
     errors = [str((worker.get("error") or {}).get("message") or "") for worker in found.workers]
-    return "\n".join([*errors, _log(run_dir)])
+    return "\n".join([*errors, run_files.log_end(run_dir)])
 
 
 def _doubts(experiment: Experiment, found: Findings) -> Verdict | None:
@@ -294,41 +292,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
-
-
-def _write_files(command: Command, run_dir: Path) -> None:
-    for name, text in command.files.items():
-        (run_dir / name).write_text(text, encoding="utf-8")
-    script = run_dir / SCRIPT
-    script.write_text(process.command_script(command), encoding="utf-8", errors="surrogateescape", newline="")
-    script.chmod(0o755)
-
-
-def _log(run_dir: Path) -> str:
-    """The end of stderr; of stdout where stderr is empty."""
-    for name in (STDERR, STDOUT):
-        path = run_dir / name
-        if path.exists() and path.stat().st_size:
-            with path.open("rb") as file:
-                file.seek(max(0, path.stat().st_size - _LOG_BYTES))
-                text = file.read().decode("utf-8", errors="replace")
-            # Masked before it is cut into lines and causes: half a secret is not known for one.
-            return redact_end(text, cut=path.stat().st_size > _LOG_BYTES)
-    return ""
-
-
-def _mask_worker_files(run_dir: Path) -> None:
-    """The ranks tell their errors in full, and an error's message may hold a token."""
-    for path in run_dir.glob("worker-rank*.json"):
-        with suppress(OSError, ValueError):
-            text = untrusted.read_text(path, limit=untrusted.RECORD_BYTES)
-            if redact(text) != text:
-                atomic.replace(path, redact(text))
-
-
-def _remove_output(output: Path) -> None:
-    """Checkpoints, which nobody asked to keep. A link is removed, not what it leads to."""
-    if output.is_symlink():
-        output.unlink()
-    else:
-        shutil.rmtree(output, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""The results folder: where everything lies, what is owed, what was recorded. The only module that writes results.
+"""The results folder: where everything lies, what was asked for, what was recorded. The only module that writes results.
 
-State is derived from the files on disk, never stored twice; reading tolerates files that a crash left half-written and
-names them. Does not start anything (`executors`), nor decide what to try again how often (`benchmark`).
+State is derived from the files on disk, never stored twice; reading writes nothing, tolerates files that a crash left
+half-written, and names them. Does not start anything (`executors`), nor decide what is owed (`owed`) and how often (`benchmark`).
 
     RESULTS/suite.json · experiments/<id>/experiment.json · experiments/<id>/runs/r<repeat>-t<attempt>/…
 """
@@ -10,26 +10,28 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from orchestrator import asked, atomic, untrusted
-from orchestrator.claims import RECORD_FILE, read_claim, remove_unfinished, state
+from orchestrator import asked, atomic, experiment_file, untrusted
+from orchestrator.claims import RECORD_FILE, Clock, our_clock, read_claim, remove_unfinished, state
 from orchestrator.errors import ResultsError
+from orchestrator.experiment_file import EXPERIMENT_FILE
 from orchestrator.identity import TAME
-from orchestrator.records import SCHEMA_VERSION, Experiment, Job, JobState, RunRecord, Status, dump, load
-from orchestrator.redact import holds_secret, in_words, is_secret_name, redact
-from orchestrator.repeats import wanted
+from orchestrator.owed import NO_RETRY, Retry, owed_runs, owing
+from orchestrator.printable import is_utf8, with_bytes
+from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunRecord, Status, dump, load
+from orchestrator.redact import redact
 from orchestrator.results_folder import SUITE_FILE, TOOL, is_ours, move_aside, read_suite, refuse_foreign
+from orchestrator.stored import Contents, StoredExperiment, StoredRun
 
 __all__ = [
+    "NO_RETRY",
     "Contents",
+    "Retry",
     "Store",
     "StoredExperiment",
     "StoredRun",
@@ -39,62 +41,8 @@ __all__ = [
     "write_record",
 ]
 
-EXPERIMENT_FILE, RUN_ONE_LOG = "experiment.json", "run-one.log"
+RUN_ONE_LOG = "run-one.log"
 _RUN_NAME = re.compile(r"r([1-9]\d*)-t([1-9]\d*)")
-_PLACEHOLDER = re.compile(r"\{\w+\}")
-_MAY_CHANGE = (
-    *("repeats", "adaptive", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags"),
-    *("skip", "cannot_run_here", "data", "data_path", "monitors"),
-)
-"""What an experiment's id is not made of: limits, tags, places."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Retry:
-    """Which failed runs are owed once more: none, those of some kinds, or all (`kinds` empty)."""
-
-    failed: bool
-    kinds: tuple[str, ...] = ()
-
-    def asks_for(self, record: RunRecord) -> bool:
-        return self.failed and record.status in FAILURES and (not self.kinds or record.kind in self.kinds)
-
-
-NO_RETRY = Retry(failed=False)
-FAILURES = (Status.FAILED, Status.TIMEOUT, Status.STALLED, Status.INVALID)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredRun:
-    """A run as its folder shows it; `record` is None until it ended."""
-
-    job: Job
-    state: JobState
-    record: RunRecord | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredExperiment:
-    """An experiment and its runs, by repeat and attempt."""
-
-    experiment: Experiment
-    runs: tuple[StoredRun, ...]
-
-    @property
-    def records(self) -> tuple[RunRecord, ...]:
-        return tuple(run.record for run in self.runs if run.record is not None)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Contents:
-    """What a results folder holds, in the order asked for, and a sentence for each file that can't be read.
-
-    `removed` are the ids of experiments that no call wants any more: they stay in the store and leave the report.
-    """
-
-    experiments: tuple[StoredExperiment, ...]
-    warnings: tuple[str, ...]
-    removed: frozenset[str] = frozenset()
 
 
 class Store:
@@ -109,6 +57,9 @@ class Store:
         root = root.absolute()
         if is_ours(root):
             raise ResultsError(f"{root} holds results already; move them aside or resume into them")
+        if not is_utf8(str(root)):
+            said = "the path holds bytes that are no UTF-8, which no record can hold; name another folder"
+            raise ResultsError(f"{with_bytes(str(root))}: {said}")
         refuse_foreign(root)
         suite = {"tool": TOOL, "schema": SCHEMA_VERSION, "created": _now(), "seed": seed, "asked": dict(asked)}
         try:
@@ -146,7 +97,7 @@ class Store:
         """Writes each `experiment.json`, and the order in `suite.json`.
 
         Limits, repeats and tags of an experiment may change when a folder is resumed; what is measured may not: the
-        same id with other content is a ResultsError, and so is a secret in its arguments or variables.
+        same id with other content is a ResultsError, and so is a secret in its arguments or variables, or what no file can hold.
         """
         order = []
         for experiment in experiments:
@@ -159,15 +110,14 @@ class Store:
             atomic.replace(self.root / SUITE_FILE, json.dumps({**suite, "experiments": merged}, indent=2) + "\n")
 
     def _add_one(self, experiment: Experiment) -> None:
-        _refuse_secrets(experiment)
         path = self.root / "experiments" / experiment.id / EXPERIMENT_FILE
-        text = dump(experiment)
+        text = experiment_file.text_of(experiment)
         if path.exists():
             try:
-                known = _read_experiment(path)
+                known = experiment_file.read(path)
             except ValueError:
                 known = None  # half-written by a crash long ago: what is owed is known, so it is written anew
-            if known is not None and _measured(known) != _measured(experiment):
+            if known is not None and not experiment_file.measure_alike(known, experiment):
                 raise ResultsError(
                     f"{path} holds another experiment under the id {experiment.id}; use another results folder"
                 )
@@ -180,7 +130,7 @@ class Store:
         """The experiment of that id. Raises ResultsError when it is not there or can't be read."""
         path = self.root / "experiments" / experiment_id / EXPERIMENT_FILE
         try:
-            found = _read_experiment(path)
+            found = experiment_file.read(path)
         except (OSError, ValueError) as error:
             raise ResultsError(f"{path}: cannot be read as an experiment: {_first_line(error)}") from error
         if found.id != experiment_id:
@@ -193,16 +143,16 @@ class Store:
         """One run as its folder shows it now."""
         return StoredRun(job=job, state=state(job.run_dir), record=_read_record(job, []))
 
-    def runs(self, experiment_id: str) -> tuple[StoredRun, ...]:
+    def runs(self, experiment_id: str, *, clock: Clock = our_clock) -> tuple[StoredRun, ...]:
         """The runs of an experiment, by repeat and attempt; a record that can't be read is None."""
-        return tuple(self._runs(experiment_id, []))
+        return tuple(self._runs(experiment_id, [], clock=clock))
 
-    def _runs(self, experiment_id: str, warnings: list[str]) -> Iterator[StoredRun]:
+    def _runs(self, experiment_id: str, warnings: list[str], *, clock: Clock = our_clock) -> Iterator[StoredRun]:
         folder = self.root / "experiments" / experiment_id / "runs"
         names = (_RUN_NAME.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
         for repeat, attempt in sorted((int(match[1]), int(match[2])) for match in names if match):
             job = self.job(experiment_id, repeat=repeat, attempt=attempt)
-            yield StoredRun(job=job, state=state(job.run_dir), record=_read_record(job, warnings))
+            yield StoredRun(job=job, state=state(job.run_dir, clock=clock), record=_read_record(job, warnings))
 
     def remove_unfinished_claims(self) -> None:
         """Sweeps what claimants left that were killed in the midst of claiming."""
@@ -213,7 +163,7 @@ class Store:
         """Everything that was recorded, in the order asked for; what can't be read is left out and named."""
         warnings: list[str] = []
         found = []
-        for experiment_id in self._ids():
+        for experiment_id in self.ids():
             if not TAME.fullmatch(experiment_id):
                 warnings.append(f"{self.root / 'experiments'} holds {experiment_id!r:.200}, no name of ours: left out")
                 continue
@@ -227,7 +177,8 @@ class Store:
         removed = frozenset[str]() if wanted is None else frozenset(one.experiment.id for one in found) - wanted
         return Contents(experiments=tuple(found), warnings=tuple(warnings), removed=removed)
 
-    def _ids(self) -> list[str]:
+    def ids(self) -> list[str]:
+        """The names of all experiments: in the order asked for, then those that nobody asked for."""
         folder = self.root / "experiments"
         paths = folder.iterdir() if folder.is_dir() else ()
         there = {path.name for path in paths if os.path.lexists(path / EXPERIMENT_FILE)}
@@ -238,9 +189,13 @@ class Store:
 
     def write_text(self, name: str, text: str) -> Path:
         """Writes what is derived from the records (`benchmarks.csv`…), whole or not at all, over an older one."""
+        return self.write_bytes(name, text.encode("utf-8", "surrogateescape"))
+
+    def write_bytes(self, name: str, content: bytes) -> Path:
+        """`write_text` for a file that is none (Parquet)."""
         path = self.root / name
         try:
-            atomic.replace(path, text)
+            atomic.replace(path, content)
         except OSError as error:
             raise ResultsError(
                 f"{path}: cannot be written: {error.strerror}; the records it is made of are untouched"
@@ -248,29 +203,10 @@ class Store:
         return path
 
     def plan(self, experiments: Sequence[Experiment], *, retry: Retry = NO_RETRY) -> tuple[Job, ...]:
-        """Every owed run, round after round, each round shuffled by the folder's seed and the round's number.
-
-        Owed is a repeat without a run, or whose last run was lost or cancelled, failed for a reason that is not the
-        experiment's (a port that was taken), or failed as `retry` asks. Skipped experiments owe nothing; one
-        with adaptive repeats owes what `repeats.wanted` says by the records that are there.
-        """
-        seed = self.suite().get("seed", 0)
-        due = sorted(
-            (one for one in experiments if one.skip is None and one.cannot_run_here is None), key=attrgetter("id")
-        )
-        last = {experiment.id: {run.job.repeat: run for run in self.runs(experiment.id)} for experiment in due}
-        jobs: list[Job] = []
-        owed = {one.id: wanted(one, [run.record for run in last[one.id].values() if run.record]) for one in due}
-        for repeat in range(1, max(owed.values(), default=0) + 1):
-            this_round = [experiment for experiment in due if owed[experiment.id] >= repeat]
-            random.Random(f"{seed}:{repeat}").shuffle(this_round)
-            for experiment in this_round:
-                run = last[experiment.id].get(repeat)
-                if run is None:
-                    jobs.append(self.job(experiment.id, repeat=repeat, attempt=1))
-                elif _is_owed(run, retry):
-                    jobs.append(self.job(experiment.id, repeat=repeat, attempt=run.job.attempt + 1))
-        return tuple(jobs)
+        """Every owed run as a job, round after round, each round shuffled by the folder's seed: see `owed`."""
+        runs = {one.id: self.runs(one.id) for one in owing(experiments)}
+        found = owed_runs(experiments, runs, seed=self.suite().get("seed", 0), retry=retry)
+        return tuple(self.job(one.experiment_id, repeat=one.repeat, attempt=one.attempt) for one in found)
 
 
 def write_record(run_dir: Path, record: RunRecord) -> bool:
@@ -319,42 +255,6 @@ def _read_record(job: Job, warnings: list[str]) -> RunRecord | None:
     except (OSError, ValueError) as error:
         warnings.append(f"{path}: cannot be read as a record and is left out: {_first_line(error)}")
         return None
-
-
-def _read_experiment(path: Path) -> Experiment:
-    return load(Experiment, untrusted.read_bytes(path, limit=untrusted.RECORD_BYTES))
-
-
-def _is_owed(run: StoredRun, retry: Retry) -> bool:
-    if run.state is not JobState.ENDED:
-        return run.state is JobState.LOST
-    if run.record is None:
-        return False  # a record that can't be read: what it says may be right, so it is not measured again unasked
-    if run.record.status in (Status.LOST, Status.CANCELLED) or run.record.kind == "port_in_use":
-        return True
-    return retry.asks_for(run.record)
-
-
-def _measured(experiment: Experiment) -> dict[str, Any]:
-    """The experiment as its file holds it, less what may change under one id."""
-    fields: dict[str, Any] = json.loads(dump(experiment))
-    framework = {"framework": experiment.framework.digest if experiment.framework else None}
-    return {name: value for name, value in fields.items() if name not in _MAY_CHANGE} | framework
-
-
-def _refuse_secrets(experiment: Experiment) -> None:
-    named = [name for name, value in experiment.env.items() if value and is_secret_name(name)]
-    named += [name for name, value in experiment.arguments.items() if value and is_secret_name(name)]
-    words = experiment.custom.command if experiment.custom else ()
-    named += [name for place, begin, name in in_words(words) if not _PLACEHOLDER.fullmatch(words[place][begin:])]
-    held = holds_secret(dump(experiment))
-    if held and not named:
-        named = [held]
-    if named:
-        raise ResultsError(
-            f"scenario {redact(experiment.scenario)!r} sets {named[0]}, which would be written into the results folder; take "
-            "it out and export it in the shell instead: the runs inherit it"
-        )
 
 
 def _first_line(error: Exception) -> str:

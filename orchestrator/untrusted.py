@@ -44,6 +44,11 @@ class Unreadable(ValueError):
     """Why a file is not read, as the rest of a sentence that begins with its path."""
 
 
+def reason(error: OSError | ValueError) -> str:
+    """Why a file could not be read, without its path."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """A regular file, open for reading in bytes. Raises Unreadable or OSError; never waits."""
@@ -85,12 +90,21 @@ def read_text(path: Path, *, limit: int) -> str:
 
 
 def sound_number(value: float | int) -> float | int | None:
-    """The number, where sums, squares and quotients of such numbers are finite; None for all others (1e400, NaN)."""
+    """The number, where sums, squares and quotients of such numbers are finite; None for all others (1e400, NaN).
+
+    A whole number of 64 bits stays one; a larger one becomes the float next to it.
+    """
     if isinstance(value, int) and abs(value) < 2**63:
         return value
     if value == 0 or 1 / _LARGEST <= abs(value) <= _LARGEST:
         return float(value)
     return None
+
+
+def read_head(path: Path, *, limit: int) -> str:
+    """The first `limit` bytes as text, however large the file is."""
+    with opened(path) as file:
+        return _read(file, limit).decode("utf-8", "replace")
 
 
 def read_tail(path: Path, *, limit: int) -> str:

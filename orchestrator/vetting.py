@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from orchestrator import rows, untrusted
 from orchestrator.identity import TAME
-from orchestrator.metrics import FACTS
+from orchestrator.metrics import FACTS, METRICS, Show
 from orchestrator.records import Experiment, Job, RunRecord
 from orchestrator.rows import Row, Value
 
@@ -21,6 +21,7 @@ MAX_COLUMNS = 5000
 """A run has about 200; a table of more columns than this is somebody's joke, and would take all memory."""
 
 _OF_THE_TABLE = frozenset(FACTS) - {*rows.ARGUMENT_FACTS}
+_NUMBERS = frozenset(name for name, metric in METRICS.items() if metric.show is not Show.TEXT)
 
 
 def foreign_experiment(experiment: Experiment, jobs: Iterable[Job]) -> str | None:
@@ -35,14 +36,25 @@ def run_row(experiment: Experiment, job: Job, record: RunRecord) -> tuple[Row | 
     wrong = _not_its_own(job, record)
     if wrong is None:
         try:
-            row = sound(rows.of_run(experiment, record))
+            row = _numbers_alone(sound(rows.of_run(experiment, record)))
         except (ValueError, OverflowError, OSError) as error:  # a date beyond all calendars, too many digits
             wrong = str(error)
         else:
-            missing = ", ".join(_unsound({one.name: one.value for one in record.measurements}))
+            given = {one.name: one.value for one in record.measurements}
+            missing = ", ".join([*_unsound(given), *_words(given)])
             said = (f"{missing[:200]}: no number that can be reckoned with, left out",) if missing else ()
             return replace(row, warnings=(*row.warnings, *said)), None
     return None, f"{experiment.id} {job.name}: its record is left out: {wrong}"
+
+
+def _numbers_alone(row: Row) -> Row:
+    """The row without words where numbers belong: one of them would make a text of its whole column, and of other runs' numbers."""
+    wrong = _words(row.measured)
+    return replace(row, measured={**row.measured, **dict.fromkeys(wrong)}) if wrong else row
+
+
+def _words(measured: Mapping[str, Value]) -> list[str]:
+    return [name for name, value in measured.items() if type(value) is str and name in _NUMBERS]
 
 
 def _not_its_own(job: Job, record: RunRecord) -> str | None:

@@ -10,6 +10,8 @@ long as there is no circle. This is design.md's table made finer, and it differs
 - `monitors` stand above `process`, which starts the one that is a process (nvidia-smi), and `executors` above `store`,
   since the record of a run whose owner died is written by whoever finds out.
 - `reference` (results folders of the system before) is read by `table`, and reads two monitors' logs as they do.
+- `compare` judges and `compare_view` writes it down, as `table` and `report` do; `page` is the HTML that all three kinds of page
+  are made of; `reporting` says which file gets what.
 - `cli` is a package, a room for each thing that its commands are about. `campaign` is `run` less its options: the only module
   besides `cli` that sees both planning and reporting.
 """
@@ -31,16 +33,20 @@ WORKERS = PACKAGE / "workers"
 
 LAYERS = """
 0   errors  metrics  options  records  redact  environment  statistics  untrusted  printable  flops  cgroup  stop_signals
+0   kernel_log  plugs
 1   config  trainers  repeats  atomic  batch  failures  hints  limits  tree  cores  gpus  rows  script  steady  steps  time_left
+1   stored  column_types  markdown
 2   cells  selection  identity  data  launcher  claims  columns  process  reference_log  across  throughput
+2   owed  run_files  experiment_file
 3   asked  effective  fit  monitors  stacks  provenance  preparation  results_folder  under_way  vetting
-4   checks  gpu_watch  isolation  placement  reference  store  running
-5   matrix  executors  table  experiment_status  running_view
-6   plan_view  findings  benchmark  report  experiment_view  doctor  starter  monitor_view  status
-7   progress  runner  packing  probe  status_view  cancel  event_lines
-8   campaign
-9   cli
-10  __main__
+4   checks  gpu_watch  isolation  placement  reference  store  running  series
+5   matrix  executors  table  experiment_status  running_view  compare  bundle  export
+6   plan_view  findings  benchmark  experiment_view  doctor  starter  monitor_view  status  relative  doubts  naming  pivots
+7   progress  runner  packing  probe  status_view  cancel  event_lines  highlights  rerun
+8   campaign  report  page
+9   reporting  compare_view  history
+10  cli  notebook
+11  __main__
 """
 LEVEL = {name: int(level) for level, *names in map(str.split, LAYERS.strip().splitlines()) for name in names}
 TRAINING = {
@@ -57,11 +63,10 @@ TRAINING = {
 HEAVY = TRAINING | {"pandas", "numpy", "scipy", "plotly", "pynvml", "psutil", "jinja2"}
 KNOW_SUBPROCESS = {
     "process",
-    "monitors.nvidia_smi",
-    "monitors.nvml",
+    "monitors.sampling",
     "executors.local",
     "tree",
-}  # the latter four by the type of a child's handle
+}  # the latter three by the type of a child's handle
 
 
 def modules() -> dict[str, Path]:
@@ -132,7 +137,16 @@ def test_a_benchmark_reaches_the_runner_only_by_a_jobs_command_line() -> None:
 
 def test_a_report_knows_nothing_of_how_runs_are_made() -> None:
     allowed = {"report", "table", "columns", "rows", "metrics", "records", "errors", "printable"}
+    allowed |= {"highlights", "pivots", "column_types"}
     assert {line(target) for name in modules() if line(name) == "report" for target in ours(name)} <= allowed
+
+
+def test_what_is_shown_knows_nothing_of_how_runs_are_made() -> None:
+    """Pages and verdicts are made of what lies on disk, wherever it comes from: nothing of a campaign is behind them."""
+    making = {"launcher", "process", "executors", "benchmark", "runner", "matrix", "campaign", "placement"}
+    for name in modules():
+        if line(name) in {"report", "page", "compare", "compare_view", "history", "export", "bundle"}:
+            assert not {line(target) for target in ours(name)} & making, name
 
 
 def test_the_training_libraries_are_imported_under_workers_alone() -> None:

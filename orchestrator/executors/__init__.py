@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrator import plugs
 from orchestrator.errors import SelectionError
 from orchestrator.executors.executor import Executor
 from orchestrator.executors.fake import FakeExecutor
@@ -23,19 +24,15 @@ EXECUTORS: Mapping[str, Executor] = {
 
 
 def get(name: str) -> Executor:
-    """The executor of that name. Raises SelectionError, which says what there is or why it could not be loaded."""
+    """The executor of that name. Raises SelectionError, which says what there is and what failed to load."""
     if name in EXECUTORS:
         return EXECUTORS[name]
-    from importlib.metadata import entry_points  # costs 20 ms, paid only when an executor that is not ours is named
+    others, problems = _third_parties()
+    if name in others:
+        return others[name]
+    there = ", ".join([*EXECUTORS, *sorted(others)])
+    raise SelectionError(" ".join([f"There is no executor '{name}'; there are: {there}.", *problems]))
 
-    points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-    if name not in points:
-        raise SelectionError(f"There is no executor '{name}'; there are: {', '.join([*EXECUTORS, *sorted(points)])}.")
-    try:
-        loaded = points[name].load()
-        executor = loaded() if isinstance(loaded, type) else loaded
-    except Exception as error:  # anything may be wrong in a third party's code
-        raise SelectionError(f"The executor '{name}' could not be loaded: {error!r}.") from error
-    if not isinstance(executor, Executor):
-        raise SelectionError(f"The executor '{name}' is no Executor: see docs/add-a-plug.md.")
-    return executor
+
+def _third_parties() -> tuple[Mapping[str, Executor], tuple[str, ...]]:
+    return plugs.installed(ENTRY_POINTS, Executor, ours=EXECUTORS)

@@ -7,7 +7,6 @@ machine. Reads files and nothing else; no network, no transformers.
 
 from __future__ import annotations
 
-import json
 import os
 import runpy
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from orchestrator import untrusted
 from orchestrator.records import Text
 
 CONFIGS_FILE = Path(__file__).parents[1] / "workers" / "configs.py"
@@ -37,6 +37,9 @@ COMMON: Mapping[str, Any] = {
 
 _WINDOWS = {"sliding_window": None, "use_sliding_window": False, "layer_types": None}
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+_POINTER_BYTES = 1024
+"""For the file of a branch in the hub's cache, which holds one commit."""
+
 _NUMBERS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 
 
@@ -144,14 +147,19 @@ def _shape(model: str, revision: str | None, hub: str, given: frozenset[tuple[st
     if any(own.get(name) for name in _EXPERTS):
         raise NotKnown("a mixture of experts")
     if family not in FAMILIES:
-        raise NotKnown(f"architecture {family!r}")
+        raise NotKnown(f"architecture {family!r:.80}")
     if own.get("quantization_config"):
         raise NotKnown("quantised weights")
     fields = {**COMMON, **_WINDOWS, **FAMILIES[family], **own, **{name: _value(text) for name, text in given}}
     if fields["hidden_act"] not in ("silu", "swish"):
-        raise NotKnown(f"activation {fields['hidden_act']!r}")
-    if fields["use_sliding_window"] or len(set(fields["layer_types"] or ())) > 1:
+        raise NotKnown(f"activation {fields['hidden_act']!r:.80}")
+    kinds = fields["layer_types"] or []
+    if fields["use_sliding_window"] or not isinstance(kinds, list) or any(kind != kinds[0] for kind in kinds):
         raise NotKnown("attention windows in some layers")
+    window = fields["sliding_window"] if family == "mistral" else None
+    dtype = own.get("dtype") or own.get("torch_dtype")
+    if dtype and not isinstance(dtype, str):
+        raise NotKnown(f"dtype {dtype!r:.80}")
     numbers = {name: _number(name, fields[name]) for name in _NUMBERS}
     heads = numbers["num_attention_heads"]
     biased = bool(fields.get("attention_bias"))
@@ -169,8 +177,8 @@ def _shape(model: str, revision: str | None, hub: str, given: frozenset[tuple[st
         output_bias=biased,
         mlp_bias=bool(fields.get("mlp_bias")),
         head_norms=family == "qwen3",
-        window=fields["sliding_window"] if family == "mistral" else None,
-        dtype=own.get("dtype") or own.get("torch_dtype"),
+        window=None if window is None else _number("sliding_window", window),
+        dtype=dtype or None,
     )
 
 
@@ -184,7 +192,7 @@ def _value(text: Text) -> Any:
 
 def _number(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise NotKnown(f"{name} is {value!r}, no number from 1")
+        raise NotKnown(f"{name} is {value!r:.80}, no number from 1")
     return value
 
 
@@ -200,9 +208,9 @@ def _fields(model: str, revision: str | None, hub: str) -> Mapping[str, Any]:
     if file is None:
         raise NotKnown(f"no config.json of {model} on this machine")
     try:
-        fields = json.loads(file.read_text(encoding="utf-8"))
+        fields = untrusted.read_json(file.resolve(), limit=untrusted.RECORD_BYTES, finite=False)
     except (OSError, ValueError) as error:
-        raise NotKnown(f"{file} can't be read") from error
+        raise NotKnown(f"{file} can't be read: {untrusted.reason(error)}") from error
     if not isinstance(fields, dict):
         raise NotKnown(f"{file} is no configuration")
     return fields
@@ -210,15 +218,15 @@ def _fields(model: str, revision: str | None, hub: str) -> Mapping[str, Any]:
 
 def _config_file(model: str, revision: str | None, hub: str) -> Path | None:
     """A folder's own file, or that of the snapshot that the cache has for the revision."""
-    local = Path(model).expanduser() / "config.json"
-    if local.is_file():
-        return local
-    stored = Path(hub).expanduser() / ("models--" + model.replace("/", "--"))
-    name = revision or "main"
-    pointer = stored / "refs" / name
     try:
-        commit = pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else name
-    except (OSError, ValueError):
+        local = Path(model).expanduser() / "config.json"
+        if local.is_file():
+            return local
+        stored = Path(hub).expanduser() / ("models--" + model.replace("/", "--"))
+        name = revision or "main"
+        pointer = stored / "refs" / name
+        commit = untrusted.read_text(pointer.resolve(), limit=_POINTER_BYTES).strip() if pointer.is_file() else name
+        file = stored / "snapshots" / commit / "config.json"
+        return file if file.is_file() else None
+    except (OSError, ValueError, RuntimeError):  # a name that no file can have; a home that nobody has
         return None
-    file = stored / "snapshots" / commit / "config.json"
-    return file if file.is_file() else None

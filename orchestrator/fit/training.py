@@ -7,16 +7,16 @@ depend on: a wrong argument is the trainer's to refuse.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from orchestrator.fit.adapters import Adapters, adapters_of
 from orchestrator.fit.argument_text import is_off, plain, whole, word
 from orchestrator.fit.shapes import ModelShape, NotKnown, hub_folder, read_shape
 from orchestrator.launcher import distributed_type
-from orchestrator.records import Device, Experiment, Text, as_items
+from orchestrator.records import Device, Experiment, Text
 from orchestrator.trainers.names import is_true
 
 BYTES_OF = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -44,11 +44,6 @@ CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
 LIGER_FAMILIES = frozenset({"llama", "mistral", "qwen2"})
 """Families for which Liger joins the output matrix and the loss, and norms nothing else."""
 
-PEFT_DEFAULTS: Mapping[str, frozenset[str]] = dict.fromkeys(
-    ("llama", "mistral", "qwen2", "qwen3"), frozenset({"q_proj", "v_proj"})
-)
-"""What LoRA adapts where `target_modules` does not say, as PEFT has it."""
-
 
 class Attention(StrEnum):
     """How attention is computed. `FUSED`: no score ever lies in memory. `EAGER`: all of them do."""
@@ -63,15 +58,6 @@ class Spread(StrEnum):
     NONE = "none"
     REPLICAS = "replicas"
     SHARDS = "shards"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Adapters:
-    """LoRA: rank, the names of the adapted matrices, whether their inputs are dropped out."""
-
-    rank: int
-    targets: frozenset[str]
-    dropout: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,7 +122,7 @@ def training_of(experiment: Experiment) -> Training:
         stored_bytes=4 if sharded else weight,
         compute_bytes=compute,
         autocast=autocast is not None,
-        adapters=_adapters(arguments, shape),
+        adapters=adapters_of(arguments, shape),
         optimizer=word(arguments, "optim") or "adamw_torch_fused",
         decays=not is_off(arguments.get("weight_decay", "0")),
         rows=rows,
@@ -251,38 +237,6 @@ def _dtype(experiment: Experiment, shape: ModelShape) -> str:
     if autocast is not None and asked not in ("float32", autocast):
         raise NotKnown(f"{asked} weights under autocast to {autocast}")
     return asked
-
-
-def _adapters(arguments: Mapping[str, Text], shape: ModelShape) -> Adapters | None:
-    method = word(arguments, "peft_method") or "none"
-    if method == "none":
-        return None
-    if method != "lora":
-        raise NotKnown(f"peft_method {method}")
-    return Adapters(
-        rank=whole(arguments, "r", 8),
-        targets=_targets(arguments.get("target_modules"), shape),
-        dropout=not is_off(arguments.get("lora_dropout", "0")),
-    )
-
-
-def _targets(given: Text | None, shape: ModelShape) -> frozenset[str]:
-    names = frozenset(matrix.name for matrix in shape.matrices)
-    if given is None or given == "None":
-        if shape.family not in PEFT_DEFAULTS:
-            raise NotKnown(f"what LoRA adapts of {shape.family} by itself")
-        return PEFT_DEFAULTS[shape.family]
-    words = as_items(given)
-    if len(words) == 1 and words[0].startswith("["):
-        try:
-            words = [str(word) for word in ast.literal_eval(words[0])]
-        except (ValueError, SyntaxError, TypeError) as error:
-            raise NotKnown(f"target_modules {words[0]!r}") from error
-    if list(words) == ["all-linear"]:
-        return names
-    if not words or not names.issuperset(words):
-        raise NotKnown(f"target_modules {', '.join(words)}")
-    return frozenset(words)
 
 
 def _attention(arguments: Mapping[str, Text]) -> str:

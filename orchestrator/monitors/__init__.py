@@ -7,8 +7,8 @@ and never stops the program. A monitor of ours can't be replaced from outside.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 
+from orchestrator import plugs
 from orchestrator.errors import SelectionError
 from orchestrator.monitors.hf_memory import HfMemory
 from orchestrator.monitors.monitor import Monitor
@@ -47,24 +47,5 @@ def load_problems() -> tuple[str, ...]:
     return _third_parties()[1]
 
 
-@cache
 def _third_parties() -> tuple[Mapping[str, Monitor], tuple[str, ...]]:
-    from importlib.metadata import entry_points  # costs 20 ms, paid only when a monitor that is not ours is named
-
-    found: dict[str, Monitor] = {}
-    problems: list[str] = []
-    for point in entry_points(group=ENTRY_POINTS):
-        if point.name in MONITORS:
-            problems.append(f"The installed monitor '{point.name}' ({point.value}) has the name of a built-in one.")
-            continue
-        try:
-            loaded = point.load()
-            monitor = loaded() if isinstance(loaded, type) else loaded
-        except Exception as error:  # anything may be wrong in a third party's code, and none of it is ours to die of
-            problems.append(f"The monitor '{point.name}' ({point.value}) could not be loaded: {error!r}.")
-            continue
-        if isinstance(monitor, Monitor):
-            found[point.name] = monitor
-        else:
-            problems.append(f"The monitor '{point.name}' ({point.value}) is no Monitor: see docs/add-a-plug.md.")
-    return found, tuple(problems)
+    return plugs.installed(ENTRY_POINTS, Monitor, ours=MONITORS)

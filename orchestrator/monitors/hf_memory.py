@@ -13,19 +13,20 @@ What the numbers leave out: the caching allocator's reserve, CUDA contexts, comm
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator import untrusted
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.records import Command, Measurement
 
 BEFORE, STAGES = "before_init_mem_gpu", ("init_mem_gpu", "train_mem_gpu")
 _ALLOCATED = ("_alloc_delta", "")
 _FLAG, _INSTRUMENT = "--skip_memory_metrics", "instrument.py"
+_NO_STAGES = "the Trainer's memory tracker left no complete set of GPU stages (none on a CPU)"
 _WORKER_FILE, _TRACKER = "worker-rank0.json", "TUNEBENCH_MEMORY_TRACKER"
 
 Number = int | float
@@ -47,15 +48,11 @@ class HfMemory(Monitor):
         return command if _FLAG in command.argv else replace(command, argv=(*command.argv, _FLAG, "False"))
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
-        metrics = _worker_metrics(run_dir / _WORKER_FILE)
+        metrics, problem = _worker_metrics(run_dir / _WORKER_FILE)
         named = {name: value for name, value in metrics.items() if "_mem_" in name}
         summary = memory_summary(metrics)
-        if summary is None:
-            why = "hf_memory: the Trainer's memory tracker left no complete set of GPU stages (none on a CPU)"
-            values: tuple[Number | None, Number | None] = (None, None)
-        else:
-            why, values = "hf_memory", summary
-        peak, allocated = values
+        peak, allocated = summary or (None, None)
+        why = "hf_memory" if summary else f"hf_memory: {problem or _NO_STAGES}"
         return [
             Measurement(name="mem_peak_torch_mem_alloc_in_bytes", value=peak, source=why),
             Measurement(name="mem_torch_mem_alloc_in_bytes", value=allocated, source=why),
@@ -86,9 +83,15 @@ def _number(value: object) -> Number | None:
     return value
 
 
-def _worker_metrics(path: Path) -> dict[str, Number]:
+def _worker_metrics(path: Path) -> tuple[dict[str, Number], str | None]:
+    """The Trainer's numbers, and why the file could not be read where it is there."""
     try:
-        metrics = json.loads(path.read_text(encoding="utf-8")).get("metrics") or {}
-    except (OSError, ValueError, AttributeError):
-        return {}
-    return {name: number for name, value in metrics.items() if (number := _number(value)) is not None}
+        content = untrusted.read_json(path, limit=untrusted.RECORD_BYTES, finite=False)
+    except FileNotFoundError:
+        return {}, None
+    except (OSError, ValueError) as error:
+        return {}, f"{path.name}: {untrusted.reason(error)}"
+    metrics = content.get("metrics") if isinstance(content, dict) else None
+    if not isinstance(metrics, dict):
+        return {}, None
+    return {name: number for name, value in metrics.items() if (number := _number(value)) is not None}, None

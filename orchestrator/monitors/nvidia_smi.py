@@ -11,23 +11,20 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import process
-from orchestrator.errors import LaunchError
+from orchestrator import process, untrusted
 from orchestrator.monitors.monitor import Monitor
+from orchestrator.monitors.sampling import sampling
 from orchestrator.records import Gpu, Measurement
 
 SAMPLES, COST = "samples-nvidia-smi.csv", "cost-nvidia-smi.json"
 _FIELDS = "timestamp,name,index,memory.used"
 _HEADER = "timestamp, name, index, memory.used [MiB]"
 _READING = re.compile(r"[^,]+, (?P<name>.+), (?P<index>\d+), (?P<mib>\d+(?:\.\d+)?) MiB")
-_FIRST_READING_S = 20.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,15 +47,11 @@ class NvidiaSmi(Monitor):
     """`nvidia-smi` as a sidecar; a machine without it, or a run without GPUs, gives a dash."""
 
     def watch(self, run_dir: Path, gpus: Sequence[Gpu]) -> AbstractContextManager[object]:
-        return _sampling(run_dir / SAMPLES, gpus) if gpus else nullcontext()
+        return _watching(run_dir / SAMPLES, gpus) if gpus else nullcontext()
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
-        path = run_dir / SAMPLES
-        if not path.exists():
-            source, summary = f"{SAMPLES}: no GPU was watched", log_summary("")
-        else:
-            summary = log_summary(path.read_text(encoding="utf-8", errors="replace"))
-            source = f"{SAMPLES}: {summary.problem}" if summary.problem else SAMPLES
+        summary = read_summary(run_dir / SAMPLES)
+        source = f"{SAMPLES}: {summary.problem}" if summary.problem else SAMPLES
         if summary.unreadable:
             source += f" ({summary.unreadable} unreadable line(s) left out)"
         return [
@@ -70,41 +63,39 @@ class NvidiaSmi(Monitor):
 
 def _cost(path: Path) -> Iterator[Measurement]:
     try:
-        used = json.loads(path.read_text(encoding="utf-8"))
+        used = untrusted.read_json(path, limit=untrusted.CLAIM_BYTES)
     except (OSError, ValueError):
         return
     for name in ("cpu_s", "rss_bytes"):
-        if name in used:
-            yield Measurement(name=f"monitor_{name}", value=used[name], source=COST)
+        value = used.get(name) if isinstance(used, dict) else None
+        if type(value) in (int, float):
+            yield Measurement(name=f"monitor_{name}", value=value, source=COST)
 
 
 @contextmanager
-def _sampling(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
+def _watching(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
     ids = ",".join(gpu.uuid or str(gpu.index) for gpu in gpus)
     argv = ["nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv", f"--id={ids}", "--loop=1"]
-    with ExitStack() as stack:
-        try:
-            sampler = stack.enter_context(process.sidecar(argv, path))
-        except LaunchError as error:
-            path.write_text(f"{error}\n", encoding="utf-8")  # the log says why it holds no reading
-            yield
-            return
-        _wait_for_readings(path, sampler, devices=len(gpus))
+    # Each device once, so that calibration precedes the run.
+    with sampling(lambda: argv, path, has_read=lambda text: len(_readings(text)) >= len(gpus)) as sampler:
         yield
-        (path.parent / COST).write_text(json.dumps(process.usage(sampler)) + "\n", encoding="utf-8")
-
-
-def _wait_for_readings(path: Path, sampler: subprocess.Popen[bytes], *, devices: int) -> None:
-    """Returns when each device was read once, so that calibration precedes the run; gives up after a bounded wait."""
-    deadline = time.monotonic() + _FIRST_READING_S
-    while time.monotonic() < deadline and sampler.poll() is None:
-        if path.stat().st_size and len(_readings(path.read_text(encoding="utf-8", errors="replace"))) >= devices:
-            return
-        time.sleep(0.05)  # before the run: it disturbs nothing
+        if sampler is not None:
+            (path.parent / COST).write_text(json.dumps(process.usage(sampler)) + "\n", encoding="utf-8")
 
 
 def _readings(text: str) -> list[re.Match[str]]:
     return [match for line in text.splitlines() if (match := _READING.fullmatch(line.strip()))]
+
+
+def read_summary(log: Path) -> LogSummary:
+    """A log's numbers. With its beginning cut off it would be a mean of something else: it is read whole or not at all."""
+    try:
+        return log_summary(untrusted.read_text(log, limit=untrusted.LOG_BYTES))
+    except FileNotFoundError:
+        problem = "no GPU was watched"
+    except (OSError, ValueError) as error:
+        problem = untrusted.reason(error)
+    return LogSummary(peak_by_device={}, device_name=None, problem=problem)
 
 
 def log_summary(text: str) -> LogSummary:

@@ -14,29 +14,26 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from orchestrator import process
 from orchestrator.errors import LaunchError
 from orchestrator.monitors.monitor import Monitor
+from orchestrator.monitors.sampling import sampling
 from orchestrator.monitors.timeline import SAMPLES, parse
 from orchestrator.records import Gpu, Measurement
 
-if TYPE_CHECKING:
-    import subprocess
-
 SAMPLER = Path(__file__).with_name("nvml_sampler.py")
 PERIOD_S, PERIOD_VARIABLE = 0.01, "TUNEBENCH_NVML_PERIOD_S"
-_FIRST_READING_S, _LAST_READINGS_S = 20.0, 0.5
+_LAST_READINGS_S = 0.5
 
 
 class Nvml(Monitor):
     """NVML's sampler as a sidecar; a machine without a driver, or a run without GPUs, gives dashes."""
 
     def watch(self, run_dir: Path, gpus: Sequence[Gpu]) -> AbstractContextManager[object]:
-        return _sampling(run_dir / SAMPLES, gpus) if gpus else nullcontext()
+        return _watching(run_dir / SAMPLES, gpus) if gpus else nullcontext()
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
         from orchestrator.monitors import nvml_numbers
@@ -55,19 +52,19 @@ class Nvml(Monitor):
 
 
 @contextmanager
-def _sampling(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
-    with ExitStack() as stack:
-        try:
-            period_s = period()
-            argv = [sys.executable, "-P", str(SAMPLER), str(period_s), *(gpu.uuid for gpu in gpus)]
-            sampler = stack.enter_context(process.sidecar(argv, path))
-        except LaunchError as error:
-            path.write_text(f"{error}\n", encoding="utf-8")  # the file says why it holds no sample
-            yield
-            return
-        _wait_for_readings(path, sampler, devices=len(gpus))
+def _watching(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
+    def argv() -> list[str]:
+        return [sys.executable, "-P", str(SAMPLER), str(period()), *(gpu.uuid for gpu in gpus)]
+
+    def has_read(text: str) -> bool:
+        """Each device once, memory first, which is its baseline."""
+        found = parse(text).devices.values()
+        return len([device for device in found if device.points or device.lost]) >= len(gpus)
+
+    with sampling(argv, path, has_read=has_read) as sampler:
         yield
-        time.sleep(max(_LAST_READINGS_S, 1.5 * period_s))  # what the run gives back is seen given back
+        if sampler is not None:
+            time.sleep(max(_LAST_READINGS_S, 1.5 * period()))  # what the run gives back is seen given back
 
 
 def period() -> float:
@@ -80,13 +77,3 @@ def period() -> float:
     if not 0.001 <= seconds <= 1:  # a sampler asleep is told to stop only when it wakes
         raise LaunchError(f"{PERIOD_VARIABLE}={text}: allowed are 0.001 to 1 seconds")
     return seconds
-
-
-def _wait_for_readings(path: Path, sampler: subprocess.Popen[bytes], *, devices: int) -> None:
-    """Returns when each device was read once, memory first, which is its baseline; gives up after a bounded wait."""
-    deadline = time.monotonic() + _FIRST_READING_S
-    while time.monotonic() < deadline and sampler.poll() is None:
-        found = parse(path.read_text(encoding="utf-8", errors="replace")).devices.values()
-        if len([device for device in found if device.points or device.lost]) >= devices:
-            return
-        time.sleep(0.05)  # before the run: it disturbs nothing

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from orchestrator import throughput
+from orchestrator import throughput, untrusted
 from orchestrator.monitors import timeline
 from orchestrator.monitors.timeline import SAMPLES, Device, Timeline, Window, highest, mean, total
 from orchestrator.records import Measurement
@@ -60,10 +60,12 @@ def warnings(run_dir: Path) -> list[str]:
 @lru_cache(maxsize=4)
 def _timeline(run_dir: Path) -> Timeline:
     """The run's samples; the three readers of one run share them."""
-    path = run_dir / SAMPLES
-    if not path.exists():
+    try:
+        return timeline.parse(untrusted.read_text(run_dir / SAMPLES, limit=timeline.LARGEST_BYTES))
+    except FileNotFoundError:
         return Timeline(problem="no GPU was watched")
-    return timeline.parse(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError) as error:
+        return Timeline(problem=untrusted.reason(error))
 
 
 _STEADY = (

@@ -16,10 +16,15 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
+from orchestrator.untrusted import MIB
+
 Window = tuple[float, float]
 Points = Sequence[tuple[float, float]]
 
 SAMPLES, HEADER = "samples-nvml.csv", "time,gpu,what,value"
+LARGEST_BYTES = 256 * MIB
+"""Of a file of samples that is read: half a day on eight GPUs, which takes 3 GB of memory to read."""
+
 SHORTEST_ENERGY_WINDOW_S = 2.0
 """The counter moves ten times a second and is read twice: over less, its steps are too large a share."""
 

@@ -7,8 +7,8 @@ and never stops the program. A trainer of ours can't be replaced from outside.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 
+from orchestrator import plugs
 from orchestrator.errors import SelectionError
 from orchestrator.trainers.custom import Custom
 from orchestrator.trainers.fms_hf_tuning import FmsHfTuning
@@ -48,24 +48,5 @@ def load_problems() -> tuple[str, ...]:
     return _third_parties()[1]
 
 
-@cache
 def _third_parties() -> tuple[Mapping[str, Trainer], tuple[str, ...]]:
-    from importlib.metadata import entry_points  # costs 20 ms, paid only when a trainer that is not ours is named
-
-    found: dict[str, Trainer] = {}
-    problems: list[str] = []
-    for point in entry_points(group=ENTRY_POINTS):
-        if point.name in TRAINERS:
-            problems.append(f"The installed trainer '{point.name}' ({point.value}) has the name of a built-in one.")
-            continue
-        try:
-            loaded = point.load()
-            trainer = loaded() if isinstance(loaded, type) else loaded
-        except Exception as error:  # anything may be wrong in a third party's code, and none of it is ours to die of
-            problems.append(f"The trainer '{point.name}' ({point.value}) could not be loaded: {error!r}.")
-            continue
-        if isinstance(trainer, Trainer):
-            found[point.name] = trainer
-        else:
-            problems.append(f"The trainer '{point.name}' ({point.value}) is no Trainer: see docs/add-a-plug.md.")
-    return found, tuple(problems)
+    return plugs.installed(ENTRY_POINTS, Trainer, ours=TRAINERS)

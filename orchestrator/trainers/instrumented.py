@@ -7,6 +7,7 @@ are in the same files and belong to the monitor `hf_memory`.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ def flags(arguments: Mapping[str, Text]) -> list[str]:
     """Arguments as command-line words: one `--key`, then each item."""
     words: list[str] = []
     for name, value in arguments.items():
+        if isinstance(value, str) and not value.startswith("-"):
+            words += (f"--{name}", value)
+            continue
         items = as_items(value)
         if len(items) == 1 and items[0].startswith("-") and not _is_number(items[0]):
             words.append(f"--{name}={items[0]}")  # as a word of its own it would be taken for a flag
@@ -33,7 +37,10 @@ def flags(arguments: Mapping[str, Text]) -> list[str]:
 
 def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, Text]:
     """The arguments with the run's own output folder, last: results never leave the run folder."""
-    return {**{k: v for k, v in arguments.items() if k != "output_dir"}, "output_dir": str(run_dir / "output")}
+    own = dict(arguments)
+    own.pop("output_dir", None)
+    own["output_dir"] = os.path.join(run_dir, "output")
+    return own
 
 
 def data_file(data_path: str) -> str:

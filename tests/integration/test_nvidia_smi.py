@@ -73,7 +73,7 @@ def test_without_nvidia_smi_the_number_is_a_dash_with_a_warning(tmp_path, monkey
 
 def test_a_sidecar_that_says_nothing_does_not_hold_the_run_up_for_ever(smi, tmp_path, monkeypatch):
     (smi / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 600\n", encoding="utf-8")
-    monkeypatch.setattr("orchestrator.monitors.nvidia_smi._FIRST_READING_S", 0.3)
+    monkeypatch.setattr("orchestrator.monitors.sampling.FIRST_READING_S", 0.3)
     started = time.monotonic()
     with NvidiaSmi().watch(tmp_path, GPUS):
         pass

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -284,7 +285,7 @@ def test_the_cost_of_all_monitors_is_one_number(tmp_path: Path) -> None:
     assert not any(isinstance(n.value, float) and not math.isfinite(n.value) for n in read.measurements)
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "{}"])
+@pytest.mark.parametrize("text", [None, "", "{", "{}", "[]", '{"cpu_s": "much", "rss_bytes": null}', "[" * 100_000])
 def test_a_monitor_whose_cost_is_not_known_adds_nothing(tmp_path: Path, text: str | None) -> None:
     trained(sampled(tmp_path, *gpu(0)))
     if text is not None:
@@ -299,3 +300,31 @@ def test_dashes_become_one_warning_for_each_reason(tmp_path: Path) -> None:
     read = findings.read(experiment(), tmp_path, watching=[("nvml", Nvml())], gpus=())
     (sentence,) = [text for text in read.warnings if "energy_j" in text]
     assert sentence.endswith(" are missing: the run had no steady state")
+
+
+def empty_giant(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**40)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (empty_giant, "it has more than {limit} MiB, which no such file needs"),
+        (os.mkfifo, "it is a pipe, not a file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is a link, not a file"),
+    ],
+    ids=["giant", "pipe", "link"],
+)
+@pytest.mark.parametrize(
+    ("name", "file", "limit"),
+    [("nvml", SAMPLES, 256), ("nvidia_smi", nvidia_smi.SAMPLES, 64), ("hf_memory", "worker-rank0.json", 16)],
+)
+def test_a_file_that_is_not_read_is_a_warning_and_no_lost_run(
+    name: str, file: str, limit: int, make: Callable[[Path], None], why: str, tmp_path: Path
+) -> None:
+    """The training process may write what it likes into its folder."""
+    make(tmp_path / file)
+    read = findings.read(experiment(), tmp_path, watching=[(name, MONITORS[name])], gpus=())
+    (sentence,) = [text for text in read.warnings if file in text]
+    assert sentence.endswith(f"{file}: {why.format(limit=limit)}")

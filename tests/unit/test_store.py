@@ -6,9 +6,12 @@ import time
 from dataclasses import replace
 
 import pytest
+from stored_results import record_of
 
 from orchestrator import claims
 from orchestrator.errors import ResultsError
+from orchestrator.experiment_status import RepeatState
+from orchestrator.owed import Retry
 from orchestrator.records import (
     SCHEMA_VERSION,
     Device,
@@ -17,11 +20,11 @@ from orchestrator.records import (
     JobState,
     Measurement,
     Reason,
-    RunRecord,
     Status,
     dump,
 )
-from orchestrator.store import Retry, Store, is_ours, move_aside, unfinished_record, write_record
+from orchestrator.status import Reader
+from orchestrator.store import Store, is_ours, move_aside, unfinished_record, write_record
 
 
 def experiment(name="a", **more):
@@ -37,21 +40,9 @@ def experiment(name="a", **more):
     return Experiment(**{**fields, **more})
 
 
-def record(job, status=Status.OK, **more):
-    return RunRecord(
-        experiment_id=job.experiment_id,
-        repeat=job.repeat,
-        attempt=job.attempt,
-        status=status,
-        started_at=1.0,
-        wall_s=2.0,
-        **more,
-    )
-
-
 def end(job, status=Status.OK, **more):
     assert claims.claim(job, executor="test")
-    assert write_record(job.run_dir, record(job, status, **more))
+    assert write_record(job.run_dir, record_of(job, status, **more))
 
 
 @pytest.fixture(params=["results", 'it\'s "here"\nünï $x'])
@@ -207,7 +198,7 @@ def test_skipped_experiments_owe_nothing(store):
 def test_the_first_record_stands(store):
     job = store.job(experiment().id, repeat=1, attempt=1)
     end(job, measurements=(Measurement(name="x", value=float("nan"), source="s"),))
-    assert not write_record(job.run_dir, record(job, Status.FAILED))
+    assert not write_record(job.run_dir, record_of(job, Status.FAILED))
     stored = store.run(job)
     assert (stored.record.status, stored.record.measurements[0].value, stored.state) == ("ok", None, JobState.ENDED)
     assert [path.name for path in job.run_dir.iterdir() if path.name.startswith(".")] == []
@@ -233,7 +224,7 @@ def test_states_of_a_run(store):
         assert claims.state(job.run_dir) is JobState.LOST
     (job.run_dir / "owner.json").write_text(json.dumps(fields(replace(owner, host="far", pid=1))), encoding="utf-8")
     assert claims.state(job.run_dir) is JobState.RUNNING
-    write_record(job.run_dir, record(job))
+    write_record(job.run_dir, record_of(job))
     assert claims.state(job.run_dir) is JobState.ENDED
 
 
@@ -282,8 +273,47 @@ def test_a_run_of_another_host_is_judged_by_its_heartbeat(store):
     assert claims.state(job.run_dir) is JobState.RUNNING
     os.utime(job.run_dir / "heartbeat", (long_ago, long_ago))
     assert [one.name for one in store.plan([experiment()])] == []
-    write_record(job.run_dir, record(job))
+    write_record(job.run_dir, record_of(job))
     assert claims.state(job.run_dir) is JobState.ENDED
+
+
+def far_run(store):
+    """A run that a process of another host has, of which something was heard just now."""
+    store.add([experiment()])
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    assert claims.claim(job, executor="test")
+    owner = replace(claims.this_process(), host="far", pid=1)
+    (job.run_dir / "owner.json").write_text(json.dumps(fields(owner)))
+    return job
+
+
+def test_reading_writes_nothing(store):
+    """A file that is made and removed leaves its trace: the folder's time."""
+    far_run(store)
+    before = {path: path.stat().st_mtime_ns for path in [store.root, *store.root.rglob("*")]}
+    (run,) = store.contents().experiments[0].runs
+    assert run.state is JobState.RUNNING
+    (cell,) = Reader(store).look().experiments
+    assert [one.state for one in cell.repeats] == [RepeatState.RUNNING]
+    assert store.plan([experiment()]) == ()
+    assert {path: path.stat().st_mtime_ns for path in [store.root, *store.root.rglob("*")]} == before
+
+
+def test_who_only_looks_takes_his_own_clock_and_who_decides_the_file_servers(store):
+    job = far_run(store)
+    (job.run_dir / "heartbeat").touch()
+    ahead = time.time() + claims.SILENT_AFTER_S + 60
+    late = time.time() - claims.SILENT_AFTER_S - 60
+    for moment, by_ours in ((ahead, JobState.RUNNING), (late, JobState.SILENT)):
+        for name in ("job.json", "owner.json", "heartbeat"):
+            os.utime(job.run_dir / name, (moment, moment))
+        assert claims.state(job.run_dir) is by_ours
+        assert claims.state(job.run_dir, clock=lambda _, now=moment + 1: now) is JobState.RUNNING
+        assert claims.state(job.run_dir, clock=lambda _: None) is JobState.SILENT, "what can't be told is not alive"
+    before = job.run_dir.stat().st_mtime_ns
+    now = claims.file_servers_clock(job.run_dir)
+    assert now == pytest.approx(time.time(), abs=30)
+    assert job.run_dir.stat().st_mtime_ns > before and not list(job.run_dir.glob(".*"))
 
 
 def test_another_container_of_this_host_is_judged_by_its_heartbeat_and_an_earlier_boot_is_over(store):

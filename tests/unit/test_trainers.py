@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import json
 import timeit
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator import trainers
-from orchestrator.errors import SelectionError
 from orchestrator.records import Text
 from orchestrator.trainers import Trainer, instrumented
-
-PLUG = """
-from orchestrator.trainers import Trainer
-class Good(Trainer):
-    name = "good"
-    def command(self, experiment, run_dir): return ["train"]
-    def metrics(self, run_dir): return []
-not_a_trainer = 3
-"""
-POINTS = """[tunebench.trainers]
-good = plug_of_a_test:Good
-broken = plug_of_a_test:missing
-odd = plug_of_a_test:not_a_trainer
-huggingface = plug_of_a_test:Good
-"""
 
 
 def test_every_trainer_of_ours_is_a_trainer_of_its_name() -> None:
@@ -37,32 +20,6 @@ def test_every_trainer_of_ours_is_a_trainer_of_its_name() -> None:
         assert isinstance(trainer, Trainer)
         assert trainer.name == name
         assert trainers.get(name) is trainer
-
-
-@pytest.fixture
-def installed_plug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A distribution on the path with good, broken and odd entry points."""
-    (tmp_path / "plug_of_a_test.py").write_text(PLUG)
-    info = tmp_path / "plug_of_a_test-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-of-a-test\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(POINTS)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    trainers._third_parties.cache_clear()
-    yield
-    trainers._third_parties.cache_clear()
-
-
-@pytest.mark.usefixtures("installed_plug")
-def test_third_parties_add_theirs_and_a_broken_one_stops_nothing() -> None:
-    assert trainers.get("good").name == "good"
-    assert trainers.known()[-1] == "good"
-    assert trainers.get("good").translate({"a": "1"}) == ({"a": "1"}, ())
-    said = "\n".join(trainers.load_problems())
-    assert "'broken'" in said and "'odd'" in said and "'huggingface'" in said
-    assert trainers.get("huggingface") is trainers.TRAINERS["huggingface"]
-    with pytest.raises(SelectionError, match=r"'broken'.*could not be loaded"):
-        trainers.get("broken")
 
 
 def translated(trainer: str, **arguments: Text | None) -> dict[str, Text | None]:

@@ -1,0 +1,82 @@
+"""Which runs are owed: what was asked for, less what has ended for good. Pure.
+
+Knows neither folders nor processes: `store` reads the runs that are there and makes jobs of what is owed; how often a call tries
+what is lost again and again is `benchmark`'s to say.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+from orchestrator.records import Experiment, JobState, RunRecord, Status
+from orchestrator.repeats import wanted
+from orchestrator.stored import StoredRun
+
+FAILURES = (Status.FAILED, Status.TIMEOUT, Status.STALLED, Status.INVALID)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retry:
+    """Which failed runs are owed once more: none, those of some kinds, or all (`kinds` empty)."""
+
+    failed: bool
+    kinds: tuple[str, ...] = ()
+
+    def asks_for(self, record: RunRecord) -> bool:
+        return self.failed and record.status in FAILURES and (not self.kinds or record.kind in self.kinds)
+
+
+NO_RETRY = Retry(failed=False)
+
+
+class Owed(NamedTuple):
+    """A run that is owed, by what makes its name."""
+
+    experiment_id: str
+    repeat: int
+    attempt: int
+
+
+def owing(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """The experiments that can owe a run at all, by id: those that are wrong, or cannot run here, owe nothing."""
+    return sorted(
+        (one for one in experiments if one.skip is None and one.cannot_run_here is None), key=attrgetter("id")
+    )
+
+
+def owed_runs(
+    experiments: Sequence[Experiment], runs: Mapping[str, Sequence[StoredRun]], *, seed: object, retry: Retry = NO_RETRY
+) -> Iterator[Owed]:
+    """Every owed run, round after round, each round shuffled by the seed and the round's number.
+
+    `runs` are those of each experiment by its id, in the order of their attempts. Owed is a repeat without a run, or whose last
+    run was lost or cancelled, failed for a reason that is not the experiment's (a port that was taken), or failed as `retry`
+    asks. An experiment with adaptive repeats owes what `repeats.wanted` says by the records that are there.
+    """
+    due = owing(experiments)
+    last = {one.id: {run.job.repeat: run for run in runs[one.id]} for one in due}
+    repeats = {one.id: wanted(one, [run.record for run in last[one.id].values() if run.record]) for one in due}
+    for repeat in range(1, max(repeats.values(), default=0) + 1):
+        this_round = [one.id for one in due if repeats[one.id] >= repeat]
+        random.Random(f"{seed}:{repeat}").shuffle(this_round)
+        for name in this_round:
+            run = last[name].get(repeat)
+            if run is None:
+                yield Owed(name, repeat, 1)
+            elif is_owed_again(run, retry):
+                yield Owed(name, repeat, run.job.attempt + 1)
+
+
+def is_owed_again(run: StoredRun, retry: Retry) -> bool:
+    """Whether a repeat whose last run this is must be run once more."""
+    if run.state is not JobState.ENDED:
+        return run.state is JobState.LOST
+    if run.record is None:
+        return False  # a record that can't be read: what it says may be right, so it is not measured again unasked
+    if run.record.status in (Status.LOST, Status.CANCELLED) or run.record.kind == "port_in_use":
+        return True
+    return retry.asks_for(run.record)

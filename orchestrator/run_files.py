@@ -1,0 +1,84 @@
+"""The files of a run's folder that `run-one` looks after itself: logs, script, what the launcher reads, what is removed again.
+
+Room for the record is kept aside while a run goes on, should the training fill the disk. What the ranks and monitors write is read
+by `findings`; the record and the claim are `store`'s and `claims`'s. Does not know what a run means.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from orchestrator import atomic, untrusted
+from orchestrator.records import Command
+from orchestrator.redact import redact, redact_end
+from orchestrator.script import command_script
+
+STDOUT, STDERR, SCRIPT, OUTPUT, PIDS = "stdout.log", "stderr.log", "command.sh", "output", "pids.txt"
+RESERVE, RESERVED_BYTES = ".reserve", 512 * 1024
+_LOG_BYTES = 256 * 1024
+
+
+def keep_room(run_dir: Path) -> None:
+    """Room for the record, until `give_room`."""
+    with suppress(OSError), (run_dir / RESERVE).open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, RESERVED_BYTES)
+
+
+def give_room(run_dir: Path) -> None:
+    (run_dir / RESERVE).unlink(missing_ok=True)
+
+
+def is_disk_full(run_dir: Path) -> bool:
+    """Whether there is less room than was kept aside: then whoever failed may not have been able to say why."""
+    return shutil.disk_usage(run_dir).free < RESERVED_BYTES
+
+
+def write(command: Command, run_dir: Path) -> None:
+    """The files that the command reads, and the script that repeats it."""
+    for name, text in command.files.items():
+        (run_dir / name).write_text(text, encoding="utf-8")
+    script = run_dir / SCRIPT
+    script.write_text(command_script(command), encoding="utf-8", errors="surrogateescape", newline="")
+    script.chmod(0o755)
+
+
+def log_end(run_dir: Path) -> str:
+    """The end of stderr; of stdout where stderr is empty. Redacted."""
+    for name in (STDERR, STDOUT):
+        with suppress(OSError, ValueError):
+            size = (run_dir / name).stat().st_size
+            if size:
+                text = untrusted.read_tail(run_dir / name, limit=_LOG_BYTES)
+                # Masked before it is cut into lines and causes: half a secret is not known for one.
+                return redact_end(text, cut=size > _LOG_BYTES)
+    return ""
+
+
+def pids(run_dir: Path) -> frozenset[int]:
+    """The numbers of the training processes, as the instrument noted each when it began; empty without the instrument."""
+    try:
+        words = untrusted.read_text(run_dir / PIDS, limit=untrusted.CLAIM_BYTES).split()
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(int(word) for word in words if word.isdecimal() and len(word) < 10)
+
+
+def mask_worker_files(run_dir: Path) -> None:
+    """The ranks tell their errors in full, and an error's message may hold a token."""
+    for path in run_dir.glob("worker-rank*.json"):
+        with suppress(OSError, ValueError):
+            text = untrusted.read_text(path, limit=untrusted.RECORD_BYTES)
+            if redact(text) != text:
+                atomic.replace(path, redact(text))
+
+
+def remove_output(run_dir: Path) -> None:
+    """Checkpoints, which nobody asked to keep. A link is removed, not what it leads to."""
+    output = run_dir / OUTPUT
+    if output.is_symlink():
+        output.unlink()
+    else:
+        shutil.rmtree(output, ignore_errors=True)
