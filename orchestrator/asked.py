@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator import atomic
+from orchestrator import atomic, untrusted
 from orchestrator.records import Experiment
 from orchestrator.redact import redact
 from orchestrator.selection import Selection
@@ -60,7 +60,11 @@ def current(root: Path) -> frozenset[str] | None:
 
 def _write(path: Path, entry: Mapping[str, Any]) -> None:
     text = json.dumps(entry, indent=2) + "\n"
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
+    try:
+        known = untrusted.read_text(path, limit=untrusted.SUITE_BYTES)
+    except (OSError, ValueError):
+        known = None
+    if known != text:
         atomic.replace(path, text)
 
 
@@ -68,7 +72,7 @@ def _entries(folder: Path) -> Iterable[tuple[Path, dict[str, Any]]]:
     """The files that can be read; one that can't be wants nothing, and is written anew by its call."""
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
-            entry = json.loads(path.read_text(encoding="utf-8"))
+            entry = untrusted.read_json(path, limit=untrusted.SUITE_BYTES)
             scenarios = {str(name): [str(one) for one in ids] for name, ids in entry["scenarios"].items()}
             yield path, {"file": str(entry["file"]), "choices": str(entry["choices"]), "scenarios": scenarios}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -21,7 +21,8 @@ from orchestrator.claims import OWNER_FILE, Owner
 from orchestrator.printable import printable
 from orchestrator.records import Job, JobState
 from orchestrator.status import chosen
-from orchestrator.store import Store, StoredRun
+from orchestrator.store import Store
+from orchestrator.stored import StoredRun
 
 GOODBYE_S = 60.0
 """How long a run may take to end: its tree gets INT, TERM and KILL, each with its wait, then the record is written."""

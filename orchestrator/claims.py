@@ -2,8 +2,9 @@
 
 A run folder is claimed by preparing it aside and renaming it to its name, which only one of several claimants can do.
 `run-one` then says in `owner.json` which process it is. Whether that process lives is looked up, never remembered; on another
-host, or in another container, it can't be, and a heartbeat tells: a file that `run-one` touches, whose age is taken from the
-clock of the file server. One that is silent may be cut off and still be at work: it is unknown, never taken for dead.
+host, or in another container, it can't be, and a heartbeat tells: a file that `run-one` touches. Who takes a run over by its age
+asks the clock of the file server, by a file that is made and removed; who only looks takes his own, and writes nothing. One that
+is silent may be cut off and still be at work: it is unknown, never taken for dead.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -33,6 +34,10 @@ HEARTBEAT_S = 30.0
 
 SILENT_AFTER_S = 300.0
 """A heartbeat that is older is no sign of life; file servers show a change late."""
+
+
+Clock = Callable[[Path], float | None]
+"""The time in seconds since the epoch, for the files of a folder; None where it can't be told."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +155,7 @@ def remove_unfinished(runs: Path) -> None:
         left = (
             written.owner.is_here() and not written.owner.lives()
             if written
-            else (silence_s(aside) or 0) > SILENT_AFTER_S
+            else (silence_s(aside, file_servers_clock) or 0) > SILENT_AFTER_S
         )
         if left:
             shutil.rmtree(aside, ignore_errors=True)
@@ -181,11 +186,11 @@ def beat(run_dir: Path) -> None:
         (run_dir / HEARTBEAT_FILE).touch()
 
 
-def silence_s(run_dir: Path) -> float | None:
-    """Seconds since the last sign of life in the folder, by the clock of whoever keeps its files; None where it can't be told."""
+def silence_s(run_dir: Path, clock: Clock) -> float | None:
+    """Seconds since the last sign of life in the folder; None where it can't be told."""
     heard = [_modified(run_dir / name) for name in (HEARTBEAT_FILE, OWNER_FILE, JOB_FILE)]
     heard += [] if any(heard) else [_modified(run_dir)]
-    now = _file_servers_now(run_dir)
+    now = clock(run_dir)
     known = [moment for moment in heard if moment is not None]
     return None if now is None or not known else max(0.0, now - max(known))
 
@@ -197,8 +202,13 @@ def _modified(path: Path) -> float | None:
         return None
 
 
-def _file_servers_now(folder: Path) -> float | None:
-    """A new file's time is set by the file server, whose clock may differ from ours."""
+def our_clock(_folder: Path) -> float:
+    """This machine's clock: it may differ from that of the file server, which says when files were changed."""
+    return time.time()
+
+
+def file_servers_clock(folder: Path) -> float | None:
+    """The clock of whoever keeps the folder's files: it sets the time of a file that is made for that, and removed again."""
     probe = folder / f".{uuid.uuid4().hex}"
     try:
         probe.touch()
@@ -247,9 +257,9 @@ def _read_object(path: Path) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-def state(run_dir: Path) -> JobState:
+def state(run_dir: Path, *, clock: Clock = our_clock) -> JobState:
     """Where the run stands: ended (has a record), running (a living owner), lost (a dead one), silent (one elsewhere of which
-    nothing was heard for long), pending (no claim)."""
+    nothing was heard for long, by `clock`), pending (no claim)."""
     if (run_dir / RECORD_FILE).exists():
         return JobState.ENDED
     if not run_dir.is_dir():
@@ -258,7 +268,7 @@ def state(run_dir: Path) -> JobState:
     if any(owner.lives() for owner in known):
         return JobState.RUNNING
     if any(not owner.is_here() for owner in known) and not (run_dir / RECORD_FILE).exists():
-        age_s = silence_s(run_dir)
+        age_s = silence_s(run_dir, clock)
         return JobState.SILENT if age_s is None or age_s > SILENT_AFTER_S else JobState.RUNNING
     # Looked at again: the record is written before its owner ends, so it may have come between the two looks.
     return JobState.ENDED if (run_dir / RECORD_FILE).exists() else JobState.LOST

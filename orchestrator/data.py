@@ -17,7 +17,8 @@ from itertools import islice
 from pathlib import Path
 
 from orchestrator.config import DataProcessing, Suite
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, PreparationError
+from orchestrator.printable import is_utf8, with_bytes
 from orchestrator.records import DataSpec, Text
 from orchestrator.trainers import Trainer
 
@@ -140,7 +141,13 @@ def cache_folder() -> Path:
 
 
 def data_path(spec: DataSpec, cache: Path) -> str:
-    """The prepared data of `spec`: a folder of token ids, or the one text file that other trainers are handed."""
+    """The prepared data of `spec`: a folder of token ids, or the one text file that other trainers are handed.
+
+    Raises PreparationError for a folder whose name no experiment's file can hold.
+    """
+    if not is_utf8(str(cache)):
+        said = "the path of prepared data holds bytes that are no UTF-8; set TUNEBENCH_CACHE to another folder"
+        raise PreparationError(f"{with_bytes(str(cache))}: {said}")
     fields = {name: value for name, value in asdict(spec).items() if name != "source" or spec.fingerprint is None}
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.source.rstrip("/").rsplit("/", 1)[-1]).strip("-.")[:40] or "data"

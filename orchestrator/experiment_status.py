@@ -18,10 +18,12 @@ from typing import Any
 from orchestrator import claims, running, time_left
 from orchestrator.claims import Owner
 from orchestrator.errors import ResultsError
+from orchestrator.experiment_file import EXPERIMENT_FILE
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.repeats import most_repeats
 from orchestrator.running import Activity
-from orchestrator.store import EXPERIMENT_FILE, Store, StoredRun
+from orchestrator.store import Store
+from orchestrator.stored import StoredRun
 
 UNREADABLE = "unreadable"
 """The kind of a run whose record cannot be read: what it says may be right, so it is not owed again."""

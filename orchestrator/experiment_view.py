@@ -14,7 +14,8 @@ from orchestrator.errors import ResultsError
 from orchestrator.printable import printable, shell_word, without_styles
 from orchestrator.records import Experiment
 from orchestrator.redact import redact, redact_end
-from orchestrator.store import Store, StoredExperiment, StoredRun
+from orchestrator.store import Store
+from orchestrator.stored import StoredExperiment, StoredRun
 
 TAIL_BYTES = 64 * 1024
 

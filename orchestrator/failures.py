@@ -73,6 +73,7 @@ _CHILD_ENDED = re.compile(
     r"(?:rank\s*:\s*(?P<rank>\d+)[^\n]*\n\s*)?exitcode\s*:\s*(?P<code>-?\d+)"
     r"|died with <?Signals\.(?P<name>SIG\w+)|returned non-zero exit status (?P<status>\d+)"
 )
+_PID = re.compile(r"\(pid: ?(\d{1,9})\)")
 _ROOT_CAUSE = "Root Cause"
 """The heading under which torchrun puts the rank that failed first."""
 
@@ -167,6 +168,11 @@ def child_end(log: str) -> ChildEnd | None:
         return ChildEnd(signal=None if number is None else int(number), rank=rank)
     code = int(match["code"] or match["status"])
     return ChildEnd(exit_code=code, rank=rank) if code >= 0 else ChildEnd(signal=-code, rank=rank)
+
+
+def named_pids(log: str) -> frozenset[int]:
+    """The children that a launcher says it had, by their numbers: `exitcode: -9 (pid: 4242)`."""
+    return frozenset(int(number) for number in _PID.findall(log))
 
 
 def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str, child: ChildEnd) -> tuple[str, str]:

@@ -36,12 +36,12 @@ Justify = Literal["left", "right"]
 Masked = Callable[[str], str]
 """A text with its secrets masked."""
 
-RUN_DIR, GPUS, PORT = "{run_dir}", "{gpus}", "{port}"
+RUN_DIR, GPUS, PORT = Path("{run_dir}"), "{gpus}", "{port}"
 
 
 def planned_command(experiment: Experiment, python: str) -> Command:
     """The command of a run, with `{gpus}` `{port}` `{run_dir}` for what is only known at launch."""
-    return build_command(experiment, python=experiment.python or python, gpus=GPUS, run_dir=Path(RUN_DIR), port=PORT)
+    return build_command(experiment, python=experiment.python or python, gpus=GPUS, run_dir=RUN_DIR, port=PORT)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ def json_document(plan: Plan, python: str, *, fit: Card | None = None) -> Iterat
     masked = redactor()
     yield '{"experiments": ['
     for index, experiment in enumerate(plan.experiments):
-        document = _masked(_experiment(experiment, python, masked), masked)
+        document = _experiment(experiment, python, masked)
         if fit is not None:
             from orchestrator.fit import json_value
 
@@ -78,17 +78,26 @@ def json_document(plan: Plan, python: str, *, fit: Card | None = None) -> Iterat
 
 
 def _masked(value: Any, masked: Masked) -> Any:
+    """A value with all its texts masked. Most stand in a mapping, and cost no call of their own: a large plan has millions."""
     if isinstance(value, dict):
-        return {name: MASK if item and is_secret_name(name) else _masked(item, masked) for name, item in value.items()}
+        return {
+            name: MASK
+            if item and is_secret_name(name)
+            else masked(item)
+            if type(item) is str
+            else _masked(item, masked)
+            for name, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [_masked(item, masked) for item in value]
     return masked(value) if isinstance(value, str) else value
 
 
 def _experiment(experiment: Experiment, python: str, masked: Masked) -> dict[str, Any]:
+    """What the document says of an experiment, masked."""
     command = planned_command(experiment, python)
-    received = get_trainer(experiment.trainer).arguments(experiment, Path(RUN_DIR))
-    return {
+    received = get_trainer(experiment.trainer).arguments(experiment, RUN_DIR)
+    document = {
         "id": experiment.id,
         "scenario": experiment.scenario,
         "framework_config": experiment.framework.name if experiment.framework else None,
@@ -99,11 +108,12 @@ def _experiment(experiment: Experiment, python: str, masked: Masked) -> dict[str
         "global_batch": experiment.global_batch,
         "arguments": {name: list(value) if isinstance(value, tuple) else value for name, value in received.items()},
         "environment": _variables(command),
-        "command": redact_words(command.argv, masked),
+        "command": None,
         "repeats": asdict(experiment.adaptive) if experiment.adaptive else experiment.repeats,
         "skip": _reason(experiment.skip),
         "cannot_run_here": _reason(experiment.cannot_run_here),
     }
+    return {**_masked(document, masked), "command": redact_words(command.argv, masked)}
 
 
 def _variables(command: Command) -> dict[str, str]:

@@ -21,6 +21,7 @@ from orchestrator.redact import redact
 
 WORKER = Path(__file__).resolve().parent / "workers" / "prepare.py"
 _ERROR = "error: "
+_LOG_BYTES = 256 * 1024
 
 
 def prepare_data(experiments: Iterable[Experiment], on_event: Callable[[str], None] | None = None) -> tuple[str, ...]:
@@ -84,7 +85,7 @@ def _environment(experiment: Experiment) -> dict[str, str | None]:
 
 def _sentence(experiment: Experiment, log: Path, started: int) -> str:
     with log.open("rb") as file:
-        file.seek(started)
+        file.seek(max(started, log.stat().st_size - _LOG_BYTES))
         lines = log_tail(file.read().decode("utf-8", errors="replace")).splitlines()
     said = next((line.removeprefix(_ERROR) for line in reversed(lines) if line.startswith(_ERROR)), None)
     cause = said or (lines[-1] if lines else "it ended without a word")

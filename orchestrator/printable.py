@@ -27,6 +27,7 @@ _SHOWN: Final[dict[int, int | str]] = {
 _UNFIT: Final = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
 )
+_HALF: Final = re.compile("[\\ud800-\\udfff]")
 _STYLE: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 
@@ -43,6 +44,20 @@ def without_styles(text: str) -> str:
 def is_printable(text: str) -> bool:
     """Whether a terminal shows the text as it is."""
     return _UNFIT.search(text) is None
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a file can hold the text. Bytes of an argument, a variable or a path that are no UTF-8 stand as half characters."""
+    return _HALF.search(text) is None
+
+
+def with_bytes(text: str) -> str:
+    """The text with its half characters as people write such bytes: `\\xff`."""
+    return _HALF.sub(lambda found: _for_people(ord(found[0])), text)
+
+
+def _for_people(half: int) -> str:
+    return f"\\x{half - 0xDC00:02x}" if 0xDC80 <= half <= 0xDCFF else f"\\u{half:04x}"
 
 
 def escaped(text: str) -> str:

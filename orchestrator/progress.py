@@ -25,7 +25,8 @@ from orchestrator.printable import printable
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.running import Activity
 from orchestrator.running_view import SEPARATOR, doing, seconds
-from orchestrator.store import Store, StoredRun
+from orchestrator.store import Store
+from orchestrator.stored import StoredRun
 from orchestrator.time_left import Expectation, Work
 from orchestrator.under_way import UnderWay
 

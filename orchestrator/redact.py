@@ -47,34 +47,36 @@ LONGEST_SECRET = 8192
 MASK = "***"
 
 _FREE = r"(?<![A-Za-z0-9])"
-_LOOKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (what, re.compile(pattern))
-    for what, pattern in (
-        ("a password in a URL", r"""(?<=://)[^/\s@:"'\\<>]*:[^/\s"'\\<>]*(?=@)"""),
-        ("a token in a URL", r"""(?:(?<=https://)|(?<=http://))[^/\s:"'\\<>]+(?=@)"""),
-        ("a token of Hugging Face", _FREE + r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
-        ("a token of GitHub", _FREE + r"(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,})"),
-        ("a token of GitLab", _FREE + r"glpat-[\w-]{16,}"),
-        ("a key of an API", _FREE + r"sk-(?:(?:proj|ant|svcacct|admin|or)-[\w-]{16,}|[A-Za-z0-9]{16,})"),
-        ("a key of Google", _FREE + r"AIza[\w-]{30,}"),
-        ("a key of AWS", _FREE + r"A(?:KIA|SIA)[0-9A-Z]{16}(?![A-Za-z0-9])"),
-        ("a token of Slack", _FREE + r"xox[abeoprs]-[\w-]{10,}"),
-        ("a JSON web token", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),
+_LOOKS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
+    (what, hint, re.compile(pattern))
+    for what, hint, pattern in (
+        ("a password in a URL", "://", r"""(?<=://)[^/\s@:"'\\<>]*:[^/\s"'\\<>]*(?=@)"""),
+        ("a token in a URL", "://", r"""(?:(?<=https://)|(?<=http://))[^/\s:"'\\<>]+(?=@)"""),
+        ("a token of Hugging Face", "hf_|api_org_", _FREE + r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
+        ("a token of GitHub", "gh[pousr]_|github_pat_", _FREE + r"(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,})"),
+        ("a token of GitLab", "glpat-", _FREE + r"glpat-[\w-]{16,}"),
+        ("a key of an API", "sk-", _FREE + r"sk-(?:(?:proj|ant|svcacct|admin|or)-[\w-]{16,}|[A-Za-z0-9]{16,})"),
+        ("a key of Google", "AIza", _FREE + r"AIza[\w-]{30,}"),
+        ("a key of AWS", "AKIA|ASIA", _FREE + r"A(?:KIA|SIA)[0-9A-Z]{16}(?![A-Za-z0-9])"),
+        ("a token of Slack", "xox", _FREE + r"xox[abeoprs]-[\w-]{10,}"),
+        ("a JSON web token", "eyJ", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),
         (
             "an Authorization header",
+            "(?i:authorization)",
             r"""(?i:authorization)(?:\\*["'])?\s*[:=]\s*(?:\\*["'])?(?i:(?:bearer|basic|token|negotiate)\s+)?"""
             r"""(?P<secret>(?!(?i:bearer|basic|token|negotiate)\b)[^\s"'\\,;}<>]{6,})""",
         ),
-        ("a bearer token", r"(?i:bearer)\s+(?P<secret>(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,})"),
+        ("a bearer token", "(?i:bearer)", r"(?i:bearer)\s+(?P<secret>(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,})"),
         (
             "a private key",
+            "-----BEGIN",
             r"""-----BEGIN [A-Z ]*PRIVATE KEY-----[^"']{0,10000}?-----END [A-Z ]*PRIVATE KEY-----""",
         ),
     )
 )
-"""What it is, and how it looks; the group `secret`, where there is one, is what is masked."""
+"""What it is, what it never is without, and how it looks; the group `secret`, where there is one, is what is masked."""
 
-_HINT = re.compile(r"://|_|-|A(?:KIA|SIA|Iza)|eyJ|(?i:authorization|bearer)")
+_HINT = re.compile("|".join(dict.fromkeys(hint for _, hint, _ in _LOOKS)))
 """What no text without which has any of these looks."""
 
 _NAME = r"(?P<name>[A-Za-z_][\w.-]{0,80})"
@@ -164,6 +166,8 @@ def in_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
 
     An option is `--name` with its value in the next word, `--name=value`, or a whole word `name=value`.
     """
+    if not any(map(_names_secret, words)):
+        return
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")
         if equals and value and re.fullmatch(r"[\w.+-]+", name) and is_secret_name(name):
@@ -174,9 +178,17 @@ def in_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
                 yield place, 0, option
 
 
+@lru_cache(maxsize=65536)
+def _names_secret(word: str) -> bool:
+    """Whether a word is the option, or begins with the name, of a secret. What every word of a plan's commands is asked."""
+    return is_secret_name(word.partition("=")[0])
+
+
 def redact_words(words: Sequence[str], masked: Callable[[str], str] = redact) -> list[str]:
     """A command line to be shown: the same words, with every secret masked."""
     hidden = {place: begin for place, begin, _ in in_words(words)}
+    if not hidden:
+        return list(map(masked, words))
     return [f"{word[: hidden[at]]}{MASK}" if at in hidden else masked(word) for at, word in enumerate(words)]
 
 
@@ -197,24 +209,36 @@ def _by_value(text: str, environ: Mapping[str, str]) -> Iterator[Secret]:
 
 @lru_cache(maxsize=256)
 def _written(value: str) -> frozenset[str]:
-    """How a value may stand in a text: as it is, in JSON, in a URL, as Python shows it; the lines of a long one each."""
+    """How a value may stand in a text: as it is, in JSON, in a URL, as Python shows it; the lines of a long one each.
+
+    Bytes of it that are no UTF-8 stand in a text as `?` or as a replacement character.
+    """
     lines = [line for line in value.splitlines() if len(line) >= 2 * _SHORTEST_SECRET] if "\n" in value else []
     every = [value, *lines]
+    every += [readable for one in every for readable in _decoded(one) if readable != one]
     known = [json.dumps(one)[1:-1] for one in every] + [json.dumps(one, ensure_ascii=False)[1:-1] for one in every]
-    return frozenset((*every, *known, *(repr(one)[1:-1] for one in every), *(quote(one, safe="") for one in every)))
+    known += [quote(one, safe="", errors="surrogateescape") for one in every]
+    return frozenset((*every, *known, *(repr(one)[1:-1] for one in every)))
+
+
+def _decoded(value: str) -> tuple[str, str]:
+    held = value.encode("utf-8", "surrogateescape")
+    return value.encode("utf-8", "replace").decode(), held.decode("utf-8", "replace")
 
 
 def _by_look(text: str) -> Iterator[Secret]:
     if not _HINT.search(text):  # plans are redacted word by word, a hundred thousand commands of them
         return
-    for what, pattern in _LOOKS:
+    for what, _, pattern in _LOOKS:
         group = "secret" if "secret" in pattern.groupindex else 0
         for match in pattern.finditer(text):
             yield Secret(start=match.start(group), end=match.end(group), what=what)
 
 
 def _by_name(text: str, *, quoted: bool) -> Iterator[Secret]:
-    for pattern in (_NAMED, _OPTION):
+    for pattern, signs in ((_NAMED, "=:"), (_OPTION, ("--",))):
+        if not any(sign in text for sign in signs):
+            continue
         done = 0
         for named in pattern.finditer(text):
             if named.start() < done or not _says_secret(named["name"]):

@@ -18,7 +18,7 @@ from pathlib import Path
 from orchestrator import untrusted
 from orchestrator.metrics import METRICS
 from orchestrator.monitors.hf_memory import memory_summary
-from orchestrator.monitors.nvidia_smi import LogSummary, log_summary
+from orchestrator.monitors.nvidia_smi import read_summary
 from orchestrator.records import Status
 from orchestrator.reference_log import failure
 from orchestrator.rows import NO_FRAMEWORK, Row, Value, argument_cells, cell
@@ -216,18 +216,10 @@ def _memory(folder: Path, measured: Mapping[str, Value], said: list[str]) -> dic
         said += ["a stage of the Trainer's memory metrics is missing."] if peak is None else []
     log = folder / "gpu_memory_logs.csv"
     if log.is_symlink() or log.exists():
-        summary = _log_summary(log)
+        summary = read_summary(log)
         memory |= {"mem_nvidia_mem_reserved": summary.mean, "gpu_device_name": summary.device_name}
         said += [f"{log.name}: {summary.problem}."] if summary.problem else []
     return memory
-
-
-def _log_summary(log: Path) -> LogSummary:
-    """A log with its beginning cut off would be a mean of something else: it is read whole or not at all."""
-    try:
-        return log_summary(untrusted.read_text(log, limit=untrusted.LOG_BYTES))
-    except (OSError, ValueError) as error:
-        return LogSummary(peak_by_device={}, device_name=None, problem=str(error))
 
 
 def _verdict(

@@ -2,8 +2,9 @@
 
 Nothing that was recorded is touched by a repeat: every path into the run folder leads to a new folder instead, but for
 the files that were written beside the command to be read (`accelerate.yaml`). The port is chosen again, and a secret is
-asked for by name, never written down, wherever in a word or variable it stands (the environment is asked for that alone). No
-word is bash's to read: whatever it holds is quoted, and control characters stand as escapes, so that showing the script is safe.
+asked for by name, never written down, wherever in a word or variable it stands (the environment is asked for that alone).
+No folder is looked for along CDPATH, or taken for the last one since it is called `-`. No word is bash's to read: whatever it
+holds is quoted, and control characters stand as escapes, so that showing the script is safe.
 What differs from the recorded run: monitors do not watch, no time limit holds.
 """
 
@@ -30,8 +31,9 @@ set -euo pipefail
 
 _FOLDER = """\
 folder="${1:-$(mktemp -d "${TMPDIR:-/tmp}/tunebench-repeat.XXXXXX")}"
+case "$folder" in /*) ;; *) folder="./$folder" ;; esac
 mkdir -p -- "$folder"
-folder="$(cd -- "$folder" && pwd -P)"
+folder="$(CDPATH='' cd -- "$folder" && pwd -P)"
 if [ -n "$(ls -A -- "$folder")" ]; then
   echo "command.sh: $folder is not empty; name a new folder" >&2
   exit 2
@@ -53,7 +55,7 @@ def command_script(command: Command, environ: Mapping[str, str] = os.environ) ->
     if any("$port" in word for word in words) or any(name in command.env for name in _PORT_VARIABLES):
         port = f'port="$({shell_word(command.argv[0])} -c {shell_word(_FREE_PORT)})"\n'
         lines.insert(2, port)
-    lines.append(f"cd -- {writer.moved(str(command.cwd))}\n")
+    lines.append(f"CDPATH='' cd -- {writer.moved(str(command.cwd))}\n")
     option = "-- " if words[:1] and words[0].startswith("-") else ""
     lines.append(f"exec {option}" + " \\\n  ".join(_by_option(words)) + "\n")
     return "".join(lines)

@@ -8,7 +8,9 @@ from typing import Any
 
 from orchestrator.config import Scenario, Suite, argument_text, parse_scalar, suggestion
 from orchestrator.errors import SelectionError
+from orchestrator.printable import is_utf8, with_bytes
 from orchestrator.records import Text
+from orchestrator.redact import MASK, redact
 
 SETTABLE = (
     "busy_gpus",
@@ -46,6 +48,8 @@ def parse_selection(
     *, scenarios: Sequence[str] = (), axes: Sequence[str] = (), settings: Sequence[str] = (), **keys: Any
 ) -> Selection:
     """From the texts of `--scenario`, `--axis NAME=V,V` and `--set PATH=VALUE`; `keys` are options with a name of their own."""
+    for option, texts in (("--scenario", scenarios), ("--axis", axes), ("--set", settings)):
+        _refuse_bytes(option, texts)
     overrides: dict[str, Any] = {}
     changed: dict[str, Any] = {name: value for name, value in keys.items() if value is not None}
     for text in settings:
@@ -65,6 +69,14 @@ def parse_selection(
             meant = example if hint.startswith(".") and not rest else ""
             raise SelectionError(f"--set {path}: unknown key{meant}{hint}")
     return Selection(scenarios=tuple(scenarios), axes=_axes(axes), overrides=overrides, settings=changed)
+
+
+def _refuse_bytes(option: str, texts: Sequence[str]) -> None:
+    for text in texts:
+        if not is_utf8(text):
+            said = "holds bytes that are no UTF-8, which no file of results can hold; write it in UTF-8"
+            masked = redact(text)
+            raise SelectionError(f"{option} {masked if MASK in masked else with_bytes(text)} {said}")
 
 
 def whole_numbers(text: str, *, option: str) -> tuple[int, ...]:

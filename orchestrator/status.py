@@ -7,7 +7,6 @@ run what is pending.
 
 from __future__ import annotations
 
-import os
 import select
 import time
 from collections import Counter, defaultdict
@@ -28,7 +27,7 @@ from orchestrator.experiment_status import (
 from orchestrator.records import Job
 from orchestrator.results_folder import SUITE_FILE
 from orchestrator.stop_signals import StopSignals
-from orchestrator.store import EXPERIMENT_FILE, Store
+from orchestrator.store import Store
 from orchestrator.time_left import Expectation, Span, Work
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
@@ -64,25 +63,13 @@ class CampaignStatus:
         return all(one.state in ended for cell in self.experiments for one in cell.repeats)
 
 
-def experiment_ids(store: Store) -> tuple[str, ...]:
-    """The ids of a results folder: in the order asked for, then those that nobody asks for any more."""
-    folder = store.root / "experiments"
-    there = (
-        {name for name in os.listdir(folder) if (folder / name / EXPERIMENT_FILE).exists()}
-        if folder.is_dir()
-        else set()
-    )
-    order = [name for name in store.suite().get("experiments", []) if name in there]
-    return (*order, *sorted(there.difference(order)))
-
-
 def chosen(store: Store, wanted: Sequence[str]) -> tuple[str, ...]:
     """The ids that these words name, each by a whole id or by a part that no other has; all of them without a word.
 
     Raises ResultsError for a word that names none, or several.
     """
-    every = experiment_ids(store)
-    return tuple(dict.fromkeys(_named(word, every, store.root) for word in wanted)) if wanted else every
+    every = store.ids()
+    return tuple(dict.fromkeys(_named(word, every, store.root) for word in wanted)) if wanted else tuple(every)
 
 
 def _named(word: str, every: Sequence[str], root: Path) -> str:
@@ -130,7 +117,7 @@ class Reader:
         if seen == self._seen and is_settled(folder):
             return
         self._seen = seen
-        ids = [one for one in experiment_ids(self.store) if self.only is None or one in self.only]
+        ids = [one for one in self.store.ids() if self.only is None or one in self.only]
         self._followers = {one: self._followers.get(one) or Follower(self.store, one) for one in ids}
 
     def _settle(self, changed: Sequence[Follower], followers: Sequence[Follower]) -> None:

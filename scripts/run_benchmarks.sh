@@ -16,7 +16,7 @@
 #   PYTHON=FILE                interpreter that has tunebench's requirements (python)
 set -euo pipefail
 
-root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
+root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
 python="${PYTHON:-$(command -v python || command -v python3)}"
 
 num_gpus="${1:-}"

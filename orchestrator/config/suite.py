@@ -6,7 +6,7 @@ shipped ones are taken, and a note says so. Does not multiply or choose: that is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from orchestrator.config.models import DataProcessing, Scenario, SuiteFile
 from orchestrator.config.values import argument_texts, shown, suggestion
 from orchestrator.config.yaml_file import Document, YamlPath, read_document
 from orchestrator.errors import ConfigError, Problem
+from orchestrator.printable import is_utf8, with_bytes
 from orchestrator.records import Framework, Text
 
 AXES_OF_OURS = frozenset({"framework_config", "num_gpus"})
@@ -63,6 +64,7 @@ def load_suite(
         "accelerate": _find(accelerate, scenarios, "accelerate.yaml", notes),
         "frameworks": _find(frameworks, scenarios, "frameworks", notes),
     }
+    problems.extend(_unnameable(files.values()))
     default_arguments = _arguments(files["defaults"], problems)
     launch = _accelerate(files["accelerate"], problems)
     before = len(problems)
@@ -107,6 +109,15 @@ def _find(given: Path | None, scenarios: Path, name: str, notes: list[str]) -> P
     if scenarios.parent.resolve() != shipped_folder():
         notes.append(f"{name}: none beside {scenarios}, so the shipped one is taken")
     return shipped_folder() / name
+
+
+def _unnameable(files: Iterable[Path]) -> Iterator[Problem]:
+    """Paths go into the records, as `{scenario_dir}` of a command and as what was asked."""
+    for file in files:
+        place = str(file.absolute())
+        if not is_utf8(place):
+            said = f"its path holds bytes that are no UTF-8 ({with_bytes(place)}); rename the folder or the file"
+            yield Problem(file=file, message=said)
 
 
 def _mapping(file: Path, meaning: str, problems: list[Problem]) -> Document | None:

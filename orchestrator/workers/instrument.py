@@ -6,7 +6,8 @@ What is measured, and how: a callback of the Hugging Face Trainer and a wrapper 
 hand each step to the meter (`meter.py`: its time, its tokens), memory is read at stages (`stages.py`), training is ended
 early where that was asked for (`ending.py`); logged losses and final metrics are noted, and the settings (`effective.py`) are
 read once before the model is wrapped and once when training begins. Everything goes to the folder that TUNEBENCH_RUN_DIR names, as
-`worker-rank{R}.json` (written aside, put in place at the end) and `steps-rank{R}.jsonl` (a line a step, appended).
+`worker-rank{R}.json` (written aside, put in place at the end), `steps-rank{R}.jsonl` (a line a step, appended) and `pids.txt` (a
+line a process).
 
 What the numbers leave out stands in the files that make them. A loss that is not finite is written as null, since JSON has
 no word for it. A process that is killed writes no worker file; its absence says so.
@@ -25,6 +26,7 @@ whatever environment trains.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import importlib.abc
 import importlib.machinery
@@ -158,6 +160,12 @@ def run(target: list[str], folder: str, recorder: Any) -> None:
     write(folder, recorder.document(), None)
 
 
+def say_pid(folder: str) -> None:
+    """A line in `pids.txt`: whom the kernel kills can then be told to be one of this run. A full disk is the target's to notice."""
+    with contextlib.suppress(OSError), open(os.path.join(folder, "pids.txt"), "a", encoding="ascii") as file:
+        file.write(f"{os.getpid()}\n")
+
+
 def tell_stacks() -> None:
     """From now on SIGUSR2 writes the stacks of all threads to stderr, unless the target takes the signal for itself."""
     if hasattr(signal, "SIGUSR2"):
@@ -177,6 +185,7 @@ def start() -> None:
         recorder = sibling("recorder").Recorder(folder, load=sibling, started=STARTED)
     except ValueError as error:
         sys.exit(f"error: TUNEBENCH_MEASURE must be a mapping as JSON, TUNEBENCH_TOGGLE_STEPS a whole number: {error}.")
+    say_pid(folder)
     run(words, folder, recorder)
 
 

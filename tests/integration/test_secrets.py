@@ -37,7 +37,7 @@ BY_LOOK = {
     "PIP_INDEX_URL": "https://someone:correcthorsebattery@packages.example.org/simple",
     "EXTRA_HEADER": "Authorization: Bearer 9f8e7d6c5b4a",
 }
-INSTALLED = "x-installed-token-0123456789"
+INSTALLED = "x-installed-token-7q3k9m2w5z"
 PLANTED = {
     **IN_THE_ENVIRONMENT,
     **{name: value for name, value in BY_LOOK.items() if name not in ("PIP_INDEX_URL", "EXTRA_HEADER")},

@@ -63,6 +63,15 @@ def test_a_file_that_a_crash_left_half_written_wants_nothing(tmp_path: Path) -> 
     assert len(asked.current(tmp_path) or ()) == 1
 
 
+def test_a_damaged_file_is_written_anew_by_its_call(tmp_path: Path) -> None:
+    note(tmp_path, "a-1")
+    (path,) = (tmp_path / "asked").iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(b"\xff" + whole)
+    note(tmp_path, "a-1")
+    assert path.read_bytes() == whole
+
+
 def test_what_was_asked_again_is_not_written_again(tmp_path: Path) -> None:
     note(tmp_path, "a-1")
     (path,) = (tmp_path / "asked").iterdir()

@@ -129,6 +129,13 @@ def test_a_hub_model_is_read_from_the_cache(tmp_path: Path) -> None:
     assert training_of(experiment("org/name", env={"HF_HUB_CACHE": str(tmp_path / "hub")})).shape.layers == 2
     assert estimate(experiment("org/other", env=env)) == Unknown(reason="no config.json of org/other on this machine")
     assert isinstance(estimate(experiment("org/name", env=env, revision="ghi")), Unknown)
+    (folder / "refs" / "giant").write_bytes(b"abc" + b"\n" * 2**20)
+    assert isinstance(estimate(experiment("org/name", env=env, revision="giant")), Unknown)
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "org/a\0b", "~no-such-user-here/model"])
+def test_a_name_that_no_folder_can_have_is_not_known(name: str) -> None:
+    assert estimate(experiment(name)) == Unknown(reason=f"no config.json of {name} on this machine")
 
 
 # --- what torch keeps ------------------------------------------------------------------------------------------------
@@ -220,8 +227,9 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def small(folder: Path, shape: str, **arguments: Any) -> Experiment:
+    """Two layers, which tell what one keeps from what a model keeps once."""
     family, changes = SHAPES[shape]
-    AutoConfig.for_model(family, **{**TINY, **changes}).save_pretrained(folder)
+    AutoConfig.for_model(family, **{**TINY, "num_hidden_layers": 2, **changes}).save_pretrained(folder)
     batch_size = {"max_seq_len": LENGTH, "per_device_train_batch_size": ROWS}
     return experiment(str(folder), **{**batch_size, **arguments})
 
@@ -525,12 +533,18 @@ def test_what_is_not_known_is_said(changes: dict[str, Any], reason: str) -> None
         ({"model_type": "llama", "quantization_config": {"bits": 4}}, "quantised weights"),
         ({"model_type": "llama", "hidden_size": "big"}, "hidden_size is 'big', no number from 1"),
         ({"model_type": ["llama"]}, "architecture \"['llama']\""),
+        ({"model_type": "llama", "layer_types": 7}, "attention windows in some layers"),
+        ({"model_type": "llama", "torch_dtype": ["bfloat16"]}, "dtype ['bfloat16']"),
+        ({"model_type": "mistral", "sliding_window": "far"}, "sliding_window is 'far', no number from 1"),
         (["no", "mapping"], "is no configuration"),
-        (None, "can't be read"),
+        (b"{", "can't be read: it is no JSON"),
+        (b"[" * 100_000, "can't be read: it nests deeper than 64 levels"),
+        (bytes(17 * 2**20), "can't be read: it has more than 16 MiB"),
     ],
+    ids=lambda value: f"{len(value)} bytes" if isinstance(value, bytes) else None,
 )
 def test_folders_that_hold_something_else(fields: Any, reason: str, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{" if fields is None else json.dumps(fields))
+    (tmp_path / "config.json").write_bytes(fields if isinstance(fields, bytes) else json.dumps(fields).encode())
     found = estimate(experiment(str(tmp_path)))
     assert isinstance(found, Unknown)
     assert reason in found.reason

@@ -96,7 +96,8 @@ def test_ranks_write_their_own_file(tmp_path: Path) -> None:
     run([str(INSTRUMENT), "--", "end.py"], tmp_path, RANK="3", LOCAL_RANK="1", WORLD_SIZE="4")
     document = written(tmp_path, rank=3)
     assert (document["rank"], document["local_rank"], document["world_size"]) == (3, 1, 4)
-    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["worker-rank3.json"]
+    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["pids.txt", "worker-rank3.json"]
+    assert (tmp_path / "results" / "pids.txt").read_text() == f"{document['pid']}\n"
 
 
 def test_it_needs_a_target_and_a_folder(tmp_path: Path) -> None:

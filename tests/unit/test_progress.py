@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 from stored_results import ended as earlier
-from stored_results import stored
+from stored_results import record_of, stored
 
 from orchestrator.benchmark import Event, EventKind
 from orchestrator.progress import Progress
-from orchestrator.records import Device, Experiment, Job, Measurement, RunRecord, Status
+from orchestrator.records import Device, Experiment, Job, Measurement, Status
 from orchestrator.store import Store
 
 EXPERIMENT = Experiment(
@@ -35,16 +35,7 @@ def job(run_dir: Path, repeat: int) -> Job:
 
 
 def ended(one: Job, status: Status = Status.OK, **more: Any) -> Event:
-    record = RunRecord(
-        experiment_id=one.experiment_id,
-        repeat=one.repeat,
-        attempt=one.attempt,
-        status=status,
-        started_at=1.0,
-        wall_s=2.5,
-        **more,
-    )
-    return Event(kind=EventKind.ENDED, text="", jobs=(one,), record=record)
+    return Event(kind=EventKind.ENDED, text="", jobs=(one,), record=record_of(one, status, **more))
 
 
 def handed_over(*jobs: Job) -> Event:

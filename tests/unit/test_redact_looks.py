@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.redact import MASK, holds_secret, in_words, is_secret_name, redact, redact_words, redactor
+from orchestrator.redact import (
+    _HINT,
+    _LOOKS,
+    MASK,
+    holds_secret,
+    in_words,
+    is_secret_name,
+    redact,
+    redact_words,
+    redactor,
+)
 
 HEX = "0123456789abcdef0123"
 LOOKS = {
@@ -34,6 +45,36 @@ def test_what_looks_like_a_token_is_masked_wherever_it_stands(secret: str, form:
     text = form.format(secret)
     assert redact(text, {}) == text.replace(secret, MASK)
     assert LOOKS[secret] in str(holds_secret(text, {}))
+
+
+@pytest.mark.parametrize(
+    ("hint", "pattern"), [(hint, pattern) for _, hint, pattern in _LOOKS], ids=lambda value: str(value)[:20]
+)
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@given(data=st.data())
+def test_nothing_has_a_look_without_its_hint(hint: str, pattern: re.Pattern[str], data: st.DataObject) -> None:
+    """Texts without any hint are not searched at all."""
+    before = data.draw(st.sampled_from(["", "https://", "http://", "x ", '"']))
+    text = before + data.draw(st.from_regex(without_looking_behind(pattern.pattern)))
+    assume(pattern.search(text))
+    assert re.search(hint, text) and _HINT.search(text)
+
+
+def without_looking_behind(pattern: str) -> str:
+    return re.sub(r"\(\?<[=!][^)]*\)", "", pattern)
+
+
+@given(
+    st.lists(st.sampled_from(["--hub_token", "hub_token=x", "--api-key=", "x", "--x", "", "TOKEN=a b", "--PASSWORD"]))
+)
+def test_a_secret_in_a_command_line_is_one_whatever_stands_beside_it(words: list[str]) -> None:
+    alone = [
+        (place, begin, name)
+        for place in range(len(words))
+        for at, begin, name in in_words(words[max(0, place - 1) : place + 1])
+        if at == min(place, 1)
+    ]
+    assert list(in_words(words)) == alone
 
 
 @pytest.mark.parametrize(
@@ -138,21 +179,8 @@ def test_words_of_a_command() -> None:
         "--x",
         "d",
     ]
-    assert redact_words(words, redactor({})) == [
-        *(
-            "run",
-            "--hub_token",
-            "***",
-            "--api-key=***",
-            "x.password=***",
-            "--flag",
-            "--pad_token",
-            "c",
-            "--token",
-            "--x",
-            "d",
-        ),
-    ]
+    masked = {2: "***", 3: "--api-key=***", 4: "x.password=***"}
+    assert redact_words(words, redactor({})) == [masked.get(place, word) for place, word in enumerate(words)]
     assert [place for place, _, _ in in_words(words)] == [2, 3, 4]
 
 

@@ -108,7 +108,11 @@ def test_half_a_line_is_waited_for_and_a_whole_one_that_is_no_json_is_named(star
     assert seen.step == 1 and seen.problem is not None and str(file) in seen.problem
 
 
-@pytest.mark.parametrize("line", ['{"step": 2, "s": NaN}', '{"step": 2, "s": "x"}', "[1]", '{"s": 1.0}', "null"])
+NESTED = "[" * 4000  # as deep as the part that is read is long
+NO_STEPS = ['{"step": 2, "s": NaN}', '{"step": 2, "s": "x"}', "[1]", '{"s": 1.0}', "null", NESTED, '{"step":' + NESTED]
+
+
+@pytest.mark.parametrize("line", NO_STEPS, ids=lambda line: line[:20])
 def test_a_line_that_is_no_step_is_none(started: Path, line: str) -> None:
     (started / "steps-rank0.jsonl").write_text(f"{json.dumps({'step': 1, 's': 0.5})}\n{line}\n")
     seen = look(started, EXPERIMENT)

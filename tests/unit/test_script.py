@@ -98,6 +98,21 @@ def test_the_recorded_folder_is_refused_as_a_target(run_dir):
     assert done.returncode == 2 and "not empty" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["repeat", "-", "-e", "a b/c"])
+def test_a_folder_is_where_it_says_whatever_it_is_called(run_dir, tmp_path, name):
+    """A relative one is looked for along CDPATH by `cd`, which then also says where it went; `cd -` goes where one was last."""
+    script = written(run_dir, (sys.executable, "-c", SHOW))
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    (elsewhere / name).mkdir(parents=True)
+    here.mkdir()
+    done = subprocess.run(
+        ["bash", str(script), name], cwd=here, capture_output=True, text=True, check=False,
+        env={**os.environ, "CDPATH": str(elsewhere), "OLDPWD": str(elsewhere)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[], str(here / name), str(here / name)]
+
+
 def test_leaks_are_unset_and_variables_set(run_dir, tmp_path):
     show = "import os; print(sorted(k for k in os.environ if k in ('RANK', 'FSDP_X', 'A', 'GONE', 'MASTER_PORT')))"
     script = written(run_dir, (sys.executable, "-c", show), A="it's\n", GONE=None)

@@ -3,8 +3,9 @@
 # The recorded run is not touched: what the repeat writes goes into FOLDER (new or empty; by default a temporary one).
 set -euo pipefail
 folder="${1:-$(mktemp -d "${TMPDIR:-/tmp}/tunebench-repeat.XXXXXX")}"
+case "$folder" in /*) ;; *) folder="./$folder" ;; esac
 mkdir -p -- "$folder"
-folder="$(cd -- "$folder" && pwd -P)"
+folder="$(CDPATH='' cd -- "$folder" && pwd -P)"
 if [ -n "$(ls -A -- "$folder")" ]; then
   echo "command.sh: $folder is not empty; name a new folder" >&2
   exit 2
@@ -21,7 +22,7 @@ export HF_TOKEN="${HF_TOKEN:?is a secret and was not written down: export it fir
 export LOGS=/results/experiments/x-1/runs/r1-t10/x:"$folder"/logs
 unset NCCL_DEBUG
 export TUNEBENCH_RUN_DIR="$folder"
-cd -- "$folder"
+CDPATH='' cd -- "$folder"
 exec /env/bin/python \
   -m accelerate.commands.launch \
   --config_file /results/experiments/x-1/runs/r1-t1/accelerate.yaml \
