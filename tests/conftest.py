@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+
+for _name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):  # of the terminal of whoever runs the tests
+    os.environ.pop(_name, None)  # here, since the console keeps what it finds when it is imported
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -32,11 +32,15 @@ TRAINER = """\
 import json, os, sys, time
 ledger = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 os.write(ledger, f"begun {sys.argv[2]}\\n".encode())
+while not os.path.exists(sys.argv[4]):
+    time.sleep(0.02)
 time.sleep(float(sys.argv[3]))
 os.write(ledger, f"ended {sys.argv[2]}\\n".encode())
 print(json.dumps({"train_runtime": 1.0, "train_loss": 1.0}))
 """
 KINDS = ("run-one", "orchestrator run", "trainer.py")
+FIRST_KILLS = 3
+"""No trainer ends before so many, however fast the machine is."""
 LONGEST_S = 3000.0
 
 
@@ -53,10 +57,12 @@ class Outcome:
 def prepare(folder: Path, experiments: int) -> None:
     (folder / "trainer.py").write_text(TRAINER)
     custom = {
-        "command": ["{python}", "{scenario_dir}/trainer.py", "{scenario_dir}/ledger", "{number}", "{sleep_s}"],
+        "command": [
+            "{python}", "{scenario_dir}/trainer.py", "{scenario_dir}/ledger", "{number}", "{sleep_s}", "{scenario_dir}/go"
+        ],
         "launcher": "none",
         "metrics": {name: {"key": name} for name in ("train_runtime", "train_loss")},
-    }
+    }  # fmt: skip
     scenario = {
         "name": "quick", "trainer": "custom", "device": "cpu", "custom": custom, "arguments": {"sleep_s": 0.1},
         "matrix": {"number": list(range(experiments))},
@@ -97,6 +103,8 @@ def crash(
     rng, outcome, began = random.Random(seed), Outcome(), time.monotonic()
     running: list[subprocess.Popen[bytes]] = []
     while outcome.killed.total() < kills:
+        if outcome.killed.total() >= FIRST_KILLS:
+            (folder / "go").touch()
         assert time.monotonic() < began + LONGEST_S, "it never ends"
         running = [one for one in running if one.poll() is None]
         while len(running) < orchestrators:
@@ -115,6 +123,7 @@ def crash(
                 outcome.killed[kind] += 1
             except ProcessLookupError:
                 continue
+    (folder / "go").touch()
     for one in running:
         one.wait(timeout=LONGEST_S)
     return finish(folder, outcome, began)

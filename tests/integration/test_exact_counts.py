@@ -1,13 +1,14 @@
 """Every step's tokens, samples and squares against a count of the same data loader, token by token in plain Python.
 
-One process, two and four ranks; ragged batches, an epoch's incomplete end, accumulation, packing, padding-free. The last
-training of a start is ended early. And a Trainer of somebody else's, whose loss is no number.
+One process and three ranks, which no batch here divides among; ragged batches, an epoch's incomplete end, accumulation,
+packing, padding-free. The last training of a start is ended early. And a Trainer of somebody else's, whose loss is no number.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -15,8 +16,6 @@ import pytest
 from counted_trainings import (
     ACCUMULATED,
     COUNTS,
-    PACKED,
-    PADDED,
     VARIANTS,
     by_step,
     counts,
@@ -24,39 +23,61 @@ from counted_trainings import (
     trained,
     trained_by_theirs,
 )
-from trainings import INSTRUMENT, SFT, Run, start, training
+from trainings import INSTRUMENT, SFT, Run, at_once, start, training
 
 LONG = ["--max_steps", "60", "--max_seq_len", "16"]
 SOON = json.dumps({"discard_steps": 2, "at_least_steps": 4, "within": 9.0})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Alone:
+    """Trainings of one process each."""
+
+    one: Run
+    hiding: Run
+    unfiltered: Run
+    killed: Run
+
+
 @pytest.fixture(scope="session")
-def one(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def alone(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Alone:
     variants = {**VARIANTS, "stopped": LONG}
     measure = json.dumps({"at_most_steps": 13, "within": None})
-    return trained(tmp_path_factory.mktemp("one"), few, 1, variants, TUNEBENCH_MEASURE=measure)
+    endless = [INSTRUMENT, "--", SFT, *training(prepared, "--max_steps", "100000", "--max_seq_len", "16")]
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("one", "hiding", "unfiltered", "killed")}
+
+    def five_steps(folder: Path) -> bool:
+        file = folder / "steps-rank0.jsonl"
+        return file.exists() and file.read_text().count('"s"') >= 5
+
+    one, hiding, unfiltered, killed = at_once(
+        lambda: trained(folders["one"], prepared, 1, variants, TUNEBENCH_MEASURE=measure),
+        lambda: trained_by_theirs(folders["hiding"], "3", "1"),
+        lambda: trained_by_theirs(folders["unfiltered"], "6", "5", "unfiltered"),
+        lambda: start(folders["killed"] / "run", endless, until=five_steps),
+    )
+    return Alone(one=one, hiding=hiding, unfiltered=unfiltered, killed=killed)
 
 
 @pytest.fixture(scope="session")
-def two(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def one(alone: Alone) -> Run:
+    return alone.one
+
+
+@pytest.fixture(scope="session")
+def three(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The last training has seen enough after any few steps, so it ends where the ranks first can: at the 20th."""
     tracked = [*LONG, "--skip_memory_metrics", "False"]
     variants = {**VARIANTS, "stopped": tracked}
     tracker = {"TUNEBENCH_MEMORY_TRACKER": "light"}
-    return trained(tmp_path_factory.mktemp("two"), few, 2, variants, TUNEBENCH_MEASURE=SOON, **tracker)
+    return trained(tmp_path_factory.mktemp("three"), prepared, 3, variants, TUNEBENCH_MEASURE=SOON, **tracker)
 
 
-@pytest.fixture(scope="session")
-def four(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    variants = {"padded": PADDED, "packed": PACKED, "stopped": LONG}
-    return trained(tmp_path_factory.mktemp("four"), few, 4, variants, TUNEBENCH_MEASURE=SOON)
+RANKS = {"one": 1, "three": 3}
 
 
-RANKS = {"one": 1, "two": 2, "four": 4}
-CASES = [(run, variant) for run in RANKS for variant in (*VARIANTS, "stopped") if run != "four" or variant != "free"]
-
-
-@pytest.mark.parametrize(("run", "variant"), CASES)
+@pytest.mark.parametrize("variant", [*VARIANTS, "stopped"])
+@pytest.mark.parametrize("run", RANKS)
 def test_counts_are_those_of_the_data(run: str, variant: str, request: pytest.FixtureRequest) -> None:
     trained: Run = request.getfixturevalue(run)
     for rank in range(RANKS[run]):
@@ -109,24 +130,22 @@ def test_it_ends_after_as_many_steps_as_it_may(one: Run) -> None:
     assert speed * runtime == pytest.approx(13, rel=0.02), "the speed of the steps that were planned"
 
 
-@pytest.mark.parametrize("run", ["two", "four"])
-def test_ranks_end_at_the_same_step_once_enough_is_known(run: str, request: pytest.FixtureRequest) -> None:
-    trained: Run = request.getfixturevalue(run)
-    ranks = range(RANKS[run])
-    stopped = trained.worker()["stopped"]
-    assert [trained.worker(rank)["stopped"] for rank in ranks] == [stopped] * len(ranks)
+def test_ranks_end_at_the_same_step_once_enough_is_known(three: Run) -> None:
+    ranks = range(RANKS["three"])
+    stopped = three.worker()["stopped"]
+    assert [three.worker(rank)["stopped"] for rank in ranks] == [stopped] * len(ranks)
     assert stopped["why"] == "within"
     assert 0 <= stopped["half_width"] <= 9.0
     assert stopped["step"] % 10 == 0 and 20 <= stopped["step"] < 60
-    assert [len(steps(trained, "stopped", rank)) for rank in ranks] == [stopped["step"]] * len(ranks)
+    assert [len(steps(three, "stopped", rank)) for rank in ranks] == [stopped["step"]] * len(ranks)
 
 
-def test_the_light_tracker_gives_the_trainers_keys(two: Run, one: Run) -> None:
+def test_the_light_tracker_gives_the_trainers_keys(three: Run, one: Run) -> None:
     stages = {f"{stage}_mem_cpu_{kind}_delta" for stage in ("init", "train") for kind in ("alloc", "peaked")}
-    metrics = two.worker()["metrics"]
+    metrics = three.worker()["metrics"]
     assert {name for name in metrics if "_mem_" in name} == {"before_init_mem_cpu", *stages}
     assert metrics["before_init_mem_cpu"] > 50e6
-    assert two.worker()["memory_tracker"] == "light"
+    assert three.worker()["memory_tracker"] == "light"
     assert not any("_mem_" in name for name in one.worker()["metrics"])
 
 
@@ -139,9 +158,9 @@ def test_memory_on_a_cpu_is_the_hosts(one: Run) -> None:
     assert (worker["peak"]["allocated_bytes"], worker["gpu"]) == (None, None)
 
 
-def test_a_trainer_that_is_not_ours_is_counted_and_a_loss_that_it_hides_is_seen(tmp_path: Path) -> None:
+def test_a_trainer_that_is_not_ours_is_counted_and_a_loss_that_it_hides_is_seen(alone: Alone) -> None:
     """By its defaults the Trainer logs 0.0 where a loss was no number."""
-    run = trained_by_theirs(tmp_path, "3", "1")
+    run = alone.hiding
     worker = run.worker()
     lines = [line for line in run.steps() if "loss" not in line]
     step = {"tokens": 64, "real": 48, "labelled": 28, "samples": 4, "squares": 4 * 16**2, "micro": 2}
@@ -157,20 +176,15 @@ def test_a_trainer_that_is_not_ours_is_counted_and_a_loss_that_it_hides_is_seen(
     assert worker["nonfinite_step"] == 3
 
 
-def test_a_loss_behind_the_last_one_that_was_logged_is_seen(tmp_path: Path) -> None:
-    worker = trained_by_theirs(tmp_path, "6", "5", "unfiltered").worker()
+def test_a_loss_behind_the_last_one_that_was_logged_is_seen(alone: Alone) -> None:
+    worker = alone.unfiltered.worker()
     assert [step for step, loss in worker["losses"] if loss is not None] == [5]
     assert worker["metrics"]["train_loss"] is None and worker["metrics"]["train_runtime"] > 0
     assert worker["nonfinite_step"] == 7, "the last step, since the Trainer tells the mean alone"
 
 
-def test_a_killed_training_leaves_its_steps(few: Path, tmp_path: Path) -> None:
-    def enough(folder: Path) -> bool:
-        file = folder / "steps-rank0.jsonl"
-        return file.exists() and file.read_text().count('"s"') >= 5
-
-    words = [INSTRUMENT, "--", SFT, *training(few, "--max_steps", "100000", "--max_seq_len", "16")]
-    run = start(tmp_path / "run", words, until=enough)
+def test_a_killed_training_leaves_its_steps(alone: Alone) -> None:
+    run = alone.killed
     lines = [json.loads(line) for line in (run.folder / "steps-rank0.jsonl").read_text().splitlines()]
     numbers = [line["step"] for line in lines if "s" in line]
     assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= 5

@@ -87,7 +87,7 @@ def carried_out(folder: Path, scenarios: list[dict[str, object]], *words: str) -
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
     folder = tmp_path_factory.mktemp("faults")
-    yield carried_out(folder, [scenario(mode, **LIMITS.get(mode, {})) for mode in WAYS])
+    yield carried_out(folder, [scenario(mode, **LIMITS.get(mode, {})) for mode in WAYS], "--parallel", "2")
     shutil.rmtree(folder, ignore_errors=True)  # a gigabyte of log
 
 

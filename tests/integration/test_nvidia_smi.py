@@ -77,7 +77,7 @@ def test_a_sidecar_that_says_nothing_does_not_hold_the_run_up_for_ever(smi, tmp_
     started = time.monotonic()
     with NvidiaSmi().watch(tmp_path, GPUS):
         pass
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15
 
 
 def test_a_sidecar_that_ended_at_once_does_not_hold_the_run_up(smi, tmp_path):
@@ -85,6 +85,6 @@ def test_a_sidecar_that_ended_at_once_does_not_hold_the_run_up(smi, tmp_path):
     started = time.monotonic()
     with NvidiaSmi().watch(tmp_path, GPUS):
         wait_for(tmp_path / SAMPLES)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15
     memory, _ = NvidiaSmi().measurements(tmp_path)
     assert memory.value is None and "NVIDIA-SMI has failed" in memory.source

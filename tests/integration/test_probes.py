@@ -1,14 +1,22 @@
-"""`--probe` and `--find-batch` by the command: a training that can't fit, and a fake one that fits up to a batch."""
+"""What is found out before a campaign, by the command: what fits, what runs at once cost, and the largest batch.
+
+One campaign of real trainings, of which one can't fit, and a fake trainer that fits up to a batch.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.store import Store
+import pytest
+
+from orchestrator import cores
+from orchestrator.store import Store, StoredExperiment
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes")
@@ -20,10 +28,13 @@ print(json.dumps({"train_runtime": 1.0}))
 """
 
 
-def call(folder: Path, scenarios: object, *words: str) -> subprocess.CompletedProcess[str]:
+def call(
+    folder: Path, scenarios: object, *words: str, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     (folder / "scenarios.yaml").write_text(json.dumps(scenarios))
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(folder / "cache")}
-    return subprocess.run([*RUN, *words], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300)
+    argv = [*before, *RUN, *words]
+    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=500)
 
 
 def test_the_largest_batch_is_found_and_each_probe_is_a_run(tmp_path: Path) -> None:
@@ -45,26 +56,71 @@ def test_the_largest_batch_is_found_and_each_probe_is_a_run(tmp_path: Path) -> N
     assert again.stdout == done.stdout and "probe:" not in again.stderr, "what was probed is known"
 
 
-def test_what_does_not_fit_is_marked_by_its_probe_and_never_run(tmp_path: Path) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Probed:
+    """A campaign of real trainings, of which one can't fit, on two cores where there are two."""
+
+    store: Store
+    code: int
+    said: str
+    cores: int
+
+    def of(self, vocabulary: int, *folders: str) -> StoredExperiment:
+        (found,) = [
+            one
+            for one in Store.resume(self.store.root.joinpath(*folders)).contents().experiments
+            if one.experiment.arguments["vocab_size"] == str(vocabulary)
+        ]
+        return found
+
+
+SMALL, HUGE = 4096, 10**12
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Probed:
+    folder = tmp_path_factory.mktemp("probed")
+    physical = [core for node in cores.physical_cores().values() for core in node]
+    two = ",".join(str(core[0]) for core in physical[:2])
     scenario = {
-        "name": "huge",
+        "name": "s",
         "device": "cpu",
         "repeats": 2,
-        "matrix": {"vocab_size": [4096, 10**12]},
-        "arguments": {"model_name_or_path": "config:tiny-llama", "max_steps": 6, "max_seq_len": 32, "use_cpu": True},
+        "matrix": {"vocab_size": [SMALL, HUGE]},
+        "arguments": {"model_name_or_path": "config:tiny-llama", "max_steps": 40, "max_seq_len": 64, "use_cpu": True},
     }
-    data = {"dataset_name": "builtin:synthetic", "samples": 16}
-    done = call(tmp_path, {"data_processing": data, "scenarios": [scenario]}, "--probe")
-    assert done.returncode == 1, done.stderr
-    stored = {
-        one.experiment.arguments["vocab_size"]: one for one in Store.resume(tmp_path / "results").contents().experiments
-    }
-    small, huge = stored["4096"], stored[str(10**12)]
-    assert [record.status for record in small.records] == ["ok", "ok"], done.stderr
+    data = {"dataset_name": "builtin:synthetic", "samples": 64}
+    suite = {"data_processing": data, "scenarios": [scenario]}
+    pinned = ("taskset", "--cpu-list", two) if len(physical) > 1 else ()
+    done = call(folder, suite, "--probe", "--parallel", "auto", before=pinned)
+    return Probed(
+        store=Store.resume(folder / "results"), code=done.returncode, said=done.stderr, cores=min(2, len(physical))
+    )
+
+
+def test_what_does_not_fit_is_marked_by_its_probe_and_never_run(probed: Probed) -> None:
+    assert probed.code == 1, probed.said
+    small, huge = probed.of(SMALL), probed.of(HUGE)
+    assert [record.status for record in small.records] == ["ok", "ok"], probed.said
     assert [(record.status, record.kind) for record in huge.records] == [("failed", "oom_host")] * 2, huge.records
     assert all("it did not fit in a probe of 2 steps" in (record.cause or "") for record in huge.records)
-    assert not list((tmp_path / "results/experiments").glob(f"{huge.experiment.id}/runs/*/stdout.log"))
-    probes = {
-        one.experiment.id: one.records for one in Store.resume(tmp_path / "results/probes").contents().experiments
-    }
-    assert [record.status for record in probes[small.experiment.id]] == ["ok"]
+    assert not list(probed.store.root.glob(f"experiments/{huge.experiment.id}/runs/*/stdout.log"))
+    assert [record.status for record in probed.of(SMALL, "probes").records] == ["ok"]
+
+
+def test_what_packing_costs_is_measured_and_said(probed: Probed) -> None:
+    if probed.cores < 2:
+        pytest.skip("two cores are needed")
+    said = re.search(
+        r"2 at once: ([+-][\d.]+) % tokens/s for each \(([\d,]+) beside others, ([\d,]+) alone", probed.said
+    )
+    assert said, probed.said
+    packed, alone = (float(said[number].replace(",", "")) for number in (2, 3))
+    assert float(said[1]) == pytest.approx((packed / alone - 1) * 100, abs=0.1)
+    copies = [one.records[0] for one in Store.resume(probed.store.root / "packing").contents().experiments]
+    assert sorted(len(record.beside) for record in copies) == [0, 1, 1]
+    measured = {len(record.beside): [] for record in copies}
+    for record in copies:
+        measured[len(record.beside)] += [one.value for one in record.measurements if one.name == "tokens_per_s"]
+    assert (alone, packed) == pytest.approx((measured[0][0], sum(measured[1]) / 2), abs=1)
+    assert len(probed.store.contents().experiments) == 2

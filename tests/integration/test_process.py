@@ -10,7 +10,7 @@ import time
 import pytest
 from trees import lives, pids, tree_program, wait_for
 
-from orchestrator import cgroup, process
+from orchestrator import cgroup, process, tree
 from orchestrator.environment import MARKER
 from orchestrator.errors import LaunchError
 from orchestrator.records import Command
@@ -38,14 +38,17 @@ def test_death_by_signal(tmp_path):
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-def test_time_limit_ends_the_whole_tree(tmp_path, stubborn):
+def test_time_limit_ends_the_whole_tree(tmp_path, impatient, stubborn):
     env = {"STUBBORN": "1"} if stubborn else {}
     program = tree_program(tmp_path)
-    outcome = run(tmp_path, program, tmp_path, 2, timeout_s=2.5, **env)
-    assert outcome.timed_out and outcome.wall_s < 4
+    began = time.monotonic()
+    outcome = run(tmp_path, program, tmp_path, 2, timeout_s=2.0, **env)
+    took_s = time.monotonic() - began
+    assert outcome.timed_out and 2.0 <= outcome.wall_s <= took_s - (2 * impatient if stubborn else 0.0)
     assert not any(lives(pid) for pid in pids(tmp_path))
 
 
+@pytest.mark.usefixtures("impatient")
 def test_what_a_finished_run_leaves_behind_is_ended(tmp_path):
     outcome = run(tmp_path, tree_program(tmp_path), tmp_path, 2, LEAVE="1", STUBBORN="1")
     assert outcome.exit_code == 0 and not outcome.timed_out
@@ -106,6 +109,7 @@ def test_a_sidecar_is_ended_with_its_block(tmp_path):
     assert not lives(child.pid)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_sidecar_is_ended_when_the_block_fails_and_it_ignores_term(tmp_path):
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('x', flush=True); time.sleep(600)"
     with pytest.raises(ZeroDivisionError), process.sidecar([sys.executable, "-c", stubborn], tmp_path / "s") as child:
@@ -137,12 +141,12 @@ def test_a_sidecar_whose_owner_died_is_found_by_its_marker(tmp_path, monkeypatch
         another = "import sys; from orchestrator import process; print(process.end_tree('the-run'))"
         env = {name: value for name, value in os.environ.items() if name != MARKER}
         subprocess.run([sys.executable, "-c", another], env=env, check=True, timeout=30)
-        assert child.wait(5) is not None
+        assert child.wait(30) is not None
 
 
 def test_a_sidecar_that_ended_by_itself_is_no_error(tmp_path):
-    with process.sidecar([sys.executable, "-c", "pass"], tmp_path / "s"):
-        time.sleep(0.5)
+    with process.sidecar([sys.executable, "-c", "pass"], tmp_path / "s") as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has collected it
 
 
 def test_capture():
@@ -153,6 +157,7 @@ def test_capture():
         process.capture([sys.executable, "-c", "import time; time.sleep(60)"], 0.2)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_leftovers_of_a_killed_run_are_found_by_their_marker(tmp_path):
     program, marker = tree_program(tmp_path), "marker-of-this-test"
     env = {**os.environ, "TUNEBENCH_RUN": marker, "STUBBORN": "1"}
@@ -227,7 +232,8 @@ def test_what_the_kernel_kills_for_memory_is_known_of_this_tree(tmp_path):
     assert outcome.signal == signal.SIGKILL and outcome.memory_kills == 1
 
 
-def test_a_second_request_kills_at_once(tmp_path):
+def test_a_second_request_kills_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(tree, "PATIENCE_S", tuple((number, 60.0) for number, _ in tree.PATIENCE_S))
     program = tree_program(tmp_path)
 
     def ask_twice():
@@ -240,7 +246,7 @@ def test_a_second_request_kills_at_once(tmp_path):
     began = time.monotonic()
     outcome = run(tmp_path, program, tmp_path, 2, STUBBORN="1")
     assert outcome.cancelled and not any(lives(pid) for pid in pids(tmp_path))
-    assert time.monotonic() - began < 6.0, "INT and TERM have three seconds each, which a second request cuts short"
+    assert time.monotonic() - began < 60.0, "INT and TERM have a minute each, which a second request cuts short"
 
 
 def test_times_hold_when_the_clock_is_set_back(tmp_path, monkeypatch):

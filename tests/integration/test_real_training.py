@@ -1,41 +1,59 @@
-"""One real training by the command, read as a user reads it: the settings that were asked for, loss and memory.
+"""One campaign of real trainings by the command, read as a user reads it: settings, losses, tokens, speed, memory.
 
-An adapter with gradient checkpointing on rows without padding; the plain ones, and the one whose settings did not take
-effect, are in test_campaign.py.
+Full fine-tuning by one process and by two, an adapter on rows without padding, and one whose settings did not take effect.
 """
 
 from __future__ import annotations
 
-import csv
+import hashlib
 import json
 import math
-import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from campaigns import Campaign, tunebench
+from trainings import Run
 
 from orchestrator.records import RunRecord, Status
-from orchestrator.store import Store
 
 pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-ROOT = Path(__file__).resolve().parents[2]
-
 SCENARIOS = """\
-data_processing: {dataset_name: builtin:stdlib-docs, dataset_split: 'train[:12]'}
+data_processing: {dataset_name: builtin:stdlib-docs, dataset_split: 'train[:24]'}
 scenarios:
+- name: plain
+  device: cpu
+  num_gpus: [1, 2]
+  framework_config: [baseline]
+  keep: all
+  arguments: &arguments
+    model_name_or_path: config:tiny-llama
+    effective_batch_size: 8
+    gradient_accumulation_steps: 2
+    max_seq_len: 96
+    max_steps: 3
+    warmup_steps: 1
+    logging_steps: 1
+    dtype: float32
+    bf16: true
+    gradient_checkpointing: true
+    include_num_input_tokens_seen: all
+- name: not-in-effect
+  device: cpu
+  framework_config: [torch-compile]
+  env: {TORCHDYNAMO_DISABLE: '1', ACCELERATE_DYNAMO_BACKEND: 'no'}
+  arguments: {<<: *arguments, peft_method: lora, padding_free: true}
 - name: adapter
   device: cpu
   framework_config: [gradient-checkpointing]
   arguments:
     model_name_or_path: config:tiny-llama
-    per_device_train_batch_size: 4
+    per_device_train_batch_size: 8
     padding_free: true
     peft_method: lora
     r: 4
@@ -48,11 +66,136 @@ scenarios:
 """
 
 
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    """Two at once where they are one process each."""
+    folder = tmp_path_factory.mktemp("real")
+    (folder / "scenarios.yaml").write_text(SCENARIOS)
+    return tunebench(folder, "run", "scenarios.yaml", "--memory", "huggingface", "--parallel", "2")
+
+
+def test_real_training_on_one_and_two_processes(real: Campaign) -> None:
+    for part, world in (("gpus1", 1), ("gpus2", 2)):
+        settings = real.record(f"plain-tiny-llama.baseline.{part}").settings
+        assert (settings["world_size"], settings["global_batch"], settings["max_steps"]) == (world, 8, 3)
+    rows = {row["num_gpus"]: row for row in real.rows() if row["framework_config"] == "baseline"}
+    assert {row["status"] for row in rows.values()} == {"ok"}
+    assert float(rows["1"]["train_loss"]) == pytest.approx(float(rows["2"]["train_loss"]), rel=1e-3)
+
+
+def test_the_token_speed_is_processed_tokens_a_second_and_a_process(real: Campaign) -> None:
+    workers = [json.loads(path.read_text()) for path in sorted(real.run_dir("gpus2").glob("worker-rank*.json"))]
+    tokens = sum(worker["tokens"]["processed"] for worker in workers)
+    expected = tokens / workers[0]["metrics"]["train_runtime"] / 2
+    (row,) = [row for row in real.rows() if row["num_gpus"] == "2"]
+    assert float(row["train_tokens_per_second"]) == pytest.approx(expected)
+
+
+def test_a_setting_that_did_not_take_effect_makes_the_run_invalid(real: Campaign) -> None:
+    """torch.compile asked for and switched off behind its back: fast enough to fool, and never `ok`."""
+    (row,) = [row for row in real.rows() if row["framework_config"] == "torch-compile"]
+    assert real.code == 1
+    assert row["status"] == Status.INVALID and row["failure_kind"] == "not_in_effect"
+    assert "torch_compile" in row["failure_cause"]
+    settings = real.record("not-in-effect").settings
+    assert settings["peft_method"] == "lora" and settings["gradient_checkpointing"] and settings["padding_free"]
+
+
+def test_data_is_prepared_once_for_all_that_share_it(real: Campaign) -> None:
+    assert len(list((real.folder / "cache" / "data").glob("*/tokens.npz"))) == 1
+    assert real.err.count("preparing") == 1
+
+
+def test_the_command_script_repeats_the_run(real: Campaign, tmp_path: Path) -> None:
+    """Executed as it stands: the same losses, and not a byte of the recorded run changed."""
+    run_dir = real.run_dir("plain-tiny-llama.baseline.gpus1")
+    digests = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in run_dir.rglob("*") if path.is_file()}
+    again = tmp_path / "again"
+    subprocess.run(["bash", str(run_dir / "command.sh"), str(again)], check=True, capture_output=True)
+    losses = [json.loads((folder / "worker-rank0.json").read_text())["losses"] for folder in (run_dir, again)]
+    assert len(losses[0]) == 3 and losses[0] == losses[1]
+    assert digests == {
+        path: hashlib.sha256(path.read_bytes()).hexdigest() for path in run_dir.rglob("*") if path.is_file()
+    }
+
+
+# --- two ranks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two_ranks(real: Campaign) -> Run:
+    """Full fine-tuning in bf16 with gradient checkpointing and accumulation, by the launcher."""
+    record = real.record("gpus2")
+    assert record.exit_code is not None, record.cause
+    return Run(folder=real.run_dir("gpus2"), code=record.exit_code, last_line=record.cause or "")
+
+
+def test_both_ranks_end_well_and_say_who_they_are(two_ranks: Run) -> None:
+    assert two_ranks.code == 0, two_ranks.last_line
+    for rank in (0, 1):
+        worker = two_ranks.worker(rank)
+        assert (worker["status"], worker["error"]) == ("ok", None)
+        assert (worker["rank"], worker["local_rank"], worker["world_size"]) == (rank, rank, 2)
+
+
+def test_settings_are_those_of_the_built_and_wrapped_model(two_ranks: Run) -> None:
+    expected = {
+        "model_class": "LlamaForCausalLM",
+        "wrapper_classes": ["DistributedDataParallel"],
+        "attn_implementation": "sdpa",
+        "dtype": "float32",
+        "mixed_precision": "bf16",
+        "trainable_parameters": 616768,
+        "total_parameters": 616768,
+        "gradient_checkpointing": True,
+        "torch_compile": False,
+        "world_size": 2,
+        "distributed_type": "MULTI_CPU",
+        "device": "cpu",
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 2,
+        "global_batch": 8,
+        "max_steps": 3,
+        "max_seq_len": 96,
+    }
+    assert {name: two_ranks.settings[name] for name in expected} == expected
+
+
+def test_the_ranks_tokens_add_up_to_the_trainers_count(two_ranks: Run) -> None:
+    tokens = [two_ranks.worker(rank)["tokens"] for rank in (0, 1)]
+    state = json.loads((two_ranks.folder / "output/trainer_state.json").read_text())
+    assert sum(count["processed"] for count in tokens) == state["num_input_tokens_seen"]
+    assert [(count["samples"], count["steps"]) for count in tokens] == [(12, 3), (12, 3)]
+
+
+def test_steps_and_losses_are_written_by_every_rank(two_ranks: Run) -> None:
+    for rank in (0, 1):
+        lines = two_ranks.steps(rank)
+        times = [line["t"] for line in lines if "loss" not in line]
+        assert [line["step"] for line in lines if "loss" not in line] == [1, 2, 3]
+        assert times == sorted(times)
+        logged = [[line["step"], line["loss"]] for line in lines if "loss" in line]
+        assert [step for step, _ in logged] == [1, 2, 3]
+        assert logged == two_ranks.worker(rank)["losses"]
+        assert all(math.isclose(loss, math.log(4096), rel_tol=0.05) for _, loss in logged)
+
+
+def test_metrics_are_full_numbers_and_the_trainers_own(two_ranks: Run) -> None:
+    metrics = two_ranks.worker()["metrics"]
+    results = json.loads((two_ranks.folder / "output/all_results.json").read_text())
+    for name in ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss"):
+        assert isinstance(metrics[name], float)
+        assert metrics[name] == results[name]
+    assert not [path.name for path in (two_ranks.folder / "output").iterdir() if path.is_dir()], "no checkpoints"
+
+
+# --- an adapter ------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trained:
     """What the training left behind."""
 
-    code: int
     run_dir: Path
     data: Path
     record: RunRecord
@@ -65,24 +208,15 @@ class Trained:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    folder = tmp_path_factory.mktemp("adapter")
-    (folder / "scenarios.yaml").write_text(SCENARIOS)
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": "200"}
-    command = [sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--memory", "huggingface"]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
-    stored = Store.resume(folder / "results").contents().experiments
-    (run,) = [run for one in stored for run in one.runs]
-    assert run.record is not None, done.stderr
-    with (folder / "results" / "benchmarks.csv").open(newline="") as file:
-        (row,) = csv.DictReader(file)
-    data = folder / "cache" / "data"
-    return Trained(code=done.returncode, run_dir=run.job.run_dir, data=data, record=run.record, row=row)
+def trained(real: Campaign) -> Trained:
+    (row,) = [row for row in real.rows() if row["scenario"] == "adapter"]
+    data = real.folder / "cache" / "data"
+    return Trained(run_dir=real.run_dir("adapter"), data=data, record=real.record("adapter"), row=row)
 
 
 def test_it_ends_well(trained: Trained) -> None:
     assert trained.record.status is Status.OK, trained.record.cause
-    assert trained.code == 0 and trained.row["status"] == "ok"
+    assert trained.row["status"] == "ok"
 
 
 def test_the_settings_are_those_that_were_asked_for(trained: Trained) -> None:
@@ -93,7 +227,7 @@ def test_the_settings_are_those_that_were_asked_for(trained: Trained) -> None:
         "attn_implementation": "eager",
         "dtype": "float32",
         "world_size": 1,
-        "global_batch": 4,
+        "global_batch": 8,
         "max_steps": 3,
     }
     assert {name: trained.record.settings[name] for name in expected} == expected
@@ -107,12 +241,12 @@ def test_losses_are_finite_and_their_mean_is_the_reported_one(trained: Trained) 
 
 
 def test_without_padding_every_processed_token_is_one_of_the_data(trained: Trained) -> None:
-    """Three steps of four are each of the twelve rows once, cut to length and not filled up."""
+    """Three steps of eight are each of the 24 rows once, cut to length and not filled up."""
     (prepared,) = trained.data.glob("*/tokens.npz")
     lengths = np.diff(np.load(prepared)["offsets"]).clip(max=256)
     assert lengths.min() < 256, "rows of one length would prove nothing"
     tokens = trained.worker["tokens"]
-    expected = {"processed": lengths.sum(), "real": lengths.sum(), "samples": 12, "squares": (lengths**2).sum()}
+    expected = {"processed": lengths.sum(), "real": lengths.sum(), "samples": 24, "squares": (lengths**2).sum()}
     assert {name: tokens[name] for name in expected} == expected
     assert (tokens["steps"], tokens["micro"]) == (3, 3)
     speed = tokens["processed"] / trained.worker["metrics"]["train_runtime"]

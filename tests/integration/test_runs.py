@@ -101,7 +101,7 @@ def test_a_good_run_leaves_its_files_and_its_record(store):
     ],
 )
 def test_ways_to_fail(store, code, status, kind, cause):
-    _, record = carried_out(store, experiment(code, timeout_s=2.0))
+    _, record = carried_out(store, experiment(code, timeout_s=0.5 if status == "timeout" else 60.0))
     assert (record.status, record.kind) == (status, kind)
     assert cause in record.cause
 
@@ -301,19 +301,22 @@ def benchmark_process(store, one):
     return subprocess.Popen([sys.executable, "-c", code, str(store.root), repr(RUN_ONE)])
 
 
-def tree_experiment(folder):
+STUBBORN = {"STUBBORN": "1"}
+
+
+def tree_experiment(folder, env=STUBBORN):
     program = tree_program(folder)
     custom = CustomCommand(command=("{python}", str(program), str(folder), "2"), launcher="none", metrics=METRICS)
-    return experiment(custom=custom, env={"STUBBORN": "1"})
+    return experiment(custom=custom, env=env)
 
 
 def started(folder):
     wait_for(*(folder / f"pid-{depth}" for depth in range(3)))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupting_a_benchmark_ends_the_tree_and_can_be_resumed(store, tmp_path, number):
-    running = benchmark_process(store, tree_experiment(tmp_path))
+@pytest.mark.parametrize(("number", "env"), [(signal.SIGINT, STUBBORN), (signal.SIGTERM, {})])
+def test_interrupting_a_benchmark_ends_the_tree_and_can_be_resumed(store, tmp_path, number, env):
+    running = benchmark_process(store, tree_experiment(tmp_path, env))
     started(tmp_path)
     running.send_signal(number)
     assert running.wait(timeout=60) == 130
@@ -323,6 +326,7 @@ def test_interrupting_a_benchmark_ends_the_tree_and_can_be_resumed(store, tmp_pa
     assert [job.name for job in store.plan([experiment()])] == ["r1-t2"]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_after_kill_9_of_everything_of_ours_the_rest_is_ended_and_the_run_tried_again(store, tmp_path):
     one = tree_experiment(tmp_path)
     running = benchmark_process(store, one)
@@ -342,6 +346,7 @@ def test_after_kill_9_of_everything_of_ours_the_rest_is_ended_and_the_run_tried_
     assert [run.record.status for run in store.runs(one.id)] == ["lost", "ok"] and summary.exit_code == 0
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_run_one_killed_alone_is_noticed_by_its_executor(store, tmp_path):
     one = tree_experiment(tmp_path)
     store.add([one])
@@ -356,8 +361,9 @@ def test_a_run_one_killed_alone_is_noticed_by_its_executor(store, tmp_path):
     assert not any(lives(pid) for pid in pids(tmp_path))
 
 
-def test_a_run_of_another_benchmark_is_waited_for_not_repeated(store):
-    one = experiment("import time; time.sleep(2)\n" + GOOD)
+def test_a_run_of_another_benchmark_is_waited_for_not_repeated(store, monkeypatch):
+    monkeypatch.setattr("orchestrator.benchmark._LOOK_AGAIN_S", 0.2)
+    one = experiment("import time; time.sleep(1)\n" + GOOD)
     other = benchmark_process(store, one)
     while not store.runs(one.id):
         time.sleep(0.02)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from campaigns import Call
 
 from orchestrator.store import Store
 
@@ -138,7 +139,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n")
     url = {"url": f"https://{INSTALLED}@example.org/planted.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}}
     (package / "direct_url.json").write_text(json.dumps(url))
-    words = ("run", "scenarios.yaml", "--yes", "--set", "timeout_s=300")
+    words = ("run", "scenarios.yaml", "--yes", "--set", "timeout_s=300", "--parallel", "2")
     return folder, tunebench(folder, *words, environ=IN_THE_ENVIRONMENT | BY_LOOK)
 
 
@@ -195,14 +196,14 @@ def test_no_report_holds_one(campaign: tuple[Path, Ended], form: str) -> None:
     assert leaks(done.said) == []
 
 
-def test_an_experiment_is_shown_without_them(campaign: tuple[Path, Ended]) -> None:
+def test_an_experiment_is_shown_without_them(campaign: tuple[Path, Ended], call: Call) -> None:
     """Its logs' ends, too, though the logs hold them: by whoever has them in the environment, and by look for all others."""
     folder, _ = campaign
     for one in Store.resume(folder / "results").contents().experiments:
-        done = tunebench(folder, "show", one.experiment.id, environ=IN_THE_ENVIRONMENT | BY_LOOK)
-        assert done.code == 0
-        assert "--- end of" in done.said
-        assert leaks(done.said) == []
+        code, out, err = call(folder, "show", one.experiment.id, **IN_THE_ENVIRONMENT, **BY_LOOK)
+        assert code == 0
+        assert "--- end of" in out
+        assert leaks(out + err) == []
 
 
 @pytest.mark.parametrize("words", [(), ("--json",), ("--commands",)])
@@ -239,17 +240,17 @@ TYPED = {"plain": "plain-word-x1"}
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_a_secret_in_a_scenario_is_refused_before_anything_runs(kind: str, tmp_path: Path) -> None:
+def test_a_secret_in_a_scenario_is_refused_before_anything_runs(kind: str, tmp_path: Path, call: Call) -> None:
     changes, said = REFUSED[kind]
     one = scenario("x", **{key: value for key, value in changes.items() if key not in ("command", "name")})
     one["name"] = changes.get("name", "x")
     one["custom"]["command"] += changes.get("command", [])
     folder = with_scenarios(tmp_path / "f", one)
-    done = tunebench(folder, "run", "scenarios.yaml", "--yes", environ=IN_THE_ENVIRONMENT)
-    assert done.code == 2
-    assert said in done.said
-    assert "export it in the shell" in done.said
-    assert leaks(done.said, PLANTED | TYPED) == []
+    code, out, err = call(folder, "run", "scenarios.yaml", "--yes", **IN_THE_ENVIRONMENT)
+    assert code == 2
+    assert said in err
+    assert "export it in the shell" in err
+    assert leaks(out + err, PLANTED | TYPED) == []
     written = {
         path.name: leaks(path.read_text("utf-8", "replace"), PLANTED | TYPED) for path in files(folder / "results")
     }

@@ -21,11 +21,13 @@ ROOT = Path(__file__).resolve().parents[2]
 AS_HOST = "import os, socket, sys; socket.sethostname(sys.argv[1]); os.execv(sys.argv[2], sys.argv[2:])"
 TRAINER = """\
 import json, os, sys, time
-with open(os.path.join(sys.argv[1], "ledger"), "a") as ledger:
-    ledger.write(f"{os.uname().nodename} {sys.argv[2]}\\n")
+ledger, began = os.path.join(sys.argv[1], "ledger"), time.monotonic()
+with open(ledger, "a") as file:
+    file.write(f"{os.uname().nodename} {sys.argv[2]}\\n")
 while os.path.exists(os.path.join(sys.argv[1], f"hold-{sys.argv[2]}")):
     time.sleep(0.05)
-time.sleep(0.3)
+while len({line.split()[0] for line in open(ledger)}) < 2 and time.monotonic() < began + 60:  # until both are at it
+    time.sleep(0.05)
 print(json.dumps({"train_runtime": 1.0}))
 """
 
@@ -40,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
         "launcher": "none",
         "metrics": {"train_runtime": {"key": "train_runtime"}},
     }
-    matrix = {"number": list(range(6))}
+    matrix = {"number": list(range(4))}
     scenario = {"name": "s", "trainer": "custom", "device": "cpu", "custom": custom, "matrix": matrix}
     (tmp_path / "scenarios.yaml").write_text(json.dumps({"scenarios": [scenario]}))
     return tmp_path
@@ -63,15 +65,15 @@ def test_two_hosts_share_a_campaign_and_run_nothing_twice(folder: Path) -> None:
     said = [host.communicate(timeout=120)[1] for host in hosts]
     assert [host.returncode for host in hosts] == [0, 0], said
     done = ledger(folder)
-    assert sorted(number for _, number in done) == [str(number) for number in range(6)]
+    assert sorted(number for _, number in done) == [str(number) for number in range(4)]
     assert {host for host, _ in done} == {"alpha", "beta"}
     stored = Store.resume(folder / "results").contents().experiments
-    assert [[record.status for record in one.records] for one in stored] == [[Status.OK]] * 6
+    assert [[record.status for record in one.records] for one in stored] == [[Status.OK]] * 4
 
 
 def test_a_host_that_went_silent_is_told_and_taken_over_when_asked(folder: Path) -> None:
     (folder / "hold-0").touch()
-    (folder / "scenarios.yaml").write_text((folder / "scenarios.yaml").read_text().replace("[0, 1, 2, 3, 4, 5]", "[0]"))
+    (folder / "scenarios.yaml").write_text((folder / "scenarios.yaml").read_text().replace("[0, 1, 2, 3]", "[0]"))
     alpha = run_as("alpha", folder)
     while not (folder / "ledger").exists():
         time.sleep(0.05)

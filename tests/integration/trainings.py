@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -84,6 +85,12 @@ def start(
             process.wait()
     lines = (folder / "stderr.log").read_text().strip().splitlines()
     return Run(folder=folder, code=code, last_line=lines[-1] if lines else "")
+
+
+def at_once(*starts: Callable[[], Run]) -> list[Run]:
+    """Two at a time, as most machines have cores: most of a short training is spent importing torch."""
+    with ThreadPoolExecutor(2) as pool:
+        return [run.result() for run in [pool.submit(one) for one in starts]]
 
 
 def training(prepared: Path, *words: str, model: str = "config:tiny-llama") -> list[str]:

@@ -78,12 +78,12 @@ def test_a_rank_that_is_far_ahead_waits_for_the_first() -> None:
 
 
 def test_a_first_rank_that_is_silent_ends_nothing_and_holds_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endings, "LONGEST_WAIT_S", 0.2)
+    monkeypatch.setattr(endings, "LONGEST_WAIT_S", 0.5)
     store = distributed.HashStore()
     _, second = ranks(2, store, enough_at=5)
     began = time.monotonic()
     assert last_step(second) is None
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 3.0, "nine decisions are asked for, and one is waited for"
 
 
 def test_what_a_rank_gave_up_on_the_first_rank_gives_up_too(monkeypatch: pytest.MonkeyPatch) -> None:

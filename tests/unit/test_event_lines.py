@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from stored_results import BASE, ended, failed
 
 from orchestrator.benchmark import run_benchmark
@@ -55,8 +56,9 @@ def test_each_event_is_a_line(tmp_path: Path) -> None:
     assert (ends[2]["status"], ends[2]["kind"], ends[2]["cause"]) == ("failed", "oom_cuda", "oom_cuda, in a sentence")
 
 
-def test_a_run_that_goes_on_has_begun(tmp_path: Path) -> None:
+def test_a_run_that_goes_on_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line is there while the run is, not only at its end."""
+    monkeypatch.setattr("orchestrator.event_lines.LOOK_S", 0.05)
     told: list[str] = []
 
     def handler(job: Job) -> RunRecord:

@@ -226,10 +226,9 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def small(folder: Path, shape: str, **arguments: Any) -> Experiment:
-    """Two layers, which tell what one keeps from what a model keeps once."""
+def small(folder: Path, shape: str, *, layers: int = 4, **arguments: Any) -> Experiment:
     family, changes = SHAPES[shape]
-    AutoConfig.for_model(family, **{**TINY, "num_hidden_layers": 2, **changes}).save_pretrained(folder)
+    AutoConfig.for_model(family, **{**TINY, "num_hidden_layers": layers, **changes}).save_pretrained(folder)
     batch_size = {"max_seq_len": LENGTH, "per_device_train_batch_size": ROWS}
     return experiment(str(folder), **{**batch_size, **arguments})
 
@@ -247,7 +246,7 @@ def test_activations_are_what_torch_keeps(shape: str, kind: str, tmp_path: Path)
 def test_activations_of_a_compiled_model_are_what_torchs_partitioner_keeps(
     shape: str, kind: str, tmp_path: Path
 ) -> None:
-    one = small(tmp_path, shape, torch_compile=True, **KINDS[kind])
+    one = small(tmp_path, shape, layers=2, torch_compile=True, **KINDS[kind])  # each takes a second to compile
     torch._dynamo.reset()
     real = kept_by_torch(built(tmp_path, one), one, compiled=True)
     assert kept_by_formula(training_of(one)) == pytest.approx(real, rel=0.03)

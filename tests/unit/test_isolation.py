@@ -81,7 +81,7 @@ def test_patience_is_bounded_and_the_waiting_is_in_the_sentence() -> None:
     assert settle(GPUS, "wait", patience_s=0.1, look=Looks((BUSY,))) == (
         f"{BUSY} when the run began after 0 s of waiting",
     )
-    assert 0.1 <= time.monotonic() - began < 3
+    assert 0.1 <= time.monotonic() - began < 30
 
 
 def test_the_last_look_is_the_one_that_is_told() -> None:
@@ -92,7 +92,7 @@ def test_the_last_look_is_the_one_that_is_told() -> None:
 def test_a_run_that_is_cancelled_waits_no_longer() -> None:
     began, look = time.monotonic(), Looks((BUSY,))
     found = settle(GPUS, "wait", cancelled=lambda: look.count >= 3, patience_s=60, look=look)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
     assert (look.count, len(found)) == (3, 1)
     assert "60 s" not in found[0], "it did not wait for so long"
 

@@ -20,7 +20,7 @@ from orchestrator.selection import Selection, parse_selection, whole_numbers
 
 RIGHT = Path(__file__).parents[1] / "golden" / "errors" / "right"
 FILES = ("scenarios.yaml", "defaults.yaml", "accelerate.yaml", "frameworks/CONTENTS.yaml", "frameworks/baseline.yaml")
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 # Words that mean something in our files, so that random values reach the inside of them.
 WORDS = (
@@ -197,7 +197,7 @@ def test_any_value(folder: Path, name: str, value: Any) -> None:
     answer(folder, name, yaml.safe_dump(value, allow_unicode=True).encode(errors="replace"))
 
 
-@settings(QUICK, max_examples=400)
+@settings(QUICK, max_examples=250)
 @given(value=SUITE)
 @example(
     value={
@@ -219,7 +219,7 @@ def test_anything_that_is_nearly_a_scenario_file(folder: Path, value: Any) -> No
     answer(folder, "scenarios.yaml", yaml.safe_dump(value, allow_unicode=True).encode(errors="replace"))
 
 
-@settings(QUICK, max_examples=300)
+@settings(QUICK, max_examples=200)
 @given(
     kind=st.sampled_from(["settings", "axes", "scenarios"]),
     name=st.sampled_from(

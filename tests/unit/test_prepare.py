@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,12 @@ def docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def pairs() -> list[dict[str, str]]:
+    """Read once: every file of the standard library is parsed for it."""
+    return stdlib_pairs()
+
+
 def test_two_at_once_leave_one_whole_folder(docs: Path) -> None:
     names = sorted(path.name for path in docs.iterdir() if not path.name.startswith("spec-"))
     assert names[0] == "made"
@@ -57,14 +64,17 @@ def test_tokens_agree_with_the_manifest(docs: Path) -> None:
     assert set(ends.tolist()) == {manifest["eos_token_id"]}
 
 
-def test_labels_are_the_docstring_alone(docs: Path) -> None:
+def test_labels_are_the_docstrings_alone_in_the_order_of_another_process(
+    docs: Path, pairs: list[dict[str, str]]
+) -> None:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(docs / "made/tokenizer/tokenizer.json"))
     arrays = np.load(docs / "made/tokens.npz")
-    labels = arrays["labels"][: arrays["offsets"][1]]
-    text = tokenizer.decode(labels[labels >= 0].tolist())
-    assert text.strip() == stdlib_pairs()[0]["output"]
+    offsets = arrays["offsets"]
+    rows = [arrays["labels"][begin:end] for begin, end in pairwise(offsets)]
+    texts = [tokenizer.decode(row[row >= 0].tolist()) for row in rows]
+    assert [text.strip() for text in texts] == [pair["output"].strip() for pair in pairs[:300]]
 
 
 def test_the_trained_tokenizer_loads_in_transformers(docs: Path) -> None:
@@ -81,9 +91,7 @@ def test_what_exists_is_not_made_again(docs: Path) -> None:
     assert (docs / "made/tokens.npz").stat().st_mtime_ns == before
 
 
-def test_stdlib_pairs_are_many_and_in_one_order() -> None:
-    pairs = stdlib_pairs()
-    assert pairs == stdlib_pairs()
+def test_stdlib_pairs_are_many(pairs: list[dict[str, str]]) -> None:
     assert len(pairs) > 1000
     (dumps,) = [pair for pair in pairs if pair["instruction"] == "What does json.dumps do?"]
     assert dumps["input"].startswith("json.dumps(obj, ")
@@ -115,7 +123,6 @@ def test_rows_that_are_tokens_already_stay_as_they_are(tmp_path: Path) -> None:
     [
         ({"source": "./no-such.jsonl"}, "error: there is no file or folder './no-such.jsonl'; give the path"),
         ({"source": "builtin:nothing"}, "built in are builtin:stdlib-docs and builtin:synthetic."),
-        ({"source": "builtin:stdlib-docs", "response_template": "### Nowhere"}, "is in none of the"),
         ({"source": "builtin:stdlib-docs", "colour": 1}, "unexpected keyword argument 'colour'"),
     ],
 )
@@ -124,6 +131,16 @@ def test_a_users_mistake_is_the_last_line(fields: dict[str, Any], sentence: str,
     assert (code, last.startswith("error: ")) == (1, True)
     assert sentence in last
     assert not (tmp_path / "made").exists()
+
+
+def test_a_template_that_no_row_has_is_the_last_line(docs: Path, tmp_path: Path) -> None:
+    """With the tokenizer that lies there."""
+    (tmp_path / "rows.json").write_text(json.dumps(ROWS))
+    fields = {"source": str(tmp_path / "rows.json"), "path": str(docs / "none"), "response_template": "### Nowhere"}
+    code, last = end(start(docs, **fields))
+    assert (code, last.startswith("error: ")) == (1, True)
+    assert "is in none of the" in last
+    assert not (docs / "none").exists()
 
 
 # --- sources, in this process ----------------------------------------------------------------------------------------

@@ -487,7 +487,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("file", ["record.json", "experiment.json"])
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_wrong_types_in_any_field_stop_nothing(file: str, shared: Path, data: st.DataObject) -> None:
     """A valid file with anything at any place of it."""
@@ -506,7 +506,7 @@ def test_wrong_types_in_any_field_stop_nothing(file: str, shared: Path, data: st
         path.write_text(valid)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=60))
 @pytest.mark.parametrize("name", ["record.json", "job.json", "owner.json"])
 def test_any_bytes_in_a_runs_files_stop_nothing(name: str, shared: Path, content: bytes) -> None:
