@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from orchestrator.highlights.values import Highlight, HighlightKind, Known
-from orchestrator.highlights.wording import count, direction, factor, inverse, percent
+from orchestrator.highlights.wording import count, direction, factor, inverse, percent, runs, times
 from orchestrator.metrics import metric, show
 from orchestrator.relative import TRAINERS_SPEED, Beside, Memory, Speed
 
@@ -35,6 +35,10 @@ def gains(known: Known, against: Sequence[Beside]) -> Iterator[Highlight]:
         said = ", ".join(f"{counts[sign]} {word}" for sign, word in _WORDS.items() if counts[sign])
         text = f"{count(len(rest), 'more comparison')}: {said}"
         yield known.sentence(HighlightKind.GAIN, text, [one.new for one, _ in rest])
+    single = [one.new for one, speed in judged if speed.ratio.interval is None]
+    if single:
+        text = f"{count(len(single), 'comparison')} of single runs: how far two runs of one cell lie apart is not known"
+        yield known.sentence(HighlightKind.WARNING, f"{text} (--repeats 3 would tell)", single)
 
 
 def _gain(known: Known, one: Beside, speed: Speed) -> str:
@@ -43,6 +47,8 @@ def _gain(known: Known, one: Beside, speed: Speed) -> str:
     found, sign = speed.ratio, direction(speed.ratio)
     if sign == 0:
         return f"no difference seen between {new} and {base} on {place}: {factor(found)}{_memory(one.memory)}"
+    if found.interval is None:  # what single runs did is a fact, what the configurations are is not known by it
+        return f"{new} ran at {times(found)} the speed of {base} on {place}, {runs(found)}{_memory(one.memory)}"
     words = f"{factor(found if sign > 0 else inverse(found))} {_WORDS[sign]}"
     return f"{new} is {words} than {base} on {place}{_memory(one.memory)}"
 

@@ -23,11 +23,23 @@ def inverse(found: Ratio) -> Ratio:
 
 def factor(found: Ratio) -> str:
     """`1.21× (1.19–1.23)`; of single runs, which have no interval, `1.21× (one run each)`."""
-    digits = 2 if abs(found.value - 1) >= 0.1 else 3
-    if found.interval is not None:
-        return f"{found.value:.{digits}f}× ({found.interval.low:.{digits}f}–{found.interval.high:.{digits}f})"
-    runs = "one run each" if found.n_base == found.n_new else f"{count(found.n_new, 'run')} against {found.n_base}"
-    return f"{found.value:.{digits}f}× ({runs})"
+    if found.interval is None:
+        return f"{times(found)} ({runs(found)})"
+    digits = _digits(found)
+    return f"{times(found)} ({found.interval.low:.{digits}f}–{found.interval.high:.{digits}f})"
+
+
+def times(found: Ratio) -> str:
+    return f"{found.value:.{_digits(found)}f}×"
+
+
+def runs(found: Ratio) -> str:
+    """Of how many runs a ratio without an interval is."""
+    return "one run each" if found.n_base == found.n_new else f"{count(found.n_new, 'run')} against {found.n_base}"
+
+
+def _digits(found: Ratio) -> int:
+    return 2 if abs(found.value - 1) >= 0.1 else 3
 
 
 def efficiency(found: Ratio) -> str:

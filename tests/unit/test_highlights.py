@@ -133,16 +133,18 @@ def test_the_example_of_the_issue() -> None:
 
 def test_one_run_a_side_has_no_interval_and_says_so() -> None:
     text = gains(Made(runs=speeds(100.0)), Made(framework="liger", runs=speeds(121.0)))
-    assert text == ["liger is 1.21× (one run each) faster than baseline on llama-1b at 1 GPU"]
-    text = gains(Made(runs=speeds(100.0, 101.0)), Made(framework="liger", runs=speeds(121.0)))
-    assert "(1 run against 2)" in text[0]
+    assert text == ["liger ran at 1.21× the speed of baseline on llama-1b at 1 GPU, one run each"]
+    cells = Made(runs=speeds(100.0, 101.0)), Made(framework="liger", runs=speeds(121.0))
+    assert gains(*cells)[0].endswith(", 1 run against 2")
+    (said,) = warned(*cells)
+    assert said.startswith("1 comparison of single runs: ") and "--repeats 3" in said
 
 
 def test_single_runs_that_hardly_differ_show_no_difference() -> None:
     inside, outside = 100 * (1 + ONE_RUN_TELLS) - 0.1, 100 * (1 + ONE_RUN_TELLS) + 0.1
     assert "no difference seen" in gains(Made(runs=speeds(100.0)), Made(framework="x", runs=speeds(inside)))[0]
     assert "no difference seen" in gains(Made(runs=speeds(inside)), Made(framework="x", runs=speeds(100.0)))[0]
-    assert "faster" in gains(Made(runs=speeds(100.0)), Made(framework="x", runs=speeds(outside)))[0]
+    assert "ran at 1.10×" in gains(Made(runs=speeds(100.0)), Made(framework="x", runs=speeds(outside)))[0]
     assert "slower" in gains(Made(runs=speeds(outside)), Made(framework="x", runs=speeds(100.0)))[0]
 
 
