@@ -137,7 +137,7 @@ def test_a_benchmark_reaches_the_runner_only_by_a_jobs_command_line() -> None:
 
 def test_a_report_knows_nothing_of_how_runs_are_made() -> None:
     allowed = {"report", "table", "columns", "rows", "metrics", "records", "errors", "printable"}
-    allowed |= {"highlights", "pivots", "column_types"}
+    allowed |= {"highlights", "pivots", "column_types", "markdown"}
     assert {line(target) for name in modules() if line(name) == "report" for target in ours(name)} <= allowed
 
 

@@ -7,14 +7,13 @@ heading or further column, and nothing that steers a terminal.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.columns import HEADLINE, Split, cells, for_people, matches
 from orchestrator.highlights import Highlight, HighlightKind
+from orchestrator.markdown import escaped, sentence
 from orchestrator.metrics import FACTS, METRICS, Show, metric, show
-from orchestrator.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,13 +30,13 @@ def text(
     parts = [findings(highlights)] if highlights else []
     same = same_for_all(split)
     if same:
-        parts.append(f"Same for all: {_escaped(same)}.")
+        parts.append(f"Same for all: {escaped(same)}.")
     names = for_people(str(name) for name in split.shown.columns)
     asked = [name for name in names if name not in METRICS or name in HEADLINE or matches(name, kept)]
     parts.append(grid(split.shown[asked]) if len(split.shown) else "No experiments.")
     left_out = [name for name in names if name not in asked]
     if left_out:
-        parts.append(f"Also in benchmarks.csv: {_escaped(', '.join(left_out))}.")
+        parts.append(f"Also in benchmarks.csv: {escaped(', '.join(left_out))}.")
     if warnings:
         parts.append(_list_of(warnings))
     return "\n\n".join(parts) + "\n"
@@ -91,20 +90,4 @@ def is_number(frame: pd.DataFrame, name: str, *, named: Mapping[str, str] | None
 
 
 def _line(row: Sequence[str]) -> str:
-    return "| " + " | ".join(_escaped(value) for value in row) + " |"
-
-
-def sentence(text: str) -> str:
-    """Escaped for the beginning of a line, where a mark makes a heading, a list, or a line across the page."""
-    return re.sub(r"^(?=[#+=~-])", r"\\", re.sub(r"^(\d+)(?=[.)])", r"\1\\", _escaped(text)))
-
-
-_MARKS = re.compile(r"[\\|`*\[~]|(?<![^\W_])_|_(?![^\W_])")
-_ENTITY = re.compile(r"&(?=#|\w+;)")
-
-
-def _escaped(value: str) -> str:
-    """One line of text that Markdown shows as it is. Tags become entities: not every reader knows `\\<`."""
-    line = " ".join(printable(value).split())
-    line = _ENTITY.sub("&amp;", line).replace("<", "&lt;").replace(">", "&gt;")
-    return _MARKS.sub(r"\\\g<0>", line)
+    return "| " + " | ".join(escaped(value) for value in row) + " |"

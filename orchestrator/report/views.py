@@ -15,6 +15,7 @@ from rich.text import Text
 
 from orchestrator.columns import cells
 from orchestrator.errors import SelectionError
+from orchestrator.markdown import sentence
 from orchestrator.metrics import show
 from orchestrator.pivots import View, shown_to_people
 from orchestrator.printable import printable
@@ -29,8 +30,8 @@ def text(view: View, form: str) -> str:
         return as_json.view(view)
     if form == "markdown":
         seen = shown_to_people(view)
-        notes = "".join(f"\n\n{as_markdown.sentence(note)}." for note in seen.notes)
-        return f"{as_markdown.sentence(seen.title)}:\n\n{as_markdown.grid(seen.frame, named=seen.named)}{notes}\n"
+        notes = "".join(f"\n\n{sentence(note)}." for note in seen.notes)
+        return f"{sentence(seen.title)}:\n\n{as_markdown.grid(seen.frame, named=seen.named)}{notes}\n"
     raise SelectionError(f"There is no form {form!r} of it: choose one of csv, json, markdown.")
 
 

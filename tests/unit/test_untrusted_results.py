@@ -646,6 +646,7 @@ def test_a_markdown_table_has_as_many_cells_as_columns_and_no_tags_or_links(text
     for line in table:
         assert len(unescaped(line, "|")) == 3
     assert is_printable(text)
+    text = text.replace("<!-- -->", "")  # ours: it keeps an address from becoming a link
     for mark in "<`*[~":
         assert not unescaped(text, mark), mark
     assert "\n#" not in text and "- #" not in text
