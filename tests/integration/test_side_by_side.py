@@ -21,7 +21,9 @@ from orchestrator.store import Store
 ROOT = Path(__file__).resolve().parents[2]
 RUN = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes")
 TRAINER = """\
-import json, os, sys, time
+import json, os, signal, sys, time
+for number in (signal.SIGINT, signal.SIGTERM) if os.environ.get("STUBBORN") else ():
+    signal.signal(number, signal.SIG_IGN)
 folder, begun = sys.argv[1], time.monotonic()
 open(os.path.join(folder, sys.argv[2] + ".begun"), "w").close()
 count = lambda: sum(name.endswith(".begun") for name in os.listdir(folder))
@@ -35,7 +37,7 @@ print(json.dumps({"train_runtime": 1.0, "train_loss": 1.0}))
 """
 
 
-def campaign(folder: Path, names: list[str], sleep_s: float) -> subprocess.Popen[str]:
+def campaign(folder: Path, names: list[str], sleep_s: float, **variables: str) -> subprocess.Popen[str]:
     (folder / "trainer.py").write_text(TRAINER)
     custom = {
         "command": ["{python}", "{scenario_dir}/trainer.py", "{scenario_dir}", "{which}", str(sleep_s)],
@@ -47,7 +49,7 @@ def campaign(folder: Path, names: list[str], sleep_s: float) -> subprocess.Popen
         for name in names
     ]
     (folder / "scenarios.yaml").write_text(json.dumps({"scenarios": scenarios}))
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     words = (*RUN, "--parallel", "2")
     return subprocess.Popen(words, cwd=folder, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -76,7 +78,8 @@ def test_two_at_once_on_cores_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_interrupt_ends_all_that_go_on(tmp_path: Path, times: int) -> None:
-    running = campaign(tmp_path, ["a", "b", "c"], 600.0)
+    """The second one comes while the first is obeyed, which takes what heeds no signal some seconds."""
+    running = campaign(tmp_path, ["a", "b", "c"], 600.0, **({"STUBBORN": "1"} if times > 1 else {}))
     try:
         deadline = time.monotonic() + 60
         while len(list(tmp_path.glob("*.begun"))) < 2 and time.monotonic() < deadline:
