@@ -10,6 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.printable import printable
 
+NOTHING = "<!-- -->"
+"""Shows as nothing, and keeps `@name` from notifying anybody and an address from becoming a link."""
+
 _MARKS = re.compile(r"[\\|`*\[~@]|(?<![^\W_])_|_(?![^\W_])|(?<=://)|(?<=www)(?=\.)")
 _ENTITY = re.compile(r"&(?=#|\w+;)")
 
@@ -22,10 +25,10 @@ def escaped(text: str) -> str:
 
 
 def _as_it_is(found: re.Match[str]) -> str:
-    """A mark behind a backslash; nobody is notified by `@`, and an empty comment keeps an address from becoming a link."""
+    """A mark behind a backslash, or where that does not help with nothing behind it."""
     if found[0] == "@":
-        return "@<!-- -->"
-    return f"\\{found[0]}" if found[0] else "<!-- -->"
+        return f"@{NOTHING}"
+    return f"\\{found[0]}" if found[0] else NOTHING
 
 
 def sentence(text: str) -> str:

@@ -20,6 +20,7 @@ from orchestrator.bundle.gathering import gather
 from orchestrator.bundle.markup import but_for_its_scripts
 from orchestrator.bundle.names import StandIns
 from orchestrator.errors import OrchestratorError
+from orchestrator.markdown import NOTHING
 from orchestrator.redact import MASK, redact, redact_end
 from orchestrator.results_folder import TOOL
 from orchestrator.store import Store
@@ -85,7 +86,10 @@ def _add(archive: Archive, piece: Piece, names: StandIns, manifest: dict[str, An
 def _clean(piece: Piece, read: Content, names: StandIns) -> str:
     if piece.path.endswith(".html"):
         return but_for_its_scripts(read.text, lambda part: names.hide(redact(part)))
-    return names.hide(redact_end(read.text, cut=read.cut))
+    text = (
+        read.text.replace(NOTHING, "") if piece.path.endswith(".md") else read.text
+    )  # what parts a name hides it from us
+    return names.hide(redact_end(text, cut=read.cut))
 
 
 def summary(done: Bundled) -> Iterator[str]:
