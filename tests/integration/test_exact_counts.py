@@ -1,7 +1,7 @@
 """Every step's tokens, samples and squares against a count of the same data loader, token by token in plain Python.
 
-One process and three ranks, which no batch here divides among; ragged batches, an epoch's incomplete end, accumulation,
-packing, padding-free. The last training of a start is ended early. And a Trainer of somebody else's, whose loss is no number.
+One process, two and four ranks; ragged batches, an epoch's incomplete end, accumulation, packing, padding-free. The last
+training of a start is ended early. And a Trainer of somebody else's, whose loss is no number.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import pytest
 from counted_trainings import (
     ACCUMULATED,
     COUNTS,
+    PACKED,
+    PADDED,
     VARIANTS,
     by_step,
     counts,
@@ -65,19 +67,25 @@ def one(alone: Alone) -> Run:
 
 
 @pytest.fixture(scope="session")
-def three(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def two(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The last training has seen enough after any few steps, so it ends where the ranks first can: at the 20th."""
     tracked = [*LONG, "--skip_memory_metrics", "False"]
     variants = {**VARIANTS, "stopped": tracked}
     tracker = {"TUNEBENCH_MEMORY_TRACKER": "light"}
-    return trained(tmp_path_factory.mktemp("three"), prepared, 3, variants, TUNEBENCH_MEASURE=SOON, **tracker)
+    return trained(tmp_path_factory.mktemp("two"), prepared, 2, variants, TUNEBENCH_MEASURE=SOON, **tracker)
 
 
-RANKS = {"one": 1, "three": 3}
+@pytest.fixture(scope="session")
+def four(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    variants = {"padded": PADDED, "packed": PACKED, "stopped": LONG}
+    return trained(tmp_path_factory.mktemp("four"), prepared, 4, variants, TUNEBENCH_MEASURE=SOON)
 
 
-@pytest.mark.parametrize("variant", [*VARIANTS, "stopped"])
-@pytest.mark.parametrize("run", RANKS)
+RANKS = {"one": 1, "two": 2, "four": 4}
+CASES = [(run, variant) for run in RANKS for variant in (*VARIANTS, "stopped") if run != "four" or variant != "free"]
+
+
+@pytest.mark.parametrize(("run", "variant"), CASES)
 def test_counts_are_those_of_the_data(run: str, variant: str, request: pytest.FixtureRequest) -> None:
     trained: Run = request.getfixturevalue(run)
     for rank in range(RANKS[run]):
@@ -130,22 +138,24 @@ def test_it_ends_after_as_many_steps_as_it_may(one: Run) -> None:
     assert speed * runtime == pytest.approx(13, rel=0.02), "the speed of the steps that were planned"
 
 
-def test_ranks_end_at_the_same_step_once_enough_is_known(three: Run) -> None:
-    ranks = range(RANKS["three"])
-    stopped = three.worker()["stopped"]
-    assert [three.worker(rank)["stopped"] for rank in ranks] == [stopped] * len(ranks)
+@pytest.mark.parametrize("run", ["two", "four"])
+def test_ranks_end_at_the_same_step_once_enough_is_known(run: str, request: pytest.FixtureRequest) -> None:
+    trained: Run = request.getfixturevalue(run)
+    ranks = range(RANKS[run])
+    stopped = trained.worker()["stopped"]
+    assert [trained.worker(rank)["stopped"] for rank in ranks] == [stopped] * len(ranks)
     assert stopped["why"] == "within"
     assert 0 <= stopped["half_width"] <= 9.0
     assert stopped["step"] % 10 == 0 and 20 <= stopped["step"] < 60
-    assert [len(steps(three, "stopped", rank)) for rank in ranks] == [stopped["step"]] * len(ranks)
+    assert [len(steps(trained, "stopped", rank)) for rank in ranks] == [stopped["step"]] * len(ranks)
 
 
-def test_the_light_tracker_gives_the_trainers_keys(three: Run, one: Run) -> None:
+def test_the_light_tracker_gives_the_trainers_keys(two: Run, one: Run) -> None:
     stages = {f"{stage}_mem_cpu_{kind}_delta" for stage in ("init", "train") for kind in ("alloc", "peaked")}
-    metrics = three.worker()["metrics"]
+    metrics = two.worker()["metrics"]
     assert {name for name in metrics if "_mem_" in name} == {"before_init_mem_cpu", *stages}
     assert metrics["before_init_mem_cpu"] > 50e6
-    assert three.worker()["memory_tracker"] == "light"
+    assert two.worker()["memory_tracker"] == "light"
     assert not any("_mem_" in name for name in one.worker()["metrics"])
 
 
