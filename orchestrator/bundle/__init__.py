@@ -86,9 +86,9 @@ def _add(archive: Archive, piece: Piece, names: StandIns, manifest: dict[str, An
 def _clean(piece: Piece, read: Content, names: StandIns) -> str:
     if piece.path.endswith(".html"):
         return but_for_its_scripts(read.text, lambda part: names.hide(redact(part)))
-    text = (
-        read.text.replace(NOTHING, "") if piece.path.endswith(".md") else read.text
-    )  # what parts a name hides it from us
+    text = read.text
+    if piece.path.endswith(".md"):
+        text = text.replace(NOTHING, "")  # it stands in the midst of addresses, which are not known by it
     return names.hide(redact_end(text, cut=read.cut))
 
 

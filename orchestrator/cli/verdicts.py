@@ -126,8 +126,8 @@ def compare(
     for path, as_ in ((path, files.form(path)) for path in output or ()):
         files.write(path, _text(comparison, as_, causes=causes, everything=everything))
         tell(f"wrote {path}")
-    in_a_file = form.value in map(files.form, output or ())
-    _show(comparison, form, causes=causes, everything=everything, again=not in_a_file)
+    written = form.value in map(files.form, output or ())
+    _show(comparison, form, causes=causes, everything=everything, written=written)
     raise typer.Exit(gate.exit_code(comparison, fail_on=causes))
 
 
@@ -160,12 +160,13 @@ def _conclusion(comparison: Comparison, causes: tuple[Cause, ...]) -> str:
     return wording.conclusion(gate.exit_code(comparison, fail_on=causes), gate.causes(comparison), causes)
 
 
-def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], everything: bool, again: bool) -> None:
-    """What stdout gets: the table, or the form that is asked for unless a file has it already (`again` False)."""
+def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], everything: bool, written: bool) -> None:
+    """What stdout gets: the table, or the form that is asked for unless it was `written` to a file."""
     from orchestrator.compare_view import terminal
 
     if form is not View.TERMINAL:
-        print_raw([_text(comparison, form.value, causes=causes, everything=everything)] if again else [])
+        if not written:
+            print_raw([_text(comparison, form.value, causes=causes, everything=everything)])
         return tell(_conclusion(comparison, causes))
     out.print(terminal.view(comparison, width=out.width, everything=everything))
     say(_conclusion(comparison, causes))
