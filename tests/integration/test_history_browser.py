@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from test_page_browser import PHONE, WIDE, browser, draw_all, opened
+from test_page_browser import PHONE, WIDE, browser, draw_all, opened, settle, show_numbers
 
 from orchestrator.history.trend_page import trend_page
 
@@ -53,7 +53,7 @@ def test_it_opens_draws_and_is_accessible(
         page.locator("#chart-trend .choices select").first.select_option(index=1)
         expect(page.locator("#chart-trend .summary").first).to_contain_text("the last has 2,2")
         expect(page.locator("#chart-trend .plot .ytick").first).not_to_have_text(drawn)
-        page.locator("#chart-trend .numbers summary").click()
+        show_numbers(page.locator("#chart-trend"))
         expect(page.locator("#chart-trend .numbers tbody tr")).to_have_count(10)
         found = Axe().run(page).response["violations"]
         assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
@@ -66,7 +66,8 @@ def test_hostile_names_are_inert(browser: Browser, folder: Path) -> None:
     with opened(browser, folder) as (page, seen):
         draw_all(page)
         page.locator("#chart-trend .choices select").first.select_option(index=2)
-        page.locator("#chart-trend .numbers summary").click()
+        show_numbers(page.locator("#chart-trend"))
+        settle(page)
         assert page.locator("img").count() == 0
         assert "<img src=x" in page.locator("#steps").inner_text()
         assert seen.wrong == []

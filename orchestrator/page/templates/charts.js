@@ -78,12 +78,17 @@ class Chart {
     details.querySelector(".scroll").replaceChildren(table);
   }
 
-  draw(width) {
+  /** Draws the view; the plot is busy (aria-busy) until the last drawing that was asked for is there. */
+  async draw(width) {
     const { data, layout } = painted(this.view().figure, width ?? this.plot.clientWidth);
     const options = { displayModeBar: false, responsive: !width, showTips: false };
     this.drawn = true;
+    this.asked = (this.asked ?? 0) + 1;
+    const mine = this.asked;
     this.plot.style.minHeight = `${layout.height}px`;
-    Plotly.react(this.plot, data, width ? { ...layout, width } : { ...layout, autosize: true }, options);
+    this.plot.setAttribute("aria-busy", "true");
+    await Plotly.react(this.plot, data, width ? { ...layout, width } : { ...layout, autosize: true }, options);
+    if (mine === this.asked) this.plot.setAttribute("aria-busy", "false");
   }
 
   save() {
