@@ -127,8 +127,8 @@ def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
 
 def redactor(environ: Mapping[str, str] = os.environ) -> Callable[[str], str]:
     """`redact` for the many texts of a plan: the environment is read once, and what was seen before is remembered."""
-    held = _held(environ)
-    return lru_cache(maxsize=65536)(lambda text: redact(text, held))
+    known = held(environ)
+    return lru_cache(maxsize=65536)(lambda text: redact(text, known))
 
 
 def redact_end(text: str, *, cut: bool, environ: Mapping[str, str] = os.environ) -> str:
@@ -192,13 +192,13 @@ def redact_words(words: Sequence[str], masked: Callable[[str], str] = redact) ->
     return [f"{word[: hidden[at]]}{MASK}" if at in hidden else masked(word) for at, word in enumerate(words)]
 
 
-def _held(environ: Mapping[str, str]) -> dict[str, str]:
+def held(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that hold secrets."""
     return {name: value for name, value in environ.items() if len(value) >= _SHORTEST_SECRET and is_secret_name(name)}
 
 
 def _by_value(text: str, environ: Mapping[str, str]) -> Iterator[Secret]:
-    for name, value in _held(environ).items():
+    for name, value in held(environ).items():
         for form in _written(value):
             start = text.find(form)
             while start >= 0:
@@ -222,8 +222,8 @@ def _written(value: str) -> frozenset[str]:
 
 
 def _decoded(value: str) -> tuple[str, str]:
-    held = value.encode("utf-8", "surrogateescape")
-    return value.encode("utf-8", "replace").decode(), held.decode("utf-8", "replace")
+    kept = value.encode("utf-8", "surrogateescape")
+    return value.encode("utf-8", "replace").decode(), kept.decode("utf-8", "replace")
 
 
 def _by_look(text: str) -> Iterator[Secret]:
@@ -255,6 +255,7 @@ def _is_value(text: str) -> bool:
     return len(text) >= _SHORTEST_BESIDE_ITS_NAME and text.lower() not in _NO_VALUES
 
 
+@lru_cache(maxsize=4096)
 def _says_secret(name: str) -> bool:
     """As `is_secret_name`, for a log, in which `cache_key = …` is a line of code."""
     words = _words(name)

@@ -87,7 +87,7 @@ class Store:
         return read_suite(self.root) or {}
 
     def run_dir(self, experiment_id: str, repeat: int, attempt: int) -> Path:
-        return self.root / "experiments" / experiment_id / "runs" / f"r{repeat}-t{attempt}"
+        return self.root.joinpath("experiments", experiment_id, "runs", f"r{repeat}-t{attempt}")
 
     def job(self, experiment_id: str, *, repeat: int, attempt: int) -> Job:
         run_dir = self.run_dir(experiment_id, repeat, attempt)

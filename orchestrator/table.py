@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -165,7 +166,7 @@ _OF_THE_RUN = ("results", "id", "repeat", "attempt", "status")
 
 def _parts(found: Iterable[tuple[Row, Sequence[Mapping[str, Value]]]]) -> pd.DataFrame:
     """Rows of a run's parts, each beside the name of its run; columns as they come."""
-    records: list[Mapping[str, Value]] = []
+    records: list[dict[str, Value]] = []
     for row, parts in found:
         run = (
             {name: value for name, value in {**row.facts, **row.outcome}.items() if name in _OF_THE_RUN}
@@ -263,7 +264,7 @@ _WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")
 
 
 def _frame(
-    records: Sequence[Mapping[str, Value]],
+    records: Sequence[dict[str, Value]],
     arguments: frozenset[str],
     *,
     order: Callable[[Iterable[str]], list[str]] = for_people,
@@ -271,17 +272,17 @@ def _frame(
     """Flat rows as a frame of nullable columns: a whole number stays whole beside a missing neighbour."""
     import pandas as pd
 
-    names = order(dict.fromkeys(name for record in records for name in record))
+    names = order(dict.fromkeys(chain.from_iterable(records)))
     columns: dict[str, pd.Series[Any]] = {}
     for name in names:
-        kind, values = _typed([record.get(name) for record in records], is_argument=name in arguments)
+        kind, values = _typed(list(map(dict.get, records, repeat(name))), is_argument=name in arguments)
         columns[name] = pd.Series(values, dtype=pd.api.types.pandas_dtype(kind))
     return pd.DataFrame(columns, index=range(len(records)), columns=names)
 
 
 def _typed(values: Sequence[Value], *, is_argument: bool) -> tuple[str, list[Value]]:
     """The pandas type that holds a column's values as they are, and the values in it. Arguments arrive as text."""
-    kinds = {type(value) for value in values if value is not None}
+    kinds = {*map(type, values)} - {type(None)}
     if is_argument and kinds == {str} and all(value is None or _WHOLE.fullmatch(str(value)) for value in values):
         return "Int64", [None if value is None else int(value) for value in values]
     if kinds == {bool}:

@@ -36,8 +36,11 @@ LOG_BYTES: Final = 64 * MIB
 DEEPEST: Final = 64
 """Levels of JSON; a record has five."""
 
+LARGEST: Final = 1e150
+"""A number beyond it is not reckoned with: sums, squares and quotients up to it are finite."""
 
-_LARGEST = 1e150
+_PIECE_BYTES = 64 * 1024
+"""As large as most of our files. A reader takes a piece's memory before it knows how much there is to read."""
 
 
 class Unreadable(ValueError):
@@ -96,7 +99,7 @@ def sound_number(value: float | int) -> float | int | None:
     """
     if isinstance(value, int) and abs(value) < 2**63:
         return value
-    if value == 0 or 1 / _LARGEST <= abs(value) <= _LARGEST:
+    if value == 0 or 1 / LARGEST <= abs(value) <= LARGEST:
         return float(value)
     return None
 
@@ -117,7 +120,7 @@ def read_tail(path: Path, *, limit: int) -> str:
 def _read(file: BinaryIO, limit: int) -> bytes:
     """At most `limit` bytes, in pieces: asked for all at once, Python would take the memory for the limit."""
     pieces: list[bytes] = []
-    while limit > 0 and (piece := file.read(min(limit, MIB))):
+    while limit > 0 and (piece := file.read(min(limit, _PIECE_BYTES))):
         pieces.append(piece)
         limit -= len(piece)
     return b"".join(pieces)

@@ -21,6 +21,7 @@ MAX_COLUMNS = 5000
 """A run has about 200; a table of more columns than this is somebody's joke, and would take all memory."""
 
 _OF_THE_TABLE = frozenset(FACTS) - {*rows.ARGUMENT_FACTS}
+_SMALLEST = 1 / untrusted.LARGEST
 _NUMBERS = frozenset(name for name, metric in METRICS.items() if metric.show is not Show.TEXT)
 
 
@@ -86,30 +87,32 @@ def _cells(cells: Mapping[str, Value]) -> Mapping[str, Value]:
 
 
 def _unsound(cells: Mapping[str, Value]) -> list[str]:
-    """The names of numbers that no arithmetic can be done with. A table asks for millions: what is no number is no question."""
+    """The names of numbers that no arithmetic can be done with. A table asks for millions: nearly all are seen to be sound here."""
     return [
         name
         for name, value in cells.items()
-        if (type(value) is float or type(value) is int) and untrusted.sound_number(value) is None
+        if (type(value) is float or type(value) is int)
+        and not _SMALLEST <= value <= untrusted.LARGEST
+        and untrusted.sound_number(value) is None
     ]
 
 
 def within_width(read: Sequence[Row], *, already: Sequence[Row]) -> tuple[list[Row], list[str]]:
     """The rows whose columns there is room for beside those of the rows before, and a sentence for each other one."""
-    known = {name for row in already for name in _names(row)}
+    known = {name for row in already for part in _parts(row) for name in part}
     kept, said = [], []
     for row in read:
-        wider = known | _names(row)
-        if len(wider) > MAX_COLUMNS:
+        new = {name for part in _parts(row) if not known.issuperset(part) for name in part} - known
+        if len(known) + len(new) > MAX_COLUMNS:
             said.append(f"{row.facts['id']}: a run is left out, for a table has at most {MAX_COLUMNS:,} columns")
             continue
-        known = wider
+        known |= new
         kept.append(row)
     return kept, said
 
 
-def _names(row: Row) -> set[str]:
-    return {*row.flat(), *(name for part in (*row.ranks, *row.devices) for name in part)}
+def _parts(row: Row) -> tuple[Mapping[str, Value], ...]:
+    return (row.facts, row.outcome, row.arguments, row.measured, *row.ranks, *row.devices)
 
 
 _SIGNS = ("=", "+", "@", "-")

@@ -75,7 +75,7 @@ def _run(row: Row) -> Run:
     numbers = {
         name: float(value)
         for name, value in row.measured.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and not name.startswith(_NOT_MEASURED)
+        if (type(value) is float or type(value) is int) and not name.startswith(_NOT_MEASURED)
     }
     return Run(
         repeat=_count(row.outcome.get("repeat")), numbers=numbers, started_at=_time(row.outcome.get("started_at"))

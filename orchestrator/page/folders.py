@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from orchestrator import untrusted
 from orchestrator.printable import printable, without_styles
-from orchestrator.redact import redact, redact_end
+from orchestrator.redact import held, redact, redact_end
 
 PAGE = "report.html"
 MOST_FILES = 24
@@ -36,10 +36,8 @@ class Folders:
     """The results folders of a table by the name that the column `results` has for them (None: there is one folder)."""
 
     roots: Mapping[str | None, Path]
-    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    """By whose values secrets are known (`redact`): as it is now, since reading it anew for each of thousands of texts
-    takes time.
-    """
+    environ: Mapping[str, str] = field(default_factory=lambda: held(os.environ))
+    """By whose values secrets are known (`redact`), looked through once for thousands of texts."""
 
     @staticmethod
     def of(roots: Sequence[Path], names: Sequence[str]) -> Folders:
@@ -61,7 +59,7 @@ class Folders:
     def run_dir(self, results: str | None, experiment: str, name: str) -> Path | None:
         """The folder of a run; None where it can't be one of ours."""
         root = self.roots.get(results)
-        return None if root is None else root / "experiments" / experiment / "runs" / name
+        return None if root is None else root.joinpath("experiments", experiment, "runs", name)
 
 
 def run_name(repeat: object, attempt: object) -> str:
