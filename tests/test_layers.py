@@ -69,6 +69,7 @@ KNOW_SUBPROCESS = {
 }  # the latter three by the type of a child's handle
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Dotted name below `orchestrator` → file, without the workers."""
     files = (file for file in PACKAGE.rglob("*.py") if WORKERS not in file.parents)

@@ -361,6 +361,8 @@ def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
         addresses = page.locator("a").evaluate_all("links => links.map(link => link.href)")
         assert all(address.startswith(root.as_uri()) and "evil.html" not in address for address in addresses)
         assert "</script><script>alert(1)</script>" in page.locator("#experiments tbody").inner_text()
+    with opened(browser, root, viewport=PHONE) as (page, _):
+        assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"], "long names widen no page"
 
 
 def test_what_is_slipped_in_is_not_run(browser: Browser, tmp_path: Path, folder: Path) -> None:
