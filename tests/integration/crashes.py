@@ -1,9 +1,13 @@
 """Kills Tunebench's own processes at random moments of a campaign, until all of it is done, and then looks at what is there.
 
     python tests/integration/crashes.py [--experiments 100] [--kills 200] [--orchestrators 2] [--seed 0]
+    python tests/integration/crashes.py --mounts /mnt/one /mnt/other
 
 Orchestrators, `run-one`s and trainers get SIGKILL; orchestrators are started again. In the end every experiment must have one
 record that counts, no run that had ended well may have been run again, and nobody may be left alive.
+
+`--mounts` names folders where one network file system is mounted, each time by a client of its own: each orchestrator works as a
+host of its own name and sees the results by its own mount, at the same path as the others (needs root, and `unshare`).
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +47,13 @@ KINDS = ("run-one", "orchestrator run", "trainer.py")
 FIRST_KILLS = 3
 """No trainer ends before so many, however fast the machine is."""
 LONGEST_S = 3000.0
+AS_HOST = """\
+import os, socket, subprocess, sys
+host, mounted, place = sys.argv[1:4]
+socket.sethostname(host)
+subprocess.run(["mount", "--bind", mounted, place], check=True)
+os.execv(sys.argv[4], sys.argv[4:])
+"""
 
 
 @dataclass(kw_only=True)
@@ -70,10 +82,15 @@ def prepare(folder: Path, experiments: int) -> None:
     (folder / "scenarios.yaml").write_text(json.dumps({"scenarios": [scenario]}))
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+def start(folder: Path, *words: str, mounted: Path | None = None) -> subprocess.Popen[bytes]:
+    """An orchestrator; with `mounted` as a host of its own, which has the results from there."""
+    command = [*RUN, *words]
+    if mounted is not None:
+        host = (f"host{mounted}".replace("/", "-"), mounted, folder / "results")
+        command = ["unshare", "--uts", "--mount", sys.executable, "-c", AS_HOST, *map(str, host), *command]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (folder / "said.log").open("ab") as log:
-        return subprocess.Popen([*RUN, *words], cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
 
 
 def ours(folder: Path) -> dict[int, str]:
@@ -96,22 +113,25 @@ def ours(folder: Path) -> dict[int, str]:
 
 
 def crash(
-    folder: Path, *, experiments: int, kills: int, orchestrators: int, seed: int, pause_s: float = 1.5
+    folder: Path, *, experiments: int, kills: int, hosts: Sequence[Path | None], seed: int, pause_s: float = 1.5
 ) -> Outcome:
-    """Kills until it has killed so often or all is done, `pause_s` at most in between, then lets the rest run to its end."""
+    """Kills until it has killed so often or all is done, `pause_s` at most in between, then lets the rest run to its end.
+
+    There is one orchestrator for each of `hosts`: a mounted folder in which the results are for it, or None.
+    """
     prepare(folder, experiments)
     rng, outcome, began = random.Random(seed), Outcome(), time.monotonic()
-    running: list[subprocess.Popen[bytes]] = []
+    running: list[subprocess.Popen[bytes] | None] = [None] * len(hosts)
     while outcome.killed.total() < kills:
         if outcome.killed.total() >= FIRST_KILLS:
             (folder / "go").touch()
         assert time.monotonic() < began + LONGEST_S, "it never ends"
-        running = [one for one in running if one.poll() is None]
-        while len(running) < orchestrators:
-            if all_done(folder, experiments):
-                return finish(folder, outcome, began)
-            running.append(start(folder))
-            outcome.starts += 1
+        for place, (host, one) in enumerate(zip(hosts, running, strict=True)):
+            if one is None or one.poll() is not None:
+                if all_done(folder, experiments):
+                    return finish(folder, hosts, outcome, began)
+                running[place] = start(folder, mounted=host)
+                outcome.starts += 1
         time.sleep(rng.uniform(0.0, pause_s))
         there = ours(folder)
         kinds = sorted(set(there.values()))
@@ -125,14 +145,16 @@ def crash(
                 continue
     (folder / "go").touch()
     for one in running:
-        one.wait(timeout=LONGEST_S)
-    return finish(folder, outcome, began)
+        if one is not None:
+            one.wait(timeout=LONGEST_S)
+    return finish(folder, hosts, outcome, began)
 
 
-def finish(folder: Path, outcome: Outcome, began: float) -> Outcome:
-    """A last call, for what a killed trainer failed."""
-    start(folder, "--retry-failed", "killed").wait(timeout=LONGEST_S)
-    outcome.starts += 1
+def finish(folder: Path, hosts: Sequence[Path | None], outcome: Outcome, began: float) -> Outcome:
+    """A last call, for what a killed trainer failed; one from each host, for what that one had."""
+    for host in dict.fromkeys(hosts):
+        start(folder, "--retry-failed", "killed", mounted=host).wait(timeout=LONGEST_S)
+        outcome.starts += 1
     for stored in Store.resume(folder / "results").contents().experiments:
         outcome.records.update(record.status.value for record in stored.records)
     outcome.took_s = time.monotonic() - began
@@ -175,9 +197,16 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--orchestrators", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--mounts", type=Path, nargs="+")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="crashes-"))
-    outcome = crash(folder, **vars(given))
+    hosts = [None] * given.orchestrators
+    if given.mounts:
+        hosts = [mount / folder.name for mount in given.mounts]
+        hosts[0].mkdir()
+        (folder / "results").mkdir()
+        subprocess.run(["mount", "--bind", hosts[0], folder / "results"], check=True)
+    outcome = crash(folder, experiments=given.experiments, kills=given.kills, hosts=hosts, seed=given.seed)
     killed = ", ".join(f"{number} {kind}" for kind, number in outcome.killed.items())
     print(f"{outcome.killed.total()} killed ({killed}), {outcome.starts} starts, {outcome.took_s:.0f} s")
     print(f"records: {dict(outcome.records)}", flush=True)
