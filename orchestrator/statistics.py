@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
@@ -201,17 +201,23 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
     return found
 
 
-def runs_for_half_width(found: Ratio, half_width: float) -> int | None:
+def runs_for_half_width(
+    found: Ratio, half_width: float, *, degrees: Callable[[int], int] = lambda runs: runs - 1
+) -> int | None:
     """How many runs a side would narrow the ratio's interval to ± `half_width` (of the logarithm), if runs go on to spread as they
     did: never fewer than there are. None where nothing is known of the spread, or where no such number would do (over 1000).
+
+    `degrees` of freedom are what so many runs a side leave: those of pairs unless said, whose unit is the difference of two runs.
     """
     if found.interval is None or half_width <= 0:
         return None
     have, level = min(found.n_base, found.n_new), found.interval.level
     now = (math.log(found.interval.high) - math.log(found.interval.low)) / 2
-    error = now / t_quantile(max(have - 1, 1), level=level) * math.sqrt(have)
+    error = now / t_quantile(max(degrees(have), 1), level=level) * math.sqrt(have)
     counts = range(max(have, 2), MOST_RUNS + 1)
-    place = bisect_left(counts, True, key=lambda n: t_quantile(n - 1, level=level) * error <= half_width * math.sqrt(n))
+    place = bisect_left(
+        counts, True, key=lambda n: t_quantile(degrees(n), level=level) * error <= half_width * math.sqrt(n)
+    )
     return counts[place] if place < len(counts) else None
 
 

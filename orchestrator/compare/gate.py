@@ -71,9 +71,13 @@ def exit_code(comparison: Comparison, *, fail_on: Iterable[Cause] = DEFAULT) -> 
 
 
 def parse_causes(words: Iterable[str]) -> tuple[Cause, ...]:
-    """What `--fail-on` names; `none` for nothing. Raises SelectionError for another word."""
-    found = []
-    for word in words:
+    """What `--fail-on` names; `none` for nothing. Raises SelectionError for another word, and for no word at all: a variable that
+    happens to be empty must not take the gate away.
+    """
+    given, found = list(words), []
+    if not given:
+        raise SelectionError(f"--fail-on names nothing: name some of {', '.join(Cause)}, or none.")
+    for word in given:
         if word == "none":
             continue
         if word not in Cause.__members__.values():

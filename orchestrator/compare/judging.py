@@ -16,7 +16,7 @@ from orchestrator import statistics
 from orchestrator.compare.rules import Rule, Rules
 from orchestrator.compare.turns import places
 from orchestrator.compare.values import Row, Run, Verdict
-from orchestrator.metrics import Judged
+from orchestrator.metrics import Direction, Judged
 from orchestrator.statistics import Ratio
 
 SLACK = 1e-9
@@ -91,7 +91,7 @@ def row(label: str, rule: Rule, found: Measured, *, rules: Rules, p_adjusted: fl
         ratio=found.ratio,
         p_adjusted=p_adjusted,
         paired=found.in_turns,
-        needs=_needs(rule, found.ratio) if verdict is Verdict.INCONCLUSIVE else None,
+        needs=_needs(rule, found) if verdict is Verdict.INCONCLUSIVE else None,
         why=why,
     )
 
@@ -106,7 +106,7 @@ def _verdict(rule: Rule, found: Measured, *, rules: Rules, p_adjusted: float | N
     if rule.judged is not Judged.TEST:
         return _by_tolerance(rule, found.base, found.new)
     if found.ratio is None:
-        return Verdict.UNTESTED, "a value that is not above 0 has no ratio"
+        return _without_ratio(rule, found.base, found.new)
     alone = _without_noise(found.ratio)
     if alone:
         return _by_threshold(rule, found.ratio, alone)
@@ -122,6 +122,14 @@ def _by_tolerance(rule: Rule, base: float, new: float) -> tuple[Verdict, str]:
         return Verdict.SAME, ""
     better = Verdict.IMPROVED if rule.is_better(new - base) else Verdict.REGRESSED
     return better, f"{tolerance}; is it still the same training?" if rule.judged is Judged.GUARD else tolerance
+
+
+def _without_ratio(rule: Rule, base: float, new: float) -> tuple[Verdict, str]:
+    """Nothing to test. A rate that fell to 0 is the worst that can become of it all the same (a time of 0 is no time)."""
+    why = "a value that is not above 0 has no ratio"
+    if rule.direction is not Direction.HIGHER or not min(base, new) <= 0 < max(base, new):
+        return Verdict.UNTESTED, why
+    return Verdict.IMPROVED if rule.is_better(new - base) else Verdict.REGRESSED, why
 
 
 def _without_noise(ratio: Ratio) -> str:
@@ -165,12 +173,14 @@ def _percent(share: float) -> str:
     return f"{share * 100:.3g}%"
 
 
-def _needs(rule: Rule, ratio: Ratio | None) -> int | None:
+def _needs(rule: Rule, found: Measured) -> int | None:
     """About how many more runs a side would settle it, if the ratio stays where it is: an interval without 1, or within the effect
     that matters. Near that effect itself nothing would, so that half of it is the narrowest that is asked for."""
+    ratio = found.ratio
     if ratio is None:
         return None
     shift, matters = abs(math.log(ratio.value)), math.log1p(rule.min_effect)
     wanted = shift if shift >= matters else max(matters - shift, matters / 2)
-    runs = statistics.runs_for_half_width(ratio, wanted)
+    fitted = 3 if found.in_turns else 2  # a level for each side, and the drift
+    runs = statistics.runs_for_half_width(ratio, wanted, degrees=lambda each: 2 * each - fitted)
     return None if runs is None else max(1, runs - min(ratio.n_base, ratio.n_new))

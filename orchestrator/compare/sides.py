@@ -19,6 +19,7 @@ from orchestrator.compare import csv_files, environment, folders, keys, pytest_b
 from orchestrator.compare.values import Entry, Run, Side
 from orchestrator.errors import ResultsError
 from orchestrator.records import Device, Status
+from orchestrator.results_folder import SUITE_FILE
 from orchestrator.untrusted import Unreadable
 
 ACCEPTED = (
@@ -82,7 +83,10 @@ def _place(place: Path) -> Side:
         if place.is_dir():
             if folders.holds_results(place):
                 return folders.read(place)
-            raise Unreadable("it is a folder without results")
+            damaged = (place / SUITE_FILE).exists()
+            raise Unreadable(
+                f"its {SUITE_FILE} is none of ours, or damaged" if damaged else "it is a folder without results"
+            )
         content = untrusted.read_bytes(Path(os.path.realpath(place)), limit=untrusted.LOG_BYTES)
         if content.lstrip()[:1] in (b"{", b"["):
             return _json(place, content)

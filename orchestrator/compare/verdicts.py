@@ -15,7 +15,7 @@ from itertools import count
 from orchestrator import statistics
 from orchestrator.compare import fleet
 from orchestrator.compare.judging import Measured, measure, p_value, row
-from orchestrator.compare.rules import DEFAULT, Correction, Rule, Rules, has_direction, one_headline
+from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, has_direction, one_headline
 from orchestrator.compare.values import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
 from orchestrator.config.values import suggestion
 from orchestrator.errors import SelectionError
@@ -31,7 +31,7 @@ def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Co
     """The comparison of two sides that were paired. Raises SelectionError for a metric that no run has."""
     pairs = _told_apart(pairs)
     comparable = [place for place, pair in enumerate(pairs) if standing(pair) is None]
-    names, said = _names(rules, *_held(pairs[place] for place in comparable))
+    names, said = _names(rules, *_held(pairs[place] for place in comparable), whole=_are_whole(pairs, comparable))
     judged = {name: rules.of(name) for name in names}
     found = [one for place in comparable for one in _measured(place, pairs[place], list(judged.values()), rules)]
     rows = _rows(pairs, found, rules)
@@ -107,8 +107,18 @@ def _held(pairs: Iterable[Pair]) -> tuple[set[str], set[str]]:
     return found
 
 
-def _names(rules: Rules, base: set[str], new: set[str]) -> tuple[list[str], list[str]]:
-    """The metrics to judge, in their order, and sentences about those that are not, though one side has them."""
+def _are_whole(pairs: Sequence[Pair], comparable: Iterable[int]) -> bool:
+    """Whether all is known of both sides, so that a speed that one of them lacks was not measured there."""
+    entries = [entry for place in comparable for entry in (pairs[place].base, pairs[place].new) if entry is not None]
+    return bool(entries) and all(entry.whole for entry in entries)
+
+
+def _names(rules: Rules, base: set[str], new: set[str], *, whole: bool) -> tuple[list[str], list[str]]:
+    """The metrics to judge, in their order, and sentences about those that are not, though one side has them.
+
+    Of two results folders a speed that the new side lost in every run is judged, too: it is missing, and a gate without it looks
+    at nothing. Any other metric may be gone with its monitor.
+    """
     if rules.metrics:
         unknown = [name for name in rules.metrics if name not in base | new]
         if unknown and base | new:
@@ -116,8 +126,11 @@ def _names(rules: Rules, base: set[str], new: set[str]) -> tuple[list[str], list
             raise SelectionError(f"--metrics {unknown[0]}: no run that could be compared has it{hint}")
         return list(rules.metrics), []
     both = base & new
-    names = [name for name in DEFAULT if name in both] or sorted(name for name in both if has_direction(name))
-    alone = [(name, "base") for name in DEFAULT if name in base - new]
+    lost = {name for name in HEADLINES if whole and name in base - new}
+    names = [name for name in DEFAULT if name in both | lost]
+    if both.isdisjoint(DEFAULT):
+        names += sorted(name for name in both if has_direction(name))
+    alone = [(name, "base") for name in DEFAULT if name in base - new - lost]
     alone += [(name, "the new side") for name in DEFAULT if name in new - base]
     return names, [f"{name}: {side} alone has it, so that it is not compared" for name, side in alone]
 

@@ -5,6 +5,7 @@ A file that stands there is replaced only where it holds an older comparison in 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from orchestrator import atomic, untrusted
@@ -24,6 +25,8 @@ FORMS = {
 _BEGINS = {"json": f'{{\n "kind": "{as_json.KIND}"', "markdown": as_markdown.MARK}
 _IN_HEADER = {"csv": "reference,metric,new,verdict,ratio,"}
 _MOST_HEADER = 64 * 2**10
+_TERMINAL = re.compile(rb"base  .*\(exit code \d\)\n", re.DOTALL)
+"""A text for a terminal has no mark: it is known by how it begins and how it ends."""
 
 
 def form(path: Path) -> str:
@@ -61,6 +64,8 @@ def _is_ours(path: Path) -> bool:
     """Whether a file begins as one of ours in its form."""
     wanted = form(path)
     try:
+        if wanted == "terminal":
+            return _TERMINAL.fullmatch(untrusted.read_bytes(path, limit=untrusted.LOG_BYTES)) is not None
         with untrusted.opened(path) as file:
             start = file.read(_MOST_HEADER).decode("utf-8", "replace")
     except (OSError, ValueError):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.compare.gate import Cause
+from orchestrator.compare.gate import DEFAULT, Cause
 from orchestrator.compare.values import Comparison, Difference, Pair, Row, Verdict
 from orchestrator.compare.verdicts import failed_newly
 from orchestrator.metrics import DASH, metric, show
@@ -172,7 +172,13 @@ _CAUSES = {
 
 
 def conclusion(code: int, causes: Mapping[Cause, int], fail_on: Sequence[Cause]) -> str:
-    """The exit code in a sentence."""
+    """The exit code in a sentence; what `--fail-on` leaves out is said, too, for it is worse all the same."""
     counting = [one for one in fail_on if causes[one] and (code != 3 or one is Cause.INCONCLUSIVE)]
-    why = ", ".join(f"{causes[one]} {_CAUSES[one]}" for one in counting) if code in (1, 3) else ""
-    return f"{_OUTCOMES[code]}{f': {why}' if why else ''} (exit code {code})"
+    why = _causes(counting, causes) if code in (1, 3) else ""
+    left = _causes([one for one in DEFAULT if causes[one] and one not in fail_on], causes)
+    outcome = "nothing that counts is worse" if code == 0 and left else _OUTCOMES[code]
+    return f"{outcome}{f': {why}' if why else ''}{f'; not counted: {left}' if left else ''} (exit code {code})"
+
+
+def _causes(names: Iterable[Cause], causes: Mapping[Cause, int]) -> str:
+    return ", ".join(f"{causes[one]} {_CAUSES[one]}" for one in names)

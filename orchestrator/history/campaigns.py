@@ -14,6 +14,7 @@ from pathlib import Path
 from orchestrator.compare import folders, sides
 from orchestrator.compare.values import Side
 from orchestrator.errors import OrchestratorError, ResultsError
+from orchestrator.results_folder import SUITE_FILE
 
 MOST_CAMPAIGNS = 1000
 
@@ -29,21 +30,26 @@ class Read:
 def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read, ...], tuple[str, ...]]:
     """The campaigns, oldest first, and sentences about what could not be read and about their order.
 
-    Raises ResultsError where a place that was named is none, is named twice, or nothing is named.
+    Raises ResultsError where a place that was named is none, is named twice, or nothing is named; and where none of the places in
+    a folder can be read, what is wrong with the first of them: a mistake in `by` is one with all.
     """
     found: list[Read] = []
     said: list[str] = []
+    wrong: list[OrchestratorError] = []
     for place, is_named in _each(places):
         try:
             side = sides.read([place], by=by)
         except OrchestratorError as error:
             if is_named:
                 raise
+            wrong.append(error)
             said.append(f"left out: {error}")
             continue
         starts = [run.started_at for entry in side.entries for run in entry.runs if run.started_at is not None]
         found.append(Read(side=side, began_at=min(starts, default=None)))
         said += side.warnings
+    if wrong and not found:
+        raise wrong[0]
     ordered, timeless = _in_order(found)
     return ordered, (*said, *timeless)
 
@@ -62,10 +68,10 @@ def _each(places: Sequence[Path]) -> list[tuple[Path, bool]]:
 
 
 def _inside(place: Path) -> list[Path]:
-    """The results folders that lie in a folder that is none."""
+    """The results folders that lie in a folder that is none; also one whose `suite.json` is damaged, so that it is told."""
     if not place.is_dir() or folders.holds_results(place):
         return []
-    return [one for one in sorted(place.iterdir()) if one.is_dir() and folders.holds_results(one)]
+    return [one for one in sorted(place.iterdir()) if folders.holds_results(one) or (one / SUITE_FILE).is_file()]
 
 
 def _in_order(found: Sequence[Read]) -> tuple[tuple[Read, ...], tuple[str, ...]]:

@@ -55,7 +55,9 @@ def _steps(history: History) -> Iterator[RenderableType]:
     steps = words.newest_first(history)
     if not steps:
         longest = max(len(one.points) for one in history.series)
-        few = f": one shows from {FEWEST} campaigns on" if longest < FEWEST else ""
+        few = (
+            f": one shows in a series of {FEWEST} campaigns, and the longest has {longest}" if longest < FEWEST else ""
+        )
         yield Text(f"No step in any series{few}.")
         return
     yield Text(f"\n{_count(len(steps), 'step')}, newest first", style="bold")

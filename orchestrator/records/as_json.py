@@ -27,5 +27,12 @@ def dump(value: Any) -> str:
 
 
 def load(kind: type[T], text: str | bytes) -> T:
-    """JSON text as a record of `kind`. Raises pydantic.ValidationError when a field is missing or has another type."""
-    return _adapter(kind).validate_json(text)
+    """JSON text as a record of `kind`. Raises ValueError with the first field that is missing or has another type."""
+    from pydantic import ValidationError
+
+    try:
+        return _adapter(kind).validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from error

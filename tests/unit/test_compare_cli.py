@@ -237,10 +237,43 @@ def test_files_are_written_in_their_form_and_the_terminal_besides(compare: Call,
     assert code == 1 and out.startswith("base ") and err.count("wrote ") == 4
     assert as_json.load(tmp_path / "comparison.json").rules["threshold"] == "0.1"
     assert (tmp_path / "comment.md").read_text().startswith("<!-- tunebench compare -->")
-    again = compare(folder / "reference.csv", folder / "benchmarks.csv", "--output", tmp_path / "comparison.json")
-    assert again[0] == 1, "an older comparison makes room"
-    code, out, err = compare(folder / "reference.csv", folder / "benchmarks.csv", "--output", tmp_path / "view.txt")
+    for name in names:
+        again = compare(folder / "reference.csv", folder / "benchmarks.csv", "--output", tmp_path / name)
+        assert again[0] == 1, f"an older {name} makes room"
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "comment.md", "comparison.json", "view.txt", "page.html"])
+def test_what_is_a_users_is_not_replaced(compare: Call, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("base  of my own\n")
+    code, out, err = compare(A100, A100, "--output", tmp_path / name)
     assert (code, out) == (2, "") and "something else stands there" in err
+    assert (tmp_path / name).read_text() == "base  of my own\n"
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "code", "said"),
+    [
+        ("none", 0, "nothing that counts is worse; not counted: 1 regressed, 1 with another loss (exit code 0)"),
+        ("guard", 1, "worse: 1 with another loss; not counted: 1 regressed (exit code 1)"),
+        ("regressed,guard", 1, "worse: 1 regressed, 1 with another loss (exit code 1)"),
+    ],
+)
+def test_what_does_not_count_is_said_all_the_same(compare: Call, fail_on: str, code: int, said: str) -> None:
+    folder = COMPAT / "compare" / "perturbed"
+    found, out, _ = compare(folder / "reference.csv", folder / "benchmarks.csv", "--fail-on", fail_on)
+    assert found == code and out.endswith(f"\n{said}\n")
+
+
+def test_a_speed_that_every_new_run_lost_is_missing(compare: Call, tmp_path: Path) -> None:
+    """As where no run reaches a steady state any more: the Trainer's speed in its place would hide it."""
+    both = {"train_tokens_per_second": 900.0, "train_loss": 2.0}
+    base = [ended(BASE, n, tokens_per_s=1000.0 + n, device_peak_used_bytes=1e9, **both) for n in (1, 2, 3)]
+    new = [ended(BASE, n, **both) for n in (1, 2, 3)]
+    sides = stored(tmp_path / "base", (BASE, base)), stored(tmp_path / "new", (BASE, new))
+    code, out, err = compare(*sides)
+    assert code == 1 and "worse: 1 missing" in out and "measured on base alone" in out
+    assert "device_peak_used_bytes: base alone has it" in err and "tokens_per_s" not in err
+    assert compare(*reversed(sides))[0] == 0, "that base lacks it is no fault of the new side"
 
 
 @pytest.mark.parametrize("form", ["json", "csv", "markdown"])
@@ -270,6 +303,8 @@ def test_stdout_has_the_form_alone(compare: Call, tmp_path: Path, form: str) -> 
         ([A100, A100, "--threshold", "0"], "--threshold"),
         ([A100, A100, "--level", "2"], "--level"),
         ([A100, A100, "--fail-on", "slower"], "not_comparable"),
+        ([A100, A100, "--fail-on", ""], "--fail-on names nothing"),
+        ([A100, A100, "--fail-on", ","], "--fail-on names nothing"),
         ([A100, A100, "--by", "nothing"], "nothing"),
         ([A100, A100, "--ignore", "weather"], "weather"),
         ([A100, A100, "--output", "report.html5"], ".json"),

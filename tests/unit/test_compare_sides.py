@@ -554,7 +554,10 @@ def test_places_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for name, reason in {"folder": "without results", "pipe": "a pipe", "none": "There is no", "loop": "loop"}.items():
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "suite.json").write_text('{"tool": "tuneb')
+    reasons = {"folder": "without results", "pipe": "a pipe", "none": "There is no", "loop": "loop"}
+    for name, reason in {**reasons, "damaged": "its suite.json is none of ours, or damaged"}.items():
         with pytest.raises(ResultsError, match=reason):
             read([tmp_path / name])
     with pytest.raises(ResultsError, match="No side is named"):
@@ -596,7 +599,9 @@ def test_every_row_of_a_table_is_one_entry_with_its_number(rows: list[tuple[str,
     entries = csv_files.read(Path("f"), text.getvalue().encode()).entries
     sound = [number if number == 0 or 1e-150 < abs(number) < 1e150 else None for *_, number in rows]
     assert [entry.runs[0].numbers.get("tokens_per_s") for entry in entries] == sound
-    assert [entry.key["scenario"] or "" for entry in entries] == [_as_read(scenario) for scenario, *_ in rows]
+    assert ["" if entry.key["scenario"] is None else entry.key["scenario"] for entry in entries] == [
+        _as_read(scenario) for scenario, *_ in rows
+    ]
 
 
 def _as_read(cell: str) -> object:

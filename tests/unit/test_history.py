@@ -225,6 +225,27 @@ def test_what_is_no_campaign_is_an_error_where_it_is_named_and_a_warning_where_i
         history(tmp_path, rules=parse(metrics=["mfu"]))
 
 
+def test_a_damaged_campaign_of_a_folder_is_told(tmp_path: Path) -> None:
+    for day in (1, 2):
+        stored(tmp_path / f"{day}", (BASELINE, measured(BASELINE, day, [1000.0])))
+    (tmp_path / "2" / "suite.json").write_text("{")
+    found = history(tmp_path)
+    assert len(found.campaigns) == 1
+    (said,) = found.warnings
+    assert said.startswith("left out: ") and str(tmp_path / "2") in said
+
+
+def test_a_mistake_that_leaves_no_campaign_is_one_and_replaces_no_history(
+    command: typer.Typer, archive: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert CliRunner().invoke(command, [str(archive), "--output", str(out)]).exit_code == 0
+    before = (out / folder.JSON).read_text()
+    with pytest.raises(SelectionError, match="no experiment has 'framewrk'"):
+        CliRunner().invoke(command, [str(archive), "--by", "framewrk", "--output", str(out)], catch_exceptions=False)
+    assert (out / folder.JSON).read_text() == before
+
+
 def test_chained_changes_are_one_and_a_change_back_is_none(tmp_path: Path) -> None:
     for day, torch in enumerate(("2.12.0", "2.13.0", "2.12.0")):
         records = measured(BASELINE, day, [1000.0], torch=torch)
@@ -243,7 +264,7 @@ def test_the_terminal_shows_the_steps_first(found: History, golden: Callable[[st
 
 def test_few_campaigns_say_how_many_it_takes(tmp_path: Path) -> None:
     stored(tmp_path / "1", (BASELINE, measured(BASELINE, 1, [1000.0])))
-    assert "one shows from 4 campaigns on" in terminal.text(history(tmp_path), width=80)
+    assert "one shows in a series of 4 campaigns, and the longest has 1" in terminal.text(history(tmp_path), width=160)
 
 
 def test_the_csv_files(tmp_path: Path, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:

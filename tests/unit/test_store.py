@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from dataclasses import replace
 
@@ -153,6 +154,16 @@ def test_reading_names_what_a_crash_left_and_goes_on(store):
     assert [(one.experiment.id, len(one.records)) for one in contents.experiments] == [(good.id, 1), (bad.id, 0)]
     assert len(contents.warnings) == 2
     assert bad.id in "".join(contents.warnings) and worse.id in "".join(contents.warnings)
+
+
+def test_a_record_that_is_none_is_named_with_what_is_wrong_in_it(store):
+    store.add([experiment()])
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    end(job)
+    record = job.run_dir / "record.json"
+    record.write_text(re.sub(r'"wall_s": [^,\n]+', '"wall_s": "long"', record.read_text()))
+    (sentence,) = store.contents().warnings
+    assert str(record) in sentence and "wall_s: Input should be a valid number" in sentence
 
 
 def test_rounds_are_interleaved_shuffled_and_repeatable(tmp_path):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import stdev
 
 import pytest
 from compared import FIRST, LOSS, MEMORY, NOISY, SPEED, STEP, compared, entry, judged, paired
@@ -66,6 +68,25 @@ def test_more_runs_settle_what_is_inconclusive() -> None:
     assert row.needs is not None
     factor = math.ceil((3 + row.needs) / 3)
     assert judged(SPEED, wide * factor, times(0.93, wide) * factor).verdict is Verdict.REGRESSED
+
+
+@pytest.mark.parametrize("have", [2, 3, 5])
+def test_as_many_more_runs_as_are_said_settle_it_and_one_less_does_not(have: int) -> None:
+    """Of runs that go on to spread as they did: by the interval that so many a side have."""
+    few = _evenly_spread(have)
+    row = judged(SPEED, few, times(0.965, few))
+    assert row.verdict is Verdict.INCONCLUSIVE and row.needs is not None
+    for less, is_settled in ((0, True), (1, False)):
+        many = _evenly_spread(have + row.needs - less)
+        found = judged(SPEED, many, times(0.965, many)).ratio
+        assert found is not None and found.interval is not None
+        assert (found.interval.high < 1) is is_settled
+
+
+def _evenly_spread(count: int) -> tuple[float, ...]:
+    """So many runs with 5 % between them, however many they are."""
+    places = [2 * place / (count - 1) - 1 for place in range(count)]
+    return tuple(1000 * math.exp(0.05 * place / stdev(places)) for place in places)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +156,23 @@ def test_what_was_0_has_no_ratio_and_a_verdict_all_the_same(new: float, verdict:
 
 def test_a_rate_of_0_is_not_tested() -> None:
     assert judged(SPEED, [0.0, 1000.0], [1000.0, 1001.0]).verdict is Verdict.UNTESTED
+
+
+@pytest.mark.parametrize(
+    ("metric", "base", "new", "verdict"),
+    [
+        (SPEED, NOISY, [0.0] * 5, Verdict.REGRESSED),
+        (SPEED, [0.0] * 5, NOISY, Verdict.IMPROVED),
+        (SPEED, [1000.0], [-5.0], Verdict.REGRESSED),
+        (SPEED, [0.0], [-5.0], Verdict.UNTESTED),
+        (STEP, NOISY, [0.0] * 5, Verdict.UNTESTED),
+    ],
+)
+def test_a_rate_that_fell_to_0_is_worse_and_a_time_of_0_is_no_time(
+    metric: str, base: Sequence[float], new: Sequence[float], verdict: Verdict
+) -> None:
+    row = judged(metric, base, new)
+    assert (row.verdict, row.ratio) == (verdict, None) and "not above 0" in row.why
 
 
 @pytest.mark.parametrize(
@@ -506,8 +544,9 @@ def test_fail_on_says_what_counts() -> None:
     assert gate.exit_code(with_verdicts(other=1), fail_on=()) == 4
     assert gate.parse_causes(["regressed", "fleet"]) == (Cause.REGRESSED, Cause.FLEET)
     assert gate.parse_causes(["none"]) == ()
-    with pytest.raises(SelectionError, match="not_comparable"):
-        gate.parse_causes(["slower"])
+    for words in (["slower"], []):
+        with pytest.raises(SelectionError, match="not_comparable"):
+            gate.parse_causes(words)
 
 
 # What the docs promise, on simulated campaigns
