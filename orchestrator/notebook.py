@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.column_types import typed
 from orchestrator.config import suggestion
 from orchestrator.errors import SelectionError
+from orchestrator.relative import COLUMNS
 from orchestrator.reporting import load_table
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ def frame(folders: Sequence[Path], *, rows: str, baseline: str | None) -> pd.Dat
     if not folders:
         raise SelectionError("no results folder is named: give one, or a list of them")
     table = load_table(folders, baseline=baseline)
-    found = typed(getattr(table, rows))
+    found = getattr(table, rows)
+    if baseline is not None and rows == "experiments":  # code that asks for a column finds it, be it empty
+        found = found.assign(**{name: None for name in COLUMNS if name not in found})
+    found = typed(found)
     found.attrs["warnings"] = list(table.warnings)
     return found

@@ -68,6 +68,11 @@ _LOOKS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
         ),
         ("a bearer token", "(?i:bearer)", r"(?i:bearer)\s+(?P<secret>(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,})"),
         (
+            "a key of Weights & Biases",  # like a commit of git, so that the word before it must say so
+            "(?i:api[ _-]?key|wandb[ -]login)",
+            r"""(?i:api[ _-]?key|wandb[ -]login)[\s:\\"']{1,6}(?P<secret>(?:local-)?[0-9a-f]{40})(?![0-9a-f])""",
+        ),
+        (
             "a private key",
             "-----BEGIN",
             r"""-----BEGIN [A-Z ]*PRIVATE KEY-----[^"']{0,10000}?-----END [A-Z ]*PRIVATE KEY-----""",

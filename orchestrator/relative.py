@@ -2,7 +2,7 @@
 
 Two cells compare where scenario, model, processes, device, data, monitors and all arguments are the same but those that one of
 the two framework configurations sets itself. Speed is a ratio over runs (`statistics.ratio`), memory one of means. Takes a
-table and gives values, or the table with columns more; it writes no sentence (`highlights`) and judges nothing.
+table and gives values, or the table with columns more; what they mean it does not say (`highlights`), and it judges nothing.
 """
 
 from __future__ import annotations
@@ -86,18 +86,27 @@ def beside(table: ResultsTable, *, baseline: str | None = None) -> tuple[Beside,
 
 
 def with_baseline(table: ResultsTable, baseline: str) -> ResultsTable:
-    """The table with COLUMNS beside each experiment, 1 for the baseline's own. Raises SelectionError for an unknown name."""
+    """The table with COLUMNS beside each experiment, 1 for the baseline's own; without a pair of cells a warning says that there
+    is none. Raises SelectionError for an unknown name.
+    """
     import pandas as pd
 
+    found = beside(table, baseline=baseline)
     columns: dict[str, list[float | None]] = {name: [None] * len(table.experiments) for name in COLUMNS}
-    for one in beside(table, baseline=baseline):
+    for one in found:
         for name, value in _cells_of(one):
             columns[name][one.new] = value
         columns["speedup"][one.base] = 1.0 if one.speed else columns["speedup"][one.base]
         columns["memory_ratio"][one.base] = 1.0 if one.memory else columns["memory_ratio"][one.base]
     added = {name: pd.Series(values, dtype="Float64") for name, values in columns.items()}
     frame = table.experiments.assign(**{name: one for name, one in added.items() if one.notna().any()})
-    return replace(table, experiments=frame[for_people(map(str, frame.columns))])
+    said = () if found else (f"--baseline {baseline}: {_NO_PAIR}",)
+    return replace(table, experiments=frame[for_people(map(str, frame.columns))], warnings=(*table.warnings, *said))
+
+
+_NO_PAIR = (
+    "no other experiment differs from one of it by the framework configuration alone, so that none stands beside it"
+)
 
 
 def refuse_unknown(table: ResultsTable, framework: str | None) -> None:

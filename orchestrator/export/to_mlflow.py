@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.export.packages import package_of
+from orchestrator.export.places import outside_of_results
 from orchestrator.export.values import Status, Tracker, TrackerRun
 
 KEY_TAG, ADDRESS_VARIABLE = "tunebench.run", "MLFLOW_TRACKING_URI"
@@ -53,7 +54,7 @@ def _address(destination: str) -> tuple[str, str | None]:
     """The tracking address, and where a new local experiment keeps its artifacts (None: as its server says)."""
     if "://" in destination or destination == "databricks":
         return destination, None
-    folder = Path(destination).resolve()
+    folder = outside_of_results(Path(destination).resolve())
     if folder.exists() and not folder.is_dir():
         raise OrchestratorError(f"--dest {destination}: it is no folder; name a folder, or an address such as http://…")
     (folder / "mlruns").mkdir(parents=True, exist_ok=True)

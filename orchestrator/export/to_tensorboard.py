@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.export.packages import package_of
+from orchestrator.export.places import outside_of_results
 from orchestrator.export.values import Point, Status, Tracker, TrackerRun
 from orchestrator.untrusted import sound_number
 
@@ -32,7 +33,7 @@ def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
     """A folder that `tensorboard --logdir` is given; `tensorboard/` in the working folder unless named."""
     with package_of("tensorboard"):
         import tensorboard.summary.writer.record_writer  # noqa: F401
-    yield _EventFiles(Path(destination or DEFAULT_FOLDER), project=project)
+    yield _EventFiles(outside_of_results(Path(destination or DEFAULT_FOLDER)), project=project)
 
 
 class _EventFiles:

@@ -13,10 +13,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.export.packages import package_of
+from orchestrator.export.places import outside_of_results
 from orchestrator.export.to_wandb import rows
 from orchestrator.export.values import Tracker, TrackerRun
 
@@ -33,7 +35,7 @@ def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
                 "unset it, export, then send the project on with `trackio sync`"
             )
     if destination is not None:
-        os.environ[FOLDER_VARIABLE] = destination  # read once, at import
+        os.environ[FOLDER_VARIABLE] = str(outside_of_results(Path(destination)))  # read once, at import
     with package_of("trackio"):
         import trackio
     with redirect_stdout(StringIO()):  # it says hints there

@@ -16,6 +16,7 @@ from typing import Any
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.export.packages import package_of
+from orchestrator.export.places import outside_of_results
 from orchestrator.export.values import Point, Status, Tracker, TrackerRun
 
 WHOLE = "handed-over-by-tunebench"
@@ -27,7 +28,7 @@ def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
     """`destination` is the folder that W&B's own `wandb/` folder lies in; the working folder unless named."""
     with package_of("wandb"):
         import wandb
-    folder = Path(destination or ".")
+    folder = outside_of_results(Path(destination or "."))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -344,6 +344,23 @@ def test_folders_without_results_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "events").exists()
 
 
+@pytest.mark.parametrize("to", ["tensorboard", "mlflow"])
+def test_nothing_is_written_into_a_results_folder(
+    campaign: Path, tmp_path: Path, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "results"
+    shutil.copytree(campaign, copy)
+    before = sorted(copy.rglob("*"))
+    for destination in (copy, copy / "inside"):
+        with pytest.raises(OrchestratorError, match="lies in the results folder"):
+            export(copy, to=to, destination=str(destination))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(copy)
+    with pytest.raises(OrchestratorError, match="lies in the results folder"):
+        export(Path(), to=to)
+    assert sorted(copy.rglob("*")) == before
+
+
 def test_rows_of_series_stand_on_one_axis_each() -> None:
     steps = tuple(Point(step=n, at=0.0, value=float(n)) for n in (1, 2))
     seen = (Point(step=1500, at=0.0, value=7.0),)

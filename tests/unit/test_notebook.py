@@ -157,6 +157,17 @@ def test_a_baseline_and_several_folders(folder: Path) -> None:
     assert frame["speedup"].dtype == "Float64"
 
 
+def test_beside_a_baseline_the_columns_are_there_though_a_side_has_one_run(tmp_path: Path) -> None:
+    liger = replace(BASE, id="full-liger-1", framework=Framework(name="liger", digest="1"))
+    base = replace(BASE, id="full-base-1", framework=Framework(name="baseline", digest="0"))
+    place = stored(tmp_path / "results", *((one, [ended(one, 1, tokens_per_s=100.0)]) for one in (base, liger)))
+    frame = orchestrator.load(place, baseline="baseline")
+    assert frame["speedup"].tolist() == [1.0, 1.0]
+    for name in ("speedup_low", "speedup_high", "memory_ratio"):
+        assert frame[name].isna().all() and frame[name].dtype == "Float64"
+    assert "speedup" not in orchestrator.load(place) and "speedup" not in orchestrator.load(place, rows="runs")
+
+
 def test_warnings_are_beside_the_frame(tmp_path: Path) -> None:
     root = stored(tmp_path / "r", (BASE, [replace(ended(BASE, 1), warnings=("hot",))]))
     assert orchestrator.load(root).attrs["warnings"] == [f"{BASE.id}: hot"]

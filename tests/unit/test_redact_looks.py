@@ -89,6 +89,8 @@ def test_a_secret_in_a_command_line_is_one_whatever_stands_beside_it(words: list
         ('-H "authorization: token abcdef"', '-H "authorization: token ***"'),
         ("Authorization: Basic dXNlcjpwdw==", "Authorization: Basic ***"),
         ("sent Bearer a1b2c3d4e5", "sent Bearer ***"),
+        (f"using API key {HEX * 2} of", "using API key *** of"),
+        (f"$ wandb login {HEX * 2}", "$ wandb login ***"),
         ("password=hunter2 ok", "password=*** ok"),
         ("'hub_token': 'hunter2'", "'hub_token': '***'"),
         ('{\\"hub_token\\": \\"hunter2\\"}', '{\\"hub_token\\": \\"***\\"}'),
@@ -117,6 +119,7 @@ def test_secrets_beside_their_names_are_masked(text: str, masked: str) -> None:
         "KeyError: 'model.layers.0.self_attn.k_proj.weight'",
         "eyJust.a.name",
         "0123456789abcdef" * 4,
+        f"wandb: logged in; commit {HEX * 2}, api key: see {HEX * 2}",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:

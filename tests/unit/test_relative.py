@@ -79,8 +79,15 @@ def test_memory_is_of_the_first_source_that_both_have() -> None:
 def test_an_experiment_without_a_partner_has_no_ratio() -> None:
     cells_of = (Made(runs=speeds(100.0)), Made(framework="new", model="org/other", runs=speeds(120.0)))
     table = made_table(*cells_of)
-    assert not set(COLUMNS) & set(with_baseline(table, "baseline").experiments.columns)
-    assert beside(table) == ()
+    beside_it = with_baseline(table, "baseline")
+    assert not set(COLUMNS) & set(beside_it.experiments.columns)
+    (said,) = beside_it.warnings
+    assert said.startswith(
+        "--baseline baseline: no other experiment differs from one of it by the framework configuration"
+    )
+    assert beside(table) == () and table.warnings == ()
+    paired = made_table(Made(runs=speeds(100.0)), Made(framework="new", runs=speeds(120.0)))
+    assert with_baseline(paired, "baseline").warnings == ()
 
 
 def test_a_framework_that_nobody_has_is_a_sentence() -> None:
