@@ -44,7 +44,10 @@ def test_the_first_reading_precedes_the_run_and_the_sidecar_ends_with_it(smi, tm
     code = (
         "import json, pathlib, sys, time\n"
         f"before = pathlib.Path({SAMPLES!r}).read_text().count('MiB\\n') - 0\n"
-        f"pathlib.Path({str(smi / 'running')!r}).touch(); time.sleep(0.5)\n"
+        f"pathlib.Path({str(smi / 'running')!r}).touch()\n"
+        # Until both devices were read meanwhile, however busy this machine is.
+        f"while not all(f', {{used}} MiB' in pathlib.Path({SAMPLES!r}).read_text() for used in (4100, 4111)):\n"
+        "    time.sleep(0.05)\n"
         "print(json.dumps({'train_runtime': 1.0, 'train_loss': before}))"
     )
     one = experiment(code, device=Device.CUDA, num_gpus=2, monitors=("nvidia_smi",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -12,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -140,13 +140,51 @@ def sampled(path: Path, seconds: float, **how: Any) -> Timeline:
     return found
 
 
-def undisturbed(path: Path, seconds: float, *, longest_s: float, **how: Any) -> Timeline:
-    """Of five attempts the first in which this machine had nothing better to do than to sample for so long."""
-    for attempt in range(5):
-        found = sampled(path.with_name(f"{attempt}-{path.name}"), seconds, **how)
-        if found.cost["worst_period_s"] < longest_s:
-            break
-    return found
+def wait_until(said: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not said():
+        assert time.monotonic() < deadline, "not within a minute"
+        time.sleep(0.02)
+
+
+class Clock:
+    """In the place of the sampler's `time`: only what sleeps takes time, so that no machine is too busy for what is asserted."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.passed: Callable[[float], None] = lambda now: None
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.passed(self.now)
+
+
+def simulated(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, *, period_s: float, memory: Callable[[Clock], int]
+) -> tuple[Timeline, list[float]]:
+    """What the sampler writes in so many seconds of a clock of its own, and when it asked for the memory."""
+    clock, asked = Clock(), []
+
+    def used(device: str, version: int | None = None) -> SimpleNamespace:
+        asked.append(clock.now)
+        return SimpleNamespace(used=memory(clock))
+
+    monkeypatch.setattr(nvml_sampler, "time", clock)
+    nvml = SimpleNamespace(
+        NVMLError=RuntimeError, nvmlDeviceGetHandleByUUID=lambda uuid: uuid, nvmlDeviceGetMemoryInfo=used
+    )
+    out = io.StringIO(nvml_sampler.HEADER + "\n")
+    out.seek(0, os.SEEK_END)
+    sampler = nvml_sampler.Sampler(nvml, ["GPU-a"], period_s=period_s, out=out)
+    clock.passed = lambda now: sampler.stop() if now >= seconds else None
+    sampler.run()
+    out.write(sampler.cost())
+    return parse(out.getvalue()), asked
 
 
 def calls(folder: Path, what: str, device: str = "GPU-a") -> list[float]:
@@ -162,7 +200,9 @@ def lines(path: Path, place: int, what: str) -> list[str]:
 def test_changes_are_written_and_sameness_once_a_second(install: Install, tmp_path: Path) -> None:
     folder = install("memory = lambda device: 2**30 if device == 'GPU-a' else 2**30 + 4096 * len(CALLS)")
     path = tmp_path / "samples.csv"
-    found = sampled(path, 1.6, uuids=("GPU-b", "GPU-a"))
+    with sampling(path, uuids=("GPU-b", "GPU-a")):
+        wait_until(lambda: len(lines(path, 1, "processes")) >= 2 and len(lines(path, 1, "energy")) >= 3)
+    found = parse(path.read_text(encoding="utf-8"))
     text = path.read_text().splitlines()
     assert text[0] == nvml_sampler.HEADER
     assert [line.split(",", 1)[1] for line in text[1:3]] == ["0,uuid,GPU-b", "1,uuid,GPU-a"]
@@ -177,17 +217,20 @@ def test_changes_are_written_and_sameness_once_a_second(install: Install, tmp_pa
     assert (lines(path, 1, "power")[0], lines(path, 1, "utilization")[0]) == ("350.125", "0.97")
     assert 3 <= len(lines(path, 1, "energy")) <= 2 + took_s / 0.5
     times = [moment for moment, _ in found.devices[0].points["memory"]]
-    assert times == sorted(times) and abs(times[-1] - path.stat().st_mtime) < 0.5
+    assert times == sorted(times) and abs(times[-1] - path.stat().st_mtime) < 5
 
 
 def test_it_reads_at_its_period_and_says_what_it_took(install: Install, tmp_path: Path) -> None:
     folder = install()
-    found = undisturbed(tmp_path / "samples.csv", 1.1, longest_s=0.05)
+    found = sampled(tmp_path / "samples.csv", 1.1)
     memory = calls(folder, "memory")
     took_s = memory[-1] - memory[0]
+    # What this machine had better to do for five periods and more is no time of the sampler's.
+    away = [b - a for a, b in pairwise(memory) if b - a >= 0.05]
+    at_it_s = took_s - sum(away)
     assert found.cost["period_s"] == pytest.approx(0.01, rel=0.2)
-    assert len(memory) == pytest.approx(took_s / 0.01, rel=0.2)
-    assert len(calls(folder, "power")) == pytest.approx(took_s / 0.1, abs=3)
+    assert len(memory) - len(away) == pytest.approx(at_it_s / 0.01, rel=0.2)
+    assert len(calls(folder, "power")) == pytest.approx(at_it_s / 0.1, abs=3 + len(away))
     assert 2 <= len(calls(folder, "energy")) <= 2 + took_s / 0.5
     assert 1 <= len(calls(folder, "processes")) <= 1.1 + took_s
     assert 0 < found.cost["cpu_s"] < 2
@@ -238,11 +281,13 @@ def test_a_failure_of_the_moment_brings_no_reserve_in(install: Install, tmp_path
 def test_a_gpu_that_falls_off_is_lost_and_the_others_go_on(install: Install, tmp_path: Path) -> None:
     folder = install(
         "def memory(device):\n"
-        "    if device == 'GPU-a' and now() > 0.3: raise NVMLError(NVML_ERROR_GPU_IS_LOST, 'GPU is lost, really')\n"
+        "    if device == 'GPU-a' and len(CALLS) > 60: raise NVMLError(NVML_ERROR_GPU_IS_LOST, 'GPU is lost, really')\n"
         "    return 4096 * len(CALLS)\n"
     )
     path = tmp_path / "samples.csv"
-    first, second = sampled(path, 0.8, uuids=("GPU-a", "GPU-b")).devices.values()
+    with sampling(path, uuids=("GPU-a", "GPU-b")):
+        wait_until(lambda: path.read_text().partition(",0,lost,")[2].count(",1,memory,") > 30)
+    first, second = parse(path.read_text()).devices.values()
     assert (first.lost, second.lost) == ("GPU is lost; really", None)
     assert len(lines(path, 0, "lost")) == 1
     gone = max(calls(folder, "memory"))
@@ -296,44 +341,41 @@ def test_it_ends_with_whoever_started_it(install: Install, tmp_path: Path) -> No
         parent.kill()
         parent.wait()
     pid = int((folder / "pid").read_text())
-    deadline = time.monotonic() + 5
-    while lives(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not lives(pid)
+    wait_until(lambda: not lives(pid))
     assert parse(path.read_text()).cost["cpu_s"] > 0
 
 
-def test_slow_readings_do_not_drift(install: Install, tmp_path: Path) -> None:
+def test_slow_readings_do_not_drift(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes a quarter of the period, and one takes ten periods: those that were missed are not made up for."""
-    folder = install(
-        "STALLED = []\n"
-        "def memory(device):\n"
-        "    time.sleep(0.005)\n"
-        "    if now() > 0.4 and not STALLED:\n"
-        "        STALLED.append(1)\n"
-        "        time.sleep(0.2)\n"
-        "    return 1\n"
-    )
-    found = sampled(tmp_path / "samples.csv", 1.1, period_s=0.02)
-    times = calls(folder, "memory")
-    assert found.cost["period_s"] == pytest.approx(0.02, rel=0.1)
+    stalled: list[float] = []
+
+    def memory(clock: Clock) -> int:
+        clock.sleep(0.005)
+        if clock.now > 0.4 and not stalled:
+            stalled.append(clock.now)
+            clock.sleep(0.2)
+        return 1
+
+    found, times = simulated(monkeypatch, 1.1, period_s=0.02, memory=memory)
+    assert found.cost["period_s"] == pytest.approx(0.02)
     assert found.cost["worst_period_s"] >= 0.2
     off_grid = [abs((at - times[0] + 0.01) % 0.02 - 0.01) for at in times]
-    assert median(off_grid[-20:]) < 0.003, "the last readings lie on the grid of the first"
+    assert max(off_grid[-20:]) < 1e-6, "the last readings lie on the grid of the first"
     early = [b - a for a, b in pairwise(times) if b - a < 0.01]
-    assert len(early) <= 3, "a burst of readings after the stall"
+    assert len(early) <= 1, "a burst of readings after the stall"
 
 
-def test_a_spike_of_30_ms_is_seen_at_a_period_of_10(install: Install, tmp_path: Path) -> None:
-    install(
-        "def memory(device):\n"
-        "    spike = int(now() / 0.15)\n"
-        "    return 2**30 * (spike if 1 <= spike <= 3 and now() % 0.15 < 0.03 else 0)\n"
-    )
-    found = undisturbed(tmp_path / "samples.csv", 0.7, longest_s=0.03)
+def test_a_spike_of_30_ms_is_seen_at_a_period_of_10(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the period is kept to, where this machine lets it, is another test's."""
+
+    def memory(clock: Clock) -> int:
+        spike = int(clock.now / 0.17)
+        return GIB * (spike if 1 <= spike <= 20 and clock.now % 0.17 < 0.03 else 0)
+
+    found, _ = simulated(monkeypatch, 3.7, period_s=0.01, memory=memory)
     seen = {value for _, value in found.devices[0].points["memory"]}
-    assert seen == {0, GIB, 2 * GIB, 3 * GIB}
-    assert found.devices[0].peak() == 3 * GIB
+    assert seen == {GIB * spike for spike in range(21)}
+    assert found.devices[0].peak() == 20 * GIB
 
 
 def test_watching_a_run(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -431,6 +473,8 @@ def seen(*pids: int) -> list[str]:
 def living(**env: str) -> Iterator[int]:
     child = subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"], **env})
     try:
+        # The kernel says that a program has begun a moment before it shows its variables.
+        wait_until(lambda: bool(Path(f"/proc/{child.pid}/environ").read_bytes()))
         yield child.pid
     finally:
         child.kill()

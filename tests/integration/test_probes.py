@@ -116,11 +116,12 @@ def test_what_packing_costs_is_measured_and_said(probed: Probed) -> None:
     )
     assert said, probed.said
     packed, alone = (float(said[number].replace(",", "")) for number in (2, 3))
-    assert float(said[1]) == pytest.approx((packed / alone - 1) * 100, abs=0.1)
     copies = [one.records[0] for one in Store.resume(probed.store.root / "packing").contents().experiments]
     assert sorted(len(record.beside) for record in copies) == [0, 1, 1]
     measured = {len(record.beside): [] for record in copies}
     for record in copies:
         measured[len(record.beside)] += [one.value for one in record.measurements if one.name == "tokens_per_s"]
     assert (alone, packed) == pytest.approx((measured[0][0], sum(measured[1]) / 2), abs=1)
+    # By the numbers as they are: whole tokens are too coarse for a tenth of a percent on a slow machine.
+    assert float(said[1]) == pytest.approx((sum(measured[1]) / 2 / measured[0][0] - 1) * 100, abs=0.051)
     assert len(probed.store.contents().experiments) == 2

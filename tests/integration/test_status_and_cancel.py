@@ -74,7 +74,7 @@ def campaign(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_campaign_is_looked_at_and_one_run_of_it_ended(tmp_path: Path, campaign: subprocess.Popen[str]) -> None:
-    wait_for(tmp_path / "pid-0", timeout_s=60)
+    wait_for(*(tmp_path / f"pid-{depth}" for depth in range(3)))  # each writes its own behind the start of the next
     store = Store.resume(tmp_path / "results")
     reader = Reader(store)
     seen = reader.look()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from trees import wait_for
 
 from orchestrator import claims
 from orchestrator.records import JobState, Status
@@ -75,10 +76,11 @@ def test_a_host_that_went_silent_is_told_and_taken_over_when_asked(folder: Path)
     (folder / "hold-0").touch()
     (folder / "scenarios.yaml").write_text((folder / "scenarios.yaml").read_text().replace("[0, 1, 2, 3]", "[0]"))
     alpha = run_as("alpha", folder)
-    while not (folder / "ledger").exists():
-        time.sleep(0.05)
-    for process in [*psutil.Process(alpha.pid).children(recursive=True), psutil.Process(alpha.pid)]:
-        process.send_signal(signal.SIGKILL)  # the machine went down
+    wait_for(folder / "ledger")  # with a line in it
+    # The machine went down: from above, so that nobody is left to see another's end and write it down.
+    above = psutil.Process(alpha.pid)
+    for process in [above, *above.children(recursive=True)]:
+        process.send_signal(signal.SIGKILL)
     alpha.communicate()
     store = Store.resume(folder / "results")
     (run,) = (run for one in store.contents().experiments for run in one.runs)

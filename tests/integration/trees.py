@@ -19,7 +19,8 @@ if depth:
     children.append(subprocess.Popen([sys.executable, __file__, folder, str(depth - 1)], start_new_session=new_session))
 open(os.path.join(folder, f"pid-{depth}"), "w").write(str(os.getpid()))
 if os.environ.get("LEAVE") and depth == 2:
-    while not os.path.exists(os.path.join(folder, "pid-0")):
+    last = os.path.join(folder, "pid-0")
+    while not os.path.exists(last) or not os.path.getsize(last):
         time.sleep(0.01)
     sys.exit(0)
 time.sleep(600)
@@ -33,7 +34,7 @@ def tree_program(folder: Path) -> Path:
     return path
 
 
-def wait_for(*paths: Path, timeout_s: float = 20.0) -> None:
+def wait_for(*paths: Path, timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not all(path.exists() and path.stat().st_size for path in paths):
         assert time.monotonic() < deadline, f"none of {[str(path) for path in paths]} within {timeout_s} s"

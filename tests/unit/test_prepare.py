@@ -197,8 +197,9 @@ def test_a_folder_holds_splits_by_name(tmp_path: Path) -> None:
         load_rows(str(tmp_path), "validation")
 
 
-def test_parquet_goes_through_datasets(tmp_path: Path) -> None:
+def test_parquet_goes_through_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")  # nobody's home is needed for it
     datasets.Dataset.from_list(ROWS).to_parquet(tmp_path / "rows.parquet")
     assert load_rows(str(tmp_path / "rows.parquet"), "train[:2]") == ROWS[:2]
 

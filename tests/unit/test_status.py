@@ -360,6 +360,7 @@ def test_the_document(golden: Golden) -> None:
     golden("status/status.json", json.dumps({**document, "experiments": document["experiments"][:3]}, indent=1) + "\n")
 
 
+@pytest.mark.usefixtures("in_utc")
 def test_off_a_terminal_changes_come_as_lines(golden: Golden) -> None:
     first = campaign()
     a = first.experiments[0]
