@@ -37,6 +37,7 @@ def entry(runs: Sequence[Row], origin: Origin) -> Entry:
     """The entry of one experiment: all its rows in, its key still all that its facts say, its label empty."""
     tries = _last_tries(runs)
     ok = [row for row in tries if row.outcome["status"] == Status.OK.value]
+    failed = [row for row in tries if row.outcome["status"] != Status.OK.value]
     told = ok or tries
     facts, arguments = runs[0].facts, runs[0].arguments
     given = {name: value for name, value in arguments.items() if name not in PLACES}
@@ -48,7 +49,8 @@ def entry(runs: Sequence[Row], origin: Origin) -> Entry:
         runs=tuple(_run(row) for row in ok),
         arguments={**given, **effective},
         environment=environment.combined([environment.of_cells({**row.facts, **row.measured}) for row in told]),
-        failure=None if ok else _failure(tries[-1].outcome),
+        failed_runs=len(failed),
+        failure=_failure(failed[-1].outcome) if failed else None,
         id=origin.id,
         folder=origin.folder,
         whole=origin.whole,

@@ -59,7 +59,9 @@ def halves(place: Path, *, by: Sequence[str] = ()) -> tuple[Side, Side]:
     rest = len(whole.entries) - len(enough)
     said = f"{rest} of {len(whole.entries)} experiments have fewer than two ok runs, which cannot be split"
     warnings = (*whole.warnings, *((said,) if rest else ()))
-    odd, even = (tuple(replace(one, runs=one.runs[start::2]) for one in enough) for start in (0, 1))
+    odd, even = (
+        tuple(replace(one, runs=one.runs[start::2], failed_runs=0, failure=None) for one in enough) for start in (0, 1)
+    )
     return (
         Side(name=f"{whole.name} (odd rounds)", entries=odd, warnings=warnings),
         Side(name=f"{whole.name} (even rounds)", entries=even),
@@ -144,6 +146,8 @@ def _one(same: Sequence[Entry]) -> Entry:
         (ok or same)[-1],
         status=(Status.OK if ok else Status.FAILED).value,
         runs=tuple(runs),
+        failed_runs=sum(entry.failed_runs for entry in same),
+        failure=next((entry.failure for entry in reversed(same) if entry.failure), None),
         environment=environment.combined([entry.environment for entry in ok or same]),
         folder=folders_of[-1] if folders_of else None,
     )

@@ -45,7 +45,8 @@ class Entry:
     """One experiment on one side. `key` is what it is paired by, name → value; `label` is how people call it.
 
     `arguments` are those that are no part of the key. `environment` is where and with what it ran: GPU, driver, versions, data,
-    clocks, neighbours. `status` is that of the experiment (`ok` where at least one run of it is), `failure` its kind and cause.
+    clocks, neighbours. `status` is that of the experiment (`ok` where at least one run of it is), `failed_runs` how many of its
+    repeats ended otherwise, `failure` the last such one's kind and cause.
     `id` and `folder` are set for an experiment of a results folder of ours: it could be run again. (A CSV file of ours may give the
     id alone.) `whole`: all is known of it, so that what it does not name was not given; of others that is merely not known.
     """
@@ -54,6 +55,7 @@ class Entry:
     label: str
     status: str
     runs: tuple[Run, ...] = ()
+    failed_runs: int = 0
     arguments: Mapping[str, Value] = field(default_factory=dict)
     environment: Mapping[str, Value] = field(default_factory=dict)
     failure: str | None = None

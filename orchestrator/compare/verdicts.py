@@ -71,20 +71,29 @@ def standing(pair: Pair) -> tuple[Verdict, str] | None:
         return Verdict.MISSING, "on base alone"
     if pair.disqualifying:
         return Verdict.NOT_COMPARABLE, f"other {', '.join(pair.disqualifying)}"
-    if base.status == OK == new.status:
+    if _fails(base) and _fails(new) and not base.status == OK == new.status:
+        return Verdict.FAILED, f"on both sides: {_failure(new)}"
+    if _fails(base) == _fails(new):
         return None
-    if base.status == OK:
-        return Verdict.FAILED, new.failure or new.status
-    if new.status == OK:
-        return Verdict.NEW, f"failed on base: {base.failure or base.status}"
-    return Verdict.FAILED, f"on both sides: {new.failure or new.status}"
+    if _fails(new):
+        return Verdict.FAILED, _failure(new)
+    return Verdict.NEW, f"failed on base: {_failure(base)}"
 
 
 def failed_newly(pair: Pair) -> bool:
     """Whether an experiment that ran on base does not any more, on machines that compare."""
-    if pair.base is None or pair.new is None or pair.disqualifying:
-        return False
-    return pair.base.status == OK and pair.new.status != OK
+    found = standing(pair)
+    return found is not None and found[0] is Verdict.FAILED and pair.base is not None and not _fails(pair.base)
+
+
+def _fails(entry: Entry) -> bool:
+    """Whether none of an experiment's repeats ended ok, or more failed: one that a machine spoiled makes no failing experiment."""
+    return entry.status != OK or entry.failed_runs > len(entry.runs)
+
+
+def _failure(entry: Entry) -> str:
+    some = f"{entry.failed_runs} of {entry.failed_runs + len(entry.runs)} runs: " if entry.runs else ""
+    return f"{some}{entry.failure or entry.status}"
 
 
 def shared(pairs: Iterable[Pair]) -> tuple[Difference, ...]:

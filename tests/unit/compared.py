@@ -20,6 +20,7 @@ def entry(
     *,
     started_at: Sequence[float] | None = None,
     failure: str | None = None,
+    failed_runs: int = 0,
     environment: Mapping[str, Value] | None = None,
     arguments: Mapping[str, Value] | None = None,
 ) -> Entry:
@@ -39,6 +40,7 @@ def entry(
         label=label,
         status="ok" if runs else "failed",
         runs=runs,
+        failed_runs=failed_runs,
         failure=failure or (None if runs else "oom_cuda: no memory left"),
         environment=environment or {},
         arguments=arguments or {},

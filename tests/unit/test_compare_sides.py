@@ -105,6 +105,7 @@ def test_the_last_try_of_a_repeat_counts(tmp_path: Path) -> None:
     runs = [ended(BASE, 1, tokens_per_s=1.0), ended(BASE, 1, attempt=2, tokens_per_s=2.0), failed(BASE, 2)]
     side = read([stored(tmp_path / "r", (BASE, runs))])
     assert speeds(only(side)) == [2.0] and only(side).status == "ok"
+    assert (only(side).failed_runs, only(side).failure) == (1, "oom_cuda: oom_cuda, in a sentence")
     assert any("1 experiment has repeats that did not end ok" in sentence for sentence in side.warnings)
 
 
@@ -450,7 +451,8 @@ def test_a_failure_in_one_folder_does_not_hide_the_numbers_of_another(tmp_path: 
     good = stored(tmp_path / "good", (BASE, [ended(BASE, 1, tokens_per_s=1.0)]))
     bad = stored(tmp_path / "bad", (BASE, [failed(BASE, 1)]))
     entry = only(read([good, bad]))
-    assert (entry.status, entry.failure, speeds(entry)) == ("ok", None, [1.0])
+    assert (entry.status, entry.failed_runs, speeds(entry)) == ("ok", 1, [1.0])
+    assert entry.failure == "oom_cuda: oom_cuda, in a sentence"
 
 
 def test_tables_without_ids_are_pooled_by_what_their_rows_are(tmp_path: Path) -> None:
@@ -486,6 +488,15 @@ def test_what_cannot_be_split_is_counted(tmp_path: Path) -> None:
     odd, even = halves(stored(tmp_path / "r", *cells))
     assert [entry.id for entry in odd.entries] == [entry.id for entry in even.entries] == ["other"]
     assert "1 of 2 experiments have fewer than two ok runs, which cannot be split" in odd.warnings
+
+
+def test_failures_are_on_neither_half(tmp_path: Path) -> None:
+    runs = [*(ended(BASE, n, tokens_per_s=float(n)) for n in (1, 2, 3)), failed(BASE, 4), failed(BASE, 5)]
+    odd, even = halves(stored(tmp_path / "r", (BASE, runs)))
+    assert [(speeds(only(half)), only(half).failed_runs, only(half).failure) for half in (odd, even)] == [
+        ([1.0, 3.0], 0, None),
+        ([2.0], 0, None),
+    ]
 
 
 def test_by_sets_the_key(tmp_path: Path) -> None:

@@ -218,6 +218,23 @@ def test_a_pair_without_numbers_has_one_row() -> None:
     assert gate.causes(comparison)[Cause.FAILED] == 1
 
 
+def test_an_experiment_most_of_whose_repeats_fail_newly_has_failed() -> None:
+    fine, some = entry("a", {SPEED: NOISY}), entry("a", {SPEED: NOISY}, failed_runs=5, failure="nccl: timed out")
+    most = entry("a", {SPEED: [1000.0]}, failed_runs=5, failure="nccl: timed out")
+    (row,) = (newly := compared(paired(fine, most))).rows
+    assert (row.verdict, row.metric, row.why) == (Verdict.FAILED, "", "5 of 6 runs: nccl: timed out")
+    assert (gate.causes(newly)[Cause.FAILED], gate.exit_code(newly)) == (1, 1)
+    (row,) = compared(paired(most, fine)).rows
+    assert (row.verdict, row.why) == (Verdict.NEW, "failed on base: 5 of 6 runs: nccl: timed out")
+    for base, new in ((fine, some), (some, fine), (most, most)):  # no more than half; or no news, and there are numbers
+        (row,) = compared(paired(base, new)).rows
+        assert row.metric == SPEED and row.base is not None and row.new is not None
+    for base, new in ((most, entry("a")), (entry("a"), most)):
+        (row,) = (both := compared(paired(base, new))).rows
+        assert row.verdict is Verdict.FAILED and row.why.startswith("on both sides: ")
+        assert gate.causes(both)[Cause.FAILED] == 0
+
+
 def test_rows_name_their_pair_by_a_label_of_its_own() -> None:
     one = paired(entry("a", {SPEED: NOISY}), entry("a", {SPEED: times(0.9)}))
     two = paired(entry("a", {SPEED: NOISY}), entry("a", {SPEED: times(1.0)}))
