@@ -12,17 +12,15 @@ A results folder may come from somebody else: `vetting` says what of it is left 
 
 from __future__ import annotations
 
-import gc
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from orchestrator import reference, rows, vetting
+from orchestrator import garbage, reference, rows, vetting
 from orchestrator.across import BY_RATIO, Cell, compared, over_repeats
 from orchestrator.columns import for_people, varying
 from orchestrator.errors import ResultsError
@@ -55,25 +53,9 @@ class ResultsTable:
     framework_arguments: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
+@garbage.left_alone()
 def load(roots: Sequence[Path]) -> ResultsTable:
     """The table of one or more results folders. Raises ResultsError where a folder is missing or holds no results."""
-    with _without_collecting():
-        return _loaded(roots)
-
-
-@contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Ten thousand records are millions of small values that all stay: looking for garbage among them takes a fifth of the time."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-def _loaded(roots: Sequence[Path]) -> ResultsTable:
     names = _names(roots)
     found: list[Row] = []
     warnings: list[str] = []

@@ -6,15 +6,13 @@ comparison of the two shows what noise alone does. Reads only, bounded, and runs
 
 from __future__ import annotations
 
-import gc
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator import untrusted
+from orchestrator import garbage, untrusted
 from orchestrator.compare import csv_files, environment, folders, keys, pytest_benchmark
 from orchestrator.compare.values import Entry, Run, Side
 from orchestrator.errors import ResultsError
@@ -39,7 +37,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
         raise ResultsError(f"No side is named: name {ACCEPTED}.")
     if len({os.path.realpath(place) for place in places}) < len(places):
         raise ResultsError("The same folder or file is named twice on a side: its runs would count twice.")
-    with _leaving_the_garbage():
+    with garbage.left_alone():
         read = [_place(place) for place in places]
         entries = _pooled([side.entries for side in read])
         keys.refuse_unknown(by, [entries])
@@ -66,18 +64,6 @@ def halves(place: Path, *, by: Sequence[str] = ()) -> tuple[Side, Side]:
         Side(name=f"{whole.name} (odd rounds)", entries=odd, warnings=warnings),
         Side(name=f"{whole.name} (even rounds)", entries=even),
     )
-
-
-@contextmanager
-def _leaving_the_garbage() -> Iterator[None]:
-    """Thousands of records are read and all are kept: looking for garbage among them takes as long as reading them."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _place(place: Path) -> Side:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator import results_folder
+from orchestrator import garbage, results_folder
 from orchestrator.page import cells, overview, report_charts, runs, shell, table_data
 from orchestrator.page.chart import Absent, Chart
 from orchestrator.page.folders import PAGE, Folders
@@ -51,6 +51,7 @@ ROOMS = (
 """The first holds a campaign of 1000 experiments with all that is said of them; the others are for names that are endless."""
 
 
+@garbage.left_alone()
 def report_page(
     table: ResultsTable, *, roots: Sequence[Path], highlights: Sequence[Highlight], baseline: str | None = None
 ) -> str:
