@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+Call = Callable[..., tuple[int, str, str]]
 GOLDEN = Path(__file__).parent / "golden"
 
 for _name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):  # of the terminal of whoever runs the tests
@@ -49,3 +51,22 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             )
 
     return check
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """`in_process("plan", …, width=100)`: the command in this process, in a folder of its own: exit code, stdout, stderr."""
+    from orchestrator import cli
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUNEBENCH_CACHE", str(tmp_path / "cache"))
+
+    def started(*words: object, width: int) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tunebench", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", str(width))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return started

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from pydantic import TypeAdapter, ValidationError
 
 T = TypeVar("T")
+_MOST_TOLD, _LONGEST_PLACE = 1000, 200
 _adapters: dict[type, Any] = {}
 
 
@@ -27,12 +28,21 @@ def dump(value: Any) -> str:
 
 
 def load(kind: type[T], text: str | bytes) -> T:
-    """JSON text as a record of `kind`. Raises ValueError with the first field that is missing or has another type."""
+    """JSON text as a record of `kind`. Raises ValueError with the first field that is missing or has another type.
+
+    Where very many are wrong they are only counted: a file from elsewhere can hold millions, and telling them takes gigabytes.
+    """
     from pydantic import ValidationError
 
     try:
         return _adapter(kind).validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from error
+        raise ValueError(_first_wrong(error)) from None
+
+
+def _first_wrong(error: ValidationError) -> str:
+    if error.error_count() > _MOST_TOLD:
+        return f"{error.error_count():,} of its fields are wrong"
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))[:_LONGEST_PLACE]
+    return f"{where}: {first['msg']}" if where else first["msg"]

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +45,9 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+def call(in_process: Call) -> Call:
     """`call("plan", …)` in this process, in a folder of its own: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TUNEBENCH_CACHE", str(tmp_path / "cache"))
-
-    def started(*words: object, width: int = 160) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tunebench", *map(str, words)])
-        monkeypatch.setenv("COLUMNS", str(width))
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return started
+    return partial(in_process, width=160)
 
 
 def plain(text: str, *folders: Path) -> str:

@@ -7,16 +7,15 @@ import json
 import math
 import random
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from stored_results import BASE, ended, failed, stored
 
-from orchestrator import cli
 from orchestrator.compare_view import as_json
 from orchestrator.records import DataSpec, Experiment, RunRecord
 
@@ -28,19 +27,9 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def compare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+def compare(in_process: Call) -> Call:
     """`compare(base, new, …)` in this process, in a folder of its own: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def started(*words: object, width: int = 100) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tunebench", "compare", *map(str, words)])
-        monkeypatch.setenv("COLUMNS", str(width))
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return started
+    return partial(in_process, "compare", width=100)
 
 
 Line = dict[str, str]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from stored_results import BASE, ended, failed, stored
 
-from orchestrator import cli, options, reporting
+from orchestrator import options, reporting
 from orchestrator.cli.results import write_report
 from orchestrator.errors import ResultsError, SelectionError
 from orchestrator.options import Format
@@ -28,19 +28,9 @@ REFERENCE = Path(__file__).parents[1] / "golden" / "report" / "mixed" / "results
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+def call(in_process: Call) -> Call:
     """`call("results", …)`: exit code, stdout, stderr of `tunebench report` in this process."""
-    monkeypatch.chdir(tmp_path)
-
-    def started(*words: object, width: int = 200) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tunebench", "report", *map(str, words)])
-        monkeypatch.setenv("COLUMNS", str(width))
-        with pytest.raises(SystemExit) as over:
-            cli.main()
-        said = capsys.readouterr()
-        return int(over.value.code or 0), said.out, said.err
-
-    return started
+    return partial(in_process, "report", width=200)
 
 
 @pytest.fixture

@@ -166,6 +166,19 @@ def test_a_record_that_is_none_is_named_with_what_is_wrong_in_it(store):
     assert str(record) in sentence and "wall_s: Input should be a valid number" in sentence
 
 
+def test_of_a_record_with_thousands_of_mistakes_they_are_counted(store):
+    store.add([experiment()])
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    end(job)
+    record = job.run_dir / "record.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"measurements": [1] * 5000}))
+    (sentence,) = store.contents().warnings
+    assert sentence.endswith("5,000 of its fields are wrong")
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"measurements": [], "ranks": 1, "x" * 10**5: 1}))
+    (sentence,) = store.contents().warnings
+    assert "ranks: " in sentence and len(sentence) < 1000
+
+
 def test_rounds_are_interleaved_shuffled_and_repeatable(tmp_path):
     many = [experiment(f"{number:02}", repeats=3) for number in range(12)]
 

@@ -15,6 +15,7 @@ class Chart {
     this.plot = place.querySelector(".plot");
     this.at = this.views[0].at.slice();
     this.drawn = false;
+    this.drawings = 0;
     place.querySelector(".save")?.addEventListener("click", () => this.save());
     place.querySelector(".numbers").addEventListener("toggle", () => this.tabulate());
     this.offer();
@@ -83,12 +84,12 @@ class Chart {
     const { data, layout } = painted(this.view().figure, width ?? this.plot.clientWidth);
     const options = { displayModeBar: false, responsive: !width, showTips: false };
     this.drawn = true;
-    this.asked = (this.asked ?? 0) + 1;
-    const mine = this.asked;
+    this.drawings += 1;
+    const mine = this.drawings;
     this.plot.style.minHeight = `${layout.height}px`;
     this.plot.setAttribute("aria-busy", "true");
     await Plotly.react(this.plot, data, width ? { ...layout, width } : { ...layout, autosize: true }, options);
-    if (mine === this.asked) this.plot.setAttribute("aria-busy", "false");
+    if (mine === this.drawings) this.plot.setAttribute("aria-busy", "false");
   }
 
   save() {
