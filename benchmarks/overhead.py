@@ -2,10 +2,10 @@
 
     python benchmarks/overhead.py blocks RESULTS          measuring on and off in alternating blocks of one run
     python benchmarks/overhead.py follow RESULTS          beside such a run: NVML's sampler sleeps through the blocks without
-    python benchmarks/overhead.py pairs RESULTS ON OFF    whole runs of two scenarios, paired by repeat
+    python benchmarks/overhead.py pairs RESULTS...        whole runs of two scenarios, paired by repeat within each folder
 
 `examples/instrument-cost.yaml` makes the runs. `blocks` and `pairs` print the change of the step time with measuring on, in
-per cent, with its 95 % interval over pairs.
+per cent, with its 95 % interval over the pairs of all folders.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ LOOK_EVERY_S = 0.01
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("how", choices=["blocks", "follow", "pairs"])
-    parser.add_argument("results", type=Path)
-    parser.add_argument("scenarios", nargs="*", help="pairs: the scenario with everything on, and the one without")
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--on", default="cost-all-on", help="pairs: the scenario with everything on")
+    parser.add_argument("--off", default="cost-all-off", help="pairs: the scenario without")
     parser.add_argument("--metric", help="pairs: a metric to compare, instead of the median time between logs")
     given = parser.parse_args()
     if given.how == "blocks":
-        print(said("blocks of one run", list(block_ratios(given.results))))
+        print(said("blocks of one run", [ratio for root in given.results for ratio in block_ratios(root)]))
     elif given.how == "follow":
-        follow_blocks(given.results)
+        for root in given.results:
+            follow_blocks(root)
     else:
-        on, off = given.scenarios
         what = given.metric or "median time between logs"
-        print(said(f"{on} against {off}, {what}", paired_ratios(given.results, on, off, given.metric)))
+        pairs = (paired_ratios(root, given.on, given.off, given.metric) for root in given.results)
+        print(said(f"{given.on} against {given.off}, {what}", [ratio for ratios in pairs for ratio in ratios]))
 
 
 def said(what: str, ratios: Sequence[float]) -> str:

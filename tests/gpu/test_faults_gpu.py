@@ -102,11 +102,25 @@ def test_a_real_out_of_memory_is_told_with_what_it_needed(tmp_path: Path) -> Non
     assert not [one for one in record.warnings if "more in use" in one]
 
 
-def test_what_does_not_fit_is_marked_by_a_probe_and_the_largest_batch_is_found(tmp_path: Path) -> None:
+def test_what_does_not_fit_is_marked_by_a_probe(tmp_path: Path) -> None:
     write(tmp_path, {**LARGE, "per_device_train_batch_size": 128}, repeats=2)
     carried_out(tmp_path, "--probe")
     assert [(one.status, one.kind) for one in records(tmp_path)] == [("failed", "oom_cuda")] * 2
     assert len(records(tmp_path, "probes")) == 1
+
+
+def test_the_largest_batch_is_found(tmp_path: Path) -> None:
+    write(tmp_path, {**LARGE, "per_device_train_batch_size": 32})
+    running, out, said = carried_out(tmp_path, "--find-batch")
+    assert running.returncode == 0, said
+    batches = Store.resume(tmp_path / "results" / "batches").contents().experiments
+    ended = {int(one.experiment.arguments["per_device_train_batch_size"]): one for one in batches}
+    largest = max(batch for batch, one in ended.items() if one.records[0].status == "ok")
+    assert ended[largest + 1].records[0].kind == "oom_cuda"
+    assert f"per_device_train_batch_size {largest} fits" in out
+    measured = {one.name: one.value for one in ended[largest].records[0].measurements}["peak_allocated_bytes"]
+    found = estimate(ended[largest].experiment)
+    assert isinstance(found, Estimate) and found.peak_allocated_bytes == pytest.approx(measured, rel=0.1)
 
 
 def test_the_estimate_is_within_a_tenth_of_the_measured_peak(tmp_path: Path) -> None:
