@@ -83,13 +83,20 @@ def describe(error: BaseException, *, step: int | None) -> dict[str, Any] | None
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Hands a module to a function as soon as it has been imported."""
+    """Hands a module to a function as soon as it has been imported, by whichever finder: others have hooks, too."""
 
     def __init__(self, name: str, then: Callable[[Any], None]) -> None:
-        self.name, self.then = name, then
+        self.name, self.then, self.asking = name, then, False
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path) if fullname == self.name else None
+        if fullname != self.name or self.asking:
+            return None
+        self.asking = True  # another hook may start the search anew
+        try:
+            finders = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
+            spec = next(filter(None, (finder.find_spec(fullname, path, target) for finder in finders)), None)
+        finally:
+            self.asking = False
         if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module

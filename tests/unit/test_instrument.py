@@ -116,3 +116,51 @@ def test_it_says_what_its_variables_must_be(measure: str, tmp_path: Path) -> Non
 def test_a_target_without_torch_imports_none(tmp_path: Path) -> None:
     (tmp_path / "end.py").write_text("import sys; print([name for name in sys.modules if name in ('torch', 'numpy')])")
     assert run([str(INSTRUMENT), "--", "end.py"], tmp_path).stdout.strip() == "[]"
+
+
+HOOK = """
+import importlib.abc, importlib.util, sys
+
+class Hook(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != "transformers.trainer":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+        def exec_module(module):
+            execute(module)
+            plain = module.Trainer.training_step
+            module.Trainer.training_step = lambda *words: print("hooked") or plain(*words)
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Hook())
+"""
+TRAINER = """
+import types
+
+DEFAULT_CALLBACKS, TrainerCallback, TrainerMemoryTracker = [], object, object
+
+class Trainer:
+    args = types.SimpleNamespace(logging_nan_inf_filter=False)
+
+    def training_step(self, model, inputs):
+        print("trained")
+"""
+STEP = """
+from transformers.trainer import Trainer
+print(Trainer.training_step.__globals__["__name__"])
+Trainer.training_step(Trainer(), None, {})
+"""
+
+
+def test_other_import_hooks_have_their_say_too(tmp_path: Path) -> None:
+    """The instrument's own wraps what they made, once: its time is that of the step as it really runs."""
+    for name, text in {
+        "sitecustomize.py": HOOK, "transformers/__init__.py": "", "transformers/trainer.py": TRAINER, "step.py": STEP
+    }.items():  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    done = run([str(INSTRUMENT), "--", "step.py"], tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.stdout.split() == ["_tunebench_recorder", "hooked", "trained"], done.stderr
