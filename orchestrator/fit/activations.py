@@ -20,6 +20,9 @@ from orchestrator.fit.training import Attention, Training
 
 FLOAT32 = 4
 INDEX = 8
+SOFTMAX_PRODUCT = FLOAT32
+"""For a score, what CUDA's softmax makes in its backward pass beside gradients: their product with the probabilities. A CPU's
+makes none."""
 
 
 def kept_bytes(training: Training) -> int:
@@ -63,7 +66,7 @@ def backward_bytes(training: Training) -> int:
     most = gradients + training.weight_bytes * shape.hidden_size
     if training.attention is Attention.EAGER:
         copy = compute if compute < FLOAT32 else 0
-        scores = (2 * FLOAT32 - copy) * shape.heads * training.row_tokens
+        scores = (2 * FLOAT32 + SOFTMAX_PRODUCT - copy) * shape.heads * training.row_tokens
         most = max(most, scores - _mlp(training))  # by then the MLP's own are gone
     return most
 

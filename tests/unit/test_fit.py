@@ -253,10 +253,11 @@ def test_activations_of_a_compiled_model_are_what_torchs_partitioner_keeps(
 
 
 @pytest.fixture
-def one_thread() -> Iterator[None]:
-    """A CPU's attention takes buffers for each thread, which a GPU's has not."""
+def as_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A CPU's attention takes buffers for each thread, which a GPU's has not; its softmax makes no product, which a GPU's does."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
+    monkeypatch.setattr(activations, "SOFTMAX_PRODUCT", 0)
     yield
     torch.set_num_threads(before)
 
@@ -288,7 +289,7 @@ def highest_allocation(work: Any, trace: Path) -> int:
     return highest
 
 
-@pytest.mark.usefixtures("one_thread")
+@pytest.mark.usefixtures("as_on_a_cpu")
 @pytest.mark.parametrize("vocabulary", [96, 2000])
 @pytest.mark.parametrize(
     "kind",
@@ -413,6 +414,41 @@ def test_the_estimate_is_what_was_measured_on_gpus(
     assert isinstance(found, Estimate)
     assert found.peak_allocated_bytes / GIB == pytest.approx(measured_gib, rel=0.01)
     assert found.moment is (Moment.FORWARD if "torch_compile" in arguments else Moment.LOSS)
+
+
+# examples/memory-fit.yaml and the cells of examples/frameworks-by-models.yaml on one and two H200s, by python benchmarks/fit.py.
+SIX_LAYERS = {"num_hidden_layers": 6, "per_device_train_batch_size": 4}
+SHORT_ROWS = {"max_seq_len": 512, "per_device_train_batch_size": 1}
+FOUR_ROWS = {"per_device_train_batch_size": 4}
+LIGER = {"use_liger_kernel": True, **FOUR_ROWS}
+SEEN_ELSEWHERE: list[tuple[float, str, int, Moment, dict[str, Any]]] = [
+    (29.31, "llama-1b", 1, Moment.TOP_LAYER, {**SIX_LAYERS, "attn_implementation": "eager"}),
+    (5.26, "llama-1b", 1, Moment.TOP_LAYER, {**SIX_LAYERS, **LIGER}),
+    (16.47, "llama-1b", 1, Moment.TOP_LAYER, LIGER),
+    (18.52, "llama-1b", 2, Moment.TOP_LAYER, LIGER),
+    (10.60, "qwen2.5-0.5b", 1, Moment.TOP_LAYER, LIGER),
+    (27.31, "qwen2.5-0.5b", 1, Moment.LOSS, FOUR_ROWS),
+    (28.23, "qwen2.5-0.5b", 2, Moment.LOSS, FOUR_ROWS),
+    (10.40, "llama-1b", 1, Moment.LOSS, {**SIX_LAYERS, "padding_free": True}),
+    (10.06, "llama-1b", 1, Moment.LOSS, {**SIX_LAYERS, "gradient_accumulation_steps": 4}),
+    (39.94, "llama-3-8b", 1, Moment.LOSS, {**SIX_LAYERS, "num_hidden_layers": 8}),
+    (28.18, "llama-3-8b", 1, Moment.LOSS, {**SIX_LAYERS, "num_hidden_layers": 8, "gradient_checkpointing": True}),
+    (10.32, "llama-1b", 1, Moment.STEP, SHORT_ROWS),
+    (8.27, "llama-1b", 1, Moment.STEP, {**SHORT_ROWS, "optim": "adamw_torch_fused"}),
+    (5.19, "llama-1b", 1, Moment.STEP, {**SHORT_ROWS, "optim": "adafactor"}),
+    (6.22, "llama-1b", 1, Moment.STEP, {**SHORT_ROWS, "optim": "sgd", "weight_decay": 0.01}),
+    (127.33, "llama-1b", 1, Moment.LOSS, {**SIX_LAYERS, "per_device_train_batch_size": 71}),
+]
+
+
+@pytest.mark.parametrize(("measured_gib", "model", "processes", "moment", "arguments"), SEEN_ELSEWHERE)
+def test_so_it_is_at_other_moments_and_for_other_models(
+    measured_gib: float, model: str, processes: int, moment: Moment, arguments: dict[str, Any]
+) -> None:
+    found = estimate(experiment(f"config:{model}", processes=processes, **APPROACHES, **arguments))
+    assert isinstance(found, Estimate)
+    assert found.peak_allocated_bytes / GIB == pytest.approx(measured_gib, rel=0.02)
+    assert found.moment is moment
 
 
 # --- what depends on what --------------------------------------------------------------------------------------------
