@@ -14,6 +14,8 @@ MOST_FASTER, MOST_ALIKE, MOST_SLOWER = 6, 2, 3
 SAME_MEMORY = 0.005
 PADDING = 0.001
 """A smaller share of padding is not worth a word."""
+OTHERWISE_BUSY = 0.1
+"""GPUs that were busy for a share of the time that differs by less are not: beyond it, how fast the host is decides, too."""
 
 _WORDS = {1: "faster", 0: "without a difference", -1: "slower"}
 Judged = tuple[Beside, Speed]
@@ -44,13 +46,13 @@ def gains(known: Known, against: Sequence[Beside]) -> Iterator[Highlight]:
 def _gain(known: Known, one: Beside, speed: Speed) -> str:
     new, base = known.names.framework(one.new), known.names.framework(one.base)
     place = f"{known.names.place(one.new)}{_by(known, one, speed)}"
-    found, sign = speed.ratio, direction(speed.ratio)
+    found, sign, rest = speed.ratio, direction(speed.ratio), f"{_memory(one.memory)}{_busy(known, one)}"
     if sign == 0:
-        return f"no difference seen between {new} and {base} on {place}: {factor(found)}{_memory(one.memory)}"
+        return f"no difference seen between {new} and {base} on {place}: {factor(found)}{rest}"
     if found.interval is None:  # what single runs did is a fact, what the configurations are is not known by it
-        return f"{new} ran at {times(found)} the speed of {base} on {place}, {runs(found)}{_memory(one.memory)}"
+        return f"{new} ran at {times(found)} the speed of {base} on {place}, {runs(found)}{rest}"
     words = f"{factor(found if sign > 0 else inverse(found))} {_WORDS[sign]}"
-    return f"{new} is {words} than {base} on {place}{_memory(one.memory)}"
+    return f"{new} is {words} than {base} on {place}{rest}"
 
 
 def _by(known: Known, one: Beside, speed: Speed) -> str:
@@ -68,3 +70,11 @@ def _memory(memory: Memory | None) -> str:
     share, word = (1 - memory.ratio, "less") if memory.ratio < 1 else (memory.ratio - 1, "more")
     sizes = f"{show(memory.metric, memory.new)} against {show(memory.metric, memory.base)}"
     return f" and needs {percent(share)} {word} memory ({metric(memory.metric).label} {sizes})"
+
+
+def _busy(known: Known, one: Beside) -> str:
+    """How busy the GPUs were, where that tells the two apart: one that waits for its host is no slower itself."""
+    new, base = (known.numbers("gpu_utilization", row) for row in (one.new, one.base))
+    if new is None or base is None or abs(new - base) < OTHERWISE_BUSY:
+        return ""
+    return f"; GPUs busy {percent(new)} of the time against {percent(base)}"

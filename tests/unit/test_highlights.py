@@ -131,6 +131,14 @@ def test_the_example_of_the_issue() -> None:
     ]
 
 
+@pytest.mark.parametrize(("busy", "rest"), [(0.71, "; GPUs busy 71 % of the time against 91 %"), (0.85, ""), (None, "")])
+def test_gpus_that_wait_for_their_host_are_told(busy: float | None, rest: str) -> None:
+    seen = {} if busy is None else {"gpu_utilization": busy}
+    slow = Made(framework="liger", runs=speeds(79.0, 80.1, 80.4, **seen))
+    (text,) = gains(Made(runs=speeds(*BASELINE, gpu_utilization=0.91)), slow)
+    assert text.startswith("liger is 1.25× (") and text.endswith("slower than baseline on llama-1b at 1 GPU" + rest)
+
+
 def test_one_run_a_side_has_no_interval_and_says_so() -> None:
     text = gains(Made(runs=speeds(100.0)), Made(framework="liger", runs=speeds(121.0)))
     assert text == ["liger ran at 1.21× the speed of baseline on llama-1b at 1 GPU, one run each"]
