@@ -69,7 +69,8 @@ def _of_row(row: dict[str, Value]) -> list[Doubt]:
         found.append(Doubt(kind=DoubtKind.THROTTLED, detail=held))
     for line in str(row["warnings"] or "").splitlines():
         if line.startswith(NO_STEADY_SPEED):
-            found.append(Doubt(kind=DoubtKind.NOT_STEADY, detail=line.removeprefix(NO_STEADY_SPEED).lstrip(": ")))
+            reason = line.removeprefix(NO_STEADY_SPEED).lstrip(": ").partition(";")[0]  # behind it: what to do
+            found.append(Doubt(kind=DoubtKind.NOT_STEADY, detail=reason))
             break
     if number(row["neighbours"]):
         found.append(Doubt(kind=DoubtKind.PACKED))

@@ -58,10 +58,10 @@ class Names:
         return [f"{label} {one_line(show(name, value))}" for name, label, value in self._also[row]]
 
 
-def one_line(value: object) -> str:
-    """Any text as a part of a sentence: one line, printable, of at most LONGEST characters."""
+def one_line(value: object, *, longest: int = LONGEST) -> str:
+    """Any text as a part of a sentence: one line, printable, of at most so many characters."""
     text = " ".join(printable(str(value)).split())
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _short_models(models: Sequence[Value]) -> list[str]:

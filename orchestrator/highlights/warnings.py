@@ -18,6 +18,9 @@ _OTHERS = {
     DoubtKind.PACKED: "ran beside others on the same machine",
 }
 
+LONGEST_DETAIL = 120
+"""Characters of what speaks against a number: a whole reason, as `steady` gives it."""
+
 
 def warnings(known: Known) -> Iterator[Highlight]:
     """Losses first: a speed that is bought with one is none."""
@@ -46,7 +49,7 @@ def _other_loss(known: Known, words: str, row: int) -> Highlight:
 
 def _doubted(known: Known, kind: DoubtKind, rows: Sequence[int]) -> Highlight:
     details = dict.fromkeys(one.detail for row in rows for one in known.doubts[row] if one.kind is kind and one.detail)
-    why = f" ({listed([one_line(detail) for detail in details], most=2)})" if details else ""
+    why = f" ({listed([one_line(detail, longest=LONGEST_DETAIL) for detail in details], most=2)})" if details else ""
     names = listed([known.names.whole(row) for row in rows])
     text = f"{count(len(rows), 'experiment')} {_OTHERS[kind]}{why}, so that no claim of speed is made: {names}"
     return known.sentence(HighlightKind.WARNING, text, rows)
