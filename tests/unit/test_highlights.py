@@ -131,7 +131,9 @@ def test_the_example_of_the_issue() -> None:
     ]
 
 
-@pytest.mark.parametrize(("busy", "rest"), [(0.71, "; GPUs busy 71 % of the time against 91 %"), (0.85, ""), (None, "")])
+@pytest.mark.parametrize(
+    ("busy", "rest"), [(0.71, "; GPUs busy 71 % of the time against 91 %"), (0.85, ""), (None, "")]
+)
 def test_gpus_that_wait_for_their_host_are_told(busy: float | None, rest: str) -> None:
     seen = {} if busy is None else {"gpu_utilization": busy}
     slow = Made(framework="liger", runs=speeds(79.0, 80.1, 80.4, **seen))
