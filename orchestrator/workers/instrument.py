@@ -86,26 +86,31 @@ class AfterImport(importlib.abc.MetaPathFinder):
     """Hands a module to a function as soon as it has been imported, by whichever finder: others have hooks, too."""
 
     def __init__(self, name: str, then: Callable[[Any], None]) -> None:
-        self.name, self.then, self.asking = name, then, False
+        self.name, self.then, self.asking, self.done = name, then, False, False
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname != self.name or self.asking:
+        if fullname != self.name or self.asking or self not in sys.meta_path:
             return None
         self.asking = True  # another hook may start the search anew
         try:
-            finders = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
+            behind = sys.meta_path[sys.meta_path.index(self) + 1 :]  # those before us have had their turn
+            finders = [finder for finder in behind if hasattr(finder, "find_spec")]
             spec = next(filter(None, (finder.find_spec(fullname, path, target) for finder in finders)), None)
         finally:
             self.asking = False
-        if spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
+        loader: Any = None if spec is None else spec.loader
+        if not hasattr(loader, "exec_module"):
+            return spec
+        execute = loader.exec_module
 
         def exec_module(module: types.ModuleType) -> None:
             execute(module)
-            self.then(module)
+            if not self.done:
+                self.done = True
+                self.then(module)
 
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        with contextlib.suppress(AttributeError):  # a loader without room for it: nothing is measured, and all runs
+            loader.exec_module = exec_module
         return spec
 
 

@@ -125,8 +125,7 @@ class Hook(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name != "transformers.trainer":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        SEARCH
         execute = spec.loader.exec_module
         def exec_module(module):
             execute(module)
@@ -137,6 +136,8 @@ class Hook(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Hook())
 """
+ANEW = "sys.meta_path.remove(self); spec = importlib.util.find_spec(name)"
+OTHERS = "spec = next(filter(None, (one.find_spec(name, path, target) for one in sys.meta_path if one is not self)))"
 TRAINER = """
 import types
 
@@ -149,18 +150,22 @@ class Trainer:
         print("trained")
 """
 STEP = """
-from transformers.trainer import Trainer
-print(Trainer.training_step.__globals__["__name__"])
+from transformers.trainer import DEFAULT_CALLBACKS, Trainer
+print(len(DEFAULT_CALLBACKS), Trainer.training_step.__globals__["__name__"])
 Trainer.training_step(Trainer(), None, {})
 """
 
 
-def test_other_import_hooks_have_their_say_too(tmp_path: Path) -> None:
-    """The instrument's own wraps what they made, once: its time is that of the step as it really runs."""
-    for name, text in {
-        "sitecustomize.py": HOOK, "transformers/__init__.py": "", "transformers/trainer.py": TRAINER, "step.py": STEP
-    }.items():  # fmt: skip
+@pytest.mark.parametrize("search", [ANEW, OTHERS], ids=["anew", "others"])
+@pytest.mark.parametrize("place", ["behind", "before"])
+def test_other_import_hooks_have_their_say_too(place: str, search: str, tmp_path: Path) -> None:
+    """Each wraps once, in the order of the finders: one behind the instrument's is inside of what is timed."""
+    hook = HOOK.replace("SEARCH", search)
+    files = {"transformers/__init__.py": "", "transformers/trainer.py": TRAINER}
+    files |= {"sitecustomize.py": hook, "step.py": STEP} if place == "behind" else {"step.py": hook + STEP}
+    for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     done = run([str(INSTRUMENT), "--", "step.py"], tmp_path, PYTHONPATH=str(tmp_path))
-    assert done.stdout.split() == ["_tunebench_recorder", "hooked", "trained"], done.stderr
+    outermost = "_tunebench_recorder" if place == "behind" else "__main__"
+    assert done.stdout.split() == ["1", outermost, "hooked", "trained"], done.stderr
