@@ -105,7 +105,7 @@ Formats = Annotated[
     typer.Option(
         "--format",
         metavar=",".join(form.value for form in Format),
-        help="csv, markdown or json alone: print it. html, parquet, or several with commas: write files.",
+        help="csv, markdown or json alone: print it, write nothing. html, parquet, or several with commas: write files.",
     ),
 ]
 Baseline = Annotated[

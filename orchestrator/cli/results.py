@@ -41,7 +41,8 @@ def report(
     made = reporting.with_findings(plain)
     _warn(made)
     _show(made, forms)
-    for line in _remade(made, forms, write) if write else ():
+    looks_only = reporting.is_one_text(forms) and output is None
+    for line in _remade(made, forms, write) if write and not looks_only else ():
         tell(line)
 
 
