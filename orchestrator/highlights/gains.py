@@ -15,7 +15,7 @@ SAME_MEMORY = 0.005
 PADDING = 0.001
 """A smaller share of padding is not worth a word."""
 OTHERWISE_BUSY = 0.1
-"""GPUs that were busy for a share of the time that differs by less are not: beyond it, how fast the host is decides, too."""
+"""Shares of busy time that lie apart by less are taken as alike. Beyond it the host has a say in which one is faster."""
 
 _WORDS = {1: "faster", 0: "without a difference", -1: "slower"}
 Judged = tuple[Beside, Speed]
@@ -75,6 +75,6 @@ def _memory(memory: Memory | None) -> str:
 def _busy(known: Known, one: Beside) -> str:
     """How busy the GPUs were, where that tells the two apart: one that waits for its host is no slower itself."""
     new, base = (known.numbers("gpu_utilization", row) for row in (one.new, one.base))
-    if new is None or base is None or abs(new - base) < OTHERWISE_BUSY:
+    if new is None or base is None or round(abs(new - base), 3) < OTHERWISE_BUSY:
         return ""
     return f"; GPUs busy {percent(new)} of the time against {percent(base)}"
