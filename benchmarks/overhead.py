@@ -36,15 +36,18 @@ def main() -> None:
     parser.add_argument("--off", default="cost-all-off", help="pairs: the scenario without")
     parser.add_argument("--metric", help="pairs: a metric to compare, instead of the median time between logs")
     given = parser.parse_args()
+    if given.how == "follow" and len(given.results) > 1:
+        parser.error("follow: one folder, that of the run beside it")
     if given.how == "blocks":
         print(said("blocks of one run", [ratio for root in given.results for ratio in block_ratios(root)]))
     elif given.how == "follow":
-        for root in given.results:
-            follow_blocks(root)
+        follow_blocks(given.results[0])
     else:
         what = given.metric or "median time between logs"
-        pairs = (paired_ratios(root, given.on, given.off, given.metric) for root in given.results)
-        print(said(f"{given.on} against {given.off}, {what}", [ratio for ratios in pairs for ratio in ratios]))
+        pairs = {root: paired_ratios(root, given.on, given.off, given.metric) for root in given.results}
+        for root in (root for root, ratios in pairs.items() if not ratios):
+            parser.error(f"{root}: no pair of {given.on} and {given.off}")
+        print(said(f"{given.on} against {given.off}, {what}", [ratio for ratios in pairs.values() for ratio in ratios]))
 
 
 def said(what: str, ratios: Sequence[float]) -> str:
