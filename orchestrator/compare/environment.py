@@ -103,9 +103,14 @@ def combined(environments: Sequence[Cells]) -> dict[str, Value]:
 
 def _joined(values: Iterable[Value]) -> Value:
     distinct = list(dict.fromkeys(values))
-    return (
-        distinct[0] if len(distinct) == 1 else ", ".join(sorted("?" if one is None else str(one) for one in distinct))
-    )
+    return distinct[0] if len(distinct) == 1 else ", ".join(sorted(map(_word, distinct)))
+
+
+def _word(value: Value) -> str:
+    """One of several values. A CSV's numbers are floats: a count is none."""
+    if value is None:
+        return "?"
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def mixed(around: Cells) -> tuple[str, ...]:
