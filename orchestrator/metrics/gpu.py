@@ -118,7 +118,7 @@ GPU = (
         "GPU util",
         "Share of the steady state in which any kernel ran, mean over devices.",
         better=Direction.HIGHER,
-        without="How much of the device a kernel used: no measure of efficiency.",
+        without="How much of the device a kernel used; a wait for another rank is a kernel, too. No measure of efficiency.",
     ),
     _number("sm_clock_mhz", "SM clock", "MHz", "Mean clock of the multiprocessors in the steady state."),
     _number("temperature_c", "temperature", "°C", "Highest temperature in the steady state."),
