@@ -19,8 +19,8 @@ from orchestrator.fit.estimate import GIB, Estimate, Unknown, estimate
 from orchestrator.records import Experiment
 
 ESTIMATE_ERROR = 0.05
-"""How far the estimate may be from the truth, as a share. The largest error against 27 measured cells of three models was
-1.7 %; docs/memory-fit.md lists them."""
+"""How far the estimate of the tensors may be from the truth, as a share. The largest error against 29 measured cells of three
+models was 1.7 %; docs/memory-fit.md lists them."""
 
 VISIBLE_SHARE = 0.995
 """Of the memory on a card's label, what torch may have: 79.6 of 80 GiB on an H100. The rest is the driver's."""

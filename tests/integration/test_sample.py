@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -41,12 +42,29 @@ def test_its_files_are_what_a_report_makes_of_its_records(sample: Path, in_proce
         assert (sample / name).read_text(encoding="utf-8") == (SAMPLE / name).read_text(encoding="utf-8"), name
 
 
-def test_its_text_says_what_its_records_say(sample: Path, in_process: Call) -> None:
-    said = re.sub(r"\s+", " ", (SAMPLE / "README.md").read_text(encoding="utf-8"))
+def test_the_texts_say_what_its_records_say(sample: Path, in_process: Call) -> None:
+    said, readme, packing = (
+        re.sub(r"\s+", " ", (ROOT / name).read_text(encoding="utf-8"))
+        for name in ("docs/sample/README.md", "README.md", "docs/campaigns.md")
+    )
     _, printed, _ = in_process("report", "docs/sample", "--baseline", "baseline", "--format", "markdown", width=200)
-    faster = re.findall(r"liger is ([\d.]+)× \(([\d.]+)–([\d.]+)\) faster", printed)
-    assert len(faster) == 2
-    assert all(f"{value} times ({low} to {high})" in said for value, low, high in faster)
+    factors = re.findall(r"liger is ([\d.]+)× \(([\d.]+)–([\d.]+)\) \w+ .* needs (\d+) % less", printed)
+    assert len(factors) == 3
+    assert all(f"{value} times ({low} to {high})" in said for value, low, high, _ in factors)
+    ((busy, baselines),) = re.findall(r"GPUs busy (\d+) % of the time against (\d+) %", printed)
+    assert f"busy {busy} % of the time against {baselines} %" in readme and f"and {busy} % of the time" in said
+    words = ("compare", "docs/sample", "docs/sample/packed.csv", "--ignore", "neighbours", "--format", "json")
+    _, compared, _ = in_process(*words, width=200)
+    fleet = {one["metric"]: one["ratio"] for one in json.loads(compared)["fleet"]}["tokens_per_s"]
+    values = (fleet["value"], *fleet["interval"].values())
+    percent = [f"{100 * (value - 1):+.1f}".replace("-", "−") for value in values]
+    assert "{} % ({} to {}".format(*percent) in packing
+
+
+def test_it_is_whole_and_says_nothing_of_whose_machine_it_was(sample: Path) -> None:
     records = [record for one in Store.resume(sample).contents().experiments for record in one.records]
     assert sorted(one.status for one in records) == ["cancelled", *["ok"] * 24]
     assert {one.provenance["host"]["name"] for one in records} == {"host-1"}, "it came out of `tunebench bundle`"
+    texts = [path for path in SAMPLE.rglob("*") if path.is_file() and path.name != "report.html"]
+    private = re.compile(r"/(?:work|root|home)/")
+    assert [str(path) for path in texts if private.search(path.read_text(encoding="utf-8"))] == []
