@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,10 @@ GOLDEN = Path(__file__).parent / "golden"
 
 for _name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):  # of the terminal of whoever runs the tests
     os.environ.pop(_name, None)  # here, since the console keeps what it finds when it is imported
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # In a shell's background it is ignored, and would be by all that is started and interrupted here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
