@@ -175,10 +175,10 @@ def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say
     copies = packing.places(plan.experiments)
     say(f"--parallel {AUTO}: room for {copies} at once")
     found = packing.cost(plan.experiments, store=store, copies=copies, on_event=tell)
-    if found is not None:
+    if isinstance(found, packing.Cost):
         say(str(found))
-    elif copies > 1:
-        say("what that costs could not be measured: see packing/ in the results folder")
+    elif found is not None:
+        say(f"what that costs could not be measured: {found} ({packing.PACKING}/ in the results folder has its runs)")
     return copies
 
 

@@ -6,22 +6,24 @@ on this machine, now; one that needs more of what neighbours share (data loading
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 from orchestrator import cores, trainers
 from orchestrator.benchmark import OnEvent, run_benchmark
+from orchestrator.doubts import NO_STEADY_SPEED
 from orchestrator.executors import Executor
 from orchestrator.executors.local import LocalExecutor
 from orchestrator.gpus import visible_gpus
-from orchestrator.records import Device, Experiment, Measure
+from orchestrator.records import Device, Experiment, Measure, RunRecord, Status
 from orchestrator.results_folder import is_ours
 from orchestrator.store import Store
 
 PACKING = "packing"
 SPEED = "tokens_per_s"
 MEASURE = Measure(discard_steps=10, at_least_steps=20, at_most_steps=50)
+MOST_TRIES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,35 +53,76 @@ def places(experiments: Sequence[Experiment]) -> int:
     return max(1, physical // min((one.num_gpus for one in due), default=1))
 
 
+def _local(parallel: int) -> Executor:
+    return LocalExecutor(parallel=parallel)
+
+
 def cost(
-    experiments: Sequence[Experiment], *, store: Store, copies: int, on_event: OnEvent, alone: Executor | None = None
-) -> Cost | None:
-    """Measures the first of the smallest cells whose run is owed; None where none can be measured so, or a run failed."""
+    experiments: Sequence[Experiment],
+    *,
+    store: Store,
+    copies: int,
+    on_event: OnEvent,
+    executor_of: Callable[[int], Executor] = _local,
+) -> Cost | str | None:
+    """Measures the first of the smallest cells whose run is owed: alone, then so many copies at once.
+
+    A sentence where some of them have no speed, None where there is nothing to measure so. `executor_of` makes an executor for
+    so many runs at once.
+    """
     owed = {job.experiment_id for job in store.plan(experiments)}
     fit = [one for one in experiments if one.id in owed and trainers.get(one.trainer).instrumented]
     if not fit or copies < 2:
         return None
     cell = min(fit, key=lambda one: one.num_gpus)
     inner = _inside(store)
-    single = _copy(cell, "alone")
-    run_benchmark([single], store=inner, executor=alone or LocalExecutor(), on_event=on_event)
-    packed = [_copy(cell, f"packed{number}of{copies}") for number in range(1, copies + 1)]
-    run_benchmark(packed, store=inner, executor=LocalExecutor(parallel=copies), on_event=on_event)
-    speeds = [_speed(inner, one) for one in (single, *packed)]
-    known = [speed for speed in speeds if speed is not None]
-    if len(known) < len(speeds):
-        return None
-    return Cost(experiment_id=cell.id, copies=copies, alone=known[0], packed=fmean(known[1:]))
+    together = [_copy(cell, f"packed{number}of{copies}") for number in range(1, copies + 1)]
+    found: list[list[float]] = []
+    for side in ([_copy(cell, "alone")], together):
+        speeds = _speeds(side, inner, executor=executor_of(len(side)), on_event=on_event)
+        if isinstance(speeds, str):
+            return speeds
+        found.append(speeds)
+    return Cost(experiment_id=cell.id, copies=copies, alone=found[0][0], packed=fmean(found[1]))
+
+
+def _speeds(side: Sequence[Experiment], inner: Store, *, executor: Executor, on_event: OnEvent) -> list[float] | str:
+    """Tokens/s of each, or which has none and why. Where a run found no steady state, all are made once more, a bounded number
+    of times: what disturbed it may be over."""
+    without: list[tuple[Experiment, RunRecord | None]] = []
+    for times in range(1, MOST_TRIES + 1):
+        again = [replace(one, repeats=times) for one in side]
+        run_benchmark(again, store=inner, executor=executor, on_event=on_event)
+        last = [(one, _last(inner, one)) for one in again]
+        speeds = [_speed(record) for _, record in last]
+        if None not in speeds:
+            return [speed for speed in speeds if speed is not None]
+        without = [pair for pair, speed in zip(last, speeds, strict=True) if speed is None]
+        if any(record is None or record.status is not Status.OK for _, record in without):
+            break
+    one, record = without[0]
+    return f"{one.id}: {_reason(record)}"
+
+
+def _reason(record: RunRecord | None) -> str:
+    if record is None:
+        return "its run left no record"
+    if record.status is not Status.OK:
+        return f"{record.status} ({record.kind}: {record.cause})"
+    return next((line for line in record.warnings if line.startswith(NO_STEADY_SPEED)), "its run has no speed")
 
 
 def _copy(cell: Experiment, name: str) -> Experiment:
     return replace(cell, id=f"{cell.id}.{name}", measure=MEASURE, repeats=1, adaptive=None, monitors=())
 
 
-def _speed(store: Store, experiment: Experiment) -> float | None:
+def _last(store: Store, experiment: Experiment) -> RunRecord | None:
     records = [run.record for run in store.runs(experiment.id) if run.record is not None]
-    values = {number.name: number.value for number in records[-1].measurements} if records else {}
-    value = values.get(SPEED)
+    return records[-1] if records else None
+
+
+def _speed(record: RunRecord | None) -> float | None:
+    value = {number.name: number.value for number in record.measurements}.get(SPEED) if record else None
     return float(value) if isinstance(value, (int, float)) and value > 0 else None
 
 

@@ -111,16 +111,21 @@ def test_what_does_not_fit_is_marked_by_its_probe_and_never_run(probed: Probed) 
 def test_what_packing_costs_is_measured_and_said(probed: Probed) -> None:
     if probed.cores < 2:
         pytest.skip("two cores are needed")
+    if (
+        "could not be measured" in probed.said
+    ):  # a machine that was never at rest, three times over; see test_packing_cost.py
+        assert re.search(r"could not be measured: \S+: no steady-state speed: ", probed.said), probed.said
+        return
+    copies = [one.records[-1] for one in Store.resume(probed.store.root / "packing").contents().experiments]
+    assert sorted(len(record.beside) for record in copies) == [0, 1, 1]
+    measured = {len(record.beside): [] for record in copies}
+    for record in copies:
+        measured[len(record.beside)] += [one.value for one in record.measurements if one.name == "tokens_per_s"]
     said = re.search(
         r"2 at once: ([+-][\d.]+) % tokens/s for each \(([\d,]+) beside others, ([\d,]+) alone", probed.said
     )
     assert said, probed.said
     packed, alone = (float(said[number].replace(",", "")) for number in (2, 3))
-    copies = [one.records[0] for one in Store.resume(probed.store.root / "packing").contents().experiments]
-    assert sorted(len(record.beside) for record in copies) == [0, 1, 1]
-    measured = {len(record.beside): [] for record in copies}
-    for record in copies:
-        measured[len(record.beside)] += [one.value for one in record.measurements if one.name == "tokens_per_s"]
     assert (alone, packed) == pytest.approx((measured[0][0], sum(measured[1]) / 2), abs=1)
     # By the numbers as they are: whole tokens are too coarse for a tenth of a percent on a slow machine.
     assert float(said[1]) == pytest.approx((sum(measured[1]) / 2 / measured[0][0] - 1) * 100, abs=0.051)

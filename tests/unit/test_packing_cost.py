@@ -1,0 +1,89 @@
+"""What running side by side costs, as `--parallel auto` measures it: tried again where a run was not steady, and told where not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator import packing
+from orchestrator.doubts import NO_STEADY_SPEED
+from orchestrator.executors import FakeExecutor
+from orchestrator.records import Device, Experiment, Job, Measurement, RunRecord, Status
+from orchestrator.store import Store
+
+CELL = Experiment(
+    id="s-m-0123456789ab",
+    scenario="s",
+    trainer="huggingface",
+    model="m",
+    num_gpus=1,
+    device=Device.CPU,
+    repeats=3,
+    arguments={},
+)
+Made = Callable[[Job], RunRecord]
+
+
+def record(job: Job, speed: float | None, *, status: Status = Status.OK, **more: object) -> RunRecord:
+    found = () if speed is None else (Measurement(name="tokens_per_s", value=speed, source="steps"),)
+    own = {"measurements": found, "warnings": () if speed else (f"{NO_STEADY_SPEED}: it swings",), **more}
+    return RunRecord(
+        experiment_id=job.experiment_id, repeat=job.repeat, attempt=job.attempt, status=status, started_at=0.0, wall_s=1.0, **own
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+@pytest.fixture
+def cost(tmp_path: Path) -> Callable[..., packing.Cost | str | None]:
+    def measured(made: Made, *, copies: int = 2) -> packing.Cost | str | None:
+        store = Store.create(tmp_path / "results", {})
+        store.add([CELL])
+        return packing.cost(
+            [CELL], store=store, copies=copies, on_event=lambda _: None, executor_of=lambda _: FakeExecutor(made)
+        )
+
+    return measured
+
+
+def test_the_mean_of_the_copies_stands_against_the_one_alone(cost: Callable[..., object]) -> None:
+    speeds = {"alone": 100.0, "packed1of2": 94.0, "packed2of2": 96.0}
+    found = cost(lambda job: record(job, speeds[job.experiment_id.rpartition(".")[2]]))
+    assert found == packing.Cost(experiment_id=CELL.id, copies=2, alone=100.0, packed=95.0)
+    assert str(found) == "2 at once: -5.0 % tokens/s for each (95 beside others, 100 alone, by s-m-0123456789ab)"
+
+
+def test_a_run_that_was_not_steady_is_made_again_with_those_beside_it(cost: Callable[..., object]) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def made(job: Job) -> RunRecord:
+        name = job.experiment_id.rpartition(".")[2]
+        seen.append((name, job.repeat))
+        swings = (name, job.repeat) in {("alone", 1), ("packed2of2", 1)}
+        return record(job, None if swings else 100.0 - job.repeat)
+
+    found = cost(made)
+    assert isinstance(found, packing.Cost) and (found.alone, found.packed) == (98.0, 98.0)
+    assert sorted(seen) == [(name, repeat) for name in ("alone", "packed1of2", "packed2of2") for repeat in (1, 2)]
+
+
+def test_what_is_never_steady_is_told_after_three_tries(cost: Callable[..., object]) -> None:
+    seen: list[int] = []
+    found = cost(lambda job: (seen.append(job.repeat), record(job, None))[1])
+    assert found == f"{CELL.id}.alone: {NO_STEADY_SPEED}: it swings"
+    assert seen == [1, 2, 3]
+
+
+def test_a_failure_is_told_and_not_tried_again(cost: Callable[..., object]) -> None:
+    seen: list[int] = []
+
+    def made(job: Job) -> RunRecord:
+        seen.append(job.repeat)
+        return record(job, None, status=Status.FAILED, kind="data", cause="no rows")
+
+    assert cost(made) == f"{CELL.id}.alone: failed (data: no rows)"
+    assert seen == [1]
+
+
+def test_one_at_a_time_costs_nothing(cost: Callable[..., object]) -> None:
+    assert cost(lambda job: record(job, 100.0), copies=1) is None
