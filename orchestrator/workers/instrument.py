@@ -86,7 +86,8 @@ class AfterImport(importlib.abc.MetaPathFinder):
     """Hands a module to a function as soon as it has been imported, by whichever finder: others have hooks, too."""
 
     def __init__(self, name: str, then: Callable[[Any], None]) -> None:
-        self.name, self.then, self.asking, self.done = name, then, False, False
+        self.name, self.then, self.asking = name, then, False
+        self.loader: Any = None
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if fullname != self.name or self.asking or self not in sys.meta_path:
@@ -99,18 +100,17 @@ class AfterImport(importlib.abc.MetaPathFinder):
         finally:
             self.asking = False
         loader: Any = None if spec is None else spec.loader
-        if not hasattr(loader, "exec_module"):
+        if loader is self.loader or not hasattr(loader, "exec_module"):  # one that a finder keeps is wrapped already
             return spec
         execute = loader.exec_module
 
         def exec_module(module: types.ModuleType) -> None:
             execute(module)
-            if not self.done:
-                self.done = True
-                self.then(module)
+            self.then(module)
 
         with contextlib.suppress(AttributeError):  # a loader without room for it: nothing is measured, and all runs
             loader.exec_module = exec_module
+            self.loader = loader
         return spec
 
 

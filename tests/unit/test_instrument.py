@@ -136,6 +136,21 @@ class Hook(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Hook())
 """
+TWICE = """
+import importlib, importlib.machinery, sys
+kept = []
+
+class Keeper:
+    def find_spec(self, name, path=None, target=None):
+        if name == "transformers.trainer":
+            kept[:] = kept or [importlib.machinery.PathFinder.find_spec(name, path)]
+            return kept[0]
+
+KEEP
+import transformers.trainer
+importlib.reload(transformers.trainer)
+print(len(transformers.trainer.DEFAULT_CALLBACKS), transformers.trainer.Trainer.training_step.__globals__["__name__"])
+"""
 ANEW = "sys.meta_path.remove(self); spec = importlib.util.find_spec(name)"
 OTHERS = "spec = next(filter(None, (one.find_spec(name, path, target) for one in sys.meta_path if one is not self)))"
 TRAINER = """
@@ -169,3 +184,12 @@ def test_other_import_hooks_have_their_say_too(place: str, search: str, tmp_path
     done = run([str(INSTRUMENT), "--", "step.py"], tmp_path, PYTHONPATH=str(tmp_path))
     outermost = "_tunebench_recorder" if place == "behind" else "__main__"
     assert done.stdout.split() == ["1", outermost, "hooked", "trained"], done.stderr
+
+
+@pytest.mark.parametrize("keep", ["", "sys.meta_path.insert(1, Keeper())"], ids=["anew", "kept"])
+def test_a_trainer_that_is_loaded_again_is_patched_again_and_once(keep: str, tmp_path: Path) -> None:
+    for name, text in {"transformers/__init__.py": "", "transformers/trainer.py": TRAINER, "twice.py": TWICE}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text.replace("KEEP", keep))
+    done = run([str(INSTRUMENT), "--", "twice.py"], tmp_path)
+    assert done.stdout.split() == ["1", "_tunebench_recorder"], done.stderr
