@@ -263,5 +263,6 @@ def _is_masked(experiment: Experiment, shape: ModelShape, rows: int, row_tokens:
     if _attention(arguments).startswith("flash"):
         return False
     synthetic = experiment.data is not None and experiment.data.source == "builtin:synthetic"
-    several = is_true(arguments.get("packing")) or is_true(arguments.get("padding_free"))
-    return several or (rows > 1 and not synthetic) or (shape.window is not None and row_tokens >= shape.window)
+    several = is_true(arguments.get("packing")) or rows > 1
+    masked = is_true(arguments.get("padding_free")) or (several and not synthetic)  # each synthetic sample fills a row
+    return masked or (shape.window is not None and row_tokens >= shape.window)

@@ -416,7 +416,7 @@ def test_the_estimate_is_what_was_measured_on_gpus(
     assert found.moment is (Moment.FORWARD if "torch_compile" in arguments else Moment.LOSS)
 
 
-# examples/memory-fit.yaml and the cells of examples/frameworks-by-models.yaml on one and two H200s, by python benchmarks/fit.py.
+# examples/memory-fit.yaml and the cells of examples/frameworks-by-models.yaml on an H100 and one and two H200s (benchmarks/fit.py).
 SIX_LAYERS = {"num_hidden_layers": 6, "per_device_train_batch_size": 4}
 SHORT_ROWS = {"max_seq_len": 512, "per_device_train_batch_size": 1}
 FOUR_ROWS = {"per_device_train_batch_size": 4}
@@ -437,6 +437,9 @@ SEEN_ELSEWHERE: list[tuple[float, str, int, Moment, dict[str, Any]]] = [
     (8.27, "llama-1b", 1, Moment.STEP, {**SHORT_ROWS, "optim": "adamw_torch_fused"}),
     (5.19, "llama-1b", 1, Moment.STEP, {**SHORT_ROWS, "optim": "adafactor"}),
     (6.22, "llama-1b", 1, Moment.STEP, {**SHORT_ROWS, "optim": "sgd", "weight_decay": 0.01}),
+    (9.32, "llama-1b", 1, Moment.LOSS, {**SIX_LAYERS, "packing": True}),
+    (13.11, "llama-1b", 1, Moment.LOSS, {**SIX_LAYERS, "dtype": "float32"}),
+    (72.73, "llama-1b", 1, Moment.LOSS, {**SIX_LAYERS, "per_device_train_batch_size": 40}),
     (127.33, "llama-1b", 1, Moment.LOSS, {**SIX_LAYERS, "per_device_train_batch_size": 71}),
 ]
 
@@ -445,7 +448,7 @@ SEEN_ELSEWHERE: list[tuple[float, str, int, Moment, dict[str, Any]]] = [
 def test_so_it_is_at_other_moments_and_for_other_models(
     measured_gib: float, model: str, processes: int, moment: Moment, arguments: dict[str, Any]
 ) -> None:
-    found = estimate(experiment(f"config:{model}", processes=processes, **APPROACHES, **arguments))
+    found = estimate(experiment(f"config:{model}", processes=processes, **{**APPROACHES, **arguments}))
     assert isinstance(found, Estimate)
     assert found.peak_allocated_bytes / GIB == pytest.approx(measured_gib, rel=0.02)
     assert found.moment is moment
@@ -518,6 +521,10 @@ def test_padded_rows_take_more_than_full_ones_and_a_mask_of_a_long_row_most() ->
         peak(experiment(**APPROACHES, **changes)) for changes in ({}, {"data": None}, {"padding_free": True})
     )
     assert full < padded < endless
+    assert peak(experiment(**APPROACHES, packing=True)) == full  # each sample fills a row
+    assert peak(experiment(**APPROACHES, data=None, packing=True, per_device_train_batch_size=1)) > peak(
+        experiment(**APPROACHES, data=None, per_device_train_batch_size=1)
+    )
     assert peak(experiment(**APPROACHES, data=None, attn_implementation="flash_attention_2")) == full
 
 
