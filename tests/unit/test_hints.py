@@ -12,6 +12,12 @@ TORCH = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 512.00 MiB is free. Including"
     " non-PyTorch memory, this process has 78.58 GiB memory in use."
 )
+IN_PIECES = (  # as an H100 said it, batch 41 × 2048 of six layers
+    "CUDA out of memory. Tried to allocate 10.01 GiB. GPU 0 has a total capacity of 79.18 GiB of which 4.74 GiB is free. Including"
+    " non-PyTorch memory, this process has 74.43 GiB memory in use. Of the allocated memory 64.48 GiB is allocated by PyTorch, and"
+    " 9.14 GiB is reserved by PyTorch but unallocated."
+)
+TOO_MUCH = IN_PIECES.replace("9.14 GiB is reserved", "914.00 MiB is reserved")
 BATCH, NEEDED = "per_device_train_batch_size", "needed at least 80.6 GiB of 79.1"
 INSTEAD = "try a shorter max_seq_len, LoRA, FSDP on more GPUs, or gradient checkpointing"
 
@@ -28,6 +34,13 @@ def experiment(**arguments: str) -> Experiment:
         ({BATCH: "8"}, TORCH, f"batch 8 {NEEDED}; try 4, or gradient checkpointing"),
         ({BATCH: "8", "gradient_checkpointing": "True"}, TORCH, f"batch 8 {NEEDED}; try 4"),
         ({BATCH: "5"}, "CUDA error: out of memory", "batch 5 did not fit; try 2, or gradient checkpointing"),
+        (
+            {BATCH: "41"},
+            IN_PIECES,
+            "batch 41 needed 75.3 GiB of 79.2, but 9.1 lay unused in pieces too small; try env PYTORCH_CUDA_ALLOC_CONF:"
+            " expandable_segments:True, 20, or gradient checkpointing",
+        ),
+        ({BATCH: "41"}, TOO_MUCH, "batch 41 needed at least 83.6 GiB of 79.2; try 20, or gradient checkpointing"),
         ({BATCH: "1"}, TORCH, f"batch 1 {NEEDED}; {INSTEAD}"),
         ({}, "", f"it did not fit; {INSTEAD}"),
     ],
