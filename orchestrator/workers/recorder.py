@@ -90,7 +90,7 @@ class Recorder:
         """Puts the recorder into `transformers.trainer`, just imported."""
         self.stamp("imports_done")
         self.effective, self.endings = self.load("effective"), self.load("ending")
-        self.clocks, self.meters = self.load("clocks"), self.load("meter")
+        self.clocks, self.meters, self.counting = self.load("clocks"), self.load("meter"), self.load("counting")
         names = ["on_train_begin", "on_log", "on_train_end"]
         if not self.off:
             names += ["on_step_begin", "on_step_end", "on_evaluate", "on_save"]
@@ -114,18 +114,22 @@ class Recorder:
 
         @functools.wraps(train)
         def training_step(trainer: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            held = self.meters.held(inputs)
+            held = self.counting.held(inputs)
             loss = train(trainer, model, inputs, *args, **kwargs)
             if self.meter is not None:
                 # Now, while the GPU has work in hand: where it waits for the host, at a step's edges, it would wait longer.
                 self.meter.count(held)
-                self.known += self.meter.harvest() or []
+                self.harvest()
             self.look_at(loss, trainer)
             return loss
 
         module.Trainer.__init__ = init
         if not self.off:
             module.Trainer.training_step = training_step
+
+    def harvest(self) -> None:
+        if self.meter.due():
+            self.known += self.meter.harvest() or []
 
     def look_at(self, loss: Any, trainer: Any) -> None:
         """Notes a loss that is no number where the Trainer hides it: its filter logs the mean of the others instead.
@@ -148,7 +152,8 @@ class Recorder:
         if not self.off:
             self.memory.begin(resets=bool(args.skip_memory_metrics) or self.tracker == "light")
             clock = self.clocks.clock_of(args.device.type)
-            self.meter = self.meters.Meter(self.folder, rank=self.rank, clock=clock, toggle=self.toggle)
+            how = {"clock": clock, "counting": self.counting, "toggle": self.toggle}
+            self.meter = self.meters.Meter(self.folder, rank=self.rank, **how)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.meter.begin()
@@ -157,7 +162,7 @@ class Recorder:
         self.steps += 1
         if self.meter is not None:
             if not self.meter.batches:  # a training step of somebody's own, which does not call the Trainer's
-                self.known += self.meter.harvest() or []
+                self.harvest()
             if self.steps == 1 and self.meter.batches:  # what was accumulated, before an epoch's end cuts it short
                 self.settings["gradient_accumulation_steps"] = len(self.meter.batches)
             self.meter.end(state.global_step)

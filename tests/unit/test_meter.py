@@ -1,18 +1,20 @@
-"""What the meter writes, with a clock whose moments come when the test says so; and its counts of a batch."""
+"""What the meter writes, with a clock whose moments come when the test says so."""
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
+import counting  # noqa: E402
 import meter as meters  # noqa: E402
 from clocks import HostClock  # noqa: E402
+
+Meter = functools.partial(meters.Meter, counting=counting)
 
 
 class LateClock(HostClock):
@@ -55,7 +57,7 @@ def lines(folder: Path, name: str = "steps-rank0.jsonl") -> list[dict[str, Any]]
 
 def test_steps_are_written_late_in_order_and_at_once_flushed(tmp_path: Path) -> None:
     clock = LateClock()
-    meter = meters.Meter(str(tmp_path), rank=0, clock=clock)
+    meter = Meter(str(tmp_path), rank=0, clock=clock)
     for number in (1, 2, 3):
         step(meter, number, micro=2)
         meter.loss(number, 0.5)
@@ -72,10 +74,55 @@ def test_steps_are_written_late_in_order_and_at_once_flushed(tmp_path: Path) -> 
     assert meter.first_end == 1020
 
 
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that the meter reads."""
+    moment = [100.0]
+    monkeypatch.setattr(meters.time, "monotonic", lambda: moment[0])
+    return moment
+
+
+def harvests(meter: meters.Meter, steps: int, now: list[float], *, step_s: float) -> list[int]:
+    """The steps within which there was one, as the Trainer goes: it ends a step behind its last micro-batch."""
+    found = []
+    for number in range(1, steps + 1):
+        now[0] += step_s
+        meter.begin()
+        meter.count(batch())
+        if meter.due():
+            found.append(number)
+            meter.harvest()
+        meter.end(number)
+    return found
+
+
+def test_short_steps_are_written_ten_at_once(tmp_path: Path, now: list[float]) -> None:
+    """The first ones singly, so that a run that soon hangs has begun; the tenth before each look at an early end."""
+    clock = LateClock()
+    clock.reached = 1e9
+    meter = Meter(str(tmp_path), rank=0, clock=clock)
+    assert harvests(meter, 45, now, step_s=0.01) == [*range(1, 11), 20, 30, 40]
+    assert [line["step"] for line in lines(tmp_path)] == list(range(1, 40))
+    meter.close()
+    assert [line["step"] for line in lines(tmp_path) if "s" in line] == list(range(1, 46))
+
+
+def test_no_step_waits_for_longer_than_a_second_and_its_own_time(tmp_path: Path, now: list[float]) -> None:
+    meter = Meter(str(tmp_path), rank=0, clock=LateClock())
+    assert harvests(meter, 24, now, step_s=0.4) == [*range(1, 11), 13, 16, 19, 20, 23]
+    other = Meter(str(tmp_path), rank=1, clock=LateClock())
+    assert harvests(other, 15, now, step_s=1.5) == list(range(1, 16))
+
+
+def test_the_end_of_a_block_is_written_in_the_next_step(tmp_path: Path, now: list[float]) -> None:
+    meter = Meter(str(tmp_path), rank=0, clock=LateClock(), toggle=7)
+    assert harvests(meter, 30, now, step_s=0.01) == [*range(1, 11), 15, 20, 22, 29, 30]
+
+
 def test_what_happened_between_steps_is_said_of_the_next(tmp_path: Path) -> None:
     clock = LateClock()
     clock.reached = 1e9
-    meter = meters.Meter(str(tmp_path), rank=0, clock=clock)
+    meter = Meter(str(tmp_path), rank=0, clock=clock)
     step(meter, 1)
     for what in ("evaluate", "save", "evaluate"):
         meter.happened(what)
@@ -88,7 +135,7 @@ def test_what_happened_between_steps_is_said_of_the_next(tmp_path: Path) -> None
 def test_a_gpu_that_hangs_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meters, "LONGEST_WAIT_S", 0.05)
     clock = LateClock()
-    meter = meters.Meter(str(tmp_path), rank=0, clock=clock)
+    meter = Meter(str(tmp_path), rank=0, clock=clock)
     step(meter, 1)
     step(meter, 2)
     clock.reached = 30
@@ -100,7 +147,7 @@ def test_a_gpu_that_hangs_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch
 
 def test_trouble_ends_the_measuring_and_not_the_training(tmp_path: Path) -> None:
     clock = LateClock()
-    meter = meters.Meter(str(tmp_path), rank=0, clock=clock)
+    meter = Meter(str(tmp_path), rank=0, clock=clock)
     step(meter, 1)
     clock.fails = True
     assert meter.harvest() is None
@@ -111,7 +158,7 @@ def test_trouble_ends_the_measuring_and_not_the_training(tmp_path: Path) -> None
 
 
 def test_a_folder_that_cannot_be_written_is_trouble_too(tmp_path: Path) -> None:
-    meter = meters.Meter(str(tmp_path / "none"), rank=0, clock=LateClock())
+    meter = Meter(str(tmp_path / "none"), rank=0, clock=LateClock())
     step(meter, 1)
     assert meter.harvest() is None
     assert "FileNotFoundError" in (meter.trouble or "")
@@ -120,7 +167,7 @@ def test_a_folder_that_cannot_be_written_is_trouble_too(tmp_path: Path) -> None:
 def test_every_other_block_of_steps_is_left_alone(tmp_path: Path) -> None:
     clock = LateClock()
     clock.reached = 1e9
-    meter = meters.Meter(str(tmp_path), rank=0, clock=clock, toggle=3)
+    meter = Meter(str(tmp_path), rank=0, clock=clock, toggle=3)
     marks = []
     for number in range(1, 11):
         before = clock.last
@@ -146,77 +193,11 @@ def test_every_other_block_of_steps_is_left_alone(tmp_path: Path) -> None:
 def test_a_batch_without_tokens_is_unknown_and_not_zero(inputs: Any, tmp_path: Path) -> None:
     clock = LateClock()
     clock.reached = 1e9
-    meter = meters.Meter(str(tmp_path), rank=0, clock=clock)
+    meter = Meter(str(tmp_path), rank=0, clock=clock)
     step(meter, 1)
-    meter.count(meters.held(inputs))
+    meter.count(counting.held(inputs))
     meter.end(2)
     meter.harvest()
     line = lines(tmp_path)[-1]
     assert (line["tokens"], line["squares"], line["micro"]) == (None, None, 1)
-    assert meter.tokens() == {**dict.fromkeys(meters.COUNTS[1:]), "processed": None, "steps": 2, "micro": 2}
-
-
-Lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6)
-
-
-@given(Lengths, st.integers(0, 3))
-def test_padded_rows_are_counted_with_and_without_padding(lengths: list[int], masked: int) -> None:
-    width = max(lengths)
-    mask = torch.tensor([[int(i < length) for i in range(width)] for length in lengths])
-    labels = torch.where(mask == 1, 5, -100)
-    labels[0, :masked] = -100
-    values = meters.sizes({"input_ids": mask.clone(), "attention_mask": mask, "labels": labels})
-    labelled = sum(lengths) - min(masked, lengths[0])
-    tokens = len(lengths) * width
-    assert [int(value) for value in values] == [tokens, sum(lengths), labelled, len(lengths), tokens * width]
-
-
-@given(st.lists(Lengths, min_size=1, max_size=3))
-def test_rows_of_several_samples_are_told_apart(rows: list[list[int]]) -> None:
-    """As one long row, which is how padding-free batches come, and as several with samples of their own."""
-    flat = [length for row in rows for length in row]
-    positions = torch.tensor([[i for length in flat for i in range(length)]])
-    values = meters.sizes({"input_ids": torch.ones_like(positions), "position_ids": positions})
-    expected = [sum(flat), sum(flat), 0, len(flat), sum(length**2 for length in flat)]
-    assert [int(value) for value in values] == expected
-
-
-def test_numbers_that_are_not_of_the_tokens_shape_are_left_aside() -> None:
-    ids = torch.ones((2, 3), dtype=torch.int64)
-    mask, positions = torch.ones((2, 1, 3, 3)), torch.zeros((3, 2, 3))
-    values = meters.sizes({"input_ids": ids, "attention_mask": mask, "position_ids": positions, "labels": ids})
-    assert values is not None and [int(value) for value in values] == [6, 6, 6, 2, 18]
-
-
-class OnGpu(torch.Tensor):  # type: ignore[misc]
-    """A tensor that says that it is on a GPU."""
-
-    is_cuda = True
-
-
-class LateEvent:
-    """An event that a GPU passes between the first look at it and the second."""
-
-    looks = 0
-
-    def record(self) -> None:
-        self.looks = 0
-
-    def query(self) -> bool:
-        self.looks += 1
-        return self.looks > 1
-
-
-@given(st.sets(st.sampled_from(["input_ids", "attention_mask", "labels", "position_ids"]), min_size=1))
-def test_numbers_that_come_from_a_gpu_fall_into_their_places(away: set[str]) -> None:
-    positions = torch.tensor([[0, 1, 2, 0, 1, 0]])
-    mask, labels = torch.tensor([[1, 1, 1, 1, 1, 0]]), torch.tensor([[-100, 5, 5, -100, 5, 5]])
-    whole = {"input_ids": labels, "attention_mask": mask, "labels": labels, "position_ids": positions}
-    inputs = {name: value.as_subclass(OnGpu) if name in away else value for name, value in whole.items()}
-    counter = meters.Counter()
-    counter.free = [(torch.empty(5, dtype=torch.int64), LateEvent())]
-    counted = meters.Batch(meters.sizes(inputs), counter)
-    assert counted.ready() is (away == {"input_ids"}), "of which the shape alone is needed"
-    assert counted.ready()
-    assert counted.read() == [6, 5, 4, 2, 9 + 4 + 1]
-    assert len(counter.free) == 1, "the slot is given back"
+    assert meter.tokens() == {**dict.fromkeys(counting.COUNTS[1:]), "processed": None, "steps": 2, "micro": 2}

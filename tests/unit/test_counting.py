@@ -1,0 +1,75 @@
+"""What is counted of a micro-batch, on the host and from a GPU."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+import counting  # noqa: E402
+
+Lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+
+
+@given(Lengths, st.integers(0, 3))
+def test_padded_rows_are_counted_with_and_without_padding(lengths: list[int], masked: int) -> None:
+    width = max(lengths)
+    mask = torch.tensor([[int(i < length) for i in range(width)] for length in lengths])
+    labels = torch.where(mask == 1, 5, -100)
+    labels[0, :masked] = -100
+    values = counting.sizes({"input_ids": mask.clone(), "attention_mask": mask, "labels": labels})
+    labelled = sum(lengths) - min(masked, lengths[0])
+    tokens = len(lengths) * width
+    assert [int(value) for value in values] == [tokens, sum(lengths), labelled, len(lengths), tokens * width]
+
+
+@given(st.lists(Lengths, min_size=1, max_size=3))
+def test_rows_of_several_samples_are_told_apart(rows: list[list[int]]) -> None:
+    """As one long row, which is how padding-free batches come, and as several with samples of their own."""
+    flat = [length for row in rows for length in row]
+    positions = torch.tensor([[i for length in flat for i in range(length)]])
+    values = counting.sizes({"input_ids": torch.ones_like(positions), "position_ids": positions})
+    expected = [sum(flat), sum(flat), 0, len(flat), sum(length**2 for length in flat)]
+    assert [int(value) for value in values] == expected
+
+
+def test_numbers_that_are_not_of_the_tokens_shape_are_left_aside() -> None:
+    ids = torch.ones((2, 3), dtype=torch.int64)
+    mask, positions = torch.ones((2, 1, 3, 3)), torch.zeros((3, 2, 3))
+    values = counting.sizes({"input_ids": ids, "attention_mask": mask, "position_ids": positions, "labels": ids})
+    assert values is not None and [int(value) for value in values] == [6, 6, 6, 2, 18]
+
+
+class OnGpu(torch.Tensor):  # type: ignore[misc]
+    """A tensor that says that it is on a GPU."""
+
+    is_cuda = True
+
+
+class LateEvent:
+    """An event that a GPU passes between the first look at it and the second."""
+
+    looks = 0
+
+    def record(self) -> None:
+        self.looks = 0
+
+    def query(self) -> bool:
+        self.looks += 1
+        return self.looks > 1
+
+
+@given(st.sets(st.sampled_from(["input_ids", "attention_mask", "labels", "position_ids"]), min_size=1))
+def test_numbers_that_come_from_a_gpu_fall_into_their_places(away: set[str]) -> None:
+    positions = torch.tensor([[0, 1, 2, 0, 1, 0]])
+    mask, labels = torch.tensor([[1, 1, 1, 1, 1, 0]]), torch.tensor([[-100, 5, 5, -100, 5, 5]])
+    whole = {"input_ids": labels, "attention_mask": mask, "labels": labels, "position_ids": positions}
+    inputs = {name: value.as_subclass(OnGpu) if name in away else value for name, value in whole.items()}
+    counter = counting.Counter()
+    counter.free = [(torch.empty(5, dtype=torch.int64), LateEvent())]
+    counted = counting.Batch(counting.sizes(inputs), counter)
+    assert counted.ready() is (away == {"input_ids"}), "of which the shape alone is needed"
+    assert counted.ready()
+    assert counted.read() == [6, 5, 4, 2, 9 + 4 + 1]
+    assert len(counter.free) == 1, "the slot is given back"
