@@ -36,13 +36,12 @@ def sizes(inputs: Mapping[str, Any]) -> Optional[list[Any]]:
     mask, positions = (t if getattr(t, "shape", None) == tokens.shape else None for t in (mask, positions))
     count, width = tokens.numel(), tokens.shape[-1]
     rows = tokens.shape[:-1].numel()
-    seen = None if mask is None else mask != 0
-    real = count if seen is None else seen.sum()
-    labelled = 0 if labels is None else (labels != IGNORED).sum()
+    real = count if mask is None else mask.count_nonzero()
+    labelled = 0 if labels is None else (labels != IGNORED).count_nonzero()
     if positions is None:
         return [count, real, labelled, rows, rows * width**2]
     starts = positions == 0
-    samples = starts.sum() if seen is None else (starts & seen).sum()
+    samples = (starts if mask is None else starts & (mask != 0)).count_nonzero()
     # 0 + 1 + … + (n - 1) twice, and n, is n².
     return [count, real, labelled, samples, 2 * positions.sum() + count]
 
@@ -91,7 +90,8 @@ class Counter:
 
     def count(self, inputs: Mapping[str, Any]) -> Optional[Batch]:
         """None where there are no tokens to count."""
-        away = [value for value in inputs.values() if getattr(value, "is_cuda", False)]
+        read = (inputs.get(name) for name in COUNTED[1:])  # of the tokens, the shape is enough
+        away: list[Any] = [value for value in read if getattr(value, "is_cuda", False)]
         if not away:
             values = sizes(inputs)
             return None if values is None else Batch(values, self)
