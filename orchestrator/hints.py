@@ -14,8 +14,8 @@ _CAPACITY = re.compile(
     r"Tried to allocate (?P<tried>[\d.]+ [KMG]iB)[\s\S]*?total capacity of (?P<capacity>[\d.]+ [KMG]iB)"
     r" of which (?P<free>[\d.]+ [KMG]iB) is free"
 )
-_PIECES = re.compile(r"(?P<pieces>[\d.]+ [KMG]iB) is reserved by PyTorch but unallocated")
-_FEWER_PIECES = "PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True"
+_PIECES = re.compile(r"[^\n]*?(?P<pieces>[\d.]+ [KMG]iB) is reserved by PyTorch but unallocated")  # of the same message
+_ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _MODULE = re.compile(r"No module named '?(?P<name>[A-Za-z_][\w]*)")
 _CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
@@ -49,22 +49,25 @@ _PLAIN = {
 def _less_memory(text: str, experiment: Experiment) -> str:
     batch = experiment.arguments.get(BATCH)
     size = int(batch) if isinstance(batch, str) and batch.isdecimal() else None
-    needed, first = _needed(text)
+    needed, pieces = _needed(text)
+    apart = any("expandable_segments" in str(experiment.env.get(name)) for name in _ALLOCATOR)
+    first = f"env {_ALLOCATOR[0]}: expandable_segments:True, " if pieces and not apart else ""
     instead = f"{size // 2}" if size is not None and size > 1 else "a shorter max_seq_len, LoRA, FSDP on more GPUs"
     return f"{'it' if size is None else f'batch {size}'} {needed}; try {first}{instead}{_or_checkpointing(experiment)}"
 
 
-def _needed(text: str) -> tuple[str, str]:
-    """How much was needed, and what to try first. Reserved memory that no tensor held is no need: it was in pieces."""
-    match, unused = _CAPACITY.search(text), _PIECES.search(text)
+def _needed(text: str) -> tuple[str, bool]:
+    """How much was needed so far, and whether the room was there, in pieces: reserved, and no tensor's."""
+    match = _CAPACITY.search(text)
     if not match:
-        return "did not fit", ""
+        return "did not fit", False
+    unused = _PIECES.match(text, match.end())
     capacity, pieces = _bytes(match["capacity"]), _bytes(unused["pieces"]) if unused else 0.0
     least = capacity - _bytes(match["free"]) - pieces + _bytes(match["tried"])
-    of = f"{least / 2**30:.1f} GiB of {capacity / 2**30:.1f}"
-    if least > capacity:
-        return f"needed at least {of}", ""
-    return f"needed {of}, but {pieces / 2**30:.1f} lay unused in pieces too small", f"env {_FEWER_PIECES}, "
+    said = f"needed at least {least / 2**30:.1f} GiB of {capacity / 2**30:.1f}"
+    if least > capacity or not pieces:
+        return said, False
+    return f"{said}, which were free only in pieces ({pieces / 2**30:.1f} GiB reserved and unused)", True
 
 
 def _or_checkpointing(experiment: Experiment) -> str:

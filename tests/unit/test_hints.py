@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.failures import KINDS
@@ -37,16 +39,27 @@ def experiment(**arguments: str) -> Experiment:
         (
             {BATCH: "41"},
             IN_PIECES,
-            "batch 41 needed 75.3 GiB of 79.2, but 9.1 lay unused in pieces too small; try env PYTORCH_CUDA_ALLOC_CONF:"
-            " expandable_segments:True, 20, or gradient checkpointing",
+            "batch 41 needed at least 75.3 GiB of 79.2, which were free only in pieces (9.1 GiB reserved and unused); try env"
+            " PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True, 20, or gradient checkpointing",
         ),
         ({BATCH: "41"}, TOO_MUCH, "batch 41 needed at least 83.6 GiB of 79.2; try 20, or gradient checkpointing"),
+        (
+            {BATCH: "41"},
+            TORCH + "\n" + IN_PIECES[IN_PIECES.index(" Of the") :],
+            f"batch 41 {NEEDED}; try 20, or gradient checkpointing",
+        ),
         ({BATCH: "1"}, TORCH, f"batch 1 {NEEDED}; {INSTEAD}"),
         ({}, "", f"it did not fit; {INSTEAD}"),
     ],
 )
 def test_memory(arguments: dict[str, str], text: str, said: str) -> None:
     assert hint("oom_cuda", text, experiment(**arguments)) == said
+
+
+def test_what_is_set_already_is_not_proposed() -> None:
+    apart = replace(experiment(), env={"PYTORCH_ALLOC_CONF": "expandable_segments:True"})
+    said = hint("oom_cuda", IN_PIECES, apart)
+    assert said is not None and "9.1 GiB reserved and unused" in said and "env" not in said
 
 
 def test_a_missing_package_is_named() -> None:
