@@ -101,8 +101,8 @@ def between_logs(run_dir: Path) -> float:
 
 
 def follow_blocks(root: Path) -> None:
-    """Lets the sampler of a run sleep through the blocks without the instrument. It is a step late: a block's end is written
-    once the GPU has passed it."""
+    """Lets the sampler of a run sleep through the blocks without the instrument. It is a step or two late: a block's end is
+    written in the first step by which the GPU has passed it."""
     for run_dir in started_runs(root):
         path, pid = run_dir / "blocks-rank0.jsonl", None
         blocks = 0

@@ -1,7 +1,8 @@
 """Whether a run still gets on: its first step comes in time, the next ones do, and the claim on it stays fresh meanwhile.
 
-Judged by the instrument's step files, which grow with every step; a trainer without them is judged by what it prints. Looks
-seldom: sizes of files, a few times per limit. The limit of a run's whole time is `process.run`'s own. Ends nothing.
+Judged by the instrument's step files, which grow with the steps, a second late at most; a trainer without them is judged by
+what it prints. Looks seldom: sizes of files, a few times per limit. The limit of a run's whole time is `process.run`'s own.
+Ends nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ LOOKS_PER_LIMIT = 4
 
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.2, 15.0
 _LAST_BYTES = 200
+WRITTEN_LATE_S = 1.0
+"""For so long the instrument may keep a step to itself (`workers/meter.py`), and longer stands nothing still."""
+
 TRAINING_ENDED = b'"ended"'
 """In the last line of a step file (`workers/meter.py`): saving and evaluation may take as long as they need to."""
 
@@ -61,7 +65,7 @@ def _over(path: Path) -> bool:
 
 
 class Watch:
-    """Looks after a run from now on. Times are monotonic: no clock that is set moves them."""
+    """Looks after a run from now on; what `signs` shows may be `late_s` old. Times are monotonic, so that no clock can be set."""
 
     def __init__(
         self,
@@ -69,11 +73,12 @@ class Watch:
         *,
         startup_timeout_s: float | None = None,
         stall_timeout_s: float | None = None,
+        late_s: float = 0.0,
         beat: Callable[[], None] = lambda: None,
         beat_every_s: float | None = None,
     ) -> None:
         self.signs = signs
-        self.startup_timeout_s, self.stall_timeout_s = startup_timeout_s, stall_timeout_s
+        self.startup_timeout_s, self.stall_timeout_s, self.late_s = startup_timeout_s, stall_timeout_s, late_s
         self.beat, self.beat_every_s = beat, beat_every_s
         self.began = self.changed = self.beaten = self.looked = time.monotonic()
         self.seen = Signs(begun=False, mark=None)
@@ -109,5 +114,5 @@ class Watch:
             self.seen, self.changed = seen, now
         if not seen.begun:
             return Limit.STARTUP if late else None
-        stalled = self.stall_timeout_s is not None and now >= self.changed + self.stall_timeout_s
+        stalled = self.stall_timeout_s is not None and now >= self.changed + self.stall_timeout_s + self.late_s
         return Limit.STALL if stalled and not seen.over else None

@@ -204,6 +204,7 @@ def _train(
         (lambda: limits.by_steps(run_dir)) if instrumented else (lambda: limits.by_output(*logs.values())),
         startup_timeout_s=experiment.startup_timeout_s,
         stall_timeout_s=experiment.stall_timeout_s,
+        late_s=limits.WRITTEN_LATE_S if instrumented else 0.0,
         beat=lambda: claims.beat(run_dir),
         beat_every_s=claims.HEARTBEAT_S,
     )

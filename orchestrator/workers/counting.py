@@ -37,11 +37,11 @@ def sizes(inputs: Mapping[str, Any]) -> Optional[list[Any]]:
     count, width = tokens.numel(), tokens.shape[-1]
     rows = tokens.shape[:-1].numel()
     real = count if mask is None else mask.count_nonzero()
-    labelled = 0 if labels is None else (labels != IGNORED).count_nonzero()
+    labelled = 0 if labels is None else (labels != IGNORED).sum()
     if positions is None:
         return [count, real, labelled, rows, rows * width**2]
     starts = positions == 0
-    samples = (starts if mask is None else starts & (mask != 0)).count_nonzero()
+    samples = (starts if mask is None else starts & (mask != 0)).sum()
     # 0 + 1 + … + (n - 1) twice, and n, is n².
     return [count, real, labelled, samples, 2 * positions.sum() + count]
 

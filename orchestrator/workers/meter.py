@@ -2,7 +2,8 @@
 
 What is measured, and how: a mark of the clock (`clocks.py`: on CUDA the GPU's own) is set where a step begins and where it
 ends, and read some steps later, once the GPU has passed it: nothing here ever waits for a GPU. Steps are written several at
-once, at most a second late: code that runs once a step finds its caches cold, and takes ten times as long as it does in a row.
+once: code that runs once a step finds its caches cold, and takes ten times as long as it does in a row. So the last ten steps
+or the last second of them are not written yet while training goes on, or hangs.
 
 `instrument.py` loads this file by its path. It imports nothing but the standard library.
 """
@@ -130,8 +131,8 @@ class Meter:
 
         A block's end is not put off: who follows the blocks of an overhead study acts on it.
         """
-        few = self.ended < FIRST_STEPS or self.ended % EVERY_STEPS == EVERY_STEPS - 1
-        edge = self.toggle is not None and self.in_block == 0
+        few = self.ended <= FIRST_STEPS or self.ended % EVERY_STEPS == EVERY_STEPS - 1
+        edge = self.toggle is not None and any(isinstance(item, Block) for item in self.pending)
         return few or edge or time.monotonic() - self.harvested >= EVERY_S
 
     @careful

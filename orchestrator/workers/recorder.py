@@ -166,6 +166,8 @@ class Recorder:
             if self.steps == 1 and self.meter.batches:  # what was accumulated, before an epoch's end cuts it short
                 self.settings["gradient_accumulation_steps"] = len(self.meter.batches)
             self.meter.end(state.global_step)
+            if getattr(control, "should_evaluate", False) or getattr(control, "should_save", False):
+                self.known += self.meter.harvest() or []  # no step comes for a while
             if self.steps == 1:
                 self.memory.close(following="steady")
         known, self.known = self.known, []

@@ -57,6 +57,15 @@ def test_a_stall_is_noticed_at_most_a_fourth_of_its_limit_late(tmp_path: Path, c
     assert 160.0 <= found[0] <= 170.0, "the last step was 120 s after the start"
 
 
+def test_what_is_written_late_stands_still_later(tmp_path: Path, clock: list[float]) -> None:
+    watch = limits.Watch(lambda: limits.by_steps(tmp_path), stall_timeout_s=1.0, late_s=limits.WRITTEN_LATE_S)
+    for _ in range(5):
+        write(tmp_path, '{"step": 1, "s": 0.3}\n')
+        assert looked(watch, clock, until=clock[0] + 1.3) is None
+    found = looked(watch, clock, until=clock[0] + 10.0)
+    assert found is not None and 5.2 + 2.0 <= found[0] <= 5.2 + 2.6
+
+
 def test_one_rank_that_still_writes_is_progress(tmp_path: Path, clock: list[float]) -> None:
     watch = limits.Watch(lambda: limits.by_steps(tmp_path), stall_timeout_s=10.0)
     write(tmp_path, "{}\n")

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import functools
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 import counting  # noqa: E402
+import ending  # noqa: E402
 import meter as meters  # noqa: E402
 from clocks import HostClock  # noqa: E402
+
+from orchestrator import limits  # noqa: E402
 
 Meter = functools.partial(meters.Meter, counting=counting)
 
@@ -76,9 +81,14 @@ def test_steps_are_written_late_in_order_and_at_once_flushed(tmp_path: Path) -> 
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time that the meter reads."""
+    """The time that the meter reads; sleeping moves it."""
     moment = [100.0]
-    monkeypatch.setattr(meters.time, "monotonic", lambda: moment[0])
+
+    def sleep(seconds: float) -> None:
+        moment[0] += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: moment[0], time=time.time, sleep=sleep)
+    monkeypatch.setattr(meters, "time", clock)
     return moment
 
 
@@ -101,7 +111,8 @@ def test_short_steps_are_written_ten_at_once(tmp_path: Path, now: list[float]) -
     clock = LateClock()
     clock.reached = 1e9
     meter = Meter(str(tmp_path), rank=0, clock=clock)
-    assert harvests(meter, 45, now, step_s=0.01) == [*range(1, 11), 20, 30, 40]
+    assert harvests(meter, 45, now, step_s=0.01) == [*range(1, 12), 20, 30, 40]
+    assert ending.LOOK_EVERY % meters.EVERY_STEPS == 0 and limits.WRITTEN_LATE_S == meters.EVERY_S
     assert [line["step"] for line in lines(tmp_path)] == list(range(1, 40))
     meter.close()
     assert [line["step"] for line in lines(tmp_path) if "s" in line] == list(range(1, 46))
@@ -109,14 +120,26 @@ def test_short_steps_are_written_ten_at_once(tmp_path: Path, now: list[float]) -
 
 def test_no_step_waits_for_longer_than_a_second_and_its_own_time(tmp_path: Path, now: list[float]) -> None:
     meter = Meter(str(tmp_path), rank=0, clock=LateClock())
-    assert harvests(meter, 24, now, step_s=0.4) == [*range(1, 11), 13, 16, 19, 20, 23]
+    assert harvests(meter, 24, now, step_s=0.4) == [*range(1, 12), 14, 17, 20, 23]
     other = Meter(str(tmp_path), rank=1, clock=LateClock())
     assert harvests(other, 15, now, step_s=1.5) == list(range(1, 16))
 
 
 def test_the_end_of_a_block_is_written_in_the_next_step(tmp_path: Path, now: list[float]) -> None:
-    meter = Meter(str(tmp_path), rank=0, clock=LateClock(), toggle=7)
-    assert harvests(meter, 30, now, step_s=0.01) == [*range(1, 11), 15, 20, 22, 29, 30]
+    """Or as soon as the GPU has passed it: the sampler sleeps through the blocks that are off."""
+    clock = LateClock()
+    meter = Meter(str(tmp_path), rank=0, clock=clock, toggle=7)
+    ends, written = [0.0, 0.0], []
+    for number in range(1, 41):
+        meter.begin()
+        meter.count(batch())
+        clock.reached = ends[-2]  # the GPU is a step behind
+        if meter.due():
+            meter.harvest()
+        meter.end(number)
+        ends.append(clock.last)
+        written.append(len(lines(tmp_path, "blocks-rank0.jsonl")))
+    assert [written.index(blocks) + 1 for blocks in (1, 2, 3, 4, 5)] == [9, 16, 23, 30, 37]
 
 
 def test_what_happened_between_steps_is_said_of_the_next(tmp_path: Path) -> None:

@@ -62,20 +62,28 @@ class Trainer:
 
 
 def trained(
-    folder: Path, losses: list[float], *, log_every: int = 1, filters: bool = False, **env: str
+    folder: Path, losses: list[float], *, log_every: int = 1, filters: bool = False, also: Any = None, **env: str
 ) -> dict[str, Any]:
     """What the recorder says of a training with these losses."""
     own = {"__init__": Trainer.__init__, "training_step": Trainer.training_step}
     trainer = type("Trainer", (Trainer,), {**own, "log_every": log_every, "filters": filters})
-    module = SimpleNamespace(DEFAULT_CALLBACKS=[], TrainerCallback=Callback, Trainer=trainer)
+    module = SimpleNamespace(DEFAULT_CALLBACKS=[also] if also else [], TrainerCallback=Callback, Trainer=trainer)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in env.items():
             patch.setenv(name, value)
-        recorder = recorders.Recorder(str(folder), load=instrument.sibling, started=1.0)
+        recorder = recorders.Recorder(str(folder), load=without_a_second, started=1.0)
         recorder.patch(module)
         trainer(module, losses).train()
     document: dict[str, Any] = json.loads(json.dumps(recorder.document(), default=str))
     return document
+
+
+def without_a_second(name: str) -> Any:
+    """A sibling; where the machine stops for a second, the meter's steps are not written for that."""
+    module = instrument.sibling(name)
+    if name == "meter":
+        module.EVERY_S = math.inf
+    return module
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -95,6 +103,23 @@ def test_losses_and_final_metrics_are_told_apart(tmp_path: Path) -> None:
         **{"steps": 2, "micro": 2},
     }
     assert (seen["nonfinite_step"], seen["stopped"], seen["instrument"]) == (None, None, "on")
+
+
+def test_steps_are_written_ten_at_once_and_before_what_takes_long(tmp_path: Path) -> None:
+    written: list[int] = []
+
+    class Flow(Callback):
+        """Asks for an evaluation behind step 14, as the Trainer's own does before others are told of the step's end."""
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            control.should_evaluate = state.global_step == 14
+
+        def on_save(self, *_: Any, **__: Any) -> None:
+            written.append(len([line for line in lines(tmp_path) if "s" in line]))
+
+    trained(tmp_path, [1.0] * 25, also=Flow)
+    assert written == [*range(11), 10, 10, *[14] * 6, *[19] * 6]
+    assert len([line for line in lines(tmp_path) if "s" in line]) == 25
 
 
 def test_the_first_loss_that_is_not_finite_is_remembered(tmp_path: Path) -> None:
