@@ -1,7 +1,7 @@
 """What measuring costs from process to process: whole trainings of a scenario file's cells, many times, in turn.
 
     python benchmarks/processes.py examples/instrument-cost.yaml --scenario cost-all-on --scenario cost-all-off \\
-        [--set arguments.max_steps=80] [--rounds 20] [--to rounds.jsonl]
+        --set arguments.max_steps=80 --set arguments.logging_steps=5 [--rounds 20] [--to rounds.jsonl]
     python benchmarks/processes.py --show rounds.jsonl [ANOTHER.jsonl]
 
 Two processes of the very same kind differ by more than measuring costs, so that many are needed, and most of a run is its imports.
@@ -30,7 +30,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from overhead import between_logs, said
+from overhead import WARM_UP_LOGS, between_logs, said
 
 from orchestrator import monitors
 from orchestrator.config import load_suite
@@ -47,6 +47,7 @@ os.environ[NVML_CHECK] = "1"  # asking whether there is a GPU must not touch it:
 os.environ.setdefault("OMP_NUM_THREADS", THREADS[Device.CUDA])  # read when torch is imported
 
 AGAIN = " again"
+FEWEST_LOGS = WARM_UP_LOGS + 6
 TRAINER = "transformers.trainer"
 
 
@@ -65,6 +66,9 @@ def main() -> None:
         selection = parse_selection(scenarios=given.scenario, settings=given.set)
         planned = expand(load_suite(given.scenarios), selection, this_machine())
         arms = {one.scenario: one for one in planned.experiments}
+        few = [name for name, one in arms.items() if logs(one) < FEWEST_LOGS]
+        if few:
+            parser.error(f"{few[0]} logs {logs(arms[few[0]])} times, and {FEWEST_LOGS} are needed: set logging_steps")
         if given.off not in arms or len(arms) < len(planned.experiments):
             parser.error(f"{given.scenarios}: each scenario must have one cell, and {given.off} must be one of them")
         for sentence in prepare_data(planned.experiments):
@@ -73,6 +77,11 @@ def main() -> None:
     elif not given.show:
         parser.error("name a scenario file, or --show files of rounds")
     show(given.show or [given.to], given.off)
+
+
+def logs(experiment: Experiment) -> int:
+    steps, every = (int(experiment.arguments.get(name, 1)) for name in ("max_steps", "logging_steps"))
+    return steps // every
 
 
 def make_rounds(scenarios: Mapping[str, Experiment], off: str, *, rounds: int, seed: int, to: Path) -> None:
@@ -104,14 +113,16 @@ def seconds_a_step(experiment: Experiment, gpus: Sequence[Gpu]) -> float:
     """One run in a process of its own, its monitors beside it."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         run_dir = Path(name)
-        command = build_command(experiment, python=sys.executable, gpus="0", run_dir=run_dir, port=0)
+        command = build_command(
+            experiment, python=sys.executable, gpus=[gpu.uuid for gpu in gpus], run_dir=run_dir, port=0
+        )
         for monitor in map(monitors.get, experiment.monitors):
             command = monitor.prepare(command, run_dir)
             stack.enter_context(monitor.watch(run_dir, gpus))
         instrument = next(i for i, word in enumerate(command.argv) if word.endswith("instrument.py"))
         child = os.fork()
         if not child:
-            train(command.argv[instrument:], {**command.env, "CUDA_VISIBLE_DEVICES": None}, run_dir)
+            train(command.argv[instrument:], command.env, run_dir)
         _, status = os.waitpid(child, 0)
         if status:
             raise SystemExit(f"{experiment.scenario}: {(run_dir / 'log').read_text(encoding='utf-8')[-2000:]}")
@@ -125,7 +136,8 @@ def train(words: Sequence[str], env: Mapping[str, str | None], run_dir: Path) ->
     os.dup2(log, 1), os.dup2(log, 2)
     try:
         del os.environ[NVML_CHECK]
-        os.environ.update({name: value for name, value in env.items() if value is not None})
+        for name, value in env.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
         os.chdir(run_dir)
         sys.argv = list(words)
         runpy.run_path(words[0], run_name="__main__")
