@@ -67,7 +67,7 @@ def _needed(text: str) -> tuple[str, bool]:
     said = f"needed at least {least / 2**30:.1f} GiB of {capacity / 2**30:.1f}"
     if least > capacity or not pieces:
         return said, False
-    return f"{said}, which were free only in pieces ({pieces / 2**30:.1f} GiB reserved and unused)", True
+    return f"{said}, and there was room, but in pieces ({pieces / 2**30:.1f} GiB reserved and unused)", True
 
 
 def _or_checkpointing(experiment: Experiment) -> str:

@@ -20,7 +20,7 @@ LOOKS_PER_LIMIT = 4
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.2, 15.0
 _LAST_BYTES = 200
 WRITTEN_LATE_S = 1.0
-"""For so long the instrument may keep a step to itself (`workers/meter.py`), and longer stands nothing still."""
+"""For so long the instrument may keep a step to itself (`workers/meter.py`): a stall is judged by so much later."""
 
 TRAINING_ENDED = b'"ended"'
 """In the last line of a step file (`workers/meter.py`): saving and evaluation may take as long as they need to."""
@@ -65,7 +65,7 @@ def _over(path: Path) -> bool:
 
 
 class Watch:
-    """Looks after a run from now on; what `signs` shows may be `late_s` old. Times are monotonic, so that no clock can be set."""
+    """Looks after a run from now on; what `signs` shows may be `late_s` old. No clock that is set moves it."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ def experiment(**arguments: str) -> Experiment:
         (
             {BATCH: "41"},
             IN_PIECES,
-            "batch 41 needed at least 75.3 GiB of 79.2, which were free only in pieces (9.1 GiB reserved and unused); try env"
+            "batch 41 needed at least 75.3 GiB of 79.2, and there was room, but in pieces (9.1 GiB reserved and unused); try env"
             " PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True, 20, or gradient checkpointing",
         ),
         ({BATCH: "41"}, TOO_MUCH, "batch 41 needed at least 83.6 GiB of 79.2; try 20, or gradient checkpointing"),
