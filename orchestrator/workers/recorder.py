@@ -1,9 +1,9 @@
 """What one rank sees of its training: the Trainer's events, noted and handed on to those that measure.
 
-The recorder adds a callback to the Trainer and wraps two of its methods; it changes nothing else, and whatever it asks for is
-read, never set. An early end is the one thing that it asks of the Trainer (`ending.py`). Each step goes to the meter
-(`meter.py`), memory is read at stages (`stages.py`), settings by `effective.py`; all of these are loaded by `instrument.py`,
-which makes the recorder and writes down what it has seen.
+The recorder adds a callback to the Trainer, wraps two of its methods and accelerate's function that sends a batch to the device; it
+changes nothing else, and whatever it asks for is read, never set. An early end is the one thing that it asks of the Trainer
+(`ending.py`). Each step goes to the meter (`meter.py`), memory is read at stages (`stages.py`), settings by `effective.py`; all of
+these are loaded by `instrument.py`, which makes the recorder and writes down what it has seen.
 
 What it leaves out: training that does not go through `transformers.Trainer`, and of several trainings in one process all
 but the last.
@@ -15,6 +15,7 @@ import functools
 import json
 import math
 import os
+import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -91,16 +92,23 @@ class Recorder:
         self.stamp("imports_done")
         self.effective, self.endings = self.load("effective"), self.load("ending")
         self.clocks, self.meters, self.counting = self.load("clocks"), self.load("meter"), self.load("counting")
+        module.DEFAULT_CALLBACKS.append(type("TunebenchCallback", (module.TrainerCallback,), self.events()))
+        if self.tracker == "light":
+            module.TrainerMemoryTracker = self.load("tracker").light(module.TrainerMemoryTracker, self.memory)
+        self.patch_building(module.Trainer)
+        if not self.off:
+            self.patch_steps(module.Trainer)
+
+    def events(self) -> dict[str, Callable[..., None]]:
         names = ["on_train_begin", "on_log", "on_train_end"]
         if not self.off:
             names += ["on_step_begin", "on_step_end", "on_evaluate", "on_save"]
         elif (self.measure or {}).get("at_most_steps"):
             names += ["on_step_end"]
-        events = {name: getattr(self, name) for name in names}
-        module.DEFAULT_CALLBACKS.append(type("TunebenchCallback", (module.TrainerCallback,), events))
-        if self.tracker == "light":
-            module.TrainerMemoryTracker = self.load("tracker").light(module.TrainerMemoryTracker, self.memory)
-        build, train = module.Trainer.__init__, module.Trainer.training_step
+        return {name: getattr(self, name) for name in names}
+
+    def patch_building(self, kind: Any) -> None:
+        build = kind.__init__
 
         @functools.wraps(build)
         def init(trainer: Any, *args: Any, **kwargs: Any) -> None:
@@ -111,6 +119,12 @@ class Recorder:
             self.stamp("trainer_built")
             self.trainer = weakref.ref(trainer)
             self.settings = self.effective.read(self.effective.BUILT, trainer)
+
+        kind.__init__ = init
+
+    def patch_steps(self, kind: Any) -> None:
+        """A batch is counted on its way to the device, or else behind its training step."""
+        train = kind.training_step
 
         @functools.wraps(train)
         def training_step(trainer: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -123,9 +137,13 @@ class Recorder:
             self.look_at(loss, trainer)
             return loss
 
-        module.Trainer.__init__ = init
-        if not self.off:
-            module.Trainer.training_step = training_step
+        kind.training_step = training_step
+        loader: Any = sys.modules.get("accelerate.data_loader")
+        if hasattr(loader, "send_to_device"):
+            loader.send_to_device = self.counting.noting(loader.send_to_device, wanted=self.measuring)
+
+    def measuring(self) -> bool:
+        return self.meter is not None and bool(self.meter.on)
 
     def harvest(self) -> None:
         if self.meter.due():

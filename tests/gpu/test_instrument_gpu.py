@@ -1,4 +1,4 @@
-"""The instrument on a real GPU: its clock is the GPU's, its counts go through pinned memory, its tracker is the Trainer's.
+"""The instrument on a real GPU: its clock is the GPU's, its counts are the data's, its tracker is the Trainer's.
 
 One model of about 100 million parameters is trained twice, alike but for the memory tracker, and shared by the assertions.
 """
@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import counting
 import pytest
 from counted_trainings import ACCUMULATED, VARIANTS, by_step, counts, steps, trained
 from trainings import INSTRUMENT, WORKERS, Run, prepare, start, training
@@ -150,3 +151,21 @@ def test_counts_are_those_of_the_data(ranks: int, tmp_path: Path) -> None:
     stopped = [run.worker(rank)["stopped"] for rank in range(ranks)]
     assert stopped[0] is not None and stopped == [stopped[0]] * ranks
     assert [len(steps(run, "stopped", rank)) for rank in range(ranks)] == [stopped[0]["step"]] * ranks
+
+
+def test_a_batch_that_came_to_the_gpu_by_another_way_is_counted_there() -> None:
+    """Behind work that the GPU has still to do, and without waiting for it."""
+    torch = pytest.importorskip("torch")
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0]], device="cuda")
+    parts = {"input_ids": mask, "attention_mask": mask, "labels": torch.where(mask == 1, 5, -100)}
+    work, counter = torch.randn(8000, 8000, device="cuda"), counting.Counter()
+    torch.cuda.synchronize()
+    batches = []
+    for _ in range(2 * counting.SLOTS + 1):
+        work @ work
+        batches.append(counter.count(parts))
+    assert not batches[-1].ready()
+    torch.cuda.synchronize()
+    assert all(batch.ready() for batch in batches)
+    assert {tuple(batch.read()) for batch in batches} == {(6, 4, 4, 2, 18)}
+    assert len(counter.free) == 3 * counting.SLOTS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +75,60 @@ def test_numbers_that_come_from_a_gpu_fall_into_their_places(away: set[str]) -> 
     assert counted.ready()
     assert counted.read() == [6, 5, 4, 2, 9 + 4 + 1]
     assert len(counter.free) == 1, "the slot is given back"
+
+
+def a_batch() -> dict[str, Any]:
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
+    return {"input_ids": mask.clone(), "attention_mask": mask, "labels": torch.where(mask == 1, 5, -100), "weight": 1.0}
+
+
+COUNTED = [6, 4, 4, 2, 18]
+
+
+def sent(batch: Any, *, wanted: bool = True) -> Any:
+    def send(batch: Any, device: str) -> Any:
+        return {name: value.clone() if hasattr(value, "clone") else value for name, value in batch.items()}
+
+    return counting.noting(send, wanted=lambda: wanted)(batch, "cuda")
+
+
+def test_a_batch_is_counted_before_it_is_sent() -> None:
+    parts = counting.held(sent(a_batch()))
+    assert counting.told(parts) == COUNTED
+    for name in parts:
+        parts[name].zero_()  # on the device, which is not asked
+    assert counting.Counter().count(parts).read() == COUNTED
+
+
+@pytest.mark.parametrize("name", ["input_ids", "attention_mask", "labels", "position_ids"])
+def test_a_batch_that_was_changed_since_is_counted_anew(name: str) -> None:
+    batch = sent(a_batch())
+    batch[name] = torch.ones((2, 3), dtype=torch.int64)
+    assert counting.told(counting.held(batch)) is None
+    anew = [int(value) for value in counting.sizes(counting.held(batch))]
+    assert counting.Counter().count(counting.held(batch)).read() == anew
+    del batch["attention_mask"]
+    assert counting.told(counting.held(batch)) is None
+
+
+def test_what_cannot_be_counted_on_the_host_is_sent_as_it_is() -> None:
+    on_gpu = {name: value.as_subclass(OnGpu) for name, value in a_batch().items() if name != "weight"}
+    for batch in (on_gpu, {"input_ids": [1, 2]}, {"pixels": torch.ones(1)}):
+        assert sent(batch).keys() == batch.keys()
+        assert counting.told(counting.held(sent(batch))) is None
+    assert counting.told(counting.held(sent(a_batch(), wanted=False))) is None
+
+    def jagged(batch: Any) -> Any:
+        return batch
+
+    torn = {"input_ids": torch.ones(2, 3), "labels": "none"}
+    assert counting.noting(jagged, wanted=lambda: True)(torn) is torn
+
+
+def test_accelerates_data_loader_sends_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from accelerate import Accelerator, data_loader
+
+    monkeypatch.setattr(data_loader, "send_to_device", counting.noting(data_loader.send_to_device, wanted=lambda: True))
+    rows = [{"input_ids": torch.ones(3, dtype=torch.int64), "labels": torch.tensor([-100, 5, 5])}] * 5
+    loader = Accelerator(cpu=True).prepare(torch.utils.data.DataLoader(rows, batch_size=2))
+    assert [counting.told(counting.held(batch)) for batch in loader] == [[6, 6, 4, 2, 18]] * 2 + [[3, 3, 2, 1, 9]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,11 @@ import recorder as recorders  # noqa: E402
 
 class Callback:
     """Stands for transformers.TrainerCallback."""
+
+
+def send_to_device(batch: Any) -> Any:
+    """Stands for accelerate's, and for a GPU that is asked nothing: of what was sent no token is left."""
+    return {name: value[:0] for name, value in batch.items()}
 
 
 class Trainer:
@@ -42,8 +48,11 @@ class Trainer:
     def train(self) -> None:
         self.tell("on_train_begin")
         for loss in self.losses:
+            batch = sys.modules["accelerate.data_loader"].send_to_device(
+                {"input_ids": torch.ones((2, 4), dtype=torch.int64)}
+            )
             self.tell("on_step_begin")
-            self.training_step(None, {"input_ids": torch.ones((2, 4), dtype=torch.int64)})
+            self.training_step(None, batch)
             self.state.global_step += 1
             self.tell("on_step_end")
             # With token counting on, every log holds what the final one does.
@@ -71,6 +80,7 @@ def trained(
     with pytest.MonkeyPatch.context() as patch:
         for name, value in env.items():
             patch.setenv(name, value)
+        patch.setitem(sys.modules, "accelerate.data_loader", SimpleNamespace(send_to_device=send_to_device))
         recorder = recorders.Recorder(str(folder), load=without_a_second, started=1.0)
         recorder.patch(module)
         trainer(module, losses).train()
@@ -173,9 +183,12 @@ def test_switched_off_it_writes_what_costs_nothing(tmp_path: Path) -> None:
     assert (seen["nonfinite_step"], seen["clock"], seen["instrument"]) == (2, None, "off")
     assert set(seen["memory"].values()) == {None}
     off = SimpleNamespace(DEFAULT_CALLBACKS=[], TrainerCallback=Callback, Trainer=type("T", (Trainer,), {}))
+    loader = SimpleNamespace(send_to_device=send_to_device)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNEBENCH_INSTRUMENT", "off")
+        patch.setitem(sys.modules, "accelerate.data_loader", loader)
         recorders.Recorder(str(tmp_path), load=instrument.sibling, started=1.0).patch(off)
+    assert loader.send_to_device is send_to_device
     assert off.Trainer.training_step is Trainer.training_step
     assert not any(name.startswith("on_step") for name in dir(off.DEFAULT_CALLBACKS[0]))
 
