@@ -1,11 +1,11 @@
-"""What the instrument itself does in a step: seconds of the host's time in each of its hooks, within a real, tiny training.
+"""What the instrument itself does in a step: seconds of the host's time in each of its hooks, within a real training.
 
     python benchmarks/hooks.py [--steps 200]
 
-In a loop of their own the hooks take a tenth of it: in a training they find their caches cold. On a GPU most of this is done
-while the GPU computes, and costs nothing as long as the host is ahead of it; where it is not, this is what a step gets longer by.
-On CUDA more is asked of the driver (events, a stream) than here, on a CPU. Left out are the wrapper of `training_step` itself and
-the first call of each hook.
+On a GPU, if there is one, six layers of a Llama of a billion parameters; else a tiny one on the CPU. In a loop of their own the
+hooks take a tenth of it: in a training they find their caches cold. On a GPU most of this is done while it computes, and costs
+nothing: for `on_step_begin` and `held` alone it waits in every step, and for `on_log` where there is a log. Left out are the
+wrappers of `training_step` and `send_to_device` themselves and the first call of each hook.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from orchestrator.config import load_suite
+from orchestrator.gpus import visible_gpus
 from orchestrator.launcher import build_command
 from orchestrator.matrix import expand
 from orchestrator.preparation import prepare_data
@@ -32,15 +33,19 @@ from orchestrator.selection import parse_selection
 SCENARIO = """\
 data_processing: {dataset_name: "builtin:synthetic", samples: 512}
 scenarios:
-- name: tiny
+- name: hooks
   framework_config: [baseline]
-  device: cpu
-  arguments:
-    {model_name_or_path: "config:tiny-llama", max_seq_len: 64, per_device_train_batch_size: 4, max_steps: STEPS, logging_steps: 5}
+  device: auto
+  arguments: {per_device_train_batch_size: 4, max_steps: STEPS, logging_steps: 5, MODEL}
 """
+MODELS = {
+    True: "model_name_or_path: 'config:llama-1b', num_hidden_layers: 6, max_seq_len: 2048, dtype: bfloat16, bf16: true",
+    False: "model_name_or_path: 'config:tiny-llama', max_seq_len: 64",
+}
 HOOKS = {
     "recorder": ("Recorder", ("on_step_begin", "on_step_end", "on_log", "look_at")),
     "meter": ("Meter", ("count", "harvest")),
+    "counting": ("", ("noted", "held")),
 }
 
 
@@ -58,10 +63,12 @@ def main() -> None:
 def train(folder: Path, *, steps: int) -> dict[str, float]:
     """Seconds in each hook over a training in this process, but for its first call."""
     file = folder / "scenarios.yaml"
-    file.write_text(SCENARIO.replace("STEPS", str(steps + 1)), encoding="utf-8")
+    gpus = visible_gpus()[:1]
+    text = SCENARIO.replace("STEPS", str(steps + 1)).replace("MODEL", MODELS[bool(gpus)])
+    file.write_text(text, encoding="utf-8")
     (experiment,) = expand(load_suite(file), parse_selection(), this_machine()).experiments
     prepare_data([experiment])
-    command = build_command(experiment, python=sys.executable, gpus="", run_dir=folder, port=0)
+    command = build_command(experiment, python=sys.executable, gpus=[gpu.uuid for gpu in gpus], run_dir=folder, port=0)
     os.environ.update({name: value for name, value in command.env.items() if value is not None})
     start = next(i for i, word in enumerate(command.argv) if word.endswith("instrument.py"))
     instrument = loaded(command.argv[start])
@@ -72,7 +79,7 @@ def train(folder: Path, *, steps: int) -> dict[str, float]:
         module: ModuleType = sibling(name)
         kind, hooks = HOOKS.get(name, ("", ()))
         for hook in hooks:
-            owner = getattr(module, kind)
+            owner = getattr(module, kind) if kind else module
             setattr(owner, hook, timed(getattr(owner, hook), spent.setdefault(hook, [])))
         return module
 

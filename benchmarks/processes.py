@@ -1,17 +1,21 @@
-"""What measuring costs from process to process: whole trainings of a scenario file's cells, many times, in turn.
+"""What measuring costs from process to process: trainings in processes of their own, which take turns on one GPU.
 
     python benchmarks/processes.py examples/instrument-cost.yaml --scenario cost-all-on --scenario cost-all-off \\
-        --set arguments.max_steps=80 --set arguments.logging_steps=5 [--rounds 20] [--to rounds.jsonl]
-    python benchmarks/processes.py --show rounds.jsonl [ANOTHER.jsonl]
+        --set arguments.max_steps=600 --set arguments.logging_steps=5 [--groups 10] [--turns 20] [--to groups.jsonl]
+    python benchmarks/processes.py --show groups.jsonl [ANOTHER.jsonl]
 
-Two processes of the very same kind differ by more than measuring costs, so that many are needed, and most of a run is its imports.
-Here a process that has imported what a run imports, and has never touched a GPU, is forked for each: it makes its own CUDA
-context, its own model and its own training, by the instrument and the trainer's script as they are, with the monitors of its
-scenario beside it. What differs from a run: accelerate's launcher is left out, and imports are shared.
+Trainings one after the other differ by more than measuring costs: the GPU and the host are never the same again. So a group of
+them, one of every scenario and a second one without measuring (`--off`), is held in memory at the same time, and in each turn every
+one trains for ten steps while the others wait, in an order shuffled by a seed. A step before them and the wait are not timed.
 
-Each round makes every scenario once, and the one without measuring (`--off`) a second time, in an order shuffled by a seed. A run's
-number is the median time between its logs, as in `overhead.py pairs`. Printed is each scenario's change against the two without
-of its round, in per cent, with its 95 % interval over rounds; and the second without against the first, which should be nothing.
+A process that has imported what a run imports, and has never touched a GPU, is forked for each: it makes its own CUDA context,
+its own model and its own training, by the instrument and the trainer's script as they are, with the monitors of its scenario beside
+it, whose sampler sleeps while others train. What differs from a run: accelerate's launcher is left out, and imports are shared.
+
+A scenario's number in a group is the mean of logs, over turns, of its time against the two without in that turn: turns scatter
+evenly, and what one has is gone by the next. Printed is each scenario's change in per cent, with its 95 % interval over groups,
+and the second without against the first, which should be nothing. Each group is made by an interpreter of its own: where the
+host is what a step waits for, its speed depends on how a process lies in memory, which all that are forked from one have in common.
 """
 
 from __future__ import annotations
@@ -22,15 +26,23 @@ import math
 import os
 import random
 import runpy
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
 
-from overhead import WARM_UP_LOGS, between_logs, said
+from hooks import loaded
+from overhead import said, sampler_pids
 
 from orchestrator import monitors
 from orchestrator.config import load_suite
@@ -45,9 +57,10 @@ from orchestrator.selection import parse_selection
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 os.environ[NVML_CHECK] = "1"  # asking whether there is a GPU must not touch it: a fork could not use it then
 os.environ.setdefault("OMP_NUM_THREADS", THREADS[Device.CUDA])  # read when torch is imported
+warnings.filterwarnings("ignore", message=".*use of fork", category=DeprecationWarning)  # the other threads are asleep
 
 AGAIN = " again"
-FEWEST_LOGS = WARM_UP_LOGS + 6
+WARM_UP_STEPS, TURN_STEPS = 30, 10
 TRAINER = "transformers.trainer"
 
 
@@ -57,44 +70,35 @@ def main() -> None:
     parser.add_argument("--scenario", action="append", default=[], help="one of its scenarios, with one cell")
     parser.add_argument("--set", action="append", default=[], help="as tunebench takes it")
     parser.add_argument("--off", default="cost-all-off", help="the scenario without measuring")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--groups", type=int, default=10)
+    parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--to", type=Path, default=Path("rounds.jsonl"), help="a line a round is added here")
-    parser.add_argument("--show", type=Path, nargs="+", help="files of rounds, to print all of them together")
+    parser.add_argument("--to", type=Path, default=Path("groups.jsonl"), help="a line a group is added here")
+    parser.add_argument("--show", type=Path, nargs="+", help="files of groups, to print all of them together")
     given = parser.parse_args()
     if given.scenarios:
         selection = parse_selection(scenarios=given.scenario, settings=given.set)
         planned = expand(load_suite(given.scenarios), selection, this_machine())
         arms = {one.scenario: one for one in planned.experiments}
-        few = [name for name, one in arms.items() if logs(one) < FEWEST_LOGS]
-        if few:
-            parser.error(f"{few[0]} logs {logs(arms[few[0]])} times, and {FEWEST_LOGS} are needed: set logging_steps")
         if given.off not in arms or len(arms) < len(planned.experiments):
             parser.error(f"{given.scenarios}: each scenario must have one cell, and {given.off} must be one of them")
+        needed = WARM_UP_STEPS + (given.turns + 1) * (TURN_STEPS + 1)
+        for name, one in arms.items():
+            if int(one.arguments.get("max_steps", 0)) < needed:
+                parser.error(f"{name}: {given.turns} turns need {needed} steps: --set arguments.max_steps={needed}")
         for sentence in prepare_data(planned.experiments):
             parser.error(sentence)
-        make_rounds(arms, given.off, rounds=given.rounds, seed=given.seed, to=given.to)
+        if given.groups > 1:
+            for seed in range(given.seed, given.seed + given.groups):
+                subprocess.run([sys.executable, *sys.argv, "--groups", "1", "--seed", str(seed)], check=True)
+        else:
+            import_all()
+            arms[given.off + AGAIN] = arms[given.off]
+            add_group(arms, visible_gpus()[:1], turns=given.turns, seed=given.seed, to=given.to)
+            return
     elif not given.show:
-        parser.error("name a scenario file, or --show files of rounds")
+        parser.error("name a scenario file, or --show files of groups")
     show(given.show or [given.to], given.off)
-
-
-def logs(experiment: Experiment) -> int:
-    steps, every = (int(experiment.arguments.get(name, 1)) for name in ("max_steps", "logging_steps"))
-    return steps // every
-
-
-def make_rounds(scenarios: Mapping[str, Experiment], off: str, *, rounds: int, seed: int, to: Path) -> None:
-    import_all()
-    gpus = visible_gpus()[:1]
-    rng = random.Random(seed)
-    arms = {**scenarios, off + AGAIN: scenarios[off]}
-    for done in range(-1, rounds):
-        seconds = {name: seconds_a_step(arms[name], gpus) for name in rng.sample(list(arms), len(arms))}
-        if done >= 0:  # the first round is the machine's warm-up
-            line = {"round": done, "at": time.time(), "gpu": gpus[0].uuid if gpus else None, "s": seconds}
-            with to.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
 
 
 def import_all() -> None:
@@ -109,10 +113,60 @@ def import_all() -> None:
     assert not torch.cuda.is_initialized()
 
 
-def seconds_a_step(experiment: Experiment, gpus: Sequence[Gpu]) -> float:
-    """One run in a process of its own, its monitors beside it."""
+def add_group(arms: Mapping[str, Experiment], gpus: Sequence[Gpu], *, turns: int, seed: int, to: Path) -> None:
+    rng = random.Random(seed)
+    with ExitStack() as stack:
+        training = {name: stack.enter_context(process(arms[name], gpus)) for name in rng.sample(list(arms), len(arms))}
+        for one in training.values():
+            one.warm_up()
+        # The first turn is the machine's warm-up: while they start, they share it.
+        seconds = [
+            {name: training[name].turn() for name in rng.sample(list(arms), len(arms))} for _ in range(turns + 1)
+        ]
+    line = {"at": time.time(), "gpu": gpus[0].uuid if gpus else None, "turns": seconds[1:]}
+    with to.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+class Training:
+    """One training in a process of its own, which waits for its turn."""
+
+    def __init__(self, scenario: str, pid: int, gate: Connection, log: Path, samplers: set[int]) -> None:
+        self.scenario, self.pid, self.gate, self.log, self.samplers = scenario, pid, gate, log, samplers
+
+    def warm_up(self) -> None:
+        self.heard()
+        self.signal(signal.SIGSTOP)
+
+    def turn(self) -> float:
+        """Seconds a step."""
+        self.signal(signal.SIGCONT)
+        self.gate.send(True)
+        seconds = self.heard()
+        self.signal(signal.SIGSTOP)
+        return seconds
+
+    def heard(self) -> float:
+        try:
+            return float(self.gate.recv())
+        except EOFError:
+            raise SystemExit(f"{self.scenario}: {self.log.read_text(encoding='utf-8')[-2000:]}") from None
+
+    def end(self) -> None:
+        self.signal(signal.SIGCONT)
+        self.gate.close()
+        os.waitpid(self.pid, 0)
+
+    def signal(self, number: signal.Signals) -> None:
+        for pid in self.samplers:
+            os.kill(pid, number)
+
+
+@contextmanager
+def process(experiment: Experiment, gpus: Sequence[Gpu]) -> Iterator[Training]:
+    """One training, its monitors beside it."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        run_dir = Path(name)
+        run_dir, others = Path(name), sampler_pids()
         command = build_command(
             experiment, python=sys.executable, gpus=[gpu.uuid for gpu in gpus], run_dir=run_dir, port=0
         )
@@ -120,17 +174,21 @@ def seconds_a_step(experiment: Experiment, gpus: Sequence[Gpu]) -> float:
             command = monitor.prepare(command, run_dir)
             stack.enter_context(monitor.watch(run_dir, gpus))
         instrument = next(i for i, word in enumerate(command.argv) if word.endswith("instrument.py"))
-        child = os.fork()
-        if not child:
-            train(command.argv[instrument:], command.env, run_dir)
-        _, status = os.waitpid(child, 0)
-        if status:
-            raise SystemExit(f"{experiment.scenario}: {(run_dir / 'log').read_text(encoding='utf-8')[-2000:]}")
-        return between_logs(run_dir)
+        ours, gate = Pipe()
+        pid = os.fork()
+        if not pid:
+            ours.close()
+            train(command.argv[instrument:], command.env, run_dir, gate)
+        gate.close()
+        training = Training(experiment.scenario, pid, ours, run_dir / "log", sampler_pids() - others)
+        try:
+            yield training
+        finally:
+            training.end()
 
 
-def train(words: Sequence[str], env: Mapping[str, str | None], run_dir: Path) -> None:
-    """The instrument and its target as they would run by themselves; never returns."""
+def train(words: Sequence[str], env: Mapping[str, str | None], run_dir: Path, gate: Connection) -> None:
+    """The instrument and its target as they would run by themselves, but for the gate; never returns."""
     code = 1
     log = os.open(run_dir / "log", os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1), os.dup2(log, 2)
@@ -140,6 +198,7 @@ def train(words: Sequence[str], env: Mapping[str, str | None], run_dir: Path) ->
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
         os.chdir(run_dir)
         sys.argv = list(words)
+        sys.meta_path.insert(0, loaded(words[0]).AfterImport(TRAINER, lambda module: add_gate(module, gate)))
         runpy.run_path(words[0], run_name="__main__")
         code = 0
     except BaseException:
@@ -149,17 +208,45 @@ def train(words: Sequence[str], env: Mapping[str, str | None], run_dir: Path) ->
         os._exit(code)
 
 
+def add_gate(module: Any, gate: Connection) -> None:
+    """Lets the Trainer wait for its turns, measured or not: as one more callback, alike in all."""
+    import torch
+
+    def now() -> float:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    class Gate(module.TrainerCallback):  # type: ignore[misc]
+        left, began = WARM_UP_STEPS, 0.0
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.left -= 1
+            if self.left == TURN_STEPS:
+                self.began = now()
+            elif self.left == 0:
+                gate.send((now() - self.began) / TURN_STEPS)
+                try:
+                    self.left = gate.recv() + TURN_STEPS
+                except EOFError:
+                    control.should_training_stop = True
+
+    module.DEFAULT_CALLBACKS.append(Gate)
+
+
 def show(paths: Sequence[Path], off: str) -> None:
-    lines = [json.loads(line)["s"] for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
-    for name in sorted({name for line in lines for name in line} - {off}):
-        print(said(f"{name} against {off}", list(ratios(lines, name, off))))
+    groups = [json.loads(line)["turns"] for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+    without = median(turn[off] for turns in groups for turn in turns)
+    print(f"{len(groups)} groups, {without * 1000:.1f} ms a step without")
+    for name in sorted({name for turns in groups for turn in turns for name in turn} - {off}):
+        with_it = [turns for turns in groups if name in turns[0]]
+        print(said(f"{name} against {off}", [geometric_mean(ratios(turns, name, off)) for turns in with_it]))
 
 
-def ratios(lines: Sequence[Mapping[str, float]], name: str, off: str) -> Iterator[float]:
-    for line in lines:
-        if name in line:
-            without = line[off] if name == off + AGAIN else math.sqrt(line[off] * line[off + AGAIN])
-            yield line[name] / without
+def ratios(turns: Sequence[Mapping[str, float]], name: str, off: str) -> Iterator[float]:
+    for turn in turns:
+        without = turn[off] if name == off + AGAIN else math.sqrt(turn[off] * turn[off + AGAIN])
+        yield turn[name] / without
 
 
 if __name__ == "__main__":
