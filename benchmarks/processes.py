@@ -34,10 +34,12 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
 from statistics import geometric_mean, median
 from typing import Any
 
@@ -76,29 +78,53 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=Path("groups.jsonl"), help="a line a group is added here")
     parser.add_argument("--show", type=Path, nargs="+", help="files of groups, to print all of them together")
     given = parser.parse_args()
-    if given.scenarios:
-        selection = parse_selection(scenarios=given.scenario, settings=given.set)
-        planned = expand(load_suite(given.scenarios), selection, this_machine())
-        arms = {one.scenario: one for one in planned.experiments}
-        if given.off not in arms or len(arms) < len(planned.experiments):
-            parser.error(f"{given.scenarios}: each scenario must have one cell, and {given.off} must be one of them")
-        needed = WARM_UP_STEPS + (given.turns + 1) * (TURN_STEPS + 1)
-        for name, one in arms.items():
-            if int(one.arguments.get("max_steps", 0)) < needed:
-                parser.error(f"{name}: {given.turns} turns need {needed} steps: --set arguments.max_steps={needed}")
-        for sentence in prepare_data(planned.experiments):
-            parser.error(sentence)
-        if given.groups > 1:
-            for seed in range(given.seed, given.seed + given.groups):
-                subprocess.run([sys.executable, *sys.argv, "--groups", "1", "--seed", str(seed)], check=True)
-        else:
-            import_all()
-            arms[given.off + AGAIN] = arms[given.off]
-            add_group(arms, visible_gpus()[:1], turns=given.turns, seed=given.seed, to=given.to)
-            return
+    if given.scenarios and given.groups > 1:
+        planned_arms(parser, given)
+        make_groups(range(given.seed, given.seed + given.groups))
+    elif given.scenarios:
+        arms = planned_arms(parser, given)
+        import_all()
+        add_group(arms, visible_gpus()[:1], turns=given.turns, seed=given.seed, to=given.to)
+        return
     elif not given.show:
         parser.error("name a scenario file, or --show files of groups")
     show(given.show or [given.to], given.off)
+
+
+def planned_arms(parser: argparse.ArgumentParser, given: argparse.Namespace) -> dict[str, Experiment]:
+    selection = parse_selection(scenarios=given.scenario, settings=given.set)
+    planned = expand(load_suite(given.scenarios), selection, this_machine())
+    arms = {one.scenario: one for one in planned.experiments}
+    if given.off not in arms or len(arms) < len(planned.experiments):
+        parser.error(f"{given.scenarios}: each scenario must have one cell, and {given.off} must be one of them")
+    needed = WARM_UP_STEPS + (given.turns + 1) * (TURN_STEPS + 1)
+    for name, one in arms.items():
+        if int(one.arguments.get("max_steps", 0)) < needed:
+            parser.error(f"{name}: {given.turns} turns need {needed} steps: --set arguments.max_steps={needed}")
+    for sentence in prepare_data(planned.experiments):
+        parser.error(sentence)
+    return {**arms, given.off + AGAIN: arms[given.off]}
+
+
+def make_groups(seeds: Sequence[int]) -> None:
+    """Each by an interpreter of its own; several GPUs make groups at the same time, each with its share of the cores."""
+    gpus = [gpu.uuid for gpu in visible_gpus()] or [""]
+    cores = sorted(os.sched_getaffinity(0))
+    share = len(cores) // len(gpus)
+    free: SimpleQueue[tuple[str, str]] = SimpleQueue()
+    for i, gpu in enumerate(gpus):
+        free.put((gpu, ",".join(map(str, cores[i * share : (i + 1) * share]))))
+
+    def make(seed: int) -> None:
+        gpu, own = free.get()
+        words = ["taskset", "-c", own, sys.executable, *sys.argv, "--groups", "1", "--seed", str(seed)]
+        try:
+            subprocess.run(words, env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu}, check=True)
+        finally:
+            free.put((gpu, own))
+
+    with ThreadPoolExecutor(len(gpus)) as pool:
+        list(pool.map(make, seeds))
 
 
 def import_all() -> None:
