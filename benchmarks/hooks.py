@@ -3,9 +3,9 @@
     python benchmarks/hooks.py [--steps 200]
 
 On a GPU, if there is one, six layers of a Llama of a billion parameters; else a tiny one on the CPU. In a loop of their own the
-hooks take a tenth of it: in a training they find their caches cold. On a GPU most of this is done while it computes, and costs
-nothing: for `on_step_begin` and `held` alone it waits in every step, and for `on_log` where there is a log. Left out are the
-wrappers of `training_step` and `send_to_device` themselves and the first call of each hook.
+hooks take a tenth of it: in a training they find their caches cold. On a GPU most of this is done while it computes, and should
+cost nothing: it waits for `on_step_begin` and one of three calls of `held` in every step, and for `on_log` where there is a log.
+Left out are the wrappers of `training_step` and `send_to_device` themselves and the first call of each hook.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def follow_blocks(root: Path) -> None:
         blocks = 0
         while not (run_dir / "worker-rank0.json").exists():
             time.sleep(LOOK_EVERY_S)
-            pid = pid or next(iter(sampler_pids()), None)
+            pid = pid or sampler_pid()
             seen = path.read_text(encoding="utf-8").count("\n") if path.exists() else 0
             if pid and seen != blocks:
                 blocks = seen
@@ -127,17 +127,15 @@ def started_runs(root: Path) -> Iterator[Path]:
             yield path.parent
 
 
-def sampler_pids() -> set[int]:
-    """The processes of NVML's samplers on this machine."""
-    found = set()
+def sampler_pid() -> int | None:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
+            words = (folder / "cmdline").read_bytes()
         except OSError:
             continue
-        if any(word.endswith(b"nvml_sampler.py") for word in words):
-            found.add(int(folder.name))
-    return found
+        if b"nvml_sampler" in words and b"overhead.py" not in words:
+            return int(folder.name)
+    return None
 
 
 if __name__ == "__main__":

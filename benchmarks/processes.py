@@ -43,14 +43,16 @@ from queue import SimpleQueue
 from statistics import geometric_mean, median
 from typing import Any
 
+import psutil
 from hooks import loaded
-from overhead import said, sampler_pids
+from overhead import said
 
 from orchestrator import monitors
 from orchestrator.config import load_suite
 from orchestrator.gpus import visible_gpus
 from orchestrator.launcher import THREADS, build_command
 from orchestrator.matrix import expand
+from orchestrator.monitors import nvml
 from orchestrator.preparation import prepare_data
 from orchestrator.provenance import this_machine
 from orchestrator.records import Device, Experiment, Gpu
@@ -192,7 +194,7 @@ class Training:
 def process(experiment: Experiment, gpus: Sequence[Gpu]) -> Iterator[Training]:
     """One training, its monitors beside it."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        run_dir, others = Path(name), sampler_pids()
+        run_dir, others = Path(name), own_samplers()
         command = build_command(
             experiment, python=sys.executable, gpus=[gpu.uuid for gpu in gpus], run_dir=run_dir, port=0
         )
@@ -206,11 +208,17 @@ def process(experiment: Experiment, gpus: Sequence[Gpu]) -> Iterator[Training]:
             ours.close()
             train(command.argv[instrument:], command.env, run_dir, gate)
         gate.close()
-        training = Training(experiment.scenario, pid, ours, run_dir / "log", sampler_pids() - others)
+        training = Training(experiment.scenario, pid, ours, run_dir / "log", own_samplers() - others)
         try:
             yield training
         finally:
             training.end()
+
+
+def own_samplers() -> set[int]:
+    """NVML's samplers that this process has started: groups on other GPUs have theirs."""
+    alive = (child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE)
+    return {child.pid for child in alive if str(nvml.SAMPLER) in child.cmdline()}
 
 
 def train(words: Sequence[str], env: Mapping[str, str | None], run_dir: Path, gate: Connection) -> None:
