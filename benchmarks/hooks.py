@@ -4,7 +4,7 @@
 
 On a GPU, if there is one, six layers of a Llama of a billion parameters; else a tiny one on the CPU. In a loop of their own the
 hooks take a tenth of it: in a training they find their caches cold. On a GPU most of this is done while it computes, and should
-cost nothing: it waits for `on_step_begin` and one of three calls of `held` in every step, and for `on_log` where there is a log.
+cost nothing: it waits for `note`, `on_step_begin` and `kept` in every step, and for `on_log` where there is a log.
 Left out are the wrappers of `training_step` and `send_to_device` themselves and the first call of each hook.
 """
 
@@ -45,7 +45,7 @@ MODELS = {
 HOOKS = {
     "recorder": ("Recorder", ("on_step_begin", "on_step_end", "on_log", "look_at")),
     "meter": ("Meter", ("count", "harvest")),
-    "counting": ("", ("noted", "held")),
+    "counting": ("", ("counted", "note", "kept")),
 }
 
 

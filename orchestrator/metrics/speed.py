@@ -96,7 +96,8 @@ SPEED = (
         "real_tokens_per_s",
         "real tok/s",
         "tokens/s, all devices",
-        "The same with tokens that are not padding (sum of the attention mask; all tokens where there is none).",
+        "The same with tokens that are not padding (sum of the attention mask; without one all, but several zeros at the end of a "
+        "row's positions).",
         "Whether a token bears loss.",
     ),
     _rate(

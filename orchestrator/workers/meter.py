@@ -89,10 +89,10 @@ class Meter:
         self.edge, self.begun = self.last, None
 
     @careful
-    def count(self, inputs: Mapping[str, Any]) -> None:
-        """A micro-batch has been trained on as far as the host knows; `held` has kept what there is to count."""
+    def count(self, batch: Any) -> None:
+        """A micro-batch has been trained on as far as the host knows; it is what `counting` has kept of it."""
         if self.on:
-            self.batches.append(self.counter.count(inputs))
+            self.batches.append(self.counter.count(batch))
 
     @careful
     def begin(self) -> None:
@@ -183,9 +183,10 @@ class Meter:
         self.blocks.write(json.dumps(line) + "\n")
 
     def add_up(self, batches: list[Any]) -> Mapping[str, Optional[int]]:
-        """The numbers of one step. One micro-batch that cannot be counted leaves the step and the total unknown."""
+        """The numbers of one step. One micro-batch that cannot be counted leaves the step and the total unknown, and so does a
+        step of which none was seen."""
         read = [None if batch is None else batch.read() for batch in batches]
-        if None in read:
+        if not read or None in read:
             self.totals = dict.fromkeys(self.names)
             return dict.fromkeys(self.names)
         sums = {name: sum(values[i] for values in read if values) for i, name in enumerate(self.names)}

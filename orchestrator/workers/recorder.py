@@ -128,11 +128,12 @@ class Recorder:
 
         @functools.wraps(train)
         def training_step(trainer: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            held = self.counting.held(inputs)
+            seen = self.meter is not None and self.state is not None
+            kept = self.counting.kept(inputs) if seen else None
             loss = train(trainer, model, inputs, *args, **kwargs)
-            if self.meter is not None:
+            if seen:
                 # Now, while the GPU has work in hand: where it waits for the host, at a step's edges, it would wait longer.
-                self.meter.count(held)
+                self.meter.count(kept)
                 self.harvest()
             self.look_at(loss, trainer)
             return loss
@@ -143,7 +144,7 @@ class Recorder:
             loader.send_to_device = self.counting.noting(loader.send_to_device, wanted=self.measuring)
 
     def measuring(self) -> bool:
-        return self.meter is not None and bool(self.meter.on)
+        return self.meter is not None and self.state is not None and bool(self.meter.on)
 
     def harvest(self) -> None:
         if self.meter.due():

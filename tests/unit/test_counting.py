@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import io
+import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -26,14 +30,43 @@ def test_padded_rows_are_counted_with_and_without_padding(lengths: list[int], ma
     assert [int(value) for value in values] == [tokens, sum(lengths), labelled, len(lengths), tokens * width]
 
 
-@given(st.lists(Lengths, min_size=1, max_size=3))
-def test_rows_of_several_samples_are_told_apart(rows: list[list[int]]) -> None:
-    """As one long row, which is how padding-free batches come, and as several with samples of their own."""
+def of_positions(positions: Any, mask: Any = None) -> list[int]:
+    whole = {"input_ids": torch.ones_like(positions), "position_ids": positions, "attention_mask": mask}
+    return [int(value) for value in counting.sizes({name: value for name, value in whole.items() if value is not None})]
+
+
+@given(st.lists(Lengths, min_size=1, max_size=3), st.sampled_from([0, 0, 2]))
+@example([[3, 1]], 0)
+def test_rows_of_several_samples_are_told_apart(rows: list[list[int]], first: int) -> None:
+    """As one long row, which is how padding-free batches come; for some models positions start at 2."""
     flat = [length for row in rows for length in row]
-    positions = torch.tensor([[i for length in flat for i in range(length)]])
-    values = counting.sizes({"input_ids": torch.ones_like(positions), "position_ids": positions})
-    expected = [sum(flat), sum(flat), 0, len(flat), sum(length**2 for length in flat)]
-    assert [int(value) for value in values] == expected
+    if not first and flat[-2:] == [1, 1]:
+        flat.append(2)  # or it would be padding
+    positions = torch.tensor([[first + i for length in flat for i in range(length)]])
+    assert of_positions(positions) == [sum(flat), sum(flat), 0, len(flat), sum(length**2 for length in flat)]
+
+
+@given(st.lists(st.lists(st.integers(2, 9), min_size=1, max_size=4), min_size=1, max_size=3), st.integers(2, 5))
+def test_zeros_behind_packed_rows_are_padding(rows: list[list[int]], least: int) -> None:
+    """As trl pads them to a multiple, without a mask."""
+    width = max(map(sum, rows)) + least
+    positions = torch.tensor([[i for n in row for i in range(n)] + [0] * (width - sum(row)) for row in rows])
+    flat = [length for row in rows for length in row]
+    assert of_positions(positions) == [len(rows) * width, sum(flat), 0, len(flat), sum(length**2 for length in flat)]
+
+
+@pytest.mark.parametrize("before", [0, 1, -1])
+@pytest.mark.parametrize("padding", [0, 1, 3])
+def test_a_sample_begins_behind_padding(before: int, padding: int) -> None:
+    """On the left, at whatever position: that of the model, or as if the padding were tokens."""
+    mask = torch.tensor([[0] * padding + [1] * 4])
+    own = torch.tensor([[before] * padding + [0, 1, 2, 3]])
+    for positions in (own, torch.arange(4 + padding)[None]):
+        assert of_positions(positions, mask)[:4] == [4 + padding, 4, 0, 1]
+
+
+def test_a_sample_that_goes_on_in_the_next_row_counts_there_too() -> None:
+    assert of_positions(torch.tensor([[0, 1, 2], [3, 4, 0]])) == [6, 6, 0, 3, 9 + 4 + 1]
 
 
 def test_numbers_that_are_not_of_the_tokens_shape_are_left_aside() -> None:
@@ -93,11 +126,12 @@ def sent(batch: Any, *, wanted: bool = True) -> Any:
 
 
 def test_a_batch_is_counted_before_it_is_sent() -> None:
-    parts = counting.held(sent(a_batch()))
-    assert counting.told(parts) == COUNTED
-    for name in parts:
-        parts[name].zero_()  # on the device, which is not asked
-    assert counting.Counter().count(parts).read() == COUNTED
+    batch = sent(a_batch())
+    kept = counting.kept(batch)
+    assert kept == COUNTED
+    for name in counting.held(batch):
+        batch[name].zero_()  # in the training step
+    assert counting.Counter().count(kept).read() == COUNTED
 
 
 @pytest.mark.parametrize("name", ["input_ids", "attention_mask", "labels", "position_ids"])
@@ -106,9 +140,53 @@ def test_a_batch_that_was_changed_since_is_counted_anew(name: str) -> None:
     batch[name] = torch.ones((2, 3), dtype=torch.int64)
     assert counting.told(counting.held(batch)) is None
     anew = [int(value) for value in counting.sizes(counting.held(batch))]
-    assert counting.Counter().count(counting.held(batch)).read() == anew
+    assert counting.Counter().count(counting.kept(batch)).read() == anew
     del batch["attention_mask"]
     assert counting.told(counting.held(batch)) is None
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_batch_that_was_changed_in_place_is_counted_anew(copied: bool) -> None:
+    batch = copy.deepcopy(sent(a_batch())) if copied else sent(a_batch())
+    batch["labels"][:, :1] = -100
+    assert counting.Counter().count(counting.kept(batch)).read() == [6, 4, 2, 2, 18]
+
+
+def test_a_batch_can_be_pickled_and_nothing_is_kept_of_it() -> None:
+    """Many do that with a batch whose loss is no number."""
+    gc.collect()
+    before = len(counting._sent)
+    batch = sent(a_batch())
+    assert len(counting._sent) == before + 1
+    torch.save(batch, io.BytesIO())
+    assert pickle.loads(pickle.dumps(batch))["weight"] == 1.0
+    assert all(not vars(batch[name]) for name in counting.held(batch)), "as they would be without us"
+    del batch
+    gc.collect()
+    assert len(counting._sent) == before
+
+
+class Own:
+    """A batch of somebody's own kind."""
+
+    def get(self) -> None:
+        """Takes no names."""
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"input_ids": torch.ones((2, 3)), "labels": ["a", "b"]},
+        {"input_ids": torch.ones((2, 3)), "labels": [{"boxes": 1}, {"boxes": 2}]},
+        {"input_ids": torch.ones(())},
+        Own(),
+        [1, 2],
+    ],
+)
+def test_what_cannot_be_counted_is_unknown_and_no_error(batch: Any) -> None:
+    assert counting.Counter().count(counting.kept(batch)) is None
+    same = counting.noting(lambda batch: batch, wanted=lambda: True)(batch)
+    assert same is batch and counting.Counter().count(counting.kept(same)) is None
 
 
 def test_what_cannot_be_counted_on_the_host_is_sent_as_it_is() -> None:

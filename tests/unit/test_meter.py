@@ -218,7 +218,7 @@ def test_a_batch_without_tokens_is_unknown_and_not_zero(inputs: Any, tmp_path: P
     clock.reached = 1e9
     meter = Meter(str(tmp_path), rank=0, clock=clock)
     step(meter, 1)
-    meter.count(counting.held(inputs))
+    meter.count(counting.kept(inputs))
     meter.end(2)
     meter.harvest()
     line = lines(tmp_path)[-1]
