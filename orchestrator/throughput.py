@@ -203,8 +203,13 @@ def _sum(rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
 
 def _trouble(workers: Sequence[Worker]) -> Iterator[str]:
     for worker in workers:
+        rank, tokens = worker.get("rank", 0), worker.get("tokens") or {}
         if worker.get("instrument_error"):
-            yield f"rank {worker.get('rank', 0)} could not be measured to its end: {worker['instrument_error']}"
+            yield f"rank {rank} could not be measured to its end: {worker['instrument_error']}"
+        elif tokens.get("steps") and not tokens.get("micro", 1):
+            yield f"rank {rank}'s tokens are unknown: its Trainer has a training step of its own, without the base class's"
+        elif tokens.get("steps") and tokens.get("processed", 0) is None:
+            yield f"rank {rank}'s tokens are unknown: a batch had none in `input_ids`, or none that could be counted"
 
 
 def _memory_warnings(numbers: Mapping[str, Any]) -> Iterator[str]:

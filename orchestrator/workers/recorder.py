@@ -6,11 +6,13 @@ changes nothing else, and whatever it asks for is read, never set. An early end 
 these are loaded by `instrument.py`, which makes the recorder and writes down what it has seen.
 
 What it leaves out: training that does not go through `transformers.Trainer`, and of several trainings in one process all
-but the last.
+but the last; of one within another's callback, what the outer one does after it has begun. The batches of a Trainer whose training
+step does not call the base class's are not seen: its steps are timed, and their tokens unknown.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
@@ -19,7 +21,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 STAMPS = (
     *("process_start", "instrument_start", "imports_done", "model_built", "trainer_built", "train_begin"),
@@ -29,8 +31,9 @@ STAMPS = (
 
 def finite(value: Any) -> Any:
     """The value as JSON can hold it: a number that is not finite becomes None, what is no number or text its text."""
-    if hasattr(value, "item") and getattr(value, "numel", lambda: 1)() == 1:
-        value = value.item()
+    if hasattr(value, "item"):
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):  # one that holds several
+            value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
@@ -48,6 +51,14 @@ def for_steps_done(metrics: Mapping[str, Any], *, done: int, planned: int) -> di
     share = {name: done / planned for name in ("train_samples_per_second", "train_steps_per_second")}
     kept = {name: value for name, value in metrics.items() if name != "train_tokens_per_second"}
     return {name: value * share[name] if name in share and value else value for name, value in kept.items()}
+
+
+class Built(NamedTuple):
+    """A Trainer that was made: its settings as read off it, and when its model and it were there."""
+
+    trainer: weakref.ref[Any]
+    settings: dict[str, Any]
+    stamps: dict[str, float]
 
 
 class Recorder:
@@ -68,7 +79,7 @@ class Recorder:
         self.memory = self.stages.Memory()
         self.stamps: dict[str, float | None] = dict.fromkeys(STAMPS)
         self.stamps.update(process_start=self.stages.process_start(), instrument_start=started)
-        self.trainer: Callable[[], Any] = lambda: None
+        self.built: list[Built] = []
         self.settings: dict[str, Any] = {}
         self.gpu: dict[str, Any] | None = None
         self.metrics: dict[str, Any] = {}
@@ -112,15 +123,35 @@ class Recorder:
 
         @functools.wraps(build)
         def init(trainer: Any, *args: Any, **kwargs: Any) -> None:
-            self.stamp("model_built")
+            stamps = {"model_built": time.time()}
+            first = (
+                self.stamps["train_begin"] is None
+            )  # one that is made behind a training may be there to evaluate only
+            self.stamps.update(stamps if first else {})
             self.memory.peaks.note()
             build(trainer, *args, **kwargs)
             self.memory.peaks.note()
-            self.stamp("trainer_built")
-            self.trainer = weakref.ref(trainer)
-            self.settings = self.effective.read(self.effective.BUILT, trainer)
+            stamps["trainer_built"] = time.time()
+            settings = self.effective.read(self.effective.BUILT, trainer)
+            self.built = [one for one in self.built if one.trainer() is not None]
+            self.built.append(Built(weakref.ref(trainer), settings, stamps))
+            if first:
+                self.take(self.built[-1])
 
         kind.__init__ = init
+
+    def take(self, built: Built) -> None:
+        self.settings = dict(built.settings)
+        self.stamps.update(built.stamps)
+
+    def training(self, state: Any) -> Any:
+        """The Trainer that trains with this state, whose settings are taken; None where none is known."""
+        for one in self.built:
+            trainer = one.trainer()
+            if getattr(trainer, "state", None) is state:
+                self.take(one)
+                return trainer
+        return None
 
     def patch_steps(self, kind: Any) -> None:
         """A batch is counted on its way to the device, or else behind its training step."""
@@ -163,7 +194,8 @@ class Recorder:
         self.reset()
         self.state = state
         prepared = {**self.effective.PREPARED, "gpu": self.stages.gpu}
-        self.settings.update(self.effective.read(prepared, self.trainer()))
+        trainer = self.training(state)
+        self.settings.update(self.effective.read(prepared, trainer))
         self.gpu = self.settings.pop("gpu")
         size = max(self.world_size, self.effective.group_size(None))
         self.ending = self.endings.build(self.measure or {}, rank=self.rank, world_size=size, load=self.load)

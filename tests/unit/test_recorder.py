@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +33,7 @@ class Trainer:
 
     def __init__(self, module: Any, losses: list[float]) -> None:
         self.callbacks, self.losses = [kind() for kind in module.DEFAULT_CALLBACKS], losses
+        self.train_dataset = losses
         common = {"device": torch.device("cpu"), "skip_memory_metrics": True}
         self.args = SimpleNamespace(**common, logging_nan_inf_filter=self.filters)
         self.state = SimpleNamespace(global_step=0, max_steps=len(losses))
@@ -70,10 +72,21 @@ class Trainer:
         self.tell("on_train_end")
 
 
+def once(module: Any, losses: list[float]) -> None:
+    module.Trainer(module, losses).train()
+
+
 def trained(
-    folder: Path, losses: list[float], *, log_every: int = 1, filters: bool = False, also: Any = None, **env: str
+    folder: Path,
+    losses: list[float],
+    *,
+    log_every: int = 1,
+    filters: bool = False,
+    also: Any = None,
+    target: Callable[[Any, list[float]], None] = once,
+    **env: str,
 ) -> dict[str, Any]:
-    """What the recorder says of a training with these losses."""
+    """What the recorder says of a training with these losses, or of another `target`."""
     own = {"__init__": Trainer.__init__, "training_step": Trainer.training_step}
     trainer = type("Trainer", (Trainer,), {**own, "log_every": log_every, "filters": filters})
     module = SimpleNamespace(DEFAULT_CALLBACKS=[also] if also else [], TrainerCallback=Callback, Trainer=trainer)
@@ -83,7 +96,7 @@ def trained(
         patch.setitem(sys.modules, "accelerate.data_loader", SimpleNamespace(send_to_device=send_to_device))
         recorder = recorders.Recorder(str(folder), load=without_a_second, started=1.0)
         recorder.patch(module)
-        trainer(module, losses).train()
+        target(module, losses)
     document: dict[str, Any] = json.loads(json.dumps(recorder.document(), default=str))
     return document
 
@@ -207,3 +220,46 @@ def test_blocks_that_are_off_are_timed_and_not_counted(tmp_path: Path) -> None:
     assert all(line["s"] > 0 for line in blocks)
     assert [line["step"] for line in lines(tmp_path) if "s" in line] == [1, 2, 5, 6, 9]
     assert (seen["tokens"]["steps"], seen["tokens"]["processed"]) == (5, 40)
+
+
+@pytest.mark.parametrize("order", ["evaluated behind it", "built before it"])
+def test_settings_and_stamps_are_of_the_trainer_that_trains(order: str, tmp_path: Path) -> None:
+    def target(module: Any, losses: list[float]) -> None:
+        trainers = [module.Trainer(module, losses)]
+        if order == "built before it":
+            trainers.append(module.Trainer(module, losses * 9))
+        trainers[0].train()
+        if order == "evaluated behind it":
+            trainers.append(module.Trainer(module, losses * 9))
+
+    seen = trained(tmp_path, [1.0], target=target)
+    stamps = seen["stamps"]
+    assert stamps["model_built"] <= stamps["trainer_built"] <= stamps["train_begin"]
+    assert (seen["settings"]["train_rows"], seen["settings"]["max_steps"]) == (1, 1)
+
+
+def test_a_training_step_of_somebodys_own_leaves_tokens_unknown(tmp_path: Path) -> None:
+    def target(module: Any, losses: list[float]) -> None:
+        own = type("Own", (module.Trainer,), {"training_step": lambda self, model, inputs: torch.tensor(1.0)})
+        own(module, losses).train()
+
+    seen = trained(tmp_path, [1.0] * 3, target=target)
+    assert (seen["tokens"]["processed"], seen["tokens"]["steps"], seen["tokens"]["micro"]) == (None, 3, 0)
+    assert [line["tokens"] for line in lines(tmp_path) if "s" in line] == [None] * 3
+
+
+def test_a_training_step_behind_the_training_is_none_of_it(tmp_path: Path) -> None:
+    def target(module: Any, losses: list[float]) -> None:
+        trainer = module.Trainer(module, losses)
+        trainer.train()
+        trainer.state.global_step = 0
+        trainer.training_step(None, {"input_ids": torch.ones((2, 4), dtype=torch.int64)})
+
+    assert trained(tmp_path, [1.0] * 2, target=target)["tokens"]["micro"] == 2
+
+
+def test_a_log_of_several_numbers_is_told_as_text(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    assert recorders.finite(numpy.array([1.0, 2.0])) == "[1. 2.]"
+    assert recorders.finite(torch.ones(2)) == "tensor([1., 1.])"
+    assert [recorders.finite(kind([2.0])) for kind in (numpy.array, torch.tensor)] == [2.0, 2.0]

@@ -167,6 +167,14 @@ def test_a_step_that_could_not_be_counted_takes_the_token_speeds_away_and_no_oth
     assert not {name for name in found if "tokens_per_s" in name or name in ("samples_per_s", "padding_share")}
 
 
+@pytest.mark.parametrize(("micro", "why"), [(0, "a training step of its own"), (40, "a batch had none in `input_ids`")])
+def test_tokens_that_are_unknown_are_said(micro: int, why: str, tmp_path: Path) -> None:
+    unknown: list[int | None] = [None] * 40
+    tokens = {"processed": None, "steps": 40, "micro": micro}
+    reading = one_rank(tmp_path, [0.1] * 40, of_worker={"tokens": tokens}, **dict.fromkeys(steps.COUNTS, unknown))
+    assert [text for text in reading.warnings if why in text and text.startswith("rank 0's tokens are unknown: ")]
+
+
 def test_data_without_labels_have_no_speed_in_labels(tmp_path: Path) -> None:
     found = numbers(one_rank(tmp_path, [0.1] * 40, labelled=0))
     assert found["tokens_per_s"] == pytest.approx(10_000)
