@@ -73,10 +73,15 @@ def _run(run: StoredRun) -> Iterator[str]:
     cause = f" ({record.kind}: {record.cause})" if record.kind else ""
     yield f"run {run.job.name}: {record.status}{cause}, {record.wall_s:.1f} s"
     for measurement in record.measurements:
-        shown = "-" if measurement.value is None else measurement.value
+        shown = "-" if measurement.value is None else _plain(measurement.value)
         yield f"  {measurement.name} = {shown}  [{measurement.source}]"
     for warning in record.warnings:
         yield f"  warning: {warning}"
+
+
+def _plain(value: object) -> object:
+    """With all digits that anybody measured, and none that sums of floats add."""
+    return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
 def _files(run: StoredRun, lines: int) -> Iterator[str]:

@@ -66,7 +66,8 @@ def pivot(table: ResultsTable, asked: str) -> View:
         }
     )
     most = max(map(len, found.values()), default=0)
-    notes = (f"a value is the mean of up to {most} experiments: they differ in what is neither row nor column",)
+    kind = "geometric mean" if metric(name).by_ratio else "mean"
+    notes = (f"a value is the {kind} of up to {most} experiments: they differ in what is neither row nor column",)
     return View(
         frame=frame,
         title=f"{name} by {_joined(rows)} and {_joined(columns)}",

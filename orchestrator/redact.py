@@ -110,7 +110,7 @@ class Secret:
 def is_secret_name(name: str) -> bool:
     """Whether a variable or argument of this name holds a secret: `HF_TOKEN`, `wandb-api-key`; not `pad_token`."""
     words = _words(name)
-    if "_".join(words) in _HARMLESS:
+    if "_".join(words) in _HARMLESS or words[-2:-1] == ["PER"]:  # flops_per_token
         return False
     plural = words[-1] == _PLURAL and bool(_QUALIFIED.intersection(words[:-1]))
     return plural or words[-1] in _AT_THE_END or not _ALWAYS.isdisjoint(words)

@@ -77,7 +77,7 @@ class Store:
         """The results folder that stands there. Raises ResultsError when it is missing or is not ours."""
         root = root.absolute()
         if not root.is_dir():
-            raise ResultsError(f"{root}: there is no such results folder; run without resuming to make it")
+            raise ResultsError(f"{root}: there is no such results folder; `tunebench run` makes one")
         if not is_ours(root):
             raise ResultsError(f"{root} is not a results folder of tunebench: it holds no {SUITE_FILE} of ours")
         return Store(root)

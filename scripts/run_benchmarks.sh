@@ -16,6 +16,11 @@
 #   PYTHON=FILE                interpreter that has tunebench's requirements (python)
 set -euo pipefail
 
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
+  awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "${BASH_SOURCE[0]}"
+  exit
+fi
+
 root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
 python="${PYTHON:-$(command -v python || command -v python3)}"
 

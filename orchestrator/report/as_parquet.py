@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def content(frame: pd.DataFrame) -> bytes:
     """The file. Raises OrchestratorError where pyarrow is not installed."""
     if find_spec("pyarrow") is None:  # pandas would say it in a paragraph
-        raise OrchestratorError("a Parquet file takes pyarrow, which is not installed: pip install 'tunebench[data]'")
+        raise OrchestratorError(
+            "a Parquet file takes pyarrow, which is not installed: pip install 'tunebench[parquet]'"
+        )
     file = io.BytesIO()
     typed(frame).to_parquet(file, engine="pyarrow", index=False)
     return file.getvalue()

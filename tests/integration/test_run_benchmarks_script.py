@@ -46,6 +46,13 @@ def test_without_arguments_it_is_the_quickstart(run: Run) -> None:
     assert run() == [shipped, *expected.split()]
 
 
+@pytest.mark.parametrize("word", ["-h", "--help"])
+def test_its_help_is_what_stands_at_its_head(word: str) -> None:
+    shown = subprocess.run(["bash", str(SCRIPT), word], capture_output=True, text=True, check=True).stdout
+    assert shown.startswith("Runs benchmarks and reports them: ") and all(name in shown for name in SWITCHES)
+    assert "pipefail" not in shown and "#" not in shown
+
+
 def test_positional_arguments(run: Run, tmp_path: Path) -> None:
     (tmp_path / "my scenarios.yaml").touch()
     words = run("1 2", "my results", "my scenarios.yaml", "lora qlora")

@@ -90,7 +90,8 @@ def test_several_experiments_in_a_cell_are_said() -> None:
     cells = [Made(scenario=name, runs=speeds(1.0)) for name in ("x", "y", "z")]
     assert pivot(made_table(*cells[:1]), "model_name_or_path,framework_config").notes == ()
     assert (
-        "the mean of up to 3 experiments" in pivot(made_table(*cells), "model_name_or_path,framework_config").notes[0]
+        "the geometric mean of up to 3 experiments"
+        in pivot(made_table(*cells), "model_name_or_path,framework_config").notes[0]
     )
 
 

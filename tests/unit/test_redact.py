@@ -13,7 +13,15 @@ def test_names_of_secrets(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["TOKENIZERS_PARALLELISM", "pad_token", "num_input_tokens", "KEYBOARD", "model_name_or_path", "tokenizer"]
+    "name",
+    [
+        "TOKENIZERS_PARALLELISM",
+        "pad_token",
+        "num_input_tokens",
+        "KEYBOARD",
+        "model_name_or_path",
+        "model_flops_per_token",
+    ],
 )
 def test_harmless_names(name):
     assert not is_secret_name(name)
