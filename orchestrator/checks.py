@@ -12,6 +12,7 @@ from typing import Any
 
 from orchestrator.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.config import Scenario, argument_text, suggestion
+from orchestrator.local import published
 from orchestrator.monitors import MONITORS
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
@@ -37,6 +38,24 @@ def measure(scenario: Scenario, trainer: Trainer) -> Found:
             ("measure",),
             f"trainer {trainer.name!r} is not seen step by step, so there is nothing to measure by; leave it out",
         )
+
+
+def models(names: Sequence[str], trainer: Trainer) -> Found:
+    """Names of configurations that we have the sizes of."""
+    asked = [name for name in names if name.startswith("config:")] if trainer.builds_models else []
+    known = [f"config:{name}" for name in published()] if asked else []
+    for name in asked:
+        if name not in known:
+            yield ("arguments", MODEL), f"there is no model {name!r}{suggestion(name, known)}"
+
+
+def axes_without_effect(scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Of the command line's axes those that the scenario's arguments stand above, a sentence each."""
+    return [
+        f"--axis {name} changes nothing in scenario {scenario.name!r}, whose arguments: say what it is"
+        for name in axes
+        if scenario.arguments.get(name) is not None
+    ]
 
 
 def entries(scenario: Scenario, axes: Mapping[str, Sequence[Any]], frameworks: Collection[str]) -> Found:

@@ -16,12 +16,15 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from orchestrator.config import DataProcessing, Suite
+from orchestrator.config import DataProcessing, Suite, suggestion
 from orchestrator.errors import ConfigError, PreparationError
+from orchestrator.local import find
 from orchestrator.printable import is_utf8, with_bytes
 from orchestrator.records import DataSpec, Text
 from orchestrator.trainers import Trainer
 
+SYNTHETIC = "builtin:synthetic"
+BUILT_IN = ("builtin:stdlib-docs", SYNTHETIC)
 OWN_DATA = ("training_data_path", "dataset_name")
 _OF_DATA = ("model_name_or_path", "response_template", "response_field", "max_seq_len")
 WHOLE_FILE_BYTES = 64 * 1024 * 1024
@@ -66,8 +69,11 @@ def _spec(
     max_length: str | None,
 ) -> DataSpec:
     processing = suite.data_processing
-    local = _local(source, suite.document.file.parent)
-    synthetic = source == "builtin:synthetic"
+    if source.startswith("builtin:") and source not in BUILT_IN:
+        message = f"there is no data set {source!r}{suggestion(source, BUILT_IN)}"
+        raise ConfigError([suite.document.problem(("data_processing", "dataset_name"), message)])
+    local = None if source in BUILT_IN else find(source, suite.document.file.parent)
+    synthetic = source == SYNTHETIC
     tokens = form == "tokens" or processing.tokenize
     return DataSpec(
         source=str(local) if local else source,
@@ -93,16 +99,6 @@ def _response_template(processing: DataProcessing, form: str, argument: str | No
     if form == "tokens":
         return argument or processing.response_template
     return processing.response_template if processing.tokenize else None
-
-
-def _local(source: str, base: Path) -> Path | None:
-    """A local source, looked for beside the scenario file and then where we stand."""
-    if source.startswith("builtin:"):
-        return None
-    for candidate in (base / source, Path(source)):
-        if os.path.exists(candidate):  # unlike Path.exists, no exception for a name that no disk can hold
-            return candidate.resolve()
-    return None
 
 
 def _fingerprint(path: Path, suite: Suite) -> str:

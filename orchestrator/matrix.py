@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator import batch, checks
+from orchestrator import batch, checks, local
 from orchestrator.cells import FRAMEWORK, GPUS, MAX_CELLS, MODEL, AmbiguousInclude, Cell, TooManyCells, cells
 from orchestrator.config import Scenario, Suite, argument_text, argument_texts, suggestion
 from orchestrator.data import OWN_DATA, prepared_data
@@ -94,7 +94,7 @@ class _Expansion:
 
     def __init__(self, suite: Suite, scenario: Scenario, selection: Selection, machine: Machine) -> None:
         self.suite, self.scenario, self.selection, self.machine = suite, scenario, selection, machine
-        self.notes: list[str] = []
+        self.notes = checks.axes_without_effect(scenario, selection.axes)
         self.trainer = self._trainer()
         self._refuse(checks.monitors(scenario))
         self._refuse(checks.measure(scenario, self.trainer))
@@ -184,15 +184,15 @@ class _Expansion:
             self.suite.defaults.get(MODEL),
         )
         named = next((place for place in places if place is not None), None)
-        models = tuple(
-            str(item) for item in (named if isinstance(named, (list, tuple)) else (named,)) if item is not None
-        )
-        if not models and self.trainer.name == "custom":
-            return ("none",)
+        listed = named if isinstance(named, (list, tuple)) else (named,)
+        models = tuple(str(item) for item in listed if item is not None)
+        if self.trainer.name == "custom":
+            return models or ("none",)
         if not models:
             message = f"no {MODEL}; name at least one model under arguments:, for example config:tiny-llama"
             raise ConfigError([self._problem((), message)])
-        return models
+        self._refuse(checks.models(models, self.trainer))
+        return tuple(local.model(name, self.suite.document.file.parent) for name in models)
 
     def _axes(self, overrides: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
         """Axis → values: the command line's replace the scenario's; an overridden argument is no axis any more."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from orchestrator import local
 from orchestrator.provenance import Machine
 from orchestrator.records import Device, Experiment, Framework, Reason, Text
 from orchestrator.trainers import Trainer
@@ -55,6 +56,7 @@ def cannot_run_here(experiment: Experiment, trainer: Trainer, machine: Machine) 
     return (
         _no_interpreter(experiment.python)
         or _no_plugin_file(experiment.framework)
+        or _no_files(experiment, trainer)
         or _no_gpu(experiment, machine)
         or _no_package(experiment, trainer, machine)
     )
@@ -71,6 +73,13 @@ def _no_plugin_file(framework: Framework | None) -> Reason | None:
         return None
     text = f"framework configuration {framework.name!r} needs {framework.plugin_file}, which is not there"
     return Reason(kind="no_plugin_file", text=text)
+
+
+def _no_files(experiment: Experiment, trainer: Trainer) -> Reason | None:
+    model = None if trainer.name == "custom" else local.missing_model(experiment.model)
+    data = local.missing_data(experiment.data.source) if experiment.data else None
+    text = model or data
+    return Reason(kind="no_model" if model else "no_data", text=text) if text else None
 
 
 def _no_gpu(experiment: Experiment, machine: Machine) -> Reason | None:

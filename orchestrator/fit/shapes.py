@@ -8,7 +8,6 @@ machine. Reads files and nothing else; no network, no transformers.
 from __future__ import annotations
 
 import os
-import runpy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -16,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import untrusted
+from orchestrator.local import published
 from orchestrator.records import Text
-
-CONFIGS_FILE = Path(__file__).parents[1] / "workers" / "configs.py"
 
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "llama": {"vocab_size": 32000, "intermediate_size": 11008, "attention_bias": False, "mlp_bias": False},
@@ -200,7 +198,7 @@ def _number(name: str, value: Any) -> int:
 def _fields(model: str, revision: str | None, hub: str) -> Mapping[str, Any]:
     """The configuration as its source has it."""
     if model.startswith("config:"):
-        configs: Mapping[str, Mapping[str, Any]] = runpy.run_path(str(CONFIGS_FILE))["CONFIGS"]
+        configs = published()
         if model.removeprefix("config:") not in configs:
             raise NotKnown(f"there is no model {model}")
         return configs[model.removeprefix("config:")]

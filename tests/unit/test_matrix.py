@@ -483,3 +483,40 @@ def test_a_plan_made_where_nothing_can_run_is_the_same_plan(tmp_path: Path) -> N
     assert [e.skip is not None for e in here.experiments] == [False, False, True, False], (
         "fsdp on one GPU means nothing"
     )
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            "arguments: {model_name_or_path: 'config:tiny-lama'}",
+            "scenarios.yaml:4:15: scenario 's': there is no model 'config:tiny-lama'; did you mean 'config:tiny-llama'?",
+        ),
+        (
+            "arguments: {model_name_or_path: m}\ndata_processing: {dataset_name: 'builtin:stdlib'}",
+            "scenarios.yaml:5:19: there is no data set 'builtin:stdlib'; did you mean 'builtin:stdlib-docs'?",
+        ),
+    ],
+)
+def test_names_that_are_nobodys_are_mistakes(changed: str, said: str, tmp_path: Path) -> None:
+    arguments, *more = changed.split("\n")
+    text = "\n".join(["scenarios:", "- name: s", "  framework_config: [eager]", f"  {arguments}", *more, ""])
+    with pytest.raises(ConfigError) as error:
+        planned(tmp_path, text)
+    assert said in str(error.value)
+
+
+def test_a_model_beside_the_scenario_file_is_found_there(tmp_path: Path) -> None:
+    """Its run works in a folder of its own."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text("{}")
+    text = "scenarios:\n- {name: s, framework_config: [eager], arguments: {model_name_or_path: [./mine, mine, org/mine, ./no]}}\n"
+    models = [one.model for one in planned(tmp_path, text).experiments]
+    assert models == [str(tmp_path / "mine"), "org/mine", "./no"], "one folder is one model"
+
+
+def test_an_axis_that_changes_nothing_is_said(tmp_path: Path) -> None:
+    text = "scenarios:\n- {name: s, framework_config: [eager], arguments: {model_name_or_path: m, seed: 3}}\n"
+    plan = planned(tmp_path, text, axes=["seed=1,2", "max_steps=1,2"])
+    assert plan.notes == ("--axis seed changes nothing in scenario 's', whose arguments: say what it is",)
+    assert len(plan.experiments) == 2

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.placement import cannot_run_here, placed_on, undone, wrong_anywhere
 from orchestrator.provenance import Machine
-from orchestrator.records import Device, Experiment, Framework, Gpu
+from orchestrator.records import DataSpec, Device, Experiment, Framework, Gpu
 from orchestrator.trainers import get
 
 GPU = Gpu(index=0, uuid="GPU-0", name="H100")
@@ -50,6 +50,22 @@ def kind(experiment: Experiment, machine: Machine) -> str | None:
 )
 def test_auto_takes_gpus_where_there_are_enough(asked: Device, gpus: int, processes: int, placed: Device) -> None:
     assert placed_on(asked, processes, Machine(gpus=(GPU,) * gpus)) is placed
+
+
+@pytest.mark.parametrize(
+    ("model", "source", "trainer", "expected"),
+    [
+        ("./absent", "builtin:synthetic", "huggingface", "there is no model in './absent'; a local model is a folder"),
+        ("org/name", "absent.jsonl", "huggingface", "there is no file or folder 'absent.jsonl'; data is looked for"),
+        ("org/name", "/absent", "huggingface", "there is no file or folder '/absent'"),
+        ("org/name", "org/data", "huggingface", None),
+        ("./absent", "org/data", "custom", None),
+    ],
+)
+def test_paths_that_lead_nowhere_run_elsewhere(model: str, source: str, trainer: str, expected: str | None) -> None:
+    experiment = replace(CPU, model=model, data=DataSpec(source=source, form="tokens"))
+    reason = cannot_run_here(experiment, get(trainer), Installed(versions=NEEDED))
+    assert (reason is None) if expected is None else (reason is not None and reason.text.startswith(expected))
 
 
 def test_processes_on_cpus_are_not_bounded_by_gpus() -> None:
