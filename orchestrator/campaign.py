@@ -66,10 +66,7 @@ def retry_of(words: str | None) -> Retry:
     kinds = tuple(word.strip() for word in words.split(",") if word.strip())
     for kind in kinds:
         if kind not in (*KINDS, ALL_KINDS):
-            known = ", ".join(sorted(KINDS))
-            raise SelectionError(
-                f"--retry-failed {words}: there is no kind {kind!r}{suggestion(kind, KINDS)}; kinds are {known}"
-            )
+            raise SelectionError(f"--retry-failed {words}: there is no kind {kind!r}{suggestion(kind, KINDS)}")
     return Retry(failed=True, kinds=() if ALL_KINDS in kinds else kinds)
 
 
@@ -119,6 +116,13 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
         due.get(one.id, 0) * (took.get(one.id) or one.timeout_s or 0.0) * one.num_gpus / 3600
         for one in plan.experiments
     )
+
+
+def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
+    """What a results folder that stands there makes of a plan: how many of its runs have ended, and how many are left."""
+    due = len(Store.resume(root).plan(plan.experiments, retry=retry))
+    asked = sum(one.repeats for one in plan.experiments if _can_run(one))
+    return f"{root}: of {asked} runs {max(0, asked - due)} have ended there, so that {due} would run."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,8 @@ machine lacks something); 2 for a mistake of the user's; 130 interrupted; `compa
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from types import TracebackType
 from typing import Any
@@ -65,7 +67,9 @@ def _with_optional_values(words: list[str]) -> list[str]:
 
     found: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=True):
-        alone = word == "--retry-failed" and not {*following.split(",")} <= {*KINDS, "all"}
+        # What looks like a kind and is none is told so; it is no scenario file.
+        is_kinds = {*following.split(",")} <= {*KINDS, "all"} or re.fullmatch(r"[a-z]+_[a-z_,]+", following)
+        alone = word == "--retry-failed" and (not is_kinds or os.path.exists(following))
         found += [f"{word}=all"] if alone else [word]
     return found
 

@@ -16,6 +16,7 @@ from orchestrator import options
 from orchestrator.cli.console import err, out, print_raw, say, tell
 from orchestrator.cli.given import confirm
 from orchestrator.cli.results import write_report
+from orchestrator.errors import SelectionError
 
 if TYPE_CHECKING:
     from orchestrator.config import Suite
@@ -78,12 +79,18 @@ def run(
     commands: options.AsCommands = False,
 ) -> None:
     """Run what is missing in the results folder, then write its report."""
+    if not dry_run and (as_json or commands):
+        said = "--json-lines tells of each run as it goes, and `tunebench report --format json` of the results"
+        raise SelectionError(f"{'--json' if as_json else '--commands'} shows a plan: add --dry-run; {said}")
     _use_only(gpus)
     suite = _load(scenarios, defaults, accelerate, frameworks)
     selection = _select(scenarios, scenario, axis, settings, num_gpus, trainer=trainer, repeats=repeats, memory=memory)
     planned = _expand(suite, selection)
     if dry_run:
-        return _show_plan(planned, as_json=as_json, commands=commands)
+        _show_plan(planned, as_json=as_json, commands=commands)
+        if not (as_json or commands or move_aside):
+            _show_what_stands(planned, results, retry_failed)
+        return
     from orchestrator import campaign
 
     retry = campaign.retry_of(retry_failed)
@@ -117,6 +124,15 @@ def _load(scenarios: Path | None, defaults: Path | None, accelerate: Path | None
 
     file = scenarios or shipped_folder() / "scenarios.yaml"
     return load_suite(file, defaults=defaults, accelerate=accelerate, frameworks=frameworks)
+
+
+def _show_what_stands(planned: Plan, results: Path, retry_failed: str | None) -> None:
+    from orchestrator import results_folder
+
+    if results_folder.is_ours(results):
+        from orchestrator import campaign
+
+        say(campaign.due_line(planned, results, retry=campaign.retry_of(retry_failed)))
 
 
 def _use_only(gpus: str | None) -> None:

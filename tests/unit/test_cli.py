@@ -15,6 +15,11 @@ import typer
 
 from orchestrator import cli
 from orchestrator.config import load_suite, schema_text
+from orchestrator.matrix import expand
+from orchestrator.provenance import Machine
+from orchestrator.records import Status
+from orchestrator.selection import parse_selection
+from orchestrator.store import Store, unfinished_record, write_record
 
 ROOT = Path(__file__).resolve().parents[2]
 Golden = Callable[[str, str], None]
@@ -105,6 +110,35 @@ def test_the_plan_as_json(call: Call, file: Path, golden: Golden) -> None:
 
 def test_run_with_dry_run_is_the_plan(call: Call, file: Path) -> None:
     assert call("run", file, "--dry-run", "--json") == call("plan", file, "--json")
+
+
+@pytest.mark.parametrize("option", ["--json", "--commands"])
+def test_what_shows_a_plan_does_not_run_it(call: Call, file: Path, tmp_path: Path, option: str) -> None:
+    code, out, err = call("run", file, option, "--results", tmp_path / "results")
+    assert (code, out) == (2, "") and not (tmp_path / "results").exists()
+    assert err.startswith(f"error: {option} shows a plan: add --dry-run; ")
+
+
+def test_a_dry_run_says_what_stands_in_the_folder(call: Call, file: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    words = ("run", file, "--scenario", "small", "--dry-run", "--results", results)
+    assert "would run" not in call(*words)[1] and not results.exists()
+    planned = expand(load_suite(file), parse_selection(scenarios=["small"]), Machine())
+    ready = [one for one in planned.experiments if not one.skip]
+    store = Store.create(results, {})
+    store.add(planned.experiments)
+    first = store.plan(planned.experiments)[0]
+    first.run_dir.mkdir(parents=True)
+    write_record(first.run_dir, unfinished_record(first, Status.FAILED))
+    runs = 2 * len(ready)
+    assert f"{results}: of {runs} runs 1 have ended there, so that {runs - 1} would run." in call(*words)[1]
+    assert f"of {runs} runs 0 have ended there" in call(*words, "--retry-failed")[1]
+    assert "would run" not in call(*words, "--move-aside")[1]
+
+
+def test_a_kind_of_failure_that_there_is_not_is_no_scenario_file(call: Call, file: Path) -> None:
+    code, _, err = call("run", file, "--retry-failed", "oom_cuad", "--results", "nowhere")
+    assert code == 2 and "there is no kind 'oom_cuad'; did you mean 'oom_cuda'?" in err
 
 
 def test_a_plan_writes_nothing(call: Call, file: Path, tmp_path: Path) -> None:
