@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
@@ -147,7 +147,14 @@ def _ended_line(record: RunRecord, *, number: int | None, total: int) -> Text:
     line.append(f" {record.experiment_id} r{record.repeat}  {record.wall_s:.1f} s")
     if record.kind:
         line.append(f"  {record.kind}: {record.cause}")
-    speed = next((one.value for one in record.measurements if one.name == "train_tokens_per_second"), None)
-    if isinstance(speed, (int, float)):
-        line.append(f"  {show('train_tokens_per_second', speed)} tokens/s a device")
-    return line
+    return line.append(_speed({one.name: one.value for one in record.measurements}))
+
+
+def _speed(values: Mapping[str, object]) -> str:
+    """That of the steady state as the report has it; of what was not seen step by step the Trainer's, which says whose it is."""
+    for name, whose in (("tokens_per_s_per_gpu", ""), ("train_tokens_per_second", " by the Trainer's clock")):
+        if isinstance(values.get(name), (int, float)):
+            return f"  {show(name, values[name])} tokens/s a device{whose}"
+        if name in values:
+            return "  no steady-state speed"
+    return ""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from orchestrator.highlights.values import Highlight, HighlightKind, Known
-from orchestrator.highlights.wording import count, direction, factor, inverse, percent, runs, times
+from orchestrator.highlights.wording import count, direction, factor, inverse, is_wide, percent, runs, times
 from orchestrator.metrics import metric, show
 from orchestrator.relative import TRAINERS_SPEED, Beside, Memory, Speed
 
@@ -47,6 +47,8 @@ def _gain(known: Known, one: Beside, speed: Speed) -> str:
     new, base = known.names.framework(one.new), known.names.framework(one.base)
     place = f"{known.names.place(one.new)}{_by(known, one, speed)}"
     found, sign, rest = speed.ratio, direction(speed.ratio), f"{_memory(one.memory)}{_busy(known, one)}"
+    if sign == 0 and is_wide(found):
+        return f"{new} and {base} could not be told apart on {place}: {factor(found)}; more repeats would tell{rest}"
     if sign == 0:
         return f"no difference seen between {new} and {base} on {place}: {factor(found)}{rest}"
     if found.interval is None:  # what single runs did is a fact, what the configurations are is not known by it

@@ -15,6 +15,11 @@ def direction(found: Ratio) -> int:
     return 1 if found.interval.low > 1 else -1 if found.interval.high < 1 else 0
 
 
+def is_wide(found: Ratio) -> bool:
+    """Whether an interval that holds 1 holds differences as well that anybody would call one."""
+    return found.interval is not None and max(found.interval.high, 1 / found.interval.low) >= 1 + ONE_RUN_TELLS
+
+
 def inverse(found: Ratio) -> Ratio:
     """The same comparison with its sides exchanged."""
     interval = found.interval and Interval(low=1 / found.interval.high, high=1 / found.interval.low)

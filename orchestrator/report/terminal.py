@@ -21,6 +21,7 @@ from rich.text import Text
 
 from orchestrator.columns import DEFAULT_DROP, DETAILS, HEADLINE, Split, cells, for_people, matches, varying
 from orchestrator.highlights import Highlight, HighlightKind
+from orchestrator.highlights.gains import PADDING
 from orchestrator.metrics import METRICS
 from orchestrator.metrics import show as shown_value
 from orchestrator.printable import printable
@@ -37,6 +38,8 @@ _WIDEST = 28
 _GAP = 3
 
 _ASKED_FIRST = ("results", "framework_config", "tokens_per_s", "status")
+_PADDED = ("real_tokens_per_s",)
+"""Asked first of all where rows are padded: speeds that count padding as work do not compare."""
 _TELLING = ("model_name_or_path", "num_gpus", "peft_method", "scenario")
 _BELOW = ("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors")
 
@@ -116,7 +119,13 @@ def _names(split: Split) -> list[str]:
 
 def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int) -> set[str]:
     """The columns that fit beside each other: first what people ask first, then what tells the rows apart."""
-    wanted = (*_ASKED_FIRST, *_telling_apart(frame, names), *HEADLINE[:12], "id")
+    wanted = (
+        *(_PADDED if _is_padded(frame) else ()),
+        *_ASKED_FIRST,
+        *_telling_apart(frame, names),
+        *HEADLINE[:12],
+        "id",
+    )
     first = [name for name in dict.fromkeys(wanted) if name in names]
     fitting: set[str] = set()
     left = width + _GAP
@@ -126,6 +135,10 @@ def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int) -> set[str]:
             fitting.add(name)
             left -= needed
     return fitting
+
+
+def _is_padded(frame: pd.DataFrame) -> bool:
+    return "padding_share" in frame and bool((frame["padding_share"] > PADDING).any())
 
 
 def _telling_apart(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:

@@ -65,8 +65,8 @@ SENTENCE = re.compile(
     r"new is (?P<value>[\d.]+)× \((?P<low>[\d.]+)–(?P<high>[\d.]+)\) (?P<word>faster|slower) than baseline on llama-1b at 1 GPU"
 )
 ALIKE = re.compile(
-    r"no difference seen between new and baseline on llama-1b at 1 GPU: "
-    r"(?P<value>[\d.]+)× \((?P<low>[\d.]+)–(?P<high>[\d.]+)\)"
+    r"(no difference seen between new and baseline|(?P<wide>new and baseline could not be told apart)) on llama-1b at 1 GPU: "
+    r"(?P<value>[\d.]+)× \((?P<low>[\d.]+)–(?P<high>[\d.]+)\)(?P<more>; more repeats would tell)?$"
 )
 
 
@@ -81,6 +81,8 @@ def test_every_number_of_a_speed_is_that_of_the_runs(base: list[float], new: lis
     claimed, alike = SENTENCE.match(text), ALIKE.match(text)
     if low <= 1 <= high:
         assert alike and not claimed, text
+        is_wide = high >= 1 + ONE_RUN_TELLS or 1 / low >= 1 + ONE_RUN_TELLS
+        assert (alike["wide"] is not None, alike["more"] is not None) == (is_wide, is_wide)
         expected, found = (value, low, high), alike
     else:
         assert claimed and not alike, text

@@ -105,6 +105,17 @@ def test_a_narrow_terminal_still_tells_the_rows_apart(tmp_path: Path) -> None:
     assert all("1,234" in row for row in rows)
 
 
+@pytest.mark.parametrize("padding", [0.4, 0.0])
+def test_where_rows_are_padded_a_narrow_terminal_has_the_speed_without_padding(padding: float, tmp_path: Path) -> None:
+    cells = [(replace(BASE, id=f"cell-{gpus}", num_gpus=gpus), 1000.0 * gpus) for gpus in (1, 2)]
+    runs = [
+        (one, [ended(one, 1, tokens_per_s=speed, real_tokens_per_s=speed * (1 - padding), padding_share=padding)])
+        for one, speed in cells
+    ]
+    text = terminal.text(load([stored(tmp_path / "results", *runs)]), width=12)
+    assert ("600" in text, "1,000" in text) == ((True, False) if padding else (False, True)), text
+
+
 @pytest.mark.parametrize("width", [20, 40, 120])
 def test_the_terminal_is_never_overrun(table: ResultsTable, width: int) -> None:
     lines = terminal.text(table, width=width).splitlines()
