@@ -75,7 +75,7 @@ def _side(place: Path, rows: list[Row], wrong: Counter[str], *, one_a_row: bool)
     found = [[row] for row in rows] if one_a_row else experiments.grouped(rows)
     wrong["experiment(s) have a run on two lines, of which the later stands"] += sum(map(_has_a_run_twice, found))
     warnings = [f"{count} {what}" for what, count in wrong.items() if count]
-    if one_a_row and any(_count(row.outcome.get("runs_ok")) > 1 for row in rows):
+    if one_a_row and any(_count(row.outcome.get("runs_ok", row.outcome.get("runs"))) > 1 for row in rows):
         warnings.append(
             "its rows are means over repeats: raw_summary.csv beside it holds the runs, which can be tested"
         )

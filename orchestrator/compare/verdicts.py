@@ -68,7 +68,8 @@ def standing(pair: Pair) -> tuple[Verdict, str] | None:
     if base is None:
         return Verdict.NEW, "on the new side alone"
     if new is None:
-        return Verdict.MISSING, "on base alone"
+        failed = f", where it failed: {_failure(base)}" if _fails(base) else ""
+        return Verdict.UNTESTED if failed else Verdict.MISSING, f"on base alone{failed}"
     if pair.disqualifying:
         return Verdict.NOT_COMPARABLE, f"other {', '.join(pair.disqualifying)}"
     if _fails(base) and _fails(new) and not base.status == OK == new.status:

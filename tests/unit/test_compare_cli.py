@@ -115,9 +115,17 @@ def test_a_little_less_in_every_row_is_seen_over_all(compare: Call, tmp_path: Pa
 
 def test_rows_that_are_gone_are_missing(compare: Call, tmp_path: Path) -> None:
     found = lines(A100)
-    fewer = written(tmp_path / "fewer.csv", [*found[:20], *found[30:]])
+    fewer = written(tmp_path / "fewer.csv", [*found[:1], *found[11:]])
     code, out, _ = compare(A100, fewer)
     assert code == 1 and "10 missing" in out and "114 experiments on both sides, 10 on base alone" in out
+
+
+def test_rows_that_are_gone_and_had_failed_are_no_loss(compare: Call, tmp_path: Path) -> None:
+    found = lines(A100)
+    fewer = written(tmp_path / "fewer.csv", [*found[:20], *found[30:]])
+    code, out, _ = compare(A100, fewer, "--all")
+    assert code == 0 and "missing" not in out and "114 experiments on both sides, 10 on base alone" in out
+    assert out.count("on base alone, where it failed: ") == 10
     code, out, _ = compare(fewer, A100)
     assert code == 0 and "10 new" in out
 

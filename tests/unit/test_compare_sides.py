@@ -622,3 +622,10 @@ def _as_read(cell: str) -> object:
 def test_a_header_that_repeats_is_refused_before_its_rows_are_read() -> None:
     with pytest.raises(Unreadable, match="twice"):
         csv_files.read(Path("f"), b"scenario,scenario,tokens_per_s\n" + b"\xc3\xa9,,\n" * 3)
+
+
+def test_means_are_said_to_be_means_where_every_run_ended_ok(tmp_path: Path) -> None:
+    """The number of ok runs is no column then."""
+    file = tmp_path / "b.csv"
+    file.write_text("scenario,status,runs,tokens_per_s\na,ok,3,5.5\nb,ok,2,6.5\n")
+    assert any("means over repeats" in sentence for sentence in read([file]).warnings)
