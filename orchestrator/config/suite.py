@@ -57,13 +57,14 @@ def load_suite(
     problems: list[Problem] = []
     document = _document(scenarios, problems)
     parsed = check(SuiteFile, document, problems) if document else None
-    notes: list[str] = []
+    shipped: list[str] = []
     files = {
         "scenarios": scenarios,
-        "defaults": _find(defaults, scenarios, "defaults.yaml", notes),
-        "accelerate": _find(accelerate, scenarios, "accelerate.yaml", notes),
-        "frameworks": _find(frameworks, scenarios, "frameworks", notes),
+        "defaults": _find(defaults, scenarios, "defaults.yaml", shipped),
+        "accelerate": _find(accelerate, scenarios, "accelerate.yaml", shipped),
+        "frameworks": _find(frameworks, scenarios, "frameworks", shipped),
     }
+    notes = [f"{', '.join(shipped)}: not beside {scenarios}, so what is shipped is taken"] if shipped else []
     problems.extend(_unnameable(files.values()))
     default_arguments = _arguments(files["defaults"], problems)
     launch = _accelerate(files["accelerate"], problems)
@@ -100,14 +101,14 @@ def _document(file: Path, problems: list[Problem]) -> Document | None:
         return None
 
 
-def _find(given: Path | None, scenarios: Path, name: str, notes: list[str]) -> Path:
+def _find(given: Path | None, scenarios: Path, name: str, shipped: list[str]) -> Path:
     if given is not None:
         return given
     beside = scenarios.parent / name
     if (beside / "CONTENTS.yaml" if name == "frameworks" else beside).exists():
         return beside
     if scenarios.parent.resolve() != shipped_folder():
-        notes.append(f"{name}: none beside {scenarios}, so the shipped one is taken")
+        shipped.append(name)
     return shipped_folder() / name
 
 
