@@ -147,11 +147,13 @@ def _ended_line(record: RunRecord, *, number: int | None, total: int) -> Text:
     line.append(f" {record.experiment_id} r{record.repeat}  {record.wall_s:.1f} s")
     if record.kind:
         line.append(f"  {record.kind}: {record.cause}")
-    return line.append(_speed({one.name: one.value for one in record.measurements}))
+    if record.status is Status.OK:
+        line.append(_speed({one.name: one.value for one in record.measurements}))
+    return line
 
 
 def _speed(values: Mapping[str, object]) -> str:
-    """That of the steady state as the report has it; of what was not seen step by step the Trainer's, which says whose it is."""
+    """The steady state's, as the report has it; of what was not seen step by step the Trainer's, which says whose it is."""
     for name, whose in (("tokens_per_s_per_gpu", ""), ("train_tokens_per_second", " by the Trainer's clock")):
         if isinstance(values.get(name), (int, float)):
             return f"  {show(name, values[name])} tokens/s a device{whose}"

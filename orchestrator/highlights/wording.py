@@ -17,7 +17,8 @@ def direction(found: Ratio) -> int:
 
 def is_wide(found: Ratio) -> bool:
     """Whether an interval that holds 1 holds differences as well that anybody would call one."""
-    return found.interval is not None and max(found.interval.high, 1 / found.interval.low) >= 1 + ONE_RUN_TELLS
+    interval, least = found.interval, 1 + ONE_RUN_TELLS
+    return interval is not None and (interval.high >= least or interval.low <= 1 / least)
 
 
 def inverse(found: Ratio) -> Ratio:

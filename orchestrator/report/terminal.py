@@ -64,7 +64,7 @@ def summary(
     split = varying(
         frame, keep=(*keep, *usual), drop=(*drop, *DEFAULT_DROP, *DETAILS, *_BELOW, *_counts(frame), *empty)
     )
-    names = _names(split)
+    names = _names(split, first=_PADDED if _is_padded(frame) else ())
     fitting = _fitting(frame, names, width)
     parts: list[RenderableType] = [_heading(frame)]
     same = same_for_all(split)
@@ -103,12 +103,12 @@ def _heading(frame: pd.DataFrame) -> Text:
     return Text(f"{count}: " + ", ".join(f"{number} {status}" for status, number in ended.most_common()), style="bold")
 
 
-def _names(split: Split) -> list[str]:
+def _names(split: Split, *, first: Sequence[str]) -> list[str]:
     """What tells the experiments apart, then how they ended, then what was measured."""
     shown = for_people(str(name) for name in split.shown.columns)
     apart = [name for name in shown if name not in METRICS and name not in ("status", "runs", "runs_ok")]
     ended = [name for name in ("status", "runs_ok", "runs") if name in shown]
-    measured = [name for name in HEADLINE if name in shown]
+    measured = [name for name in dict.fromkeys((*first, *HEADLINE)) if name in shown]
     return [
         *(apart or ["id"]),
         *measured,
