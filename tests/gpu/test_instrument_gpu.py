@@ -169,3 +169,21 @@ def test_a_batch_that_came_to_the_gpu_by_another_way_is_counted_there() -> None:
     assert all(batch.ready() for batch in batches)
     assert {tuple(batch.read()) for batch in batches} == {(6, 4, 4, 2, 18)}
     assert len(counter.free) == 3 * counting.SLOTS
+
+
+def test_a_batch_that_accelerate_sent_keeps_the_numbers_that_it_had_on_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """None of it is asked of the GPU, unless it was changed there."""
+    torch = pytest.importorskip("torch")
+    from accelerate import Accelerator, data_loader
+
+    monkeypatch.setattr(data_loader, "send_to_device", counting.noting(data_loader.send_to_device, wanted=lambda: True))
+    rows = [{"input_ids": torch.ones(3, dtype=torch.int64), "labels": torch.tensor([-100, 5, 5])}] * 4
+    batches = list(Accelerator().prepare(torch.utils.data.DataLoader(rows, batch_size=2, pin_memory=True)))
+    assert all(part.is_cuda for batch in batches for part in batch.values())
+    assert [counting.kept(batch) for batch in batches] == [[6, 6, 4, 2, 18]] * 2
+    batches[0]["labels"][:, 1] = -100
+    changed = counting.Counter().count(counting.kept(batches[0]))
+    torch.cuda.synchronize()
+    assert changed is not None and changed.ready() and changed.read() == [6, 6, 2, 2, 18]
