@@ -67,9 +67,10 @@ def _with_optional_values(words: list[str]) -> list[str]:
 
     found: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=True):
-        # What looks like a kind and is none is told so; it is no scenario file.
-        is_kinds = {*following.split(",")} <= {*KINDS, "all"} or re.fullmatch(r"[a-z]+_[a-z_,]+", following)
-        alone = word == "--retry-failed" and (not is_kinds or os.path.exists(following))
+        is_kinds = {*following.split(",")} <= {*KINDS, "all"}
+        # What looks like a kind, and is none and no scenario file either, is to be told so.
+        is_misspelt = re.fullmatch(r"[a-z]+_[a-z_,]+", following) and not os.path.exists(following)
+        alone = word == "--retry-failed" and not (is_kinds or is_misspelt)
         found += [f"{word}=all"] if alone else [word]
     return found
 

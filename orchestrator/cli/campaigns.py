@@ -79,18 +79,15 @@ def run(
     commands: options.AsCommands = False,
 ) -> None:
     """Run what is missing in the results folder, then write its report."""
-    if not dry_run and (as_json or commands):
-        said = "--json-lines tells of each run as it goes, and `tunebench report --format json` of the results"
-        raise SelectionError(f"{'--json' if as_json else '--commands'} shows a plan: add --dry-run; {said}")
+    if not dry_run:
+        _refuse_views_of_plans(as_json=as_json, commands=commands)
     _use_only(gpus)
     suite = _load(scenarios, defaults, accelerate, frameworks)
     selection = _select(scenarios, scenario, axis, settings, num_gpus, trainer=trainer, repeats=repeats, memory=memory)
     planned = _expand(suite, selection)
     if dry_run:
         _show_plan(planned, as_json=as_json, commands=commands)
-        if not (as_json or commands or move_aside):
-            _show_what_stands(planned, results, retry_failed)
-        return
+        return None if as_json or commands or move_aside else _show_what_stands(planned, results, retry_failed)
     from orchestrator import campaign
 
     retry = campaign.retry_of(retry_failed)
@@ -124,6 +121,12 @@ def _load(scenarios: Path | None, defaults: Path | None, accelerate: Path | None
 
     file = scenarios or shipped_folder() / "scenarios.yaml"
     return load_suite(file, defaults=defaults, accelerate=accelerate, frameworks=frameworks)
+
+
+def _refuse_views_of_plans(*, as_json: bool, commands: bool) -> None:
+    if as_json or commands:
+        said = "--json-lines tells of each run as it goes, and `tunebench report --format json` of the results"
+        raise SelectionError(f"{'--json' if as_json else '--commands'} shows a plan: add --dry-run; {said}")
 
 
 def _show_what_stands(planned: Plan, results: Path, retry_failed: str | None) -> None:

@@ -141,6 +141,15 @@ def test_a_kind_of_failure_that_there_is_not_is_no_scenario_file(call: Call, fil
     assert code == 2 and "there is no kind 'oom_cuad'; did you mean 'oom_cuda'?" in err
 
 
+def test_a_kind_of_failure_is_one_beside_a_folder_of_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`data` is a kind, and what many call a folder; `my_runs` is none, and may be a scenario file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "my_runs").touch()
+    assert cli._with_optional_values(["--retry-failed", "data"]) == ["--retry-failed", "data"]
+    assert cli._with_optional_values(["--retry-failed", "my_runs"]) == ["--retry-failed=all", "my_runs"]
+
+
 def test_a_plan_writes_nothing(call: Call, file: Path, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     for words in ((), ("--json",), ("--commands",)):
