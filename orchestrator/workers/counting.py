@@ -33,7 +33,6 @@ class Sent(NamedTuple):
 
     counts: list[int]
     parts: dict[str, tuple[weakref.ref[Any], int]]
-    first: weakref.ref[Any]
 
 
 _sent: dict[int, Sent] = {}
@@ -67,9 +66,11 @@ def counted(parts: Mapping[str, Any]) -> Optional[list[int]]:
 
 
 def note(parts: Mapping[str, Any], counts: list[int]) -> None:
-    tokens = parts[COUNTED[0]]
-    versions = {name: (weakref.ref(part), part._version) for name, part in parts.items()}
-    _sent[id(tokens)] = Sent(counts, versions, weakref.ref(tokens, functools.partial(_forget, id(tokens))))
+    key = id(parts[COUNTED[0]])
+    gone = {COUNTED[0]: functools.partial(_forget, key)}
+    _sent[key] = Sent(
+        counts, {name: (weakref.ref(part, gone.get(name)), part._version) for name, part in parts.items()}
+    )
 
 
 def _forget(key: int, _: object) -> None:

@@ -124,9 +124,8 @@ class Recorder:
         @functools.wraps(build)
         def init(trainer: Any, *args: Any, **kwargs: Any) -> None:
             stamps = {"model_built": time.time()}
-            first = (
-                self.stamps["train_begin"] is None
-            )  # one that is made behind a training may be there to evaluate only
+            # One that is made behind a training may be there to evaluate only.
+            first = self.stamps["train_begin"] is None
             self.stamps.update(stamps if first else {})
             self.memory.peaks.note()
             build(trainer, *args, **kwargs)
