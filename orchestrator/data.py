@@ -70,7 +70,7 @@ def _spec(
 ) -> DataSpec:
     processing = suite.data_processing
     if source.startswith("builtin:") and source not in BUILT_IN:
-        message = f"there is no data set {source!r}{suggestion(source, BUILT_IN)}"
+        message = f"dataset_name: there is no data set {source!r}{suggestion(source, BUILT_IN)}"
         raise ConfigError([suite.document.problem(("data_processing", "dataset_name"), message)])
     local = None if source in BUILT_IN else find(source, suite.document.file.parent)
     synthetic = source == SYNTHETIC

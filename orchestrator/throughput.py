@@ -1,8 +1,9 @@
 """From what the ranks of a run wrote to its numbers: speed in steady state, where the time went, memory, work done.
 
-Reads the run's folder (`steps-rank<R>.jsonl`, `worker-rank<R>.json`) and decides with `steady`, `statistics` and `flops`.
-The time of a step is that of the slowest rank, the rank whose steps took longest in sum; tokens are the sum over ranks. A
-number that needs a rank that left nothing, or a steady state that there was not, is missing, and one sentence says why.
+Reads the run's folder (`steps-rank<R>.jsonl`, `worker-rank<R>.json`) and decides with `steady`, `statistics` and `flops`; what
+the ranks say of themselves is `summaries`' affair. The time of a step is that of the slowest rank, the rank whose steps took
+longest in sum; tokens are the sum over ranks. A number that needs a rank that left nothing, or a steady state that there was
+not, is missing, and one sentence says why.
 
 What it leaves out: the Trainer's own final metrics (`trainers.instrumented`), and whatever monitors saw. A step's end is
 when the GPU (or the host, on a CPU) was done with the optimizer; nothing before training began is in any speed.
@@ -16,13 +17,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from orchestrator import flops, steady, steps
+from orchestrator import flops, steady, steps, summaries
 from orchestrator.records import Measurement
 from orchestrator.steps import Step
-
-Number = float | int
-Worker = Mapping[str, Any]
-Cells = dict[str, Any]
+from orchestrator.summaries import Cells, Number, Worker
 
 _STEPS, _WORKER = "steps of all ranks", "worker files of all ranks"
 
@@ -56,8 +54,8 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
         series = _Series(ranks={}, slowest=())
     else:
         state = _state(series.slowest, first)
-    numbers: Cells = {**_stages(first), **_memory(ordered, world_size), **_stopped(first)}
-    warnings = [*_trouble(ordered), *_memory_warnings(numbers)]
+    numbers = summaries.numbers(ordered, world_size=world_size)
+    warnings = summaries.warnings(ordered, numbers)
     if isinstance(state, steady.Steady):
         speed = _speed(series, state, world_size) | _warm_up(series.slowest, state, first)
         work, said = _work(series, first, speed.get("tokens_per_s_per_gpu"))
@@ -151,75 +149,6 @@ def _warm_up(series: Sequence[Step], state: steady.Steady, first: Worker) -> Cel
     return {"first_step_s": series[0].seconds, "warmup_s": sum(head), "compile_s": above if compiled and head else None}
 
 
-def _stages(first: Worker) -> Cells:
-    """Where rank 0's time went before its first step."""
-    stamps = first.get("stamps") or {}
-
-    def between(start: str, end: str) -> float | None:
-        return stamps[end] - stamps[start] if stamps.get(start) and stamps.get(end) else None
-
-    return {
-        "startup_s": between("process_start", "imports_done"),
-        "model_load_s": between("imports_done", "model_built"),
-        "trainer_setup_s": between("model_built", "train_begin"),
-    }
-
-
-def _stopped(first: Worker) -> Cells:
-    stopped = first.get("stopped") or {}
-    return {"stopped_early": stopped.get("why")}
-
-
-_STAGES = ("after_load", "first_step", "steady")
-
-
-def _memory(workers: Sequence[Worker], world_size: int) -> Cells:
-    """The highest rank's memory; sums for what is the host's. Missing where a rank is: its share may be the highest."""
-    if len(workers) < world_size:
-        return {}
-    peaks = [worker.get("peak") or {} for worker in workers]
-    stages = {name: [(worker.get("memory") or {}).get(name) or {} for worker in workers] for name in _STAGES}
-    return {
-        "peak_allocated_bytes": _highest(peaks, "allocated_bytes"),
-        "peak_reserved_bytes": _highest(peaks, "reserved_bytes"),
-        "allocated_after_load_bytes": _highest(stages["after_load"], "allocated_bytes"),
-        "peak_allocated_first_step_bytes": _highest(stages["first_step"], "peak_allocated_bytes"),
-        "peak_allocated_steady_bytes": _highest(stages["steady"], "peak_allocated_bytes"),
-        "alloc_retries": _sum(stages["steady"], "alloc_retries"),
-        "cuda_ooms": _sum(stages["steady"], "ooms"),
-        "host_rss_bytes": _sum(peaks, "rss_bytes"),
-    }
-
-
-def _highest(rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
-    values = [row.get(name) for row in rows]
-    return None if None in values else max(value for value in values if value is not None)
-
-
-def _sum(rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
-    values = [row.get(name) for row in rows]
-    return None if None in values else sum(value for value in values if value is not None)
-
-
-def _trouble(workers: Sequence[Worker]) -> Iterator[str]:
-    for worker in workers:
-        rank, tokens = worker.get("rank", 0), worker.get("tokens") or {}
-        if worker.get("instrument_error"):
-            yield f"rank {rank} could not be measured to its end: {worker['instrument_error']}"
-        elif tokens.get("steps") and not tokens.get("micro", 1):
-            yield f"rank {rank}'s tokens are unknown: its Trainer has a training step of its own, without the base class's"
-        elif tokens.get("steps") and tokens.get("processed", 0) is None:
-            yield f"rank {rank}'s tokens are unknown: a batch had none in `input_ids`, or none that could be counted"
-
-
-def _memory_warnings(numbers: Mapping[str, Any]) -> Iterator[str]:
-    if numbers.get("alloc_retries"):
-        yield (
-            f"the allocator freed its cache and tried again {numbers['alloc_retries']} time(s): memory is nearly full, "
-            "and the speed suffers from it"
-        )
-
-
 def _work(series: _Series, first: Worker, speed: Number | None) -> tuple[Cells, tuple[str, ...]]:
     """FLOPs a token of the model as it was built, and what share of the device's peak they come to."""
     settings = first.get("settings") or {}
@@ -253,7 +182,7 @@ def _rank_rows(
                 f"peak_allocated_{stage}_bytes": ((worker.get("memory") or {}).get(stage) or {}).get(
                     "peak_allocated_bytes"
                 )
-                for stage in _STAGES
+                for stage in summaries.STAGES
             },
             **(_rank_speed(series.ranks.get(rank, ()), cut) if cut is not None else {}),
         }

@@ -35,7 +35,7 @@ LAYERS = """
 0   errors  metrics  options  records  redact  environment  statistics  untrusted  printable  flops  cgroup  stop_signals
 0   kernel_log  plugs  garbage
 1   config  trainers  repeats  atomic  batch  failures  hints  limits  tree  cores  gpus  rows  script  steady  steps  time_left
-1   stored  column_types  markdown  local
+1   stored  column_types  markdown  local  summaries
 2   cells  selection  identity  data  launcher  claims  columns  process  reference_log  across  throughput
 2   owed  run_files  experiment_file
 3   asked  effective  fit  monitors  stacks  provenance  preparation  results_folder  under_way  vetting

@@ -494,7 +494,7 @@ def test_a_plan_made_where_nothing_can_run_is_the_same_plan(tmp_path: Path) -> N
         ),
         (
             "arguments: {model_name_or_path: m}\ndata_processing: {dataset_name: 'builtin:stdlib'}",
-            "scenarios.yaml:5:19: there is no data set 'builtin:stdlib'; did you mean 'builtin:stdlib-docs'?",
+            "scenarios.yaml:5:19: dataset_name: there is no data set 'builtin:stdlib'; did you mean 'builtin:stdlib-docs'?",
         ),
     ],
 )

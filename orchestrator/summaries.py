@@ -1,0 +1,91 @@
+"""What the ranks of one run say of themselves when they end: where the time before the first step went, memory, what went wrong.
+
+Functions from the worker files of a run, rank 0's first, to numbers and sentences. Steps are not looked at: see `throughput`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Number = float | int
+Worker = Mapping[str, Any]
+Cells = dict[str, Any]
+
+STAGES = ("after_load", "first_step", "steady")
+
+
+def numbers(workers: Sequence[Worker], *, world_size: int) -> Cells:
+    """Start-up, memory, and whether the run was ended early, by the names of their metrics."""
+    return {**_stages(workers[0]), **_memory(workers, world_size), **_stopped(workers[0])}
+
+
+def warnings(workers: Sequence[Worker], found: Cells) -> list[str]:
+    """What is wrong with the numbers of a run; `found` are those of `numbers`."""
+    return [*_trouble(workers), *_memory_warnings(found)]
+
+
+def _stages(first: Worker) -> Cells:
+    """Where rank 0's time went before its first step."""
+    stamps = first.get("stamps") or {}
+
+    def between(start: str, end: str) -> float | None:
+        return stamps[end] - stamps[start] if stamps.get(start) and stamps.get(end) else None
+
+    return {
+        "startup_s": between("process_start", "imports_done"),
+        "model_load_s": between("imports_done", "model_built"),
+        "trainer_setup_s": between("model_built", "train_begin"),
+    }
+
+
+def _stopped(first: Worker) -> Cells:
+    stopped = first.get("stopped") or {}
+    return {"stopped_early": stopped.get("why")}
+
+
+def _memory(workers: Sequence[Worker], world_size: int) -> Cells:
+    """The highest rank's memory; sums for what is the host's. Missing where a rank is: its share may be the highest."""
+    if len(workers) < world_size:
+        return {}
+    peaks = [worker.get("peak") or {} for worker in workers]
+    stages = {name: [(worker.get("memory") or {}).get(name) or {} for worker in workers] for name in STAGES}
+    return {
+        "peak_allocated_bytes": _highest(peaks, "allocated_bytes"),
+        "peak_reserved_bytes": _highest(peaks, "reserved_bytes"),
+        "allocated_after_load_bytes": _highest(stages["after_load"], "allocated_bytes"),
+        "peak_allocated_first_step_bytes": _highest(stages["first_step"], "peak_allocated_bytes"),
+        "peak_allocated_steady_bytes": _highest(stages["steady"], "peak_allocated_bytes"),
+        "alloc_retries": _sum(stages["steady"], "alloc_retries"),
+        "cuda_ooms": _sum(stages["steady"], "ooms"),
+        "host_rss_bytes": _sum(peaks, "rss_bytes"),
+    }
+
+
+def _highest(rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
+    values = [row.get(name) for row in rows]
+    return None if None in values else max(value for value in values if value is not None)
+
+
+def _sum(rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
+    values = [row.get(name) for row in rows]
+    return None if None in values else sum(value for value in values if value is not None)
+
+
+def _trouble(workers: Sequence[Worker]) -> Iterator[str]:
+    for worker in workers:
+        rank, tokens = worker.get("rank", 0), worker.get("tokens") or {}
+        if worker.get("instrument_error"):
+            yield f"rank {rank} could not be measured to its end: {worker['instrument_error']}"
+        elif tokens.get("steps") and not tokens.get("micro", 1):
+            yield f"rank {rank}'s tokens are unknown: its Trainer has a training step of its own, without the base class's"
+        elif tokens.get("steps") and tokens.get("processed", 0) is None:
+            yield f"rank {rank}'s tokens are unknown: a batch had none in `input_ids`, or none that could be counted"
+
+
+def _memory_warnings(found: Cells) -> Iterator[str]:
+    if found.get("alloc_retries"):
+        yield (
+            f"the allocator freed its cache and tried again {found['alloc_retries']} time(s): memory is nearly full, "
+            "and the speed suffers from it"
+        )
