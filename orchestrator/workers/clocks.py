@@ -40,7 +40,8 @@ class CudaClock(HostClock):
     name = "cuda"
 
     def mark(self) -> Any:
-        event = sys.modules["torch"].cuda.Event(enable_timing=True)
+        # Not torch.cuda.Event: that looks for the current stream in Python, for which the GPU waits where a step begins.
+        event = sys.modules["torch"].Event("cuda", enable_timing=True)
         event.record()
         return event
 
