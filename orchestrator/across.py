@@ -20,6 +20,13 @@ Cells = Mapping[str, Value]
 RATE, PER_GPU, LOSS, STEPS = "tokens_per_s", "tokens_per_s_per_gpu", "train_loss", "steps"
 BY_RATIO = frozenset(metric.name for metric in METRICS.values() if metric.by_ratio)
 
+INTERVALS: Mapping[str, tuple[str, str]] = {
+    RATE: (f"{RATE}_low", f"{RATE}_high"),
+    f"real_{RATE}": (f"real_{RATE}_low", f"real_{RATE}_high"),
+    "step_time_s": ("step_time_low_s", "step_time_high_s"),
+}
+"""The metrics that have an interval over repeats, and the columns of its ends. Of one run a step time has its own."""
+
 LOSS_TOLERANCE = 0.05
 """By how much a mean training loss may differ from the baseline framework's before its row is doubted, as a share.
 
@@ -56,15 +63,13 @@ class Cell:
 
 
 def over_repeats(name: str, values: Sequence[float]) -> dict[str, Value]:
-    """A metric that is compared by ratios, of several runs: the mean of logs; for the headline its interval and spread."""
-    if name != RATE or min(values) <= 0:
+    """A metric that is compared by ratios, of several runs: the mean of logs, with its interval where it has one."""
+    if name not in INTERVALS or min(values) <= 0:
         return {name: mean(values, by_ratio=True)}
     summary = statistics.mean_of_logs(values)
-    cells: dict[str, Value] = {name: summary.mean}
-    if summary.interval is not None:
-        cells |= {f"{RATE}_low": summary.interval.low, f"{RATE}_high": summary.interval.high}
-        cells |= {f"{RATE}_spread": summary.spread, f"{RATE}_runs": summary.n}
-    return cells
+    ends = (summary.interval.low, summary.interval.high) if summary.interval else (None, None)
+    told = {f"{RATE}_spread": summary.spread, f"{RATE}_runs": summary.n} if name == RATE else {}
+    return {name: summary.mean, **dict(zip(INTERVALS[name], ends, strict=True)), **told}
 
 
 def mean(values: Sequence[float], *, by_ratio: bool) -> float:

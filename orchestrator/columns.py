@@ -68,6 +68,8 @@ DETAILS = (
         "tokens_per_s_low",
         "tokens_per_s_high",
         "tokens_per_s_runs",
+        "real_tokens_per_s_low",
+        "real_tokens_per_s_high",
         "labelled_tokens_per_s",
         "real_tokens_per_s_per_gpu",
         "samples_per_s",

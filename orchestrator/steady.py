@@ -241,15 +241,18 @@ def _described(
 
 
 def _waits(cut: int, waits_s: Sequence[float], after: Sequence[Sequence[str]]) -> list[float]:
-    """What each step of the part waited, but for evaluation and saving."""
-    return [0.0 if index < len(after) and after[index] else waits_s[index] for index in range(cut, len(waits_s))]
+    """What each step of the part waited longer than most of them, but for evaluation and saving."""
+    waits = [0.0 if index < len(after) and after[index] else waits_s[index] for index in range(cut, len(waits_s))]
+    usual = median(waits) if waits else 0.0
+    return [max(wait - usual, 0.0) for wait in waits]
 
 
 def _difference(middle: float, mean: float, shares: dict[str, float]) -> list[str]:
-    """A sentence where the median step and the mean differ by over 2 %, with the likeliest cause."""
+    """A sentence where the median step and the mean differ by over 2 %, with what explains at least half of it."""
     if abs(mean / middle - 1) <= _DIFFERENCE:
         return []
     cause, share = max(shares.items(), key=lambda item: item[1])
-    why = f"{cause}, {share:.1%} of the time" if share > _DIFFERENCE / 2 else "steps are unlike, as with ragged batches"
+    explained = mean > middle and share >= (1 - middle / mean) / 2
+    why = f"{cause}, {share:.1%} of the time" if explained else "steps are unlike, as with ragged batches"
     word = "longer" if mean > middle else "shorter"
     return [f"the mean step is {abs(mean / middle - 1):.1%} {word} than the median step: {why}"]

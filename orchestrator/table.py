@@ -223,7 +223,7 @@ def _means(measured: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
         values = [value for cells in measured if (value := cells.get(name)) is not None]
         if name in BY_RATIO and len(values) > 1 and all(type(value) in (int, float) for value in values):
             found |= over_repeats(name, cast(list[float], values))
-        else:
+        elif name not in found:  # the interval over repeats stands above those within them
             found[name] = _mean(values)
     return found
 

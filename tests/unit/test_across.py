@@ -26,8 +26,22 @@ def test_repeats_have_a_mean_of_logs_with_interval_and_spread() -> None:
     assert found["tokens_per_s_runs"] == 3
 
 
-def test_only_the_headline_has_an_interval() -> None:
-    assert over_repeats("step_time_s", [1.0, 4.0]) == {"step_time_s": pytest.approx(2.0)}
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("real_tokens_per_s", "real_tokens_per_s_low", "real_tokens_per_s_high"),
+        ("step_time_s", "step_time_low_s", "step_time_high_s"),
+    ],
+)
+def test_what_rows_are_chosen_by_has_an_interval(name: str, low: str, high: str) -> None:
+    found = over_repeats(name, [1.0, 4.0])
+    assert found.keys() == {name, low, high}
+    assert found[low] * found[high] == pytest.approx(found[name] ** 2) == pytest.approx(4.0)  # type: ignore[operator]
+    assert found[low] < 1.0  # type: ignore[operator]
+
+
+def test_other_numbers_have_their_mean_alone() -> None:
+    assert over_repeats("samples_per_s", [1.0, 4.0]) == {"samples_per_s": pytest.approx(2.0)}
 
 
 @given(st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=8), st.floats(0.1, 10))

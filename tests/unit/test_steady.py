@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -104,6 +105,19 @@ def test_waiting_for_data_is_a_cause() -> None:
     series = [0.1 if step % 3 else 0.2 for step in range(90)]
     waits = [0.0 if step % 3 else 0.1 for step in range(90)]
     assert "waiting for data" in steady(series, waits_s=waits).warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("wait", "what"),
+    [
+        (lambda step: 0.0 if step % 10 else 0.01, "waits that explain too little of it"),
+        (lambda step: 0.05, "waits that every step has"),
+    ],
+)
+def test_what_explains_little_of_a_difference_is_no_cause(wait: Callable[[int], float], what: str) -> None:
+    series = noise(90, sd=0.5, carried_over=0.0)
+    (said,) = steady(series, waits_s=[wait(step) for step in range(90)]).warnings
+    assert said.endswith("steps are unlike, as with ragged batches"), what
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 10])

@@ -40,6 +40,17 @@ def test_a_metric_is_the_mean_of_the_repeats_that_are_ok(tmp_path: Path) -> None
     assert (row["status"], row["failure_kind"]) == ("failed", "oom_cuda")
 
 
+@pytest.mark.parametrize("first", ["step_time_s", "step_time_low_s"])
+def test_the_interval_over_repeats_stands_above_those_within_them(first: str, tmp_path: Path) -> None:
+    within = {"step_time_s": 1.0, "step_time_low_s": 0.99, "step_time_high_s": 1.01}
+    cells = {first: within[first], **within}
+    one = only(tmp_path / "one", ended(BASE, 1, **cells))
+    assert (one["step_time_low_s"], one["step_time_high_s"]) == (0.99, 1.01)
+    row = only(tmp_path / "two", ended(BASE, 1, **cells), ended(BASE, 2, **{name: 4 * s for name, s in cells.items()}))
+    assert row["step_time_s"] == pytest.approx(2.0)
+    assert row["step_time_low_s"] * row["step_time_high_s"] == pytest.approx(4.0) and row["step_time_low_s"] < 1.0
+
+
 def test_an_experiment_without_an_ok_run_is_a_row_without_numbers(tmp_path: Path) -> None:
     row = only(tmp_path / "r", failed(BASE, 1), failed(BASE, 2, kind="data"))
     assert (row["status"], row["failure_kind"], row["runs_ok"], row["runs"]) == ("failed", "data", 0, 2)
