@@ -23,7 +23,7 @@ _TRUTHS = (
 )
 _WHOLES = (
     *("trainable_parameters", "total_parameters", "world_size", "num_threads", "per_device_train_batch_size"),
-    *("gradient_accumulation_steps", "global_batch", "max_steps", "max_seq_len", "train_rows"),
+    *("gradient_accumulation_steps", "global_batch", "max_steps", "max_seq_len", "train_rows", "lora_rank"),
 )
 OTHERS: Mapping[str, tuple[str, str]] = {
     "provenance_git_dirty": (TRUTH, "Whether the checkout held changes that no commit has."),

@@ -7,7 +7,7 @@ stand under the wrong name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from orchestrator.launcher import distributed_type
@@ -27,7 +27,21 @@ _FLAGS = {
     "packing": "packing",
 }
 _WORDS = {"torch_compile_mode": "torch_compile_mode"}
-_NUMBERS = ("per_device_train_batch_size", "gradient_accumulation_steps")
+_NUMBERS = {
+    "per_device_train_batch_size": "per_device_train_batch_size",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "r": "lora_rank",
+    "lora_r": "lora_rank",
+}
+_OPTIMIZERS = {
+    "adamw_torch": "AdamW",
+    "adamw_torch_fused": "AdamW",
+    "adafactor": "Adafactor",
+    "adagrad": "Adagrad",
+    "rmsprop": "RMSprop",
+    "sgd": "SGD",
+}
+"""The classes that these stand for; others are made by packages of their own, under names that change."""
 
 
 def mismatches(experiment: Experiment, settings: Settings) -> tuple[str, ...]:
@@ -44,6 +58,21 @@ def mismatches(experiment: Experiment, settings: Settings) -> tuple[str, ...]:
         _processes,
     )
     return tuple(sentence for check in checks for sentence in check(experiment, asked, settings))
+
+
+def of_ranks(experiment: Experiment, workers: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What did not take effect on any rank, each sentence once, with the ranks where not all say it; `workers` are their files."""
+    said: dict[str, list[int]] = {}
+    ranks = 0
+    for place, worker in enumerate(workers):
+        ranks += 1
+        for sentence in mismatches(experiment, worker.get("settings") or {}):
+            said.setdefault(sentence, []).append(worker.get("rank", place))
+    return tuple(sentence if len(on) == ranks else f"{sentence} on rank {_listed(on)}" for sentence, on in said.items())
+
+
+def _listed(ranks: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(ranks)))
 
 
 def _asked(arguments: Mapping[str, Text]) -> dict[str, str]:
@@ -127,15 +156,21 @@ def _adapters(experiment: Experiment, asked: Asked, settings: Settings) -> Itera
 
 
 def _optimizer(experiment: Experiment, asked: Asked, settings: Settings) -> Iterator[str]:
-    """Torch's AdamW by its two names, `adamw_torch` and `adamw_torch_fused`."""
-    wanted, found = asked.get("optim", ""), settings.get("optimizer_fused")
-    if wanted.startswith("adamw_torch") and found is not None and wanted.endswith("_fused") is not is_true(str(found)):
-        yield _sentence("optim", wanted, f"{settings.get('optimizer') or 'an optimizer'}, fused: {found}")
+    """The class, where it is one that we know and no launcher's own, and of torch's AdamW whether it is fused."""
+    wanted, found = asked.get("optim", ""), settings.get("optimizer")
+    fused = settings.get("optimizer_fused")
+    known = found and _kind(str(settings.get("distributed_type"))) != "DEEPSPEED"
+    if known and wanted in _OPTIMIZERS and found != _OPTIMIZERS[wanted]:
+        yield _sentence("optim", wanted, found)
+    elif (
+        wanted.startswith("adamw_torch") and fused is not None and wanted.endswith("_fused") is not is_true(str(fused))
+    ):
+        yield _sentence("optim", wanted, f"{found or 'an optimizer'}, fused: {fused}")
 
 
 def _numbers(experiment: Experiment, asked: Asked, settings: Settings) -> Iterator[str]:
-    for name in _NUMBERS:
-        found = settings.get(name)
+    for name, setting in _NUMBERS.items():
+        found = settings.get(setting)
         if name in asked and found is not None and asked[name] != str(found):
             yield _sentence(name, asked[name], found)
 

@@ -244,7 +244,7 @@ def _said(found: Findings, run_dir: Path) -> str:
 
 def _doubts(experiment: Experiment, found: Findings) -> Verdict | None:
     """Why the numbers of a run that ended well stand for nothing: other settings than asked for, a loss that is none."""
-    wrong = effective.mismatches(experiment, found.first.get("settings") or {})
+    wrong = effective.of_ranks(experiment, found.workers)
     if wrong:
         return Verdict(status=Status.INVALID, kind="not_in_effect", cause="; ".join(wrong))
     said = [one.source for one in found.measurements if one.name == "train_loss" and one.source.endswith(NOT_FINITE)]

@@ -53,6 +53,7 @@ SETTINGS: dict[str, str] = {
     "trainable_parameters": "Parameters that receive gradients.",
     "total_parameters": "All parameters.",
     "peft_method": "Adapter on the model.",
+    "lora_rank": "Rank of the adapter's matrices.",
     "quantization": "Quantisation of the weights.",
     "gradient_checkpointing": "Whether activations are recomputed.",
     "torch_compile": "Whether the model is compiled.",

@@ -76,6 +76,15 @@ def peft_method(trainer: Any) -> str | None:
     return homes[0].split(".")[2] if homes else None
 
 
+def lora_rank(trainer: Any) -> int | None:
+    """The rank of the first layer that has an adapter."""
+    for layer in trainer.model.modules():
+        ranks = getattr(layer, "r", None)
+        if type(layer).__module__.startswith("peft.") and isinstance(ranks, dict) and ranks:
+            return int(next(iter(ranks.values())))
+    return None
+
+
 def attention(trainer: Any) -> str | None:
     """How attention is computed: by the layers' class where each way has its own, else by the configuration."""
     for layer in trainer.model.modules():
@@ -196,6 +205,7 @@ BUILT: Readers = {
     "trainable_parameters": lambda trainer: sum(size_of(p) for p in trainer.model.parameters() if p.requires_grad),
     "total_parameters": total_parameters,
     "peft_method": peft_method,
+    "lora_rank": lora_rank,
     "quantization": quantization,
     "architecture": lambda trainer: architecture().read(trainer),
     "model_fingerprint": model_fingerprint,

@@ -99,6 +99,7 @@ def test_a_setting_that_did_not_take_effect_makes_the_run_invalid(real: Campaign
     assert "torch_compile" in row["failure_cause"]
     settings = real.record("not-in-effect").settings
     assert settings["peft_method"] == "lora" and settings["gradient_checkpointing"] and settings["padding_free"]
+    assert (settings["lora_rank"], real.record("adapter").settings["lora_rank"]) == (8, 4)
 
 
 def test_data_is_prepared_once_for_all_that_share_it(real: Campaign) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.effective import mismatches
+from orchestrator.effective import mismatches, of_ranks
 from orchestrator.records import Device, Experiment
 
 FSDP = {"distributed_type": "FSDP"}
 
 
-def found(settings: dict[str, Any], **changes: Any) -> str:
+def experiment(**changes: Any) -> Experiment:
     plain: dict[str, Any] = {
         "id": "i",
         "scenario": "s",
@@ -22,7 +22,11 @@ def found(settings: dict[str, Any], **changes: Any) -> str:
         "trainer": "huggingface",
         "arguments": {},
     }
-    return "; ".join(mismatches(Experiment(**{**plain, **changes}), settings))
+    return Experiment(**{**plain, **changes})
+
+
+def found(settings: dict[str, Any], **changes: Any) -> str:
+    return "; ".join(mismatches(experiment(**changes), settings))
 
 
 @pytest.mark.parametrize(
@@ -54,6 +58,21 @@ def found(settings: dict[str, Any], **changes: Any) -> str:
         ({"optim": "adamw_torch_fused"}, {"optimizer_fused": False, "optimizer": "AdamW"}, "AdamW, fused: False"),
         ({"optim": "adamw_torch"}, {"optimizer_fused": True}, "optim"),
         ({"optim": "sgd"}, {"optimizer_fused": False}, ""),
+        (
+            {"optim": "adafactor"},
+            {"optimizer": "AdamW", "optimizer_fused": False},
+            "optim was asked to be adafactor and is AdamW",
+        ),
+        ({"optim": "adafactor"}, {"optimizer": "Adafactor", "optimizer_fused": False}, ""),
+        ({"optim": "adamw_bnb_8bit"}, {"optimizer": "AdamW", "optimizer_fused": False}, ""),
+        (
+            {"optim": "adamw_torch"},
+            {"optimizer": "DeepSpeedZeroOptimizer", "distributed_type": "DEEPSPEED"},
+            "distributed_type",
+        ),
+        ({"r": "8"}, {"lora_rank": 16}, "r was asked to be 8 and is 16"),
+        ({"lora_r": "8"}, {"lora_rank": 8}, ""),
+        ({"r": "8"}, {"lora_rank": None}, ""),
         ({"per_device_train_batch_size": "4"}, {"per_device_train_batch_size": 8}, "asked to be 4 and is 8"),
     ],
 )
@@ -86,3 +105,17 @@ def test_what_is_unknown_proves_nothing_and_what_was_not_asked_is_not_compared()
 def test_processes(changes: dict[str, Any], settings: dict[str, Any], sentence: str) -> None:
     said = found(settings, **changes)
     assert sentence in said and bool(said) is bool(sentence)
+
+
+@pytest.mark.parametrize(
+    ("attention", "said"),
+    [
+        (("eager", "eager", "eager"), ()),
+        (("sdpa", "sdpa", "sdpa"), ("attn_implementation was asked to be eager and is sdpa",)),
+        (("eager", "sdpa", "sdpa"), ("attn_implementation was asked to be eager and is sdpa on rank 1, 2",)),
+    ],
+)
+def test_every_rank_is_asked(attention: tuple[str, ...], said: tuple[str, ...]) -> None:
+    workers = [{"rank": rank, "settings": {"attn_implementation": found}} for rank, found in enumerate(attention)]
+    asked = experiment(num_gpus=3, arguments={"attn_implementation": "eager"})
+    assert of_ranks(asked, reversed(workers)) == said
