@@ -14,6 +14,9 @@ from orchestrator.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.config import Scenario, argument_text, suggestion
 from orchestrator.local import published
 from orchestrator.monitors import MONITORS
+from orchestrator.monitors.nvml import PERIOD_VARIABLE
+from orchestrator.records import Experiment, Measure
+from orchestrator.steady import AT_LEAST_STEPS
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
 
@@ -23,7 +26,14 @@ TRACKERS = frozenset({"hf_memory", "hf_memory_native"})
 """Monitors that ask the Trainer for its memory metrics."""
 
 
-def monitors(scenario: Scenario) -> Found:
+def watching(scenario: Scenario, trainer: Trainer) -> Found:
+    """How a scenario's runs are to be watched and measured."""
+    yield from _monitors(scenario)
+    yield from _measure(scenario, trainer)
+    yield from _environment(scenario)
+
+
+def _monitors(scenario: Scenario) -> Found:
     for index, name in enumerate(scenario.monitors):
         if name not in MONITORS:
             yield ("monitors", index), f"unknown monitor {name!r}{suggestion(name, MONITORS)}"
@@ -32,11 +42,31 @@ def monitors(scenario: Scenario) -> Found:
         yield ("monitors",), "hf_memory and hf_memory_native are two ways to one number; keep one of them"
 
 
-def measure(scenario: Scenario, trainer: Trainer) -> Found:
+def _measure(scenario: Scenario, trainer: Trainer) -> Found:
     if scenario.measure is not None and not trainer.instrumented:
         yield (
             ("measure",),
             f"trainer {trainer.name!r} is not seen step by step, so there is nothing to measure by; leave it out",
+        )
+
+
+def _environment(scenario: Scenario) -> Found:
+    if PERIOD_VARIABLE in scenario.env:
+        said = f"{PERIOD_VARIABLE} is for the sampler, not for the training; set it where tunebench runs"
+        yield ("env", PERIOD_VARIABLE), said
+
+
+def too_few_steps(experiment: Experiment, trainer: Trainer) -> Iterator[str]:
+    """A sentence on a training that is too short for any speed, by its arguments."""
+    asked, steps = experiment.measure or Measure(), experiment.arguments.get("max_steps")
+    if not trainer.instrumented or not isinstance(steps, str) or not steps.isdecimal() or not int(steps):
+        return
+    warm_up, least = asked.discard_steps or 1, asked.at_least_steps or AT_LEAST_STEPS
+    made = min(int(steps), asked.at_most_steps or int(steps))
+    if made < warm_up + least:
+        yield (
+            f"scenario {experiment.scenario!r}: {made} step(s) are too few for a speed: at least {least} are needed "
+            f"behind {warm_up} of warm-up"
         )
 
 

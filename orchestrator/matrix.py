@@ -96,8 +96,7 @@ class _Expansion:
         self.suite, self.scenario, self.selection, self.machine = suite, scenario, selection, machine
         self.notes = checks.axes_without_effect(scenario, selection.axes)
         self.trainer = self._trainer()
-        self._refuse(checks.monitors(scenario))
-        self._refuse(checks.measure(scenario, self.trainer))
+        self._refuse(checks.watching(scenario, self.trainer))
         overrides = dict(selection.overrides)
         self.models = self._models(overrides.pop(MODEL, None))
         self.lower = {**self.trainer.base_arguments, **self._translate(suite.defaults)}
@@ -291,6 +290,7 @@ class _Expansion:
             global_batch=batch.global_batch(arguments, cell.num_gpus) if trainer.instrumented and not skip else None,
             **self.shared,
         )
+        self.notes.extend(checks.too_few_steps(experiment, trainer))
         digest = experiment_digest(experiment, _PERTURBING)
         return replace(
             experiment,

@@ -87,6 +87,16 @@ class Measure(Model):
         None, description="Training ends once the step time is known within ± this share, such as 1%."
     )
 
+    @model_validator(mode="after")
+    def _leaves_room(self) -> Measure:
+        warm_up, least, most = self.discard_steps or 0, self.at_least_steps or 0, self.at_most_steps
+        if most is not None and most < warm_up + least:
+            needed = " and ".join(
+                f"{name} {value}" for name, value in (("discard_steps", warm_up), ("at_least_steps", least)) if value
+            )
+            raise ValueError(f"at_most_steps {most} leaves no room for {needed}; raise it to {warm_up + least} or more")
+        return self
+
     def record(self) -> records.Measure:
         return records.Measure(**self.model_dump())
 

@@ -517,6 +517,31 @@ def test_a_model_beside_the_scenario_file_is_found_there(tmp_path: Path) -> None
 
 def test_an_axis_that_changes_nothing_is_said(tmp_path: Path) -> None:
     text = "scenarios:\n- {name: s, framework_config: [eager], arguments: {model_name_or_path: m, seed: 3}}\n"
-    plan = planned(tmp_path, text, axes=["seed=1,2", "max_steps=1,2"])
+    plan = planned(tmp_path, text, axes=["seed=1,2", "max_steps=11,12"])
     assert plan.notes == ("--axis seed changes nothing in scenario 's', whose arguments: say what it is",)
     assert len(plan.experiments) == 2
+
+
+@pytest.mark.parametrize(
+    ("measure", "steps", "said"),
+    [
+        ("{}", 11, None),
+        ("{}", 10, "10 step(s) are too few for a speed: at least 10 are needed behind 1 of warm-up"),
+        (
+            "{discard_steps: 100}",
+            40,
+            "40 step(s) are too few for a speed: at least 10 are needed behind 100 of warm-up",
+        ),
+        ("{at_most_steps: 8}", 100, "8 step(s) are too few for a speed: at least 10 are needed behind 1 of warm-up"),
+        ("{at_least_steps: 5}", 6, None),
+        ("{}", -1, None),
+    ],
+)
+def test_a_training_too_short_for_any_speed_is_said_before_it_runs(
+    measure: str, steps: int, said: str | None, tmp_path: Path
+) -> None:
+    arguments = f"{{model_name_or_path: m, max_steps: {steps}}}"
+    text = f"scenarios:\n- {{name: s, framework_config: [null, eager], arguments: {arguments}, measure: {measure}}}\n"
+    plan = planned(tmp_path, text)
+    assert plan.notes == ((f"scenario 's': {said}",) if said else ()), "once, however many cells there are"
+    assert not any(one.skip for one in plan.experiments), "it still has memory and a loss"
