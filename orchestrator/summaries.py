@@ -22,7 +22,7 @@ def numbers(workers: Sequence[Worker], *, world_size: int) -> Cells:
 
 def warnings(workers: Sequence[Worker], found: Cells) -> list[str]:
     """What is wrong with the numbers of a run; `found` are those of `numbers`."""
-    return [*_trouble(workers), *_memory_warnings(found)]
+    return [*_trouble(workers), *_left_alone(workers[0]), *_memory_warnings(found)]
 
 
 def _stages(first: Worker) -> Cells:
@@ -81,6 +81,12 @@ def _trouble(workers: Sequence[Worker]) -> Iterator[str]:
             yield f"rank {rank}'s tokens are unknown: its Trainer has a training step of its own, without the base class's"
         elif tokens.get("steps") and tokens.get("processed", 0) is None:
             yield f"rank {rank}'s tokens are unknown: a batch had none in `input_ids`, or none that could be counted"
+
+
+def _left_alone(first: Worker) -> Iterator[str]:
+    block = first.get("toggle_steps")
+    if block:
+        yield f"every other block of {block} steps was left alone (TUNEBENCH_TOGGLE_STEPS): speeds are of the others"
 
 
 def _memory_warnings(found: Cells) -> Iterator[str]:

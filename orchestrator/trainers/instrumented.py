@@ -79,7 +79,8 @@ def measurements(run_dir: Path) -> list[Measurement]:
 
 def _counts(workers: Sequence[Mapping[str, Any]], first: Mapping[str, Any]) -> Iterator[Measurement]:
     """How much work was done, over all ranks, and on what."""
-    settings, steps = first.get("settings") or {}, (first.get("tokens") or {}).get("steps")
+    settings = first.get("settings") or {}
+    steps = None if first.get("toggle_steps") else (first.get("tokens") or {}).get("steps")
     counts = {
         "tokens_processed": _total(workers, "processed"),
         "samples_processed": _total(workers, "samples"),
@@ -90,9 +91,11 @@ def _counts(workers: Sequence[Mapping[str, Any]], first: Mapping[str, Any]) -> I
 
 
 def _total(workers: Sequence[Mapping[str, Any]], name: str) -> int | None:
-    """The ranks' sum; None when a rank is missing: a sum over some of them would be a wrong number, not a low one."""
+    """The ranks' sum; None when a rank is missing, or blocks of steps were left alone: a sum over some would be a wrong number,
+    not a low one."""
     counts = [(worker.get("tokens") or {}).get(name) or 0 for worker in workers]
-    return None if 0 in counts or len(counts) != workers[0].get("world_size") else sum(counts)
+    some = len(counts) != workers[0].get("world_size") or any(worker.get("toggle_steps") for worker in workers)
+    return None if some or 0 in counts else sum(counts)
 
 
 def token_speed(workers: Sequence[Mapping[str, Any]], *, runtime_s: float | int | None) -> float | None:

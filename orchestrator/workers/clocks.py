@@ -34,14 +34,19 @@ class HostClock:
         return self.mark(), time.time()
 
 
+def cuda_event(**how: Any) -> Any:
+    """By torch's newer class: the other looks for the current stream in Python, and where a step begins the GPU waits for that."""
+    torch = sys.modules["torch"]
+    return torch.Event("cuda", **how) if hasattr(torch, "Event") else torch.cuda.Event(**how)
+
+
 class CudaClock(HostClock):
     """Marks are events on the current stream: moments of the GPU, known once it has passed them."""
 
     name = "cuda"
 
     def mark(self) -> Any:
-        # Not torch.cuda.Event: that looks for the current stream in Python, for which the GPU waits where a step begins.
-        event = sys.modules["torch"].Event("cuda", enable_timing=True)
+        event = cuda_event(enable_timing=True)
         event.record()
         return event
 

@@ -186,7 +186,7 @@ class Counter:
         if not self.free:
             torch = sys.modules["torch"]
             rows = torch.empty((SLOTS, len(COUNTS)), dtype=torch.int64, pin_memory=True)
-            self.free.extend((row, torch.Event("cuda")) for row in rows)
+            self.free.extend((row, torch.cuda.Event()) for row in rows)
         return self.free.pop()
 
     def count(self, batch: Union[list[int], Mapping[str, Any]]) -> Optional[Batch]:

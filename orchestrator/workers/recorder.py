@@ -291,4 +291,5 @@ class Recorder:
             "settings": self.effective_settings(), "losses": self.losses, "log_times": self.log_times,
             "nonfinite_step": self.nonfinite, "measure": self.measure, "stopped": self.stopped, "memory_tracker": self.tracker,
             "instrument": "off" if self.off else "on", "instrument_error": meter and meter.trouble,
+            "toggle_steps": self.toggle,
         }  # fmt: skip

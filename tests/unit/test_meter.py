@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ torch = pytest.importorskip("torch")
 import counting  # noqa: E402
 import ending  # noqa: E402
 import meter as meters  # noqa: E402
-from clocks import HostClock  # noqa: E402
+from clocks import CudaClock, HostClock  # noqa: E402
 
 from orchestrator import limits  # noqa: E402
 
@@ -224,3 +225,26 @@ def test_a_batch_without_tokens_is_unknown_and_not_zero(inputs: Any, tmp_path: P
     line = lines(tmp_path)[-1]
     assert (line["tokens"], line["squares"], line["micro"]) == (None, None, 1)
     assert meter.tokens() == {**dict.fromkeys(counting.COUNTS[1:]), "processed": None, "steps": 2, "micro": 2}
+
+
+@pytest.mark.parametrize("newer", [True, False])
+def test_a_mark_is_an_event_also_of_a_torch_without_the_newer_class(
+    newer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for torch: there is no GPU here, and the class came with 2.4."""
+    made: list[tuple[str, tuple[object, ...], dict[str, object]]] = []
+
+    def events(name: str) -> Any:
+        def event(*args: object, **how: object) -> SimpleNamespace:
+            made.append((name, args, how))
+            return SimpleNamespace(record=lambda: None)
+
+        return event
+
+    old = SimpleNamespace(cuda=SimpleNamespace(Event=events("torch.cuda.Event")))
+    monkeypatch.setitem(
+        sys.modules, "torch", SimpleNamespace(Event=events("torch.Event"), cuda=old.cuda) if newer else old
+    )
+    CudaClock().mark()
+    expected = ("torch.Event", ("cuda",)) if newer else ("torch.cuda.Event", ())
+    assert made == [(*expected, {"enable_timing": True})]

@@ -175,6 +175,11 @@ def test_tokens_that_are_unknown_are_said(micro: int, why: str, tmp_path: Path) 
     assert [text for text in reading.warnings if why in text and text.startswith("rank 0's tokens are unknown: ")]
 
 
+def test_blocks_that_were_left_alone_are_said(tmp_path: Path) -> None:
+    reading = one_rank(tmp_path, [0.1] * 40, of_worker={"toggle_steps": 20})
+    assert [text for text in reading.warnings if text.startswith("every other block of 20 steps was left alone")]
+
+
 def test_data_without_labels_have_no_speed_in_labels(tmp_path: Path) -> None:
     found = numbers(one_rank(tmp_path, [0.1] * 40, labelled=0))
     assert found["tokens_per_s"] == pytest.approx(10_000)

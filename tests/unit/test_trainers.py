@@ -144,6 +144,11 @@ def test_a_missing_rank_makes_no_low_number(tmp_path: Path, ranks: list[int]) ->
     assert "train_tokens_per_second" not in numbers(tmp_path)
 
 
+def test_of_blocks_that_were_left_alone_there_are_no_counts(tmp_path: Path) -> None:
+    worker(tmp_path, world_size=1, toggle_steps=20)
+    assert not numbers(tmp_path).keys() & {"train_tokens_per_second", "tokens_processed", "samples_processed", "steps"}
+
+
 def test_what_is_not_whole_or_not_finite_is_missing(tmp_path: Path) -> None:
     worker(tmp_path, 0, metrics={"train_runtime": 10.0, "train_loss": float("nan"), "epoch": True})
     (tmp_path / "worker-rank1.json").write_text('{"rank": 1, "tok')
