@@ -36,6 +36,15 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     "labelled_tokens": (NUMBER, "`ranks.csv`: tokens of the whole run that have a label."),
     "compute_time_s": (NUMBER, "`ranks.csv`: median time of a steady step from its beginning to its end."),
     "peak_allocated_after_load_bytes": (NUMBER, "`ranks.csv`: highest memory that tensors held until training began."),
+    "peak_reserved_after_load_bytes": (
+        NUMBER,
+        "`ranks.csv`: highest memory that torch's allocator held until training began.",
+    ),
+    "peak_reserved_first_step_bytes": (NUMBER, "`ranks.csv`: the same during the first step."),
+    "peak_reserved_steady_bytes": (NUMBER, "`ranks.csv`: the same after the first step."),
+    "host_rss_after_load_bytes": (NUMBER, "`ranks.csv`: host memory of the rank and its children when training began."),
+    "host_rss_first_step_bytes": (NUMBER, "`ranks.csv`: the same at the first step's end."),
+    "host_rss_steady_bytes": (NUMBER, "`ranks.csv`: the same at the training's end."),
     "experiments": (WHOLE, "`--group-by`: experiments of the group."),
     "experiments_ok": (WHOLE, "`--group-by`: those of them whose repeats all ended ok."),
 }

@@ -58,7 +58,6 @@ DEFAULT_DROP = (
     "provenance_*",
     "measured_*",
     "total_flos",
-    "warnings",
 )
 """What benchmarks.csv leaves out although it varies: raw_summary.csv holds it."""
 
@@ -78,7 +77,7 @@ DETAILS = (
     *("allocated_after_load_bytes", "peak_allocated_*_bytes", "alloc_retries", "cuda_ooms", "host_rss_bytes"),
     *("*_processed", "model_flops_per_token", "device_mean_*", "device_baseline_bytes", "device_residue_bytes"),
     *("device_peak_imbalance", "integrated_energy_j", "monitor_*", "nvml_period_s", "sm_clock_mhz", "temperature_c"),
-    *("gpu_utilization", "exit_code", "signal", "wall_s"),
+    *("gpu_utilization", "exit_code", "signal", "wall_s", "warnings"),
 )
 """What only files hold unless it is asked for: a table of eighty columns is read by nobody."""
 

@@ -13,6 +13,11 @@ Worker = Mapping[str, Any]
 Cells = dict[str, Any]
 
 STAGES = ("after_load", "first_step", "steady")
+_MEMORY_OF_A_STAGE = {
+    "peak_allocated": "peak_allocated_bytes",
+    "peak_reserved": "peak_reserved_bytes",
+    "host_rss": "rss_bytes",
+}
 
 
 def numbers(workers: Sequence[Worker], *, world_size: int) -> Cells:
@@ -37,6 +42,18 @@ def _stages(first: Worker) -> Cells:
         "model_load_s": between("imports_done", "model_built"),
         "trainer_setup_s": between("model_built", "train_begin"),
     }
+
+
+def of_stages(worker: Worker) -> Cells:
+    """One rank's memory, stage by stage, and what its allocator had to do by the end of the last that there was."""
+    seen = {name: (worker.get("memory") or {}).get(name) or {} for name in STAGES}
+    cells = {
+        f"{column}_{stage}_bytes": memory.get(name)
+        for stage, memory in seen.items()
+        for column, name in _MEMORY_OF_A_STAGE.items()
+    }
+    last = next((memory for memory in reversed(seen.values()) if memory), {})
+    return {**cells, "alloc_retries": last.get("alloc_retries"), "cuda_ooms": last.get("ooms")}
 
 
 def _stopped(first: Worker) -> Cells:

@@ -178,12 +178,7 @@ def _rank_rows(
             "peak_allocated_bytes": peak.get("allocated_bytes"),
             "peak_reserved_bytes": peak.get("reserved_bytes"),
             "host_rss_bytes": peak.get("rss_bytes"),
-            **{
-                f"peak_allocated_{stage}_bytes": ((worker.get("memory") or {}).get(stage) or {}).get(
-                    "peak_allocated_bytes"
-                )
-                for stage in summaries.STAGES
-            },
+            **summaries.of_stages(worker),
             **(_rank_speed(series.ranks.get(rank, ()), cut) if cut is not None else {}),
         }
         yield {name: value for name, value in cells.items() if value is not None}

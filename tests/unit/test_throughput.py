@@ -175,6 +175,20 @@ def test_tokens_that_are_unknown_are_said(micro: int, why: str, tmp_path: Path) 
     assert [text for text in reading.warnings if why in text and text.startswith("rank 0's tokens are unknown: ")]
 
 
+def test_a_rank_has_its_memory_of_every_stage(tmp_path: Path) -> None:
+    def stage(bytes_: int, ooms: int) -> dict[str, int]:
+        peaks = {"peak_allocated_bytes": bytes_, "peak_reserved_bytes": bytes_ + 1, "rss_bytes": bytes_ + 2}
+        return {**peaks, "alloc_retries": ooms + 1, "ooms": ooms}
+
+    memory = {"after_load": stage(10, 0), "first_step": stage(20, 0), "steady": stage(30, 1)}
+    (row,) = one_rank(tmp_path / "whole", [0.1] * 40, of_worker={"memory": memory}).ranks
+    assert [row[f"peak_reserved_{name}_bytes"] for name in memory] == [11, 21, 31]
+    assert [row[f"host_rss_{name}_bytes"] for name in memory] == [12, 22, 32]
+    assert (row["alloc_retries"], row["cuda_ooms"]) == (2, 1)
+    (row,) = one_rank(tmp_path / "one step", [0.1], of_worker={"memory": {**memory, "steady": None}}).ranks
+    assert "host_rss_steady_bytes" not in row and (row["alloc_retries"], row["cuda_ooms"]) == (1, 0)
+
+
 def test_blocks_that_were_left_alone_are_said(tmp_path: Path) -> None:
     reading = one_rank(tmp_path, [0.1] * 40, of_worker={"toggle_steps": 20})
     assert [text for text in reading.warnings if text.startswith("every other block of 20 steps was left alone")]
