@@ -115,8 +115,10 @@ def format_rows(rows: Sequence[Row], spec: Spec, *, special_tokens: Mapping[str,
             else:
                 samples.append(instruct(row, spec))
         except KeyError as error:
+            none = "formatting: none" if spec.wants_tokens else "formatting: none with tokenize: true"
+            cure = "" if template or spec.formatting == "none" else f" ({none} takes dataset_text_field as it is)"
             raise PreparationError(
-                f"row {number} of {spec.source!r} has no field {error.args[0]!r}; it has {', '.join(map(repr, row))}."
+                f"row {number} of {spec.source!r} has no field {error.args[0]!r}; it has {', '.join(map(repr, row))}{cure}."
             ) from error
     return samples
 

@@ -64,7 +64,8 @@ def test_an_input_that_is_empty_has_no_section() -> None:
 
 
 def test_a_missing_field_is_named_with_its_row() -> None:
-    with pytest.raises(PreparationError, match="row 2 of 's' has no field 'output'; it has 'instruction'"):
+    said = r"row 2 of 's' has no field 'output'; it has 'instruction' \(formatting: none takes dataset_text_field as it is\)"
+    with pytest.raises(PreparationError, match=said):
         format_rows(
             [{"instruction": "a", "output": "b"}, {"instruction": "a"}], Spec(source="s", path="p"), special_tokens={}
         )

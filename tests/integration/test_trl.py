@@ -1,0 +1,114 @@
+"""trl's own script under the instrument: padded rows on two processes, and LoRA on packed ones, each over one epoch of ragged text.
+
+What the data hold is counted here by the tokenizer alone: trl ends each text by the end of text, and cuts it to `max_length`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from campaigns import Campaign, tunebench
+
+pytest.importorskip("trl")
+
+SCENARIOS = """\
+data_processing: {dataset_name: data.jsonl}
+scenarios:
+- name: padded
+  trainer: trl
+  device: cpu
+  framework_config: [baseline]
+  num_gpus: 2
+  arguments: &arguments
+    model_name_or_path: ./model
+    per_device_train_batch_size: 2
+    num_train_epochs: 1
+    max_steps: null
+    max_seq_len: 96
+    logging_steps: 1
+- name: packed
+  trainer: trl
+  device: cpu
+  framework_config: [baseline]
+  arguments: {<<: *arguments, packing: true, peft_method: lora, r: 4, optim: sgd}
+"""
+LONGEST, WORDS = 96, [2 + 7 * place % 90 for place in range(24)]
+
+
+def a_model(folder: Path) -> None:
+    """A tiny Llama with a tokenizer of its own, as a local folder."""
+    from arguments import Own
+    from models import build_model, load_config
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    own = Own(model_name_or_path="config:tiny-llama", training_data_path="-")
+    build_model(own, load_config(own, {}), seed=3).save_pretrained(folder)
+    words = {word: place for place, word in enumerate(("<pad>", "<eos>", "<unk>", *"abcdefg"))}
+    inner = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>").save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    folder = tmp_path_factory.mktemp("trl")
+    a_model(folder / "model")
+    rows = (
+        {"instruction": "spell", "output": " ".join("abcdefg"[word % 7] for word in range(count))} for count in WORDS
+    )
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "scenarios.yaml").write_text(SCENARIOS)
+    return tunebench(folder, "run", "scenarios.yaml")
+
+
+def lengths(folder: Path) -> list[int]:
+    """Tokens of each text as it was prepared, and one that ends it."""
+    from tokenizers import Tokenizer
+
+    (prepared,) = (folder / "cache" / "data").glob("*/train.json")
+    inner = Tokenizer.from_file(str(folder / "model" / "tokenizer.json"))
+    texts = [json.loads(line)["output"] for line in prepared.read_text().splitlines()]
+    return [min(len(inner.encode(text).ids) + 1, LONGEST) for text in texts]
+
+
+def tokens(run_dir: Path) -> list[dict[str, int]]:
+    return [json.loads(path.read_text())["tokens"] for path in sorted(run_dir.glob("worker-rank*.json"))]
+
+
+def test_every_token_of_the_epoch_is_counted_once(trained: Campaign) -> None:
+    assert trained.code == 0, trained.err
+    found = lengths(trained.folder)
+    real = sum(found)
+    assert len({*found}) > 10 and LONGEST in found, "ragged, and some are cut"
+    padded, (packed,) = tokens(trained.run_dir("padded")), tokens(trained.run_dir("packed"))
+    assert sum(rank["real"] for rank in padded) == packed["real"] == real
+    assert sum(rank["labelled"] for rank in padded) == real
+    assert sum(rank["samples"] for rank in padded) == packed["samples"] == len(WORDS)
+    assert sum(rank["processed"] for rank in padded) > real
+    assert [rank["steps"] for rank in padded] == [6, 6], "24 samples, two at a time on two processes"
+
+
+def test_what_took_effect_is_read_off_its_trainer(trained: Campaign) -> None:
+    padded, packed = (trained.record(name).settings for name in ("padded", "packed"))
+    assert (padded["world_size"], padded["global_batch"], padded["peft_method"]) == (2, 4, None)
+    assert (packed["packing"], packed["peft_method"], packed["lora_rank"]) == (True, "lora", 4)
+    assert (padded["optimizer"], packed["optimizer"]) == ("AdamW", "SGD")
+    assert padded["mixed_precision"] == "no" and not padded["gradient_checkpointing"], (
+        "both are on in trl unless told otherwise"
+    )
+    assert 0 < packed["trainable_parameters"] < packed["total_parameters"]
+
+
+def test_its_numbers_are_in_the_table(trained: Campaign) -> None:
+    (row,) = [row for row in trained.rows() if row["scenario"] == "padded"]
+    assert row["status"] == "ok" and float(row["train_loss"]) > 0
+    with (trained.results / "ranks.csv").open(newline="") as file:
+        ranks = [line for line in csv.DictReader(file) if "padded" in line["id"]]
+    assert [line["rank"] for line in ranks] == ["0", "1"]
+    assert float(row["train_tokens_per_second"]) == pytest.approx(
+        sum(float(line["tokens_processed"]) for line in ranks) / float(row["train_runtime"]) / 2
+    )
