@@ -172,7 +172,8 @@ def _numbers(experiment: Experiment, asked: Asked, settings: Settings) -> Iterat
     for name, setting in _NUMBERS.items():
         found = settings.get(setting)
         if name in asked and found is not None and asked[name] != str(found):
-            yield _sentence(name, asked[name], found)
+            all_rows = setting == "per_device_train_batch_size" and found == settings.get("train_rows")
+            yield _sentence(name, asked[name], f"{found}, all rows that the data have" if all_rows else found)
 
 
 def _processes(experiment: Experiment, asked: Asked, settings: Settings) -> Iterator[str]:

@@ -29,7 +29,8 @@ TOO_LARGE = ("oom_cuda", "oom_host")
 class Found:
     """The largest per-device batch of a cell that fits, with its record, and the smallest that was seen not to.
 
-    `batch` is None where not even 1 fits, or where a probe failed for another reason, which `failure` then is.
+    `batch` is None where not even 1 fits, or where the first probe failed for another reason. `failure`: the probe that did, which
+    ended the search.
     """
 
     experiment: Experiment
@@ -107,7 +108,8 @@ def largest_batch(experiment: Experiment, probed: Callable[[Experiment, int], Ru
     while True:
         record = probed(experiment, batch)
         if record is None or (record.status is not Status.OK and record.kind not in TOO_LARGE):
-            return Found(experiment=experiment, batch=None, record=None, too_large=too_large, failure=record)
+            largest, seen = fits or (None, None)
+            return Found(experiment=experiment, batch=largest, record=seen, too_large=too_large, failure=record)
         if record.status is Status.OK:
             fits = (batch, record)
         else:

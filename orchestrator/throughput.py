@@ -23,6 +23,10 @@ from orchestrator.steps import Step
 from orchestrator.summaries import Cells, Number, Worker
 
 _STEPS, _WORKER = "steps of all ranks", "worker files of all ranks"
+SHORT_BATCH = 0.75
+"""A batch with a smaller share of the largest one's tokens, and of its samples, is short."""
+MANY_SHORT = 0.1
+"""As a share of the steady steps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +64,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
         speed = _speed(series, state, world_size) | _warm_up(series.slowest, state, first)
         work, said = _work(series, first, speed.get("tokens_per_s_per_gpu"))
         numbers |= speed | work
-        warnings += [*state.warnings, *said]
+        warnings += [*state.warnings, *_short_batches(series.slowest[state.discarded_steps :]), *said]
         missing: list[Measurement] = []
     else:
         numbers |= {"first_step_s": series.slowest[0].seconds} if series.slowest else {}
@@ -128,6 +132,18 @@ def _speed(series: _Series, state: steady.Steady, world_size: int) -> Cells:
         "steady_steps": len(window),
         "steady_found_by": state.found_by,
     }
+
+
+def _short_batches(window: Sequence[Step]) -> Iterator[str]:
+    """A sentence where many steps had a smaller batch than the others, by tokens and samples: ragged text changes one of them."""
+    counts = [(step.tokens, step.samples) for step in window if step.tokens and step.samples]
+    most = [max(values) for values in zip(*counts, strict=True)]
+    short = sum(all(count < SHORT_BATCH * full for count, full in zip(one, most, strict=True)) for one in counts)
+    if short > MANY_SHORT * len(counts):
+        yield (
+            f"{short} of {len(counts)} steady steps had a smaller batch than the others, as an epoch's last one is: times of "
+            "unlike work are mixed; give more data, or set dataloader_drop_last: true"
+        )
 
 
 def _total(steps_of: Sequence[Step], name: str) -> int | None:

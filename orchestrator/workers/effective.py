@@ -157,13 +157,14 @@ def device_name(trainer: Any) -> str | None:
 
 
 def per_device_batch(trainer: Any) -> int | None:
-    """Rows that one process takes at a time, by the data loader that was built."""
+    """Rows that one process takes at a time, by the data loader that was built: no more than there are."""
     loader = trainer.callback_handler.train_dataloader
     sampler: Any = getattr(loader, "batch_sampler", None)
     if getattr(sampler, "split_batches", False):
         return int(sampler.batch_size // sampler.num_processes)
     size = getattr(sampler, "batch_size", None) or getattr(loader, "batch_size", None)
-    return int(size) if size else None
+    rows = len(trainer.train_dataset) if hasattr(trainer.train_dataset, "__len__") else size
+    return int(min(size, rows)) if size and rows else None
 
 
 def padding_free(trainer: Any) -> bool:

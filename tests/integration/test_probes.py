@@ -56,6 +56,24 @@ def test_the_largest_batch_is_found_and_each_probe_is_a_run(tmp_path: Path) -> N
     assert again.stdout == done.stdout and "probe:" not in again.stderr, "what was probed is known"
 
 
+def test_the_search_ends_where_the_data_do(tmp_path: Path) -> None:
+    """A batch that there are no rows for would fit anywhere."""
+    scenario = {"name": "s", "device": "cpu"}
+    arguments = {
+        "model_name_or_path": "config:tiny-llama",
+        "per_device_train_batch_size": 12,
+        "max_seq_len": 32,
+        "max_steps": 4,
+    }
+    data = {"dataset_name": "builtin:synthetic", "samples": 16}
+    done = call(
+        tmp_path, {"data_processing": data, "scenarios": [{**scenario, "arguments": arguments}]}, "--find-batch"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "per_device_train_batch_size 12 fits, and no larger one could be tried (not_in_effect: " in done.stdout
+    assert "per_device_train_batch_size was asked to be 24 and is 16, all rows that the data have" in done.stdout
+
+
 @dataclass(frozen=True, kw_only=True)
 class Probed:
     """A campaign of real trainings, of which one can't fit, on two cores where there are two."""

@@ -74,6 +74,11 @@ def found(settings: dict[str, Any], **changes: Any) -> str:
         ({"lora_r": "8"}, {"lora_rank": 8}, ""),
         ({"r": "8"}, {"lora_rank": None}, ""),
         ({"per_device_train_batch_size": "4"}, {"per_device_train_batch_size": 8}, "asked to be 4 and is 8"),
+        (
+            {"per_device_train_batch_size": "64"},
+            {"per_device_train_batch_size": 32, "train_rows": 32},
+            "asked to be 64 and is 32, all rows that the data have",
+        ),
     ],
 )
 def test_a_setting(arguments: dict[str, str], settings: dict[str, Any], sentence: str) -> None:

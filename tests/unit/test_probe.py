@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import probe
+from orchestrator import campaign, probe
 from orchestrator.records import Device, Experiment, RunRecord, Status
 
 
@@ -41,6 +41,17 @@ def test_another_failure_ends_the_search_and_is_told() -> None:
     broken = record(Status.FAILED, "import_error")
     found = probe.largest_batch(cell(), lambda one, batch: broken)
     assert (found.batch, found.failure) == (None, broken)
+
+
+def test_what_fitted_before_another_failure_stands() -> None:
+    """As where the data have no more rows than a batch asks for."""
+    refused = record(Status.INVALID, "not_in_effect")
+    found = probe.largest_batch(cell(), lambda one, batch: record(Status.OK) if batch <= 32 else refused)
+    assert (found.batch, found.too_large, found.failure) == (32, None, refused)
+    (line,) = campaign.batch_lines([found])
+    assert line.endswith(
+        "per_device_train_batch_size 32 fits, and no larger one could be tried (not_in_effect: not_in_effect)"
+    )
 
 
 def test_a_probe_is_the_same_training_ended_after_two_steps() -> None:

@@ -175,6 +175,21 @@ def test_tokens_that_are_unknown_are_said(micro: int, why: str, tmp_path: Path) 
     assert [text for text in reading.warnings if why in text and text.startswith("rank 0's tokens are unknown: ")]
 
 
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({"tokens": [8192, 1536] * 20, "samples": [16, 3] * 20}, True),
+        ({"tokens": [8192, 1536] * 20}, False),
+        ({"tokens": [8192] * 39 + [1536], "samples": [16] * 39 + [3]}, False),
+        ({"tokens": [None] * 40}, False),
+    ],
+    ids=["two kinds of batches", "ragged text", "one epoch's end", "not counted"],
+)
+def test_batches_of_two_kinds_are_said(counts: dict[str, list[int | None]], said: bool, tmp_path: Path) -> None:
+    reading = one_rank(tmp_path, [0.1] * 40, **counts)
+    assert any("had a smaller batch than the others" in text for text in reading.warnings) is said
+
+
 def test_a_rank_has_its_memory_of_every_stage(tmp_path: Path) -> None:
     def stage(bytes_: int, ooms: int) -> dict[str, int]:
         peaks = {"peak_allocated_bytes": bytes_, "peak_reserved_bytes": bytes_ + 1, "rss_bytes": bytes_ + 2}
