@@ -48,13 +48,13 @@ _KINDS: tuple[tuple[str, str], ...] = (
     ),
     ("disk_full", r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]"),
     ("port_in_use", r"EADDRINUSE|[Aa]ddress already in use|port is already|\[Errno 98\]"),
+    ("model_not_found", r"couldn't connect to 'https?://|outgoing traffic has been disabled|OfflineModeIsEnabled"),
     ("bad_arguments", r"\bArgumentError\b|unrecognized arguments|arguments are required|error: argument |unknown arg"),
     (
         "model_not_found",
         r"RepositoryNotFoundError|RevisionNotFoundError|GatedRepoError|is not a valid model identifier"
         r"|Can't load (the model|tokenizer|the configuration)|no file named (pytorch_model|model\.safetensors)"
-        r"|does not appear to have a file named|Incorrect path_or_model_id|OfflineModeIsEnabled|LocalEntryNotFoundError"
-        r"|couldn't connect to 'https?://huggingface|\bModelError\b|outgoing traffic has been disabled",
+        r"|does not appear to have a file named|Incorrect path_or_model_id|LocalEntryNotFoundError|\bModelError\b",
     ),
     ("import_error", r"ModuleNotFoundError|ImportError|No module named|cannot open shared object file"),
     (

@@ -45,6 +45,11 @@ class Names:
         """`llama-1b, batch/device 4`: the same whatever the processes."""
         return ", ".join([self._model[row], *self._rest(row)])
 
+    def unlike(self, row: int, other: int) -> list[str]:
+        """What a row's name says besides model, framework and processes, and the other's does not."""
+        said = self._rest(other)
+        return [part for part in self._rest(row) if part not in said]
+
     def whole(self, row: int) -> str:
         """`liger on llama-1b at 2 GPUs`."""
         return f"{self.framework(row)} on {self.place(row)}"

@@ -26,6 +26,16 @@ def placed_on(asked: Device, num_gpus: int, machine: Machine) -> Device:
 
 def wrong_anywhere(experiment: Experiment, trainer: Trainer, asked: Device) -> Reason | None:
     """Why the experiment means nothing on any machine, or None."""
+    steps = experiment.arguments.get("max_steps")
+    if (
+        trainer.instrumented
+        and isinstance(steps, str)
+        and re.fullmatch(r"-?\d+", steps)
+        and int(steps) != -1
+        and int(steps) < 1
+    ):
+        text = f"max_steps {steps} is no number of steps; give 1 or more, or -1 for whole epochs"
+        return Reason(kind="max_steps", text=text)
     framework = experiment.framework
     if framework is None:
         return None

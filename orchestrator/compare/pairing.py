@@ -100,7 +100,8 @@ def _pair(match: Match, ignore: Sequence[str]) -> Pair:
 
 
 def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
-    """The arguments that are not alike, and the settings that took effect; those of which a side says nothing are left out."""
+    """The arguments that are not alike, and the settings that took effect. Those of which a side says nothing are left out, and so
+    are settings where an argument of the same name is told."""
     before, after = ({**entry.key, **entry.arguments} for entry in (base, new))
     if before == after:
         return ()
@@ -108,6 +109,7 @@ def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
         Difference(name=name, base=before.get(name), new=after.get(name))
         for name in dict.fromkeys((*before, *after))
         if name not in keys.SETTLED
+        and not (name.startswith(keys.EFFECTIVE) and name.removeprefix(keys.EFFECTIVE) in {*before, *after})
         and keys.alike(before.get(name)) != keys.alike(after.get(name))
         and keys.is_known(name, base, before)
         and keys.is_known(name, new, after)

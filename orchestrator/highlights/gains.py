@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -9,6 +10,7 @@ from orchestrator.highlights.values import Highlight, HighlightKind, Known
 from orchestrator.highlights.wording import count, direction, factor, inverse, is_wide, percent, runs, times
 from orchestrator.metrics import metric, show
 from orchestrator.relative import TRAINERS_SPEED, Beside, Memory, Speed
+from orchestrator.statistics import Ratio
 
 MOST_FASTER, MOST_ALIKE, MOST_SLOWER = 6, 2, 3
 SAME_MEMORY = 0.005
@@ -18,6 +20,7 @@ OTHERWISE_BUSY = 0.1
 """Shares of busy time that lie apart by less are taken as alike. Beyond it the host has a say in which one is faster."""
 
 _WORDS = {1: "faster", 0: "without a difference", -1: "slower"}
+_WIDE = "that could not be told apart"
 Judged = tuple[Beside, Speed]
 
 
@@ -29,18 +32,23 @@ def gains(known: Known, against: Sequence[Beside]) -> Iterator[Highlight]:
     order = sorted(judged, key=lambda pair: -round(pair[1].ratio.value, 3))
     faster, alike, slower = ([pair for pair in order if direction(pair[1].ratio) == sign] for sign in _WORDS)
     slower.reverse()
+    alike.sort(key=lambda pair: -abs(math.log(pair[1].ratio.value)))  # what may be most, first
     for one, speed in (*faster[:MOST_FASTER], *alike[:MOST_ALIKE], *slower[:MOST_SLOWER]):
         yield known.sentence(HighlightKind.GAIN, _gain(known, one, speed), [one.new, one.base])
     rest = [*faster[MOST_FASTER:], *alike[MOST_ALIKE:], *slower[MOST_SLOWER:]]
     if rest:
-        counts = Counter(direction(speed.ratio) for _, speed in rest)
-        said = ", ".join(f"{counts[sign]} {word}" for sign, word in _WORDS.items() if counts[sign])
+        counts = Counter(_word(speed.ratio) for _, speed in rest)
+        said = ", ".join(f"{counts[word]} {word}" for word in (*_WORDS.values(), _WIDE) if counts[word])
         text = f"{count(len(rest), 'more comparison')}: {said}"
         yield known.sentence(HighlightKind.GAIN, text, [one.new for one, _ in rest])
     single = [one.new for one, speed in judged if speed.ratio.interval is None]
     if single:
         text = f"{count(len(single), 'comparison')} of single runs: how far two runs of one cell lie apart is not known"
         yield known.sentence(HighlightKind.WARNING, f"{text} (--repeats 3 would tell)", single)
+
+
+def _word(found: Ratio) -> str:
+    return _WIDE if direction(found) == 0 and is_wide(found) else _WORDS[direction(found)]
 
 
 def _gain(known: Known, one: Beside, speed: Speed) -> str:

@@ -26,7 +26,9 @@ def scaling(known: Known) -> Iterator[Highlight]:
         found.setdefault(base, []).append((row, speed))
     best = sorted(found.items(), key=lambda one: -round(one[1][-1][1].value, 3))
     for base, more in best[:MOST_SCALING]:
-        parts = ", ".join(f"{known.names.processes(row)} {efficiency(speed)}" for row, speed in more)
+        parts = ", ".join(
+            f"{known.names.processes(row)}{_unlike(known, row, base)} {efficiency(speed)}" for row, speed in more
+        )
         cell = f"{known.names.framework(base)} on {known.names.cell(base)}"
         text = f"{cell}: {parts} of ideal scaling from {known.names.processes(base)}"
         yield known.sentence(HighlightKind.GAIN, text, [base, *(row for row, _ in more)])
@@ -34,6 +36,12 @@ def scaling(known: Known) -> Iterator[Highlight]:
     if rest:
         text = f"{count(len(best) - MOST_SCALING, 'more cell')} ran on several GPU counts"
         yield known.sentence(HighlightKind.GAIN, text, rest)
+
+
+def _unlike(known: Known, row: int, base: int) -> str:
+    """What else is another than at the smallest GPU count, as the batch a device of a fixed batch in all is."""
+    unlike = known.names.unlike(row, base)
+    return f" with {', '.join(unlike)}" if unlike else ""
 
 
 def _scaled(known: Known) -> Iterator[tuple[int, int, Ratio]]:

@@ -178,7 +178,8 @@ SPEED = (
         unit="share",
         direction=Direction.LOWER,
         show=Show.SHARE,
-        description="Relative standard deviation of tokens_per_s over repeats.",
+        description="By which factor runs lie apart, less 1: exp(standard deviation of the logs of tokens_per_s over repeats) − 1, "
+        "which is the relative standard deviation where that is small.",
         source=_OVER_RUNS,
     ),
     Metric(

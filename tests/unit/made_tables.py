@@ -26,6 +26,7 @@ class Made:
     arguments: Mapping[str, str] = field(default_factory=dict)
     sets: Mapping[str, str] = field(default_factory=dict)
     device: Device = Device.CUDA
+    global_batch: int | None = None
 
     @property
     def id(self) -> str:
@@ -47,6 +48,7 @@ def _rows(one: Made) -> list[rows.Row]:
         model=one.model,
         num_gpus=one.num_gpus,
         device=one.device,
+        global_batch=one.global_batch,
         framework=Framework(name=one.framework, digest=one.framework, arguments=dict(one.sets)),
         arguments={**BASE.arguments, **one.arguments, **one.sets},
     )

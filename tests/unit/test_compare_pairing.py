@@ -188,6 +188,13 @@ def test_places_and_what_took_effect_make_no_experiment(name: str) -> None:
     assert [(one.name, one.base, one.new) for one in pairs[0].arguments] == [(name, "a", "b")]
 
 
+def test_a_setting_is_no_difference_beside_an_argument_of_its_name() -> None:
+    """The side that says it as an argument has no such setting."""
+    base, new = side(entry(arguments={"effective_liger": "a"}, id="e")), side(entry(arguments={"liger": "a"}, id="e"))
+    ((one,),) = [pair_.arguments for pair_ in pair(base, new)]
+    assert (one.name, one.base, one.new) == ("liger", None, "a")
+
+
 def test_the_same_id_is_the_same_experiment() -> None:
     base = side(entry("m", {"lr": 1}, id="a"), entry("m", {"lr": 2}, id="b"))
     new = side(entry("moved/m", {"lr": 2}, id="b"), entry("m", {"lr": 1}, id="c"))

@@ -47,6 +47,11 @@ def test_cancelled_and_timed_out():
         ("bad_arguments", "arguments.ArgumentError", "unknown argument --lerning_rate; did you mean --learning_rate?"),
         ("data", "FileNotFoundError", "[Errno 2] No such file or directory: '/cache/data/x/tokens.npz'"),
         ("model_not_found", "OSError", "acme/llama is not a local folder and is not a valid model identifier"),
+        (
+            "model_not_found",
+            "ArgumentError",
+            "--model_name_or_path: We couldn't connect to 'https://hub.example' to load",
+        ),
         ("disk_full", "OSError", "[Errno 28] No space left on device"),
         ("unknown", "RuntimeError", "something else"),
     ],

@@ -322,6 +322,22 @@ def test_the_best_come_first_and_the_rest_is_counted() -> None:
     assert found[-1].startswith(f"{50 - shown} more comparisons: ")
 
 
+def test_of_those_without_a_difference_what_may_be_most_comes_first_and_nothing_wide_is_called_alike() -> None:
+    alike = [
+        Made(model=f"alike-{n}", framework=name, runs=speeds(99.0, 100.0, 101.0))
+        for n in (1, 2)
+        for name in ("baseline", "x")
+    ]
+    wide = [
+        Made(model=f"wide-{n}", framework=name, runs=speeds(*runs))
+        for n in (1, 2, 3)
+        for name, runs in (("baseline", (99.0, 100.0, 101.0)), ("x", (30.0 + n, 60.0, 120.0)))
+    ]
+    found = gains(*alike, *wide)
+    assert [text.startswith("x and baseline could not be told apart on wide-") for text in found] == [True, True, False]
+    assert found[-1] == "3 more comparisons: 2 without a difference, 1 that could not be told apart"
+
+
 @given(st.integers(0, 12), st.integers(0, 12))
 @settings(deadline=None, max_examples=30)
 def test_there_are_never_many_sentences(pairs: int, kinds: int) -> None:
@@ -377,6 +393,21 @@ def test_processes_on_the_cpu_are_no_gpus() -> None:
         for name, runs in (("baseline", BASELINE), ("x", FAST))
     ]
     assert "on llama-1b with 1 CPU process" in gains(*cells)[0]
+
+
+def test_a_fixed_batch_in_all_scales_beside_a_fixed_batch_a_device() -> None:
+    cells = [
+        Made(
+            num_gpus=gpus,
+            arguments={"per_device_train_batch_size": batch},
+            global_batch=gpus * int(batch),
+            runs=[{"tokens_per_s_per_gpu": speed}] * 2,
+        )
+        for gpus, batch, speed in ((1, "2", 100.0), (2, "1", 40.0), (2, "2", 80.0))
+    ]
+    (text,) = [text for text in gains(*cells) if "ideal scaling" in text]
+    assert text.startswith("baseline on llama-1b, batch/device 2: 2 GPUs with batch/device 1 40.0 %"), text
+    assert ", 2 GPUs 80.0 %" in text
 
 
 def test_no_results_are_no_findings() -> None:

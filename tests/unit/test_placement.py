@@ -132,6 +132,10 @@ def test_a_plugin_file_that_is_not_there(tmp_path: Path) -> None:
         ({"device": Device.CPU}, {}, "huggingface", None),
         ({"min_gpus": 2}, {}, "huggingface", "framework_needs_gpus"),
         ({"min_gpus": 2}, {"num_gpus": 2}, "huggingface", None),
+        ({}, {"arguments": {"max_steps": "0"}}, "huggingface", "max_steps"),
+        ({}, {"arguments": {"max_steps": "-3"}}, "trl", "max_steps"),
+        ({}, {"arguments": {"max_steps": "-1"}}, "huggingface", None),
+        ({}, {"arguments": {"max_steps": "0"}}, "custom", None),
     ],
 )
 def test_what_a_framework_asks_for_anywhere(
