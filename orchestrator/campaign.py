@@ -23,11 +23,12 @@ from orchestrator.event_lines import EventLines
 from orchestrator.executors import LocalExecutor
 from orchestrator.failures import KINDS
 from orchestrator.matrix import Plan
+from orchestrator.owed import FAILURES
 from orchestrator.probe import LARGEST_BATCH, Found, largest_batches, mark_what_does_not_fit
 from orchestrator.progress import Progress
 from orchestrator.provenance import pip_freeze
-from orchestrator.records import Experiment
-from orchestrator.repeats import most_repeats
+from orchestrator.records import Experiment, JobState
+from orchestrator.repeats import half_width, most_repeats
 from orchestrator.store import NO_RETRY, Retry, Store
 
 if TYPE_CHECKING:
@@ -119,10 +120,21 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
 
 
 def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
-    """What a results folder that stands there makes of a plan: how many of its runs have ended, and how many are left."""
-    due = len(Store.resume(root).plan(plan.experiments, retry=retry))
-    asked = sum(one.repeats for one in plan.experiments if _can_run(one))
-    return f"{root}: of {asked} runs {max(0, asked - due)} have ended there, so that {due} would run."
+    """What a results folder that stands there makes of a plan: how many of its runs have ended or go on, and how many are left."""
+    store, asked = Store.resume(root), {one.id for one in plan.experiments if _can_run(one)}
+    due = {(job.experiment_id, job.repeat) for job in store.plan(plan.experiments, retry=retry)}
+    states = {
+        (stored.experiment.id, run.job.repeat): run.state
+        for stored in store.contents().experiments
+        for run in stored.runs
+        if stored.experiment.id in asked
+    }
+    rest = Counter(state for run, state in states.items() if run not in due)
+    ended, under_way = rest[JobState.ENDED], rest[JobState.RUNNING] + rest[JobState.SILENT]
+    going_on = f", {under_way} going on" if under_way else ""
+    return (
+        f"{root}: of {len(due) + rest.total()} runs {ended} have ended there{going_on}, so that {len(due)} would run."
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,6 +198,32 @@ def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say
     return copies
 
 
+def remarks(plan: Plan, store: Store, summary: Summary, *, since: float, retry: Retry) -> Iterator[str]:
+    """What to know of a campaign that has come to its end, a sentence each; it began at `since` (seconds since the epoch)."""
+    yield from _not_agreed(plan, store)
+    yield from _failed_before(summary, since=since, retry=retry)
+
+
+def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
+    """A sentence for each experiment whose runs do not agree as closely as its `repeats:` ask, however many there were."""
+    asked = {one.id: one.adaptive for one in plan.experiments if one.adaptive}
+    for stored in store.contents().experiments if asked else ():
+        rule, records = asked.get(stored.experiment.id), {run.repeat: run for run in stored.records}
+        width = half_width(records.values()) if rule and len(records) >= rule.max else None
+        if rule and width is not None and width > rule.within:
+            yield (
+                f"{stored.experiment.id}: after {len(records)} runs, the most that repeats: allows, its speed is known within "
+                f"±{width:.1%}, and within: asks for {rule.within:.3g}"
+            )
+
+
+def _failed_before(summary: Summary, *, since: float, retry: Retry) -> Iterator[str]:
+    """A sentence on runs that had failed before this call, which it did not try again."""
+    count = sum(record.status in FAILURES and record.started_at < since for record in summary.records)
+    if count and not retry.failed:
+        yield f"{count} run(s) had failed before and were left as they are: --retry-failed tries them again"
+
+
 def find_batches(plan: Plan, store: Store, *, way: Way, console: Console) -> list[Found]:
     """The largest per-device batch of each cell that fits; each probe is a recorded run in `batches/`."""
     with Progress(console, plan.experiments) as progress:
@@ -201,7 +239,10 @@ def batch_lines(found: Sequence[Found]) -> Iterator[str]:
     """A line for each cell: what was found, and what it needs."""
     for one in found:
         cell = f"{one.experiment.id}:"
-        if one.failure is not None:
+        if one.failure is not None and one.batch is not None:
+            why = f"{one.failure.kind}: {one.failure.cause}"
+            yield f"{cell} {BATCH} {one.batch} fits{_peak(one)}, and no larger one could be tried ({why})"
+        elif one.failure is not None:
             yield f"{cell} unknown, a probe failed ({one.failure.kind}: {one.failure.cause})"
         elif one.batch is None:
             yield f"{cell} not even 1 fits"

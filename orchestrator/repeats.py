@@ -37,6 +37,12 @@ def wanted(experiment: Experiment, records: Iterable[RunRecord]) -> int:
 
 def agree(records: Iterable[RunRecord], *, within: float) -> bool:
     """Whether half the interval over the runs that ended ok is at most `within` of their value."""
+    width = half_width(records)
+    return width is not None and width <= within
+
+
+def half_width(records: Iterable[RunRecord]) -> float | None:
+    """Half the interval over the runs that ended ok, as a share of their value; None where there is none."""
     from orchestrator import statistics  # a plan counts repeats, and has none to compare
 
     ok = [record for record in records if record.status is Status.OK]
@@ -44,8 +50,8 @@ def agree(records: Iterable[RunRecord], *, within: float) -> bool:
         values = [value for record in ok if (value := _value(record, name)) is not None]
         if values:
             summary = statistics.mean_of_logs(values)
-            return summary.interval is not None and summary.interval.high / summary.mean - 1 <= within
-    return False
+            return summary.interval.high / summary.mean - 1 if summary.interval else None
+    return None
 
 
 def _value(record: RunRecord, name: str) -> float | None:

@@ -46,7 +46,11 @@ INTERRUPTED = 130
 
 def main() -> Any:
     """Entry point: every known mistake ends as sentences on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # where a character cannot be shown its number stands
+            stream.reconfigure(errors="backslashreplace")
     try:
+        _in_a_folder()
         code = app(args=_with_optional_values(sys.argv[1:]), standalone_mode=False)
     except OrchestratorError as error:
         for line in redact(str(error)).splitlines():
@@ -57,6 +61,14 @@ def main() -> Any:
     if code == INTERRUPTED:
         err.print("Interrupted. What is done is kept; the same command resumes (without --move-aside).", soft_wrap=True)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _in_a_folder() -> None:
+    """Raises OrchestratorError where the folder that this was started in is gone."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise OrchestratorError("the folder that this was started in is gone: change to one that is there") from error
 
 
 def _with_optional_values(words: list[str]) -> list[str]:

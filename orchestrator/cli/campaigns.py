@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +112,10 @@ def run(
     store.add(planned.experiments)
     campaign.note_asked(store, planned, suite=suite, selection=selection)
     lines = (lambda text: print_raw([text])) if json_lines else None
+    began = time.time()
     summary = campaign.carry_out(planned, store, way=way, console=err, json_lines=lines)
+    for sentence in campaign.remarks(planned, store, summary, since=began, retry=retry):
+        tell(f"note: {sentence}")
     write_report([results], keep=(), drop=(), form=None if json_lines else options.Format.TABLE)
     raise typer.Exit(summary.exit_code)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from pathlib import Path
 import pytest
 from trees import lives, pids, tree_program, wait_for
 
-from orchestrator import claims
+from orchestrator import campaign, claims
 from orchestrator.benchmark import EventKind, prepare_data, run_benchmark
 from orchestrator.errors import ResultsError
 from orchestrator.executors import FakeExecutor, LocalExecutor
+from orchestrator.matrix import Plan
 from orchestrator.monitors import MONITORS, Monitor
 from orchestrator.preparation import why_missing
 from orchestrator.records import (
@@ -33,7 +35,7 @@ from orchestrator.records import (
     Status,
 )
 from orchestrator.runner import run_one
-from orchestrator.store import Retry, Store
+from orchestrator.store import NO_RETRY, Retry, Store
 
 REPO = Path(__file__).parent.parent.parent
 RUN_ONE = (sys.executable, "-c", f"import sys; sys.path.insert(0, {str(REPO)!r})\n"
@@ -280,6 +282,12 @@ def test_repeats_go_on_until_they_agree_in_rounds_over_all_experiments(store):
     assert order == [1, 1, 2, 2, 3, 3, 4, 5]
     assert len(summary.records) == 8
     assert store.plan(many) == ()
+    (said,) = campaign.remarks(
+        Plan(experiments=tuple(many), collapsed=(), notes=()), store, summary, since=0.0, retry=NO_RETRY
+    )
+    assert re.search(
+        r"-b-.*: after 5 runs, the most that repeats: allows, its speed is known within ±\d+\.\d%, .* for 0.01$", said
+    )
 
 
 def test_a_run_one_that_cannot_even_start_is_lost_and_says_why(store):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import typer
 
-from orchestrator import cli
+from orchestrator import claims, cli
 from orchestrator.config import load_suite, schema_text
 from orchestrator.matrix import expand
 from orchestrator.provenance import Machine
@@ -134,6 +135,11 @@ def test_a_dry_run_says_what_stands_in_the_folder(call: Call, file: Path, tmp_pa
     assert f"{results}: of {runs} runs 1 have ended there, so that {runs - 1} would run." in call(*words)[1]
     assert f"of {runs} runs 0 have ended there" in call(*words, "--retry-failed")[1]
     assert "would run" not in call(*words, "--move-aside")[1]
+    second = store.plan(planned.experiments)[0]
+    assert claims.claim(second, executor="local") is not None
+    claims.take_over(second.run_dir)
+    said = f"of {runs} runs 1 have ended there, 1 going on, so that {runs - 2} would run."
+    assert said in call(*words)[1], "this process is its owner, and lives"
 
 
 def test_a_kind_of_failure_that_there_is_not_is_no_scenario_file(call: Call, file: Path) -> None:
@@ -249,6 +255,23 @@ def test_a_reader_who_leaves_early_gets_no_complaint() -> None:
     command = f"{sys.executable} -m orchestrator plan --json | head -c 10"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == '{"experime' and done.stderr == ""
+
+
+def test_what_the_terminal_cannot_show_stands_by_its_number(file: Path) -> None:
+    file.write_text(SCENARIOS.replace("name: small", "name: größe"))
+    words = [sys.executable, "-m", "orchestrator", "plan", str(file), "--scenario", "größe"]
+    env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "gr\\xf6\\xdfe" in done.stdout, done.stderr
+
+
+def test_a_folder_that_is_gone_is_no_defect(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    script = f"cd {tmp_path}/gone && rmdir ../gone && {sys.executable} -m orchestrator plan"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: the folder that this was started in is gone: change to one that is there\n"
 
 
 def test_a_plan_says_what_fits(call: Call) -> None:

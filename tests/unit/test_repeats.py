@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stored_results import BASE, ended, failed
 
 from orchestrator.records import Experiment, Repeats, RunRecord
-from orchestrator.repeats import agree, most_repeats, wanted
+from orchestrator.repeats import agree, half_width, most_repeats, wanted
 
 ADAPTIVE = replace(BASE, repeats=3, adaptive=Repeats(min=3, max=6, within=0.01))
 
@@ -52,6 +52,12 @@ def test_a_run_that_never_got_steady_is_no_value_and_another_number_is_none_for_
     assert not agree([alike[0], unsteady], within=0.01)
     tight = [ended(BASE, n, tokens_per_s=100.0 + n / 100, train_runtime=5.0 * n) for n in (1, 2)]
     assert agree([*tight, unsteady], within=0.01)
+
+
+def test_how_far_runs_are_from_agreeing() -> None:
+    assert half_width(runs(100.0)) is None and half_width([failed(BASE, 1)]) is None
+    width = half_width(runs(100.0, 110.0, 90.0))
+    assert width is not None and 0.25 < width < 0.35
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(1, 1e5)), max_size=12), st.integers(2, 6), st.integers(0, 4))
