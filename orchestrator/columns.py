@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.metrics import FACTS, METRICS
+from orchestrator.config import suggestion
+from orchestrator.metrics import FACTS, METRICS, metric
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,6 +132,15 @@ def choose(keep: Iterable[str] = (), drop: Iterable[str] = ()) -> tuple[tuple[st
 def matches(name: str, patterns: Sequence[str]) -> bool:
     """Whether a column is named by a list of names and patterns."""
     return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def no_such(name: str, known: Iterable[str]) -> str:
+    """A sentence on a column that there is not; people may name one by the heading that a table shows."""
+    known = sorted(known)
+    headed = [repr(column) for column in known if metric(column).label == name]
+    if headed:
+        return f"there is no column {name!r} here; that is the heading of {' and '.join(headed)}"
+    return f"there is no column {name!r} here{suggestion(name, known)}"
 
 
 def for_people(names: Iterable[str]) -> list[str]:

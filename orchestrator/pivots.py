@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.across import mean
-from orchestrator.columns import DETAILS, cells, matches
-from orchestrator.config import suggestion
+from orchestrator.columns import DETAILS, cells, matches, no_such
 from orchestrator.errors import SelectionError
 from orchestrator.metrics import METRICS, Show, metric, show
 from orchestrator.rows import Value
@@ -133,7 +132,7 @@ def _columns_of(frame: pd.DataFrame, words: Iterable[str], option: str) -> list[
     known = [str(name) for name in frame.columns]
     for name in names:
         if name not in known:
-            raise SelectionError(f"{option}: there is no column {name!r} here{suggestion(name, known)}")
+            raise SelectionError(f"{option}: {no_such(name, known)}")
     return list(dict.fromkeys(names))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator import atomic, results_folder, untrusted
+from orchestrator.columns import no_such
 from orchestrator.config import suggestion
 from orchestrator.errors import ResultsError, SelectionError
 from orchestrator.options import Format
@@ -125,7 +126,7 @@ def unknown_columns(table: ResultsTable, names: Sequence[str]) -> list[str]:
     """A sentence for each of `--keep` and `--drop` that no column answers to; patterns may match nothing."""
     known = {str(name) for frame in (table.experiments, table.runs) for name in frame.columns}
     plain = [name for name in names if not set("*?[") & set(name)]
-    return [f"there is no column {name!r} here{suggestion(name, known)}" for name in plain if name not in known]
+    return [no_such(name, known) for name in plain if name not in known]
 
 
 def on_terminal(report: Report, *, width: int) -> RenderableType:

@@ -6,7 +6,7 @@ Functions from a table to text or bytes. They read no records and write no files
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.columns import DETAILS, choose, matches, varying
@@ -35,10 +35,11 @@ def benchmarks(
     Names may be patterns; `keep="*"` shows everything. JSON and Markdown hold the highlights too. Raises SelectionError for a
     form that is not in FORMATS.
     """
-    asked = tuple(keep)
-    keep, drop = choose(asked, drop)
+    asked, unwanted = tuple(keep), tuple(drop)
+    keep, drop = choose(asked, unwanted)
     if form == "csv":
-        return as_csv.text(varying(table.experiments, keep=keep, drop=drop).shown)
+        own = [name for name in _of_a_file(table) if not matches(name, unwanted)]
+        return as_csv.text(varying(table.experiments, keep=(*own, *keep), drop=drop).shown)
     if form == "json":
         split = varying(table.experiments, keep=("id", *keep), drop=drop)
         return as_json.text(split, table.warnings, highlights=highlights)
@@ -46,6 +47,13 @@ def benchmarks(
         split = varying(table.experiments, keep=keep, drop=(*drop, *DETAILS))
         return as_markdown.text(split, table.warnings, highlights=highlights, kept=asked)
     raise SelectionError(f"There is no report format {form!r}: choose one of {', '.join(FORMATS)}.")
+
+
+def _of_a_file(table: ResultsTable) -> Iterator[str]:
+    """What a file says of each row in any case: by which name other files have it, and of how many runs it is the mean."""
+    yield "id"
+    if "runs_ok" in table.experiments and (table.experiments["runs_ok"] > 1).any():
+        yield "runs_ok"
 
 
 def raw_summary(table: ResultsTable) -> str:
