@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from orchestrator.config import argument_text
-from orchestrator.records import Text
+from orchestrator.records import Experiment, Text
 
 MODEL, FRAMEWORK, GPUS = "model_name_or_path", "framework_config", "num_gpus"
 FIRST = (MODEL, FRAMEWORK, "effective_batch_size", GPUS, "packing", "max_seq_len")
@@ -28,6 +28,27 @@ class Cell:
     num_gpus: int
     point: Mapping[str, Text | None]
     extra: Mapping[str, Text | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Duplicate:
+    """A cell that came to the same experiment as an earlier one of its scenario."""
+
+    id: str
+    scenario: str
+    model: str
+    framework: str | None
+    num_gpus: int
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> Duplicate:
+        return cls(
+            id=experiment.id,
+            scenario=experiment.scenario,
+            model=experiment.model,
+            framework=experiment.framework.name if experiment.framework else None,
+            num_gpus=experiment.num_gpus,
+        )
 
 
 MAX_CELLS = 1_000_000

@@ -15,10 +15,11 @@ from orchestrator.config import Scenario, argument_text, suggestion
 from orchestrator.local import published
 from orchestrator.monitors import MONITORS
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
-from orchestrator.records import Experiment, Measure
+from orchestrator.records import Experiment, Measure, Text
 from orchestrator.steady import AT_LEAST_STEPS
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
+from orchestrator.trainers.values import known, meant, wrong
 
 Found = Iterator[tuple[tuple[str | int, ...], str]]
 
@@ -68,6 +69,29 @@ def too_few_steps(experiment: Experiment, trainer: Trainer) -> Iterator[str]:
             f"scenario {experiment.scenario!r}: {made} step(s) are too few for a speed: at least {least} are needed "
             f"behind {warm_up} of warm-up"
         )
+
+
+def values(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[tuple[str, str]]:
+    """Each argument whose value its trainer cannot take, and a sentence."""
+    for name in known(arguments):
+        value = arguments[name]
+        expected = wrong(name, value, trainer.name)
+        if expected and isinstance(value, str):
+            yield name, f"{name}: {value!r} is not right; {expected} is expected"
+        elif expected:
+            listed = ", ".join(map(repr, value))
+            yield (
+                name,
+                f"{name}: the list {listed} is not right; {expected} is expected (to try several, put them under matrix:)",
+            )
+
+
+def near_names(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[str]:
+    """A sentence for each argument whose name comes near to one of the trainer's: it may be the model's own, or a slip."""
+    for name in arguments if trainer.name == "huggingface" else ():
+        near = meant(name)
+        if near:
+            yield f"{name} is no argument of the trainer; is {near} meant? It is handed to the model's configuration"
 
 
 def models(names: Sequence[str], trainer: Trainer) -> Found:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator import batch, checks, local
-from orchestrator.cells import FRAMEWORK, GPUS, MAX_CELLS, MODEL, AmbiguousInclude, Cell, TooManyCells, cells
+from orchestrator.cells import FRAMEWORK, GPUS, MAX_CELLS, MODEL, AmbiguousInclude, Cell, Duplicate, TooManyCells, cells
 from orchestrator.config import Scenario, Suite, argument_text, argument_texts, suggestion
 from orchestrator.data import OWN_DATA, prepared_data
 from orchestrator.errors import ConfigError, Problem, SelectionError
@@ -31,17 +31,6 @@ from orchestrator.trainers import known as known_trainers
 _PERTURBING = frozenset(name for name, monitor in MONITORS.items() if monitor.perturbs)
 _AS_WRITTEN = ("python", "monitors", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags")
 """Keys of a scenario that are fields of each of its experiments."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Duplicate:
-    """A cell that came to the same experiment as an earlier one of its scenario."""
-
-    id: str
-    scenario: str
-    model: str
-    framework: str | None
-    num_gpus: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,23 +59,13 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
                     )
                     raise ConfigError([suite.problem(scenario, ("name",), message)])
                 if known is not experiment:
-                    collapsed.append(_duplicate(experiment))
+                    collapsed.append(Duplicate.of(experiment))
             notes.update(dict.fromkeys(expansion.notes))
         except ConfigError as error:
             problems.extend(error.problems)
     if problems:
         raise ConfigError(problems)
     return Plan(experiments=tuple(experiments.values()), collapsed=tuple(collapsed), notes=tuple(notes))
-
-
-def _duplicate(experiment: Experiment) -> Duplicate:
-    return Duplicate(
-        id=experiment.id,
-        scenario=experiment.scenario,
-        model=experiment.model,
-        framework=experiment.framework.name if experiment.framework else None,
-        num_gpus=experiment.num_gpus,
-    )
 
 
 class _Expansion:
@@ -230,6 +209,9 @@ class _Expansion:
         skip = undone(framework, merged) if framework else None
         skip = skip or self._settle_batch(merged, cell)
         arguments = {name: value for name, value in merged.items() if value is not None}
+        for name, said in checks.values(arguments, self.trainer):
+            where, path = self._place(name, cell)
+            raise ConfigError([self._problem(path, said if path else f"{said} ({where})")])
         if self.trainer.name == "custom" and cell.model == "none":
             del arguments[MODEL]
         return self._finish(cell, framework, arguments, skip)
@@ -253,19 +235,22 @@ class _Expansion:
             raise ConfigError([self._problem(path, f"{error}{f' ({said})' if said else ''}")]) from None
 
     def _place(self, name: str, cell: Cell) -> tuple[str, tuple[str, ...]]:
-        """Which layer an argument comes from, in words, and its place in the scenario if it stands there."""
+        """Which layer an argument comes from, in words, and its place in the scenario if it stands there, also by an older name."""
         framework = self.frameworks[cell.framework]
-        named = self.scenario.matrix if name in self.scenario.matrix and name not in self.selection.axes else ()
+        named = [one for one in self.scenario.matrix if one not in self.selection.axes]
         layers: tuple[tuple[str, Collection[str], tuple[str, ...]], ...] = (
             ("--set", self.selection.overrides, ()),
-            ("arguments:", self.scenario.arguments, ("arguments", name)),
+            ("arguments:", self.scenario.arguments, ("arguments",)),
             ("include:", cell.extra, ("include",)),
-            ("matrix:", named, ("matrix", name)),
+            ("matrix:", named, ("matrix",)),
             ("--axis", cell.point, ()),
             (f"framework configuration {cell.framework!r}", framework.arguments if framework else (), ()),
         )
-        found = ((where, path) for where, layer, path in layers if name in layer)
-        return next(found, (str(self.suite.files.get("defaults", "the trainer's own defaults")), ()))
+        for where, layer, path in layers:
+            written = next((one for one in layer if one == name or name in self.trainer.translate({one: "x"})[0]), None)
+            if written is not None:
+                return where, (*path, written) if path and where != "include:" else path
+        return str(self.suite.files.get("defaults", "the trainer's own defaults")), ()
 
     def _finish(
         self, cell: Cell, framework: Framework | None, arguments: dict[str, Text], skip: Reason | None
@@ -290,7 +275,7 @@ class _Expansion:
             global_batch=batch.global_batch(arguments, cell.num_gpus) if trainer.instrumented and not skip else None,
             **self.shared,
         )
-        self.notes.extend(checks.too_few_steps(experiment, trainer))
+        self.notes.extend((*checks.too_few_steps(experiment, trainer), *checks.near_names(arguments, trainer)))
         digest = experiment_digest(experiment, _PERTURBING)
         return replace(
             experiment,

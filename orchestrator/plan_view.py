@@ -17,8 +17,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text as Line
 
+from orchestrator.cells import Duplicate
 from orchestrator.launcher import build_command
-from orchestrator.matrix import Duplicate, Plan
+from orchestrator.matrix import Plan
 from orchestrator.printable import printable, shell_word
 from orchestrator.records import Command, Experiment, Reason, as_items
 from orchestrator.redact import MASK, is_secret_name, redact, redact_words, redactor

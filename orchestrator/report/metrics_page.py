@@ -13,13 +13,14 @@ _INTRODUCTION = """# Columns and metrics
 Made from `orchestrator/metrics/`; a test holds the two together (`pytest --accept` writes this page anew).
 
 `benchmarks.csv` has one row an experiment, whose `id` the other files have as well: every metric is the mean over its
-repeats that ended ok, `runs_ok` of `runs` (the mean of their logarithms where *mean* says so). `raw_summary.csv` has
-one row a run and every column, `ranks.csv` one a training process of each run, `devices.csv` one a watched GPU of each run. Files hold base units at full precision; an
-empty cell is a missing value, never 0. Besides the columns below, every argument of the trainer is a column under its own
-name, as the text that the trainer received (list items separated by blanks, `[]` for none; one that has the name of
-another column is `argument_<name>`), and where it ran stands in `provenance_<name>`. Two sources of memory are two metrics:
-allocated (tensors) ≤ reserved (allocator) ≤ used on the device, and no constant converts one into the other. Why three numbers are
-called tokens a second, and by how much they differ: [method.md](method.md#why-three-numbers-called-tokens-a-second-differ).
+repeats that ended ok, `runs_ok` of `runs` (the mean of their logarithms where *mean* says so). `raw_summary.csv` has one row
+a run and every column, `ranks.csv` one a training process of each run, `devices.csv` one a watched GPU of each run. Files
+hold base units at full precision; an empty cell is a missing value, never 0. Besides the columns below, every argument of
+the trainer is a column under its own name, as the text that the trainer received (list items separated by blanks, `[]` for
+none; one that has the name of another column is `argument_<name>`), and where it ran stands in `provenance_<name>`. Two
+sources of memory are two metrics: allocated (tensors) ≤ reserved (allocator) ≤ used on the device, and no constant converts
+one into the other. Why three numbers are called tokens a second, and by how much they differ:
+[method.md](method.md#why-three-numbers-called-tokens-a-second-differ).
 
 *dtype* is the pandas type of a column: nullable, so that a missing value is NA in each. `orchestrator.load` and Parquet files
 (`--format parquet`) have exactly these. A CSV file has no types: `pandas.read_csv(file, dtype=orchestrator.dtypes(),

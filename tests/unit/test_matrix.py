@@ -181,7 +181,7 @@ def test_what_is_asked_of_the_measurement_arrives(tmp_path: Path) -> None:
 
 # --------------------------------------------------------------------------------------------- identity and leaks
 
-NAMES = st.sampled_from(["learning_rate", "seed", "max_steps", "weight_decay"])
+NAMES = st.sampled_from(["rope_theta", "hidden_act", "vocab_size", "num_hidden_layers"])
 VALUES = st.sampled_from([1, 2, "2e-5", None, True])
 SCENARIO = st.fixed_dictionaries(
     {"arguments": st.dictionaries(NAMES, VALUES, max_size=3), "models": st.sampled_from([["a"], ["a", "b"]])},

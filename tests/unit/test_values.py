@@ -1,0 +1,113 @@
+"""What arguments take: what a plan says of values, and its table against the installed transformers and the built-in trainer."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from pathlib import Path
+
+import pytest
+
+from orchestrator.config import load_suite
+from orchestrator.errors import ConfigError
+from orchestrator.matrix import Plan, expand
+from orchestrator.provenance import Machine
+from orchestrator.selection import parse_selection
+from orchestrator.trainers import values
+
+
+def planned(folder: Path, arguments: str, *, trainer: str = "huggingface", more: str = "", **given: typing.Any) -> Plan:
+    file = folder / "scenarios.yaml"
+    file.write_text(
+        f"scenarios:\n- name: s\n  trainer: {trainer}\n{more}  arguments:\n    model_name_or_path: m\n    {arguments}\n"
+    )
+    return expand(load_suite(file), parse_selection(**given), Machine())
+
+
+def said(folder: Path, arguments: str, **how: typing.Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        planned(folder, arguments, **how)
+    return str(caught.value).removeprefix(f"{folder}/")
+
+
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("max_steps: lots", "max_steps: 'lots' is not right; a whole number is expected"),
+        ("max_steps: 1.5", "max_steps: '1.5' is not right; a whole number is expected"),
+        ("learning_rate: fast", "learning_rate: 'fast' is not right; a number is expected"),
+        ("learning_rate: .nan", "learning_rate: 'nan' is not right; a number is expected"),
+        ("packing: maybe", "packing: 'maybe' is not right; true or false is expected"),
+        ("bf16: 2", "bf16: '2' is not right; true or false is expected"),
+        ("dtype: float17", "dtype: 'float17' is not right; one of float32, bfloat16, float16, auto is expected"),
+        ("max_seq_length: long", "max_seq_len: 'long' is not right; a whole number is expected"),
+        (
+            "seed: [1, 2]",
+            "seed: the list '1', '2' is not right; a whole number is expected (to try several, put them under matrix:)",
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_is_a_mistake_with_its_place(argument: str, told: str, tmp_path: Path) -> None:
+    assert said(tmp_path, argument) == f"scenarios.yaml:6:5: scenario 's': {told}"
+
+
+def test_where_a_value_comes_from_is_said(tmp_path: Path) -> None:
+    matrix = "  matrix:\n    torch_dtype: [bfloat16, bf8]\n"
+    assert said(tmp_path, "seed: 1", more=matrix).startswith(
+        "scenarios.yaml:5:5: scenario 's': dtype: 'bf8' is not right"
+    )
+    assert said(tmp_path, "seed: 1", settings=["arguments.seed=x"]).endswith("a whole number is expected (--set)")
+    assert said(tmp_path, "bf16: true", axes=["seed=1,x"]).endswith("a whole number is expected (--axis)")
+    (tmp_path / "defaults.yaml").write_text("weight_decay: heavy\n")
+    assert said(tmp_path, "seed: 1").endswith(f"a number is expected ({tmp_path}/defaults.yaml)")
+
+
+@pytest.mark.parametrize(
+    ("argument", "trainer"),
+    [
+        *(("max_steps: 1e3", "huggingface"), ("max_steps: null", "huggingface"), ("max_steps: None", "huggingface")),
+        *(("warmup_steps: 0.1", "huggingface"), ("learning_rate: 2e-5", "huggingface"), ("bf16: yes", "huggingface")),
+        *(
+            ("hidden_act: silu", "huggingface"),
+            ("optim: sgd", "huggingface"),
+            ("bf16: t", "trl"),
+            ("packing: bfd", "trl"),
+        ),
+    ],
+)
+def test_what_may_be_right_passes(argument: str, trainer: str, tmp_path: Path) -> None:
+    assert planned(tmp_path, argument, trainer=trainer).experiments
+
+
+def test_a_name_near_to_one_of_the_trainers_is_pointed_out_and_passes(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "max_stepz: 5")
+    assert "max_stepz is no argument of the trainer; is max_steps meant?" in "\n".join(plan.notes)
+    assert not any("is no argument" in note for note in planned(tmp_path, "num_hidden_layers: 5").notes)
+
+
+def test_the_table_agrees_with_the_installed_transformers() -> None:
+    """Each name that it has takes what the table says; one that this version has not is another version's."""
+    transformers = pytest.importorskip("transformers")
+    there = {field.name for field in dataclasses.fields(transformers.TrainingArguments) if field.init}
+    types = typing.get_type_hints(transformers.TrainingArguments)
+    kinds = ((values.WHOLE, {int}), (values.NUMBER, {int, float}), (values.TRUTH, {bool}))
+    for names, allowed in kinds:
+        for name in names & there:
+            members = {*(typing.get_args(types[name]) or (types[name],))} - {type(None)}
+            assert members <= allowed, (name, members)
+    known = values.WHOLE | values.NUMBER | values.TRUTH
+    assert len(known & there) > 0.9 * len(known)
+    assert [name for name in there if values.meant(name)] == [], "no name of its own is taken for a slip"
+
+
+def test_the_table_agrees_with_the_built_in_trainer() -> None:
+    import arguments as workers
+
+    types = typing.get_type_hints(workers.Own)
+    kinds = {name: {*(typing.get_args(kind) or (kind,))} - {type(None)} for name, kind in types.items()}
+    assert {name for name, kind in kinds.items() if kind == {int}} == values.OWN_WHOLE
+    assert {name for name, kind in kinds.items() if kind == {float}} == values.OWN_NUMBER
+    assert {name for name, kind in kinds.items() if kind == {bool}} == values.OWN_TRUTH
+    assert values.OWN_WORDS == workers.CHOICES
+    assert (values.YES, values.NO) == (workers.TRUE, workers.FALSE)
+    assert [name for name in kinds if values.meant(name)] == []
