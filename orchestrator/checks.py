@@ -16,6 +16,7 @@ from orchestrator.local import published
 from orchestrator.monitors import MONITORS
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
 from orchestrator.records import Experiment, Measure, Text
+from orchestrator.redact import is_secret_name
 from orchestrator.steady import AT_LEAST_STEPS
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
@@ -55,6 +56,13 @@ def _environment(scenario: Scenario) -> Found:
     if PERIOD_VARIABLE in scenario.env:
         said = f"{PERIOD_VARIABLE} is for the sampler, not for the training; set it where tunebench runs"
         yield ("env", PERIOD_VARIABLE), said
+
+
+def secrets(scenario: Scenario) -> Iterator[str]:
+    """A sentence for each variable that holds a secret: a plan shows it masked, a run refuses it."""
+    for name, value in scenario.env.items():
+        if value and is_secret_name(name):
+            yield f"scenario {scenario.name!r} sets {name}, which no run takes from a file: export it in the shell, runs inherit it"
 
 
 def too_few_steps(experiment: Experiment, trainer: Trainer) -> Iterator[str]:

@@ -73,7 +73,7 @@ class _Expansion:
 
     def __init__(self, suite: Suite, scenario: Scenario, selection: Selection, machine: Machine) -> None:
         self.suite, self.scenario, self.selection, self.machine = suite, scenario, selection, machine
-        self.notes = checks.axes_without_effect(scenario, selection.axes)
+        self.notes = [*checks.axes_without_effect(scenario, selection.axes), *checks.secrets(scenario)]
         self.trainer = self._trainer()
         self._refuse(checks.watching(scenario, self.trainer))
         overrides = dict(selection.overrides)
@@ -209,9 +209,11 @@ class _Expansion:
         skip = undone(framework, merged) if framework else None
         skip = skip or self._settle_batch(merged, cell)
         arguments = {name: value for name, value in merged.items() if value is not None}
-        for name, said in checks.values(arguments, self.trainer):
-            where, path = self._place(name, cell)
-            raise ConfigError([self._problem(path, said if path else f"{said} ({where})")])
+        wrong = [(said, *self._place(name, cell)) for name, said in checks.values(arguments, self.trainer)]
+        if wrong:
+            raise ConfigError(
+                [self._problem(path, said if path else f"{said} ({where})") for said, where, path in wrong]
+            )
         if self.trainer.name == "custom" and cell.model == "none":
             del arguments[MODEL]
         return self._finish(cell, framework, arguments, skip)

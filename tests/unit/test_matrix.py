@@ -545,3 +545,10 @@ def test_a_training_too_short_for_any_speed_is_said_before_it_runs(
     plan = planned(tmp_path, text)
     assert plan.notes == ((f"scenario 's': {said}",) if said else ()), "once, however many cells there are"
     assert not any(one.skip for one in plan.experiments), "it still has memory and a loss"
+
+
+def test_a_secret_in_a_scenario_is_pointed_out_by_its_name_alone(tmp_path: Path) -> None:
+    env = "{HF_TOKEN: hush-hush, OMP_NUM_THREADS: 1, WANDB_API_KEY: null}"
+    notes = planned(tmp_path, f"scenarios:\n- {{name: s, arguments: {{model_name_or_path: m}}, env: {env}}}\n").notes
+    (note,) = [one for one in notes if "sets" in one]
+    assert note.startswith("scenario 's' sets HF_TOKEN, which no run takes from a file") and "hush" not in note

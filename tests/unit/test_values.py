@@ -51,6 +51,14 @@ def test_a_value_that_cannot_be_is_a_mistake_with_its_place(argument: str, told:
     assert said(tmp_path, argument) == f"scenarios.yaml:6:5: scenario 's': {told}"
 
 
+def test_all_of_a_cell_are_told_at_once(tmp_path: Path) -> None:
+    told = said(tmp_path, "seed: x\n    packing: maybe").splitlines()
+    assert {line.partition(" scenario")[0].rpartition("/")[2] for line in told} == {
+        "scenarios.yaml:6:5:",
+        "scenarios.yaml:7:5:",
+    }
+
+
 def test_where_a_value_comes_from_is_said(tmp_path: Path) -> None:
     matrix = "  matrix:\n    torch_dtype: [bfloat16, bf8]\n"
     assert said(tmp_path, "seed: 1", more=matrix).startswith(
