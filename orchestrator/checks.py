@@ -15,7 +15,7 @@ from orchestrator.config import Scenario, argument_text, suggestion
 from orchestrator.local import published
 from orchestrator.monitors import MONITORS
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
-from orchestrator.records import Experiment, Measure, Text
+from orchestrator.records import Measure, Text
 from orchestrator.redact import is_secret_name
 from orchestrator.steady import AT_LEAST_STEPS
 from orchestrator.trainers import Trainer
@@ -65,16 +65,16 @@ def secrets(scenario: Scenario) -> Iterator[str]:
             yield f"scenario {scenario.name!r} sets {name}, which no run takes from a file: export it in the shell, runs inherit it"
 
 
-def too_few_steps(experiment: Experiment, trainer: Trainer) -> Iterator[str]:
+def too_few_steps(scenario: Scenario, arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[str]:
     """A sentence on a training that is too short for any speed, by its arguments."""
-    asked, steps = experiment.measure or Measure(), experiment.arguments.get("max_steps")
+    asked, steps = scenario.measure or Measure(), arguments.get("max_steps")
     if not trainer.instrumented or not isinstance(steps, str) or not steps.isdecimal() or not int(steps):
         return
     warm_up, least = asked.discard_steps or 1, asked.at_least_steps or AT_LEAST_STEPS
     made = min(int(steps), asked.at_most_steps or int(steps))
     if made < warm_up + least:
         yield (
-            f"scenario {experiment.scenario!r}: {made} step(s) are too few for a speed: at least {least} are needed "
+            f"scenario {scenario.name!r}: {made} step(s) are too few for a speed: at least {least} are needed "
             f"behind {warm_up} of warm-up"
         )
 

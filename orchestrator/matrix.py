@@ -85,6 +85,7 @@ class _Expansion:
         self.frameworks = {name: self._framework(name) for name in self.axes[FRAMEWORK]}
         self.tagger = Tagger(scenario.name, suite.experiment_tag)
         self.shared = self._shared()
+        self.seen: set[tuple[str, Text]] = set()
         self.prepared = prepared_data(suite, self.trainer)
 
     def experiments(self) -> Iterator[Experiment]:
@@ -209,14 +210,23 @@ class _Expansion:
         skip = undone(framework, merged) if framework else None
         skip = skip or self._settle_batch(merged, cell)
         arguments = {name: value for name, value in merged.items() if value is not None}
+        unseen = arguments.items() - self.seen
+        if unseen:
+            self.seen |= unseen
+            self._look_at({name: value for name, value in arguments.items() if (name, value) in unseen}, cell)
+        if self.trainer.name == "custom" and cell.model == "none":
+            del arguments[MODEL]
+        return self._finish(cell, framework, arguments, skip)
+
+    def _look_at(self, arguments: Mapping[str, Text], cell: Cell) -> None:
+        """What no cell before it had: values that cannot be are mistakes, names that nearly are one's are pointed out."""
+        self.notes.extend(checks.near_names(arguments, self.trainer))
+        self.notes.extend(checks.too_few_steps(self.scenario, arguments, self.trainer))
         wrong = [(said, *self._place(name, cell)) for name, said in checks.values(arguments, self.trainer)]
         if wrong:
             raise ConfigError(
                 [self._problem(path, said if path else f"{said} ({where})") for said, where, path in wrong]
             )
-        if self.trainer.name == "custom" and cell.model == "none":
-            del arguments[MODEL]
-        return self._finish(cell, framework, arguments, skip)
 
     def _point(self, cell: Cell) -> dict[str, Text | None]:
         """The axes' values under the trainer's names. Notes on old names are kept once."""
@@ -277,7 +287,6 @@ class _Expansion:
             global_batch=batch.global_batch(arguments, cell.num_gpus) if trainer.instrumented and not skip else None,
             **self.shared,
         )
-        self.notes.extend((*checks.too_few_steps(experiment, trainer), *checks.near_names(arguments, trainer)))
         digest = experiment_digest(experiment, _PERTURBING)
         return replace(
             experiment,
