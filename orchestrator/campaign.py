@@ -121,13 +121,13 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
 
 def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
     """What a results folder that stands there makes of a plan: how many of its runs have ended or go on, and how many are left."""
-    store, asked = Store.resume(root), {one.id for one in plan.experiments if _can_run(one)}
+    store, most = Store.resume(root), {one.id: most_repeats(one) for one in plan.experiments if _can_run(one)}
     due = {(job.experiment_id, job.repeat) for job in store.plan(plan.experiments, retry=retry)}
     states = {
         (stored.experiment.id, run.job.repeat): run.state
         for stored in store.contents().experiments
         for run in stored.runs
-        if stored.experiment.id in asked
+        if run.job.repeat <= most.get(stored.experiment.id, 0)
     }
     rest = Counter(state for run, state in states.items() if run not in due)
     ended, under_way = rest[JobState.ENDED], rest[JobState.RUNNING] + rest[JobState.SILENT]

@@ -53,7 +53,7 @@ def _measure(scenario: Scenario, trainer: Trainer) -> Found:
 
 
 def _environment(scenario: Scenario) -> Found:
-    if PERIOD_VARIABLE in scenario.env:
+    if scenario.env.get(PERIOD_VARIABLE) is not None:
         said = f"{PERIOD_VARIABLE} is for the sampler, not for the training; set it where tunebench runs"
         yield ("env", PERIOD_VARIABLE), said
 
@@ -70,7 +70,8 @@ def too_few_steps(scenario: Scenario, arguments: Mapping[str, Text], trainer: Tr
     asked, steps = scenario.measure or Measure(), arguments.get("max_steps")
     if not trainer.instrumented or not isinstance(steps, str) or not steps.isdecimal() or not int(steps):
         return
-    warm_up, least = asked.discard_steps or 1, asked.at_least_steps or AT_LEAST_STEPS
+    warm_up = 1 if asked.discard_steps is None else asked.discard_steps
+    least = asked.at_least_steps or AT_LEAST_STEPS
     made = min(int(steps), asked.at_most_steps or int(steps))
     if made < warm_up + least:
         yield (
@@ -87,11 +88,9 @@ def values(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[tuple[st
         if expected and isinstance(value, str):
             yield name, f"{name}: {value!r} is not right; {expected} is expected"
         elif expected:
-            listed = ", ".join(map(repr, value))
-            yield (
-                name,
-                f"{name}: the list {listed} is not right; {expected} is expected (to try several, put them under matrix:)",
-            )
+            found = f"the list {', '.join(map(repr, value))}" if value else "an empty list"
+            hint = " (to try several, put them under matrix:)" if value else ""
+            yield name, f"{name}: {found} is not right; {expected} is expected{hint}"
 
 
 def near_names(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[str]:

@@ -168,10 +168,17 @@ def _optimizer(experiment: Experiment, asked: Asked, settings: Settings) -> Iter
         yield _sentence("optim", wanted, f"{found or 'an optimizer'}, fused: {fused}")
 
 
+def _same_number(asked: str, found: object) -> bool:
+    try:
+        return float(asked) == float(str(found))
+    except ValueError:
+        return asked == str(found)
+
+
 def _numbers(experiment: Experiment, asked: Asked, settings: Settings) -> Iterator[str]:
     for name, setting in _NUMBERS.items():
         found = settings.get(setting)
-        if name in asked and found is not None and asked[name] != str(found):
+        if name in asked and found is not None and not _same_number(asked[name], found):
             all_rows = setting == "per_device_train_batch_size" and found == settings.get("train_rows")
             yield _sentence(name, asked[name], f"{found}, all rows that the data have" if all_rows else found)
 

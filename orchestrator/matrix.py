@@ -8,7 +8,7 @@ is `skip`; what merely cannot run on this machine is `cannot_run_here`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -246,22 +246,31 @@ class _Expansion:
             path = next((path for _, _, path in places if path), ())
             raise ConfigError([self._problem(path, f"{error}{f' ({said})' if said else ''}")]) from None
 
-    def _place(self, name: str, cell: Cell) -> tuple[str, tuple[str, ...]]:
+    def _place(self, name: str, cell: Cell) -> tuple[str, tuple[str | int, ...]]:
         """Which layer an argument comes from, in words, and its place in the scenario if it stands there, also by an older name."""
         framework = self.frameworks[cell.framework]
-        named = [one for one in self.scenario.matrix if one not in self.selection.axes]
-        layers: tuple[tuple[str, Collection[str], tuple[str, ...]], ...] = (
-            ("--set", self.selection.overrides, ()),
-            ("arguments:", self.scenario.arguments, ("arguments",)),
-            ("include:", cell.extra, ("include",)),
-            ("matrix:", named, ("matrix",)),
-            ("--axis", cell.point, ()),
-            (f"framework configuration {cell.framework!r}", framework.arguments if framework else (), ()),
+        given = {**cell.point, **cell.extra}
+        added = {
+            one: ("include", index, one)
+            for index, entry in enumerate(self.scenario.include)
+            for one, value in entry.items()
+            if one in given and argument_text(value) == given[one] and given[one] not in self.axes.get(one, ())
+        }
+        layers: tuple[tuple[str, Mapping[str, tuple[str | int, ...]]], ...] = (
+            ("--set", dict.fromkeys(self.selection.overrides, ())),
+            ("arguments:", {one: ("arguments", one) for one in self.scenario.arguments}),
+            ("include:", added),
+            ("matrix:", {one: ("matrix", one) for one in self.scenario.matrix if one not in self.selection.axes}),
+            ("--axis", dict.fromkeys(cell.point, ())),
+            (
+                f"framework configuration {cell.framework!r}",
+                dict.fromkeys(framework.arguments if framework else (), ()),
+            ),
         )
-        for where, layer, path in layers:
-            written = next((one for one in layer if one == name or name in self.trainer.translate({one: "x"})[0]), None)
-            if written is not None:
-                return where, (*path, written) if path and where != "include:" else path
+        for where, places in layers:
+            for written, path in places.items():
+                if written == name or name in self.trainer.translate({written: "x"})[0]:
+                    return where, path
         return str(self.suite.files.get("defaults", "the trainer's own defaults")), ()
 
     def _finish(

@@ -248,11 +248,15 @@ def _waits(cut: int, waits_s: Sequence[float], after: Sequence[Sequence[str]]) -
 
 
 def _difference(middle: float, mean: float, shares: dict[str, float]) -> list[str]:
-    """A sentence where the median step and the mean differ by over 2 %, with what explains at least half of it."""
+    """A sentence where the median step and the mean differ by over 2 %, with what explains at least half of it, alone or in sum."""
     if abs(mean / middle - 1) <= _DIFFERENCE:
         return []
-    cause, share = max(shares.items(), key=lambda item: item[1])
-    explained = mean > middle and share >= (1 - middle / mean) / 2
-    why = f"{cause}, {share:.1%} of the time" if explained else "steps are unlike, as with ragged batches"
+    causes: list[str] = []
+    left = (1 - middle / mean) / 2 if mean > middle else math.inf
+    for cause, share in sorted(shares.items(), key=lambda item: -item[1]):
+        if left > 0 and share > 0:
+            causes.append(f"{cause}, {share:.1%} of the time")
+            left -= share
+    why = "; ".join(causes) if left <= 0 else "steps are unlike, as with ragged batches"
     word = "longer" if mean > middle else "shorter"
     return [f"the mean step is {abs(mean / middle - 1):.1%} {word} than the median step: {why}"]

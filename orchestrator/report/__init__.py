@@ -50,8 +50,10 @@ def benchmarks(
 
 
 def _of_a_file(table: ResultsTable) -> Iterator[str]:
-    """What a file says of each row in any case: by which name other files have it, and of how many runs it is the mean."""
-    yield "id"
+    """What a file says of each row in any case: by which name other files have it, and of how many runs it is the mean. Of several
+    folders, one name may be two rows."""
+    if "results" not in table.experiments:
+        yield "id"
     if "runs_ok" in table.experiments and (table.experiments["runs_ok"] > 1).any():
         yield "runs_ok"
 

@@ -131,7 +131,11 @@ _NAMES = frozenset({*WHOLE, *NUMBER, *TRUTH, *OWN_WHOLE, *OWN_NUMBER, *OWN_TRUTH
 def wrong(name: str, value: Text, trainer: str) -> str | None:
     """What the argument takes instead, where this value is none of it; None where it may be right."""
     own = trainer == "huggingface"
+    if isinstance(value, tuple) and len(value) == 1:  # it becomes the same words as its item
+        return wrong(name, value[0], trainer)
     if trainer not in ON_TRAINING_ARGUMENTS or value == "None":
+        return None
+    if value == () and not own:  # a flag without a value, which others take for yes
         return None
     if name in WHOLE or (own and name in OWN_WHOLE):
         return None if _is_number(value, whole=True) else "a whole number"

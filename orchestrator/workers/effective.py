@@ -77,12 +77,10 @@ def peft_method(trainer: Any) -> str | None:
 
 
 def lora_rank(trainer: Any) -> int | None:
-    """The rank of the first layer that has an adapter."""
-    for layer in trainer.model.modules():
-        ranks = getattr(layer, "r", None)
-        if type(layer).__module__.startswith("peft.") and isinstance(ranks, dict) and ranks:
-            return int(next(iter(ranks.values())))
-    return None
+    """The rank of the adapters' matrices, where all layers have the same."""
+    layers = (layer for layer in trainer.model.modules() if type(layer).__module__.startswith("peft."))
+    ranks = {rank for layer in layers if isinstance(getattr(layer, "r", None), dict) for rank in layer.r.values()}
+    return int(ranks.pop()) if len(ranks) == 1 else None
 
 
 def attention(trainer: Any) -> str | None:
@@ -157,13 +155,15 @@ def device_name(trainer: Any) -> str | None:
 
 
 def per_device_batch(trainer: Any) -> int | None:
-    """Rows that one process takes at a time, by the data loader that was built: no more than there are."""
+    """Rows that one process takes at a time, by the data loader that was built: no more than there are for it to draw."""
     loader = trainer.callback_handler.train_dataloader
     sampler: Any = getattr(loader, "batch_sampler", None)
     if getattr(sampler, "split_batches", False):
         return int(sampler.batch_size // sampler.num_processes)
     size = getattr(sampler, "batch_size", None) or getattr(loader, "batch_size", None)
-    rows = len(trainer.train_dataset) if hasattr(trainer.train_dataset, "__len__") else size
+    # Of several processes' batches accelerate fills the last by drawing from the first rows again.
+    drawn: Any = None if type(sampler).__name__ == "BatchSamplerShard" else getattr(sampler, "sampler", None)
+    rows = len(drawn) if hasattr(drawn, "__len__") else size
     return int(min(size, rows)) if size and rows else None
 
 
@@ -229,7 +229,7 @@ PREPARED: Readers = {
     "recomputation": lambda trainer: architecture().recomputation(trainer),
     "torch_compile": compiled,
     "torch_compile_mode": compile_mode,
-    "optimizer": lambda trainer: type(optimizer(trainer)).__name__,
+    "optimizer": lambda trainer: optimizer(trainer) and type(optimizer(trainer)).__name__,
     "optimizer_fused": lambda trainer: bool(optimizer(trainer).param_groups[0].get("fused")),
     "world_size": group_size,
     "distributed_type": lambda trainer: str(trainer.accelerator.distributed_type.value),

@@ -242,3 +242,39 @@ def test_what_fsdp_computes_again(kind: str, wrapped: int, said: str | None) -> 
     for at in range(wrapped):
         model.model.layers[at] = CheckpointWrapper(model.model.layers[at], kind)
     assert again(model) == said
+
+
+@pytest.mark.parametrize(
+    ("rows", "processes", "drawn", "found"),
+    [(8, 1, None, 8), (40, 1, None, 16), (8, 2, None, 16), (8, 1, 64, 16)],
+    ids=[
+        "fewer rows than a batch",
+        "enough",
+        "rows drawn again for two processes",
+        "rows drawn again by their sampler",
+    ],
+)
+def test_a_batch_has_no_more_rows_than_can_be_drawn(rows: int, processes: int, drawn: int | None, found: int) -> None:
+    """Held against what accelerate's own sampler really gives."""
+    from accelerate.data_loader import BatchSamplerShard
+    from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+
+    order = RandomSampler(range(rows), replacement=True, num_samples=drawn) if drawn else SequentialSampler(range(rows))
+    sampler: Any = BatchSampler(order, batch_size=16, drop_last=False)
+    if processes > 1:
+        sampler = BatchSamplerShard(sampler, num_processes=processes, process_index=0)
+    loader = SimpleNamespace(batch_sampler=sampler)
+    trainer = SimpleNamespace(callback_handler=SimpleNamespace(train_dataloader=loader), train_dataset=range(rows))
+    assert effective.per_device_batch(trainer) == len(next(iter(sampler))) == found
+
+
+def test_an_adapters_rank_is_that_of_all_its_layers() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    def rank(**more: Any) -> int | None:
+        model = get_peft_model(model_of(), LoraConfig(r=8, target_modules=["q_proj", "v_proj"], **more))
+        return effective.lora_rank(SimpleNamespace(model=model))
+
+    assert rank() == 8
+    assert rank(rank_pattern={"layers.0.self_attn.q_proj": 2}) is None
+    assert effective.lora_rank(SimpleNamespace(model=model_of())) is None

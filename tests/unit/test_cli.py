@@ -140,6 +140,8 @@ def test_a_dry_run_says_what_stands_in_the_folder(call: Call, file: Path, tmp_pa
     claims.take_over(second.run_dir)
     said = f"of {runs} runs 1 have ended there, 1 going on, so that {runs - 2} would run."
     assert said in call(*words)[1], "this process is its owner, and lives"
+    fewer = call(*words, "--repeats", "1")[1]
+    assert f"of {len(ready)} runs 1 have ended there, 1 going on" in fewer, "of those that are asked for now"
 
 
 def test_a_kind_of_failure_that_there_is_not_is_no_scenario_file(call: Call, file: Path) -> None:

@@ -72,7 +72,11 @@ def found(settings: dict[str, Any], **changes: Any) -> str:
         ),
         ({"r": "8"}, {"lora_rank": 16}, "r was asked to be 8 and is 16"),
         ({"lora_r": "8"}, {"lora_rank": 8}, ""),
+        ({"lora_r": "8"}, {"lora_rank": 4}, "lora_r was asked to be 8 and is 4"),
+        ({"r": "4.0"}, {"lora_rank": 4}, ""),
+        ({"per_device_train_batch_size": "1e1"}, {"per_device_train_batch_size": 10}, ""),
         ({"r": "8"}, {"lora_rank": None}, ""),
+        ({"optim": "adamw_torch"}, {"optimizer": None, "optimizer_fused": None}, ""),
         ({"per_device_train_batch_size": "4"}, {"per_device_train_batch_size": 8}, "asked to be 4 and is 8"),
         (
             {"per_device_train_batch_size": "64"},
@@ -124,3 +128,12 @@ def test_every_rank_is_asked(attention: tuple[str, ...], said: tuple[str, ...]) 
     workers = [{"rank": rank, "settings": {"attn_implementation": found}} for rank, found in enumerate(attention)]
     asked = experiment(num_gpus=3, arguments={"attn_implementation": "eager"})
     assert of_ranks(asked, reversed(workers)) == said
+
+
+def test_a_launchers_own_optimizer_is_none_of_ours() -> None:
+    settings = {"optimizer": "DeepSpeedZeroOptimizer", "optimizer_fused": False, "distributed_type": "DEEPSPEED"}
+    how: dict[str, Any] = {"num_gpus": 2, "accelerate": {"distributed_type": "DEEPSPEED"}}
+    assert "optim" not in found(settings, arguments={"optim": "adamw_torch"}, **how)
+    assert "optim was asked" in found(
+        {**settings, "distributed_type": "MULTI_GPU"}, arguments={"optim": "adamw_torch"}, num_gpus=2
+    )

@@ -534,6 +534,7 @@ def test_an_axis_that_changes_nothing_is_said(tmp_path: Path) -> None:
         ),
         ("{at_most_steps: 8}", 100, "8 step(s) are too few for a speed: at least 10 are needed behind 1 of warm-up"),
         ("{at_least_steps: 5}", 6, None),
+        ("{discard_steps: 0}", 10, None),
         ("{}", -1, None),
     ],
 )

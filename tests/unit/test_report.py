@@ -53,6 +53,19 @@ def test_csv(golden, table: ResultsTable) -> None:
     golden("table/raw_summary.csv", report.raw_summary(table))
 
 
+def test_csv_names_its_rows_and_says_of_how_many_runs_they_are(tmp_path: Path) -> None:
+    other = replace(BASE, id="other-000000000000")
+    roots = [
+        stored(tmp_path / name, *((one, [ended(one, n, train_loss=1.0) for n in (1, 2)]) for one in (BASE, other)))
+        for name in "ab"
+    ]
+    one = pd.read_csv(io.StringIO(report.benchmarks(load(roots[:1]))))
+    assert one["id"].tolist() == [BASE.id, other.id] and one["runs_ok"].tolist() == [2, 2]
+    assert "id" not in report.benchmarks(load(roots[:1]), drop=["id"]).partition("\n")[0].split(",")
+    several = pd.read_csv(io.StringIO(report.benchmarks(load(roots))))
+    assert "id" not in several and several["results"].tolist() == ["a", "a", "b", "b"]
+
+
 def test_csv_loads_straight_into_pandas(table: ResultsTable) -> None:
     frame = pd.read_csv(io.StringIO(report.raw_summary(table)), dtype_backend="numpy_nullable")
     assert frame["response_template"].tolist()[0] == "\n### Response:"

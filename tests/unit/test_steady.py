@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+import statistics
 
 import pytest
 from hypothesis import given, settings
@@ -107,17 +107,45 @@ def test_waiting_for_data_is_a_cause() -> None:
     assert "waiting for data" in steady(series, waits_s=waits).warnings[0]
 
 
-@pytest.mark.parametrize(
-    ("wait", "what"),
-    [
-        (lambda step: 0.0 if step % 10 else 0.01, "waits that explain too little of it"),
-        (lambda step: 0.05, "waits that every step has"),
-    ],
-)
-def test_what_explains_little_of_a_difference_is_no_cause(wait: Callable[[int], float], what: str) -> None:
-    series = noise(90, sd=0.5, carried_over=0.0)
-    (said,) = steady(series, waits_s=[wait(step) for step in range(90)]).warnings
-    assert said.endswith("steps are unlike, as with ragged batches"), what
+UNLIKE = "steps are unlike, as with ragged batches"
+
+
+def some_longer(share: float, *, every: int = 5) -> tuple[list[float], list[float]]:
+    """Steps of 0.1 s of which every fifth takes 0.1 s more, and waits that are such a share of what it takes more."""
+    scatter = noise(100, sd=0.2, carried_over=0.0)
+    series = [s + (0.1 if step % every == 0 else 0.0) for step, s in enumerate(scatter)]
+    excess = 1 - statistics.median(series) / statistics.fmean(series)
+    of_all = excess * sum(series) * share
+    return series, [of_all / (len(series) / every) if step % every == 0 else 0.0 for step in range(len(series))]
+
+
+@pytest.mark.parametrize(("share", "is_cause"), [(0.7, True), (0.3, False)])
+def test_a_cause_explains_half_of_the_difference(share: float, is_cause: bool) -> None:
+    series, waits = some_longer(share)
+    (said,) = steady(series, waits_s=waits).warnings
+    assert ("waiting for data" in said) is is_cause and (UNLIKE in said) is not is_cause
+
+
+def test_waits_that_every_step_has_are_no_cause() -> None:
+    series, _ = some_longer(0.0)
+    (said,) = steady(series, waits_s=[0.05] * len(series)).warnings
+    assert said.endswith(UNLIKE)
+
+
+def test_no_wait_makes_a_mean_shorter() -> None:
+    series = [0.02 if step % 5 == 0 else s for step, s in enumerate(noise(100, sd=0.3, carried_over=0.0))]
+    (said,) = steady(series, waits_s=[0.015 if step % 5 == 0 else 0.0 for step in range(100)]).warnings
+    assert "shorter than the median" in said and said.endswith(UNLIKE)
+
+
+def test_causes_that_explain_it_together_are_told_together() -> None:
+    series, waits = some_longer(0.3)
+    after: list[tuple[str, ...]] = [("save",) if step % 10 == 3 else () for step in range(100)]
+    pause = 2 * max(waits)
+    series = [s + (pause if after[step] else 0.0) for step, s in enumerate(series)]
+    waits = [pause if after[step] else wait for step, wait in enumerate(waits)]
+    (said,) = steady(series, waits_s=waits, after=after).warnings
+    assert "waiting for data" in said and "evaluation or saving" in said, said
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 10])

@@ -180,10 +180,13 @@ def test_tokens_that_are_unknown_are_said(micro: int, why: str, tmp_path: Path) 
     [
         ({"tokens": [8192, 1536] * 20, "samples": [16, 3] * 20}, True),
         ({"tokens": [8192, 1536] * 20}, False),
-        ({"tokens": [8192] * 39 + [1536], "samples": [16] * 39 + [3]}, False),
+        ({"tokens": [8192] * 37 + [1536] * 3, "samples": [16] * 37 + [3] * 3}, False),
+        ({"tokens": [8192] * 35 + [1536] * 5, "samples": [16] * 35 + [3] * 5}, True),
+        ({"tokens": [8000, 4800] * 20, "samples": [10, 6] * 20}, True),
+        ({"tokens": [8000, 6400] * 20, "samples": [10, 8] * 20}, False),
         ({"tokens": [None] * 40}, False),
     ],
-    ids=["two kinds of batches", "ragged text", "one epoch's end", "not counted"],
+    ids=["two kinds", "ragged text", "few epochs' ends", "many", "not half", "nearly whole", "not counted"],
 )
 def test_batches_of_two_kinds_are_said(counts: dict[str, list[int | None]], said: bool, tmp_path: Path) -> None:
     reading = one_rank(tmp_path, [0.1] * 40, **counts)
