@@ -257,6 +257,6 @@ def _difference(middle: float, mean: float, shares: dict[str, float]) -> list[st
         if left > 0 and share > 0:
             causes.append(f"{cause}, {share:.1%} of the time")
             left -= share
-    why = "; ".join(causes) if left <= 0 else "steps are unlike, as with ragged batches"
+    why = "; ".join(causes) if left <= 0 else "steps are unlike, as with ragged batches or on a busy machine"
     word = "longer" if mean > middle else "shorter"
     return [f"the mean step is {abs(mean / middle - 1):.1%} {word} than the median step: {why}"]

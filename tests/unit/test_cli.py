@@ -276,6 +276,13 @@ def test_a_folder_that_is_gone_is_no_defect(tmp_path: Path) -> None:
     assert done.stderr == "error: the folder that this was started in is gone: change to one that is there\n"
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_examples_are_long_enough_for_a_speed(file: Path, call: Call) -> None:
+    """But for those that are about memory alone."""
+    code, told, _ = call("plan", file)
+    assert code == 0 and ("too few for a speed" in told) is (file.stem == "memory-fit")
+
+
 def test_a_plan_says_what_fits(call: Call) -> None:
     file = ROOT / "examples" / "memory-approaches.yaml"
     code, out, _ = call("plan", file, "--gpu-memory", "40GiB")
