@@ -1,7 +1,8 @@
-"""What is wrong with a scenario that only the registries and its axes can show: monitors, `include:`, `exclude:`, `custom:`.
+"""What is wrong with a scenario that only the registries, its axes and its merged arguments can show.
 
-Each check yields a place inside the scenario and a sentence. What a file shows by itself is found in `config`, what
-depends on a single cell in `matrix`, `launcher` and `placement`.
+Each check yields a place inside the scenario (or the argument's name) and a sentence; what is only worth a note yields
+the sentence. What a file shows by itself is found in `config`, what depends on a single cell in `matrix`, `launcher` and
+`placement`.
 """
 
 from __future__ import annotations

@@ -117,7 +117,6 @@ _OTHER_NAMES = (
     *(
         "response_field",
         "dataset_text_field",
-        "save_steps",
         "log_level",
         "metric_for_best_model",
         "label_names",
