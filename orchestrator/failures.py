@@ -27,7 +27,18 @@ KINDS = (
         "disk_full",
         "port_in_use",
     ),
-    *("gpu_lost", "killed", "no_metrics", "nan_loss", "not_in_effect", "environment", "launcher", "timeout", "stalled"),
+    *(
+        "gpu_lost",
+        "killed",
+        "no_metrics",
+        "nan_loss",
+        "not_in_effect",
+        "overcounted",
+        "environment",
+        "launcher",
+        "timeout",
+        "stalled",
+    ),
     *("cancelled", "lost", "unknown"),
 )
 """Every word that a run's `kind` can be."""

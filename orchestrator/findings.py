@@ -27,7 +27,7 @@ class Findings:
     """All that is known from a run's files.
 
     `workers` are the ranks' files, the earliest written first, `first` that of rank 0. `complete`: the metrics that make a
-    result are there.
+    result are there. `impossible`: why they cannot be true.
     """
 
     measurements: tuple[Measurement, ...] = ()
@@ -36,6 +36,7 @@ class Findings:
     workers: tuple[Mapping[str, Any], ...] = ()
     first: Mapping[str, Any] = field(default_factory=dict)
     complete: bool = False
+    impossible: str | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -78,6 +79,7 @@ def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Seq
         workers=tuple(workers),
         first=next((worker for worker in workers if worker.get("rank") == 0), {}),
         complete=_is_complete(experiment, numbers),
+        impossible=reading.impossible,
         warnings=(*reading.warnings, *_monitor_warnings(experiment, asked, watching, watched), *asked.failures),
     )
 

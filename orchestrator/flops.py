@@ -138,33 +138,28 @@ def utilization(*, flops_per_token: float, tokens_per_s_per_gpu: float, peak: fl
     return share
 
 
-def achieved(
-    settings: Mapping[str, Any], *, squares_per_token: float, tokens_per_s_per_gpu: float
-) -> tuple[dict[str, float], tuple[str, ...]]:
+def achieved(settings: Mapping[str, Any], *, squares_per_token: float, tokens_per_s_per_gpu: float) -> dict[str, float]:
     """model_flops_per_token, tflops_per_s_per_gpu, mfu and hfu of a run, as far as its settings (a worker file's) tell.
 
-    With sentences for the row: where a share came out above one, none of the four stands.
+    Raises Overcounted where a share comes out above one: then none of the four stands.
     """
     architecture = settings.get("architecture") or {}
     longest = settings.get("max_seq_len")
     work = model_flops_per_token(architecture, squares_per_token=squares_per_token, longest=longest)
     if work is None:
-        return {}, ()
+        return {}
     numbers = {"model_flops_per_token": work, "tflops_per_s_per_gpu": work * tokens_per_s_per_gpu / 1e12}
     precision = {name: settings.get(name) for name in ("dtype", "mixed_precision", "quantization")}
     peak = peak_flops(settings.get("device_name"), **precision)
     if peak is None:
-        return numbers, ()
+        return numbers
     again = settings.get("recomputation")
     if settings.get("torch_compile") and again != "none":  # the compiler decides by itself what it computes again
         again = None
     hardware = hardware_flops_per_token(
         architecture, recomputation=again, squares_per_token=squares_per_token, longest=longest
     )
-    try:
-        for name, flops in (("mfu", work), ("hfu", hardware)):
-            if flops is not None:
-                numbers[name] = utilization(flops_per_token=flops, tokens_per_s_per_gpu=tokens_per_s_per_gpu, peak=peak)
-    except Overcounted as error:
-        return {}, (f"no FLOPs and no utilisation, since they are counted wrong: {error}",)
-    return numbers, ()
+    for name, flops in (("mfu", work), ("hfu", hardware)):
+        if flops is not None:
+            numbers[name] = utilization(flops_per_token=flops, tokens_per_s_per_gpu=tokens_per_s_per_gpu, peak=peak)
+    return numbers

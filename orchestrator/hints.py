@@ -41,6 +41,7 @@ _PLAIN = {
     "gpu_lost": "look at nvidia-smi and the kernel log; a GPU that was lost needs a reset or a reboot before it computes again",
     "nccl": "run it again with env NCCL_DEBUG: INFO; a rank that failed before says more in its own lines of the log",
     "no_metrics": "the program ended well and wrote no metrics: see what it printed in stdout.log",
+    "overcounted": "its tokens, its time, the model's FLOPs or the device's peak are wrong: do not trust its speed, and tell us",
     "nan_loss": "lower the learning rate, or train in bfloat16 instead of float16",
     "environment": "driver, torch and the packages beside it do not match: `tunebench doctor` says what is there",
 }

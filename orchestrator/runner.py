@@ -243,7 +243,9 @@ def _said(found: Findings, run_dir: Path) -> str:
 
 
 def _doubts(experiment: Experiment, found: Findings) -> Verdict | None:
-    """Why the numbers of a run that ended well stand for nothing: other settings than asked for, a loss that is none."""
+    """Why the numbers of a run that ended well stand for nothing: other settings than asked for, a loss that is none, more work
+    than the device can do.
+    """
     wrong = effective.of_ranks(experiment, found.workers)
     if wrong:
         return Verdict(status=Status.INVALID, kind="not_in_effect", cause="; ".join(wrong))
@@ -254,6 +256,8 @@ def _doubts(experiment: Experiment, found: Findings) -> Verdict | None:
     if steps:
         cause = f"the loss was not finite by step {min(steps)}: what was trained fast was not trained"
         return Verdict(status=Status.INVALID, kind="nan_loss", cause=cause)
+    if found.impossible:
+        return Verdict(status=Status.INVALID, kind="overcounted", cause=found.impossible)
     return None
 
 

@@ -31,11 +31,15 @@ MANY_SHORT = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """What a run's own files say: its numbers, a row for each rank, and sentences that belong beside them."""
+    """What a run's own files say: its numbers, a row for each rank, and sentences that belong beside them.
+
+    `impossible` says why the numbers cannot be true, where they are more than the device can do.
+    """
 
     measurements: tuple[Measurement, ...] = ()
     ranks: tuple[Mapping[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
+    impossible: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,11 +64,15 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
         state = _state(series.slowest, first)
     numbers = summaries.numbers(ordered, world_size=world_size)
     warnings = summaries.warnings(ordered, numbers)
+    impossible = None
     if isinstance(state, steady.Steady):
         speed = _speed(series, state, world_size) | _warm_up(series.slowest, state, first)
-        work, said = _work(series, first, speed.get("tokens_per_s_per_gpu"))
-        numbers |= speed | work
-        warnings += [*state.warnings, *_short_batches(series.slowest[state.discarded_steps :]), *said]
+        numbers |= speed
+        try:
+            numbers |= _work(series, first, speed["tokens_per_s_per_gpu"])
+        except flops.Overcounted as error:
+            impossible = str(error)
+        warnings += [*state.warnings, *_short_batches(series.slowest[state.discarded_steps :])]
         missing: list[Measurement] = []
     else:
         numbers |= {"first_step_s": series.slowest[0].seconds} if series.slowest else {}
@@ -72,7 +80,10 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
         warnings.append(f"no steady-state speed: {state.reason}")
     found = (Measurement(name=name, value=value, source=_STEPS) for name, value in numbers.items() if value is not None)
     return Reading(
-        measurements=(*found, *missing), ranks=tuple(_rank_rows(ordered, series, state)), warnings=tuple(warnings)
+        measurements=(*found, *missing),
+        ranks=tuple(_rank_rows(ordered, series, state)),
+        warnings=tuple(warnings),
+        impossible=impossible,
     )
 
 
@@ -165,13 +176,13 @@ def _warm_up(series: Sequence[Step], state: steady.Steady, first: Worker) -> Cel
     return {"first_step_s": series[0].seconds, "warmup_s": sum(head), "compile_s": above if compiled and head else None}
 
 
-def _work(series: _Series, first: Worker, speed: Number | None) -> tuple[Cells, tuple[str, ...]]:
+def _work(series: _Series, first: Worker, speed: Number | None) -> Cells:
     """FLOPs a token of the model as it was built, and what share of the device's peak they come to."""
     settings = first.get("settings") or {}
     everybody = [step for found in series.ranks.values() for step in found if step.tokens is not None]
     tokens, squares = _total(everybody, "tokens"), _total(everybody, "squares")
     if not settings.get("architecture") or tokens is None or squares is None or speed is None:
-        return {}, ()
+        return {}
     return flops.achieved(settings, squares_per_token=squares / tokens, tokens_per_s_per_gpu=speed)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from trees import lives, pids, tree_program, wait_for
 
-from orchestrator import campaign, claims
+from orchestrator import campaign, claims, trainers
 from orchestrator.benchmark import EventKind, prepare_data, run_benchmark
 from orchestrator.errors import ResultsError
 from orchestrator.executors import FakeExecutor, LocalExecutor
@@ -183,6 +183,49 @@ def test_a_loss_that_was_no_number_makes_the_run_invalid(store):
     assert (record.status, record.kind, record.exit_code) == (Status.INVALID, "nan_loss", 0)
     assert "not finite by step 2:" in record.cause
     assert values(record)["train_runtime"] == 2.5
+
+
+def test_more_work_than_the_device_can_do_makes_the_run_invalid(store, monkeypatch):
+    """A model of 1.1 billion weights, a million tokens a second, and an H100."""
+    monkeypatch.setattr(type(trainers.get("custom")), "instrumented", True)
+    weights = {
+        "frozen": 0,
+        "trainable": 10**9,
+        "expert_frozen": 0,
+        "expert_trainable": 0,
+        "attention_width": 32_768,
+        "causal": True,
+    }
+    settings = {
+        "architecture": weights,
+        "device_name": "NVIDIA H100 80GB HBM3",
+        "dtype": "bfloat16",
+        "recomputation": "none",
+    }
+    worker = {"schema": 2, "rank": 0, "world_size": 1, "status": "ok", "error": None, "settings": settings}
+    steps = [
+        {
+            "step": i,
+            "t": 1e9 + i / 1000,
+            "s": 0.001,
+            "tokens": 1000,
+            "real": 1000,
+            "labelled": 1000,
+            "samples": 1,
+            "squares": 10**6,
+        }
+        for i in range(1, 31)
+    ]
+    code = f"""
+open('worker-rank0.json', 'w').write({json.dumps(worker)!r})
+open('steps-rank0.jsonl', 'w').write({"".join(json.dumps(step) + chr(10) for step in steps)!r})
+{GOOD}"""
+    _, record = carried_out(store, experiment(code))
+    assert (record.status, record.kind, record.exit_code) == (Status.INVALID, "overcounted", 0)
+    assert (
+        record.cause.endswith("of the peak of 989 TFLOP/s, which cannot be") and "do not trust its speed" in record.hint
+    )
+    assert "mfu" not in values(record) and values(record)["tokens_per_s"] == pytest.approx(1e6)
 
 
 def test_secrets_of_the_environment_do_not_reach_our_files(store, monkeypatch):

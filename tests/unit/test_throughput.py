@@ -110,11 +110,11 @@ def test_the_work_of_a_known_model_on_a_known_device(tmp_path: Path) -> None:
     assert found["mfu"] == found["hfu"] == pytest.approx(work * 10_000 / 989e12)
 
 
-def test_more_work_than_the_device_can_do_is_no_number(tmp_path: Path) -> None:
+def test_more_work_than_the_device_can_do_is_an_error(tmp_path: Path) -> None:
     reading = two_ranks(tmp_path, [0.001] * 40, settings=MODEL)
     assert not numbers(reading).keys() & {"model_flops_per_token", "tflops_per_s_per_gpu", "mfu", "hfu"}
     assert numbers(reading)["tokens_per_s_per_gpu"] == pytest.approx(1_000_000)
-    assert any("652% of the peak of 989 TFLOP/s" in text for text in reading.warnings)
+    assert reading.impossible is not None and "652% of the peak of 989 TFLOP/s" in reading.impossible
 
 
 def test_on_an_unknown_device_there_is_work_and_no_share(tmp_path: Path) -> None:
