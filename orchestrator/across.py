@@ -11,13 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator import statistics
+from orchestrator import losses, statistics
 from orchestrator.metrics import METRICS
 from orchestrator.rows import NO_FRAMEWORK, Value
 
 Cells = Mapping[str, Value]
 
 RATE, PER_GPU, LOSS, STEPS = "tokens_per_s", "tokens_per_s_per_gpu", "train_loss", "steps"
+LOGGED, NOT_COMPARED = "logged_losses", "loss not compared"
 BY_RATIO = frozenset(metric.name for metric in METRICS.values() if metric.by_ratio)
 
 INTERVALS: Mapping[str, tuple[str, str]] = {
@@ -120,20 +121,25 @@ def _scaling(cell: Cell, smallest: Cell | None) -> dict[str, Value]:
 
 
 def _loss_bases(cells: Sequence[Cell]) -> list[Cell | None]:
-    """For each experiment the one of the baseline framework that its loss is held against, where both made as many steps."""
+    """For each experiment the one of the baseline framework that its loss is held against, where they should learn alike."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for place, cell in enumerate(cells):
         groups[_learning(cell)].append(place)
     found: list[Cell | None] = [None] * len(cells)
     for places in groups.values():
-        names = {_framework(cells[place]) for place in places}
-        baseline = next((name for name in BASELINES if name in names), None)
+        baseline = baseline_of([_framework(cells[place]) for place in places])
         others = [place for place in places if _framework(cells[place]) != baseline]
-        if baseline is not None and others:
-            nearest = _nearest_of([cells[place] for place in places if _framework(cells[place]) == baseline])
+        if others:
+            bases = [cells[place] for place in places if _framework(cells[place]) == baseline]
+            nearest = _nearest_of([one for one in bases if _number(one, LOSS) is not None] or bases)
             for place in others:
                 found[place] = nearest(cells[place])
     return found
+
+
+def baseline_of(frameworks: Sequence[Value]) -> Value:
+    """The framework configuration that others are held against: the one that is called so, none, or else the first listed."""
+    return next((name for name in BASELINES if name in frameworks), frameworks[0])
 
 
 def _nearest_of(candidates: Sequence[Cell]) -> Callable[[Cell], Cell]:
@@ -161,19 +167,31 @@ def _framework(cell: Cell) -> Value:
 
 
 def _loss(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
-    """The loss beside that of the baseline framework's cell."""
-    mine, base = _number(cell, LOSS), _number(baseline, LOSS) if baseline else None
-    if mine is None or not base or baseline is None:
+    """The loss beside that of the baseline framework's cell, over as many steps; a mark where they can't be compared."""
+    if baseline is None or _number(cell, LOSS) is None:
         return {}
-    difference = mine / base - 1
+    both = _losses(cell, baseline)
+    if both is None or not both[1]:
+        return {"doubt": NOT_COMPARED}
+    difference = both[0] / both[1] - 1
     doubt: dict[str, Value] = {} if abs(difference) <= LOSS_TOLERANCE else {"doubt": _doubt(cell, baseline)}
     return {"loss_difference": difference, **doubt}
 
 
+def _losses(cell: Cell, baseline: Cell) -> tuple[float, float] | None:
+    """Both mean training losses: of the whole run where both made as many steps, else (one ended early) of the steps of both."""
+    mine, base = _number(cell, LOSS), _number(baseline, LOSS)
+    if mine is None or base is None:
+        return None
+    if cell.numbers.get(STEPS) == baseline.numbers.get(STEPS):
+        return mine, base
+    return losses.over_the_same_steps(str(cell.numbers.get(LOGGED)), str(baseline.numbers.get(LOGGED)))
+
+
 def _learning(cell: Cell) -> Hashable:
-    """What a loss depends on besides kernels: losses of cells that differ in it do not compare."""
+    """What a loss depends on besides kernels and the number of steps: losses of cells that differ in it do not compare."""
     given = tuple(cell.arguments.get(name) for name in _LEARNING)
-    return _facts(cell, _CELL_FACTS), cell.numbers.get(STEPS), cell.facts.get("global_batch"), given
+    return _facts(cell, _CELL_FACTS), cell.facts.get("global_batch"), given
 
 
 def _doubt(cell: Cell, baseline: Cell) -> str:

@@ -59,6 +59,7 @@ DEFAULT_DROP = (
     "provenance_*",
     "measured_*",
     "total_flos",
+    "logged_losses",
 )
 """What benchmarks.csv leaves out although it varies: raw_summary.csv holds it."""
 
@@ -74,7 +75,16 @@ DETAILS = (
         "real_tokens_per_s_per_gpu",
         "samples_per_s",
     ),
-    *("startup_s", "model_load_s", "trainer_setup_s", "warmup_s", "spikes", "steady_steps", "steady_found_by"),
+    *(
+        "startup_s",
+        "model_load_s",
+        "trainer_setup_s",
+        "warmup_s",
+        "steady_s",
+        "spikes",
+        "steady_steps",
+        "steady_found_by",
+    ),
     *("allocated_after_load_bytes", "peak_allocated_*_bytes", "alloc_retries", "cuda_ooms", "host_rss_bytes"),
     *("*_processed", "model_flops_per_token", "device_mean_*", "device_baseline_bytes", "device_residue_bytes"),
     *("device_peak_imbalance", "integrated_energy_j", "monitor_*", "nvml_period_s", "sm_clock_mhz", "temperature_c"),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.across import BASELINES
+from orchestrator.across import baseline_of
 from orchestrator.columns import Numbers, column, for_people, number
 from orchestrator.config import suggestion
 from orchestrator.errors import SelectionError
@@ -196,8 +196,7 @@ def arguments_of(table: ResultsTable) -> list[frozenset[tuple[str, Value]]]:
 
 
 def _base_of(frameworks: Sequence[Value], baseline: str | None) -> Value:
-    usual = (name for name in BASELINES if name in frameworks)
-    return baseline if baseline is not None else next(usual, frameworks[0])
+    return baseline if baseline is not None else baseline_of(frameworks)
 
 
 def speeds(table: ResultsTable) -> tuple[str, ...]:

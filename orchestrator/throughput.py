@@ -130,6 +130,7 @@ def _speed(series: _Series, state: steady.Steady, world_size: int) -> Cells:
         "padding_share": 1 - rate["real"] / rate["tokens"] if rate["real"] and rate["tokens"] else None,
     }
     return counted | {
+        "steady_s": seconds,
         "steps_per_s": len(window) / seconds,
         "step_time_s": state.median_s,
         "step_time_low_s": state.interval.low if state.interval else None,

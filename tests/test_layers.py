@@ -33,7 +33,7 @@ WORKERS = PACKAGE / "workers"
 
 LAYERS = """
 0   errors  metrics  options  records  redact  environment  statistics  untrusted  printable  flops  cgroup  stop_signals
-0   kernel_log  plugs  garbage
+0   kernel_log  plugs  garbage  losses
 1   config  trainers  repeats  atomic  batch  failures  hints  limits  tree  cores  gpus  rows  script  steady  steps  time_left
 1   stored  column_types  markdown  local  summaries
 2   cells  selection  identity  data  launcher  claims  columns  process  reference_log  across  throughput

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from orchestrator.doubts import DoubtKind
 from orchestrator.highlights.values import MOST_OTHERS, Highlight, HighlightKind, Known
 from orchestrator.highlights.wording import count, percent
-from orchestrator.metrics import show
 from orchestrator.naming import listed, one_line
 
 _LOSSES = {DoubtKind.WRONG: "is faster but wrong", DoubtKind.OTHER_LOSS: "learns otherwise"}
@@ -38,11 +37,11 @@ def warnings(known: Known) -> Iterator[Highlight]:
 
 
 def _other_loss(known: Known, words: str, row: int) -> Highlight:
-    off, loss = known.numbers("loss_difference", row) or 0.0, known.numbers("train_loss", row)
+    off = known.numbers("loss_difference", row) or 0.0
     side = "above" if off > 0 else "below"
     text = (
-        f"{known.names.whole(row)} {words}: its training loss {show('train_loss', loss)} lies {percent(abs(off))} {side} that of "
-        "the baseline, so that no claim of speed is made"
+        f"{known.names.whole(row)} {words}: its training loss lies {percent(abs(off))} {side} that of the baseline over "
+        "as many steps, so that no claim of speed is made"
     )
     return known.sentence(HighlightKind.WARNING, text, [row])
 

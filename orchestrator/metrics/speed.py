@@ -205,6 +205,15 @@ SPEED = (
         once=True,
     ),
     _time("warmup_s", "warm-up", "Time of the steps before the steady state.", once=True),
+    Metric(
+        name="steady_s",
+        label="steady",
+        unit="s",
+        show=Show.SECONDS,
+        description="Time of the steps that the steady state's numbers are of.",
+        source=_STEPS,
+        leaves_out="How long it is depends on how many steps were asked for: it is no speed.",
+    ),
     _time(
         "startup_s",
         "start-up",

@@ -114,6 +114,14 @@ FINAL = (
         Show.NUMBER,
         Judged.GUARD,
     ),
+    Metric(
+        name="logged_losses",
+        label="losses",
+        description="The loss as training went: at most 32 points `step:mean of the steps since the point before`.",
+        source="worker file of rank 0",
+        show=Show.TEXT,
+        leaves_out="Where the Trainer logged more often, neighbours are put together. Runs that differ are separated by commas.",
+    ),
     _trainer(
         "epoch",
         "epoch",

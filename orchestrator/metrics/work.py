@@ -93,15 +93,17 @@ BESIDE = (
         label="loss ≠ baseline",
         unit="share",
         show=Show.SHARE,
-        description="train_loss ÷ that of the scenario's baseline framework, less 1; beyond the tolerance the row is marked.",
-        source="steps of all ranks, in steady state",
+        description="train_loss ÷ that of the scenario's baseline framework (`baseline`, else none, else the first listed), less "
+        "1; beyond the tolerance the row is marked. Where one ended early, over the steps that both made, by logged_losses.",
+        source="the table: experiments that differ in framework alone",
         leaves_out="Noise of short runs. Where rows, length or precision differ by design the losses may too.",
     ),
     Metric(
         name="doubt",
         label="doubt",
         show=Show.TEXT,
-        description="Why the number may stand for less work: `faster but wrong`.",
+        description="Why the number may stand for less work: `faster but wrong`, or `other loss` where it is no faster; `loss not "
+        "compared` where the baseline's loss is missing, or they logged none at the same step.",
         source="the table",
     ),
 )

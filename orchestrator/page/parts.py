@@ -42,8 +42,9 @@ class Stage:
 
 
 def _measuring(cell: Cell) -> float | None:
+    """Older records have no steady_s."""
     steps, rate = cell.numbers.get("steady_steps"), cell.numbers.get("steps_per_s")
-    return steps / rate if steps is not None and rate else None
+    return cell.numbers.get("steady_s", steps / rate if steps is not None and rate else None)
 
 
 def _named(name: str) -> Callable[[Cell], float | None]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import untrusted
+from orchestrator import losses, untrusted
 from orchestrator.records import Measurement, Text, as_items
 
 WORKERS = Path(__file__).resolve().parent.parent / "workers"
@@ -74,7 +74,7 @@ def measurements(run_dir: Path) -> list[Measurement]:
         speed = token_speed(workers, runtime_s=final.get("train_runtime"))
         if speed is not None:
             found.append(Measurement(name=TOKEN_SPEED, value=speed, source="worker"))
-    return [*found, *_counts(workers, first)]
+    return [*found, *_counts(workers, first), *_logged_losses(first)]
 
 
 def _counts(workers: Sequence[Mapping[str, Any]], first: Mapping[str, Any]) -> Iterator[Measurement]:
@@ -88,6 +88,16 @@ def _counts(workers: Sequence[Mapping[str, Any]], first: Mapping[str, Any]) -> I
         **{name: _number(settings.get(name)) for name in ("trainable_parameters", "total_parameters", "world_size")},
     }
     yield from (Measurement(name=name, value=value, source="worker") for name, value in counts.items() if value)
+
+
+def _logged_losses(first: Mapping[str, Any]) -> Iterator[Measurement]:
+    """How the loss went, so that trainings of different lengths can be compared."""
+    try:
+        text = losses.as_text([(step, loss) for step, loss in first.get("losses") or ()])
+    except (TypeError, ValueError, OverflowError):  # the file is the training's, and one loss may be null
+        text = None
+    if text is not None:
+        yield Measurement(name="logged_losses", value=text, source="worker")
 
 
 def _total(workers: Sequence[Mapping[str, Any]], name: str) -> int | None:

@@ -91,9 +91,43 @@ def test_a_loss_that_leaves_the_baselines_is_marked(loss: float, speed: float, d
     assert found[1]["loss_difference"] == pytest.approx(loss / 2 - 1)
 
 
-def test_losses_over_other_numbers_of_steps_are_not_compared() -> None:
-    rows = [cell("baseline", train_loss=2.0, steps=10), cell("liger", train_loss=9.0, steps=5)]
-    assert list(compared(rows)) == [{}, {}]
+def test_a_training_that_ended_early_is_compared_over_the_steps_that_both_made() -> None:
+    """The baseline's loss fell for longer: that its mean is lower is no fault of the other."""
+    base = cell("baseline", train_loss=1.5, steps=40, logged_losses="10:3 20:2 30:1 40:0", tokens_per_s_per_gpu=9.0)
+    right, wrong = (
+        cell(name, train_loss=loss, steps=25, logged_losses=logged, tokens_per_s_per_gpu=10.0)
+        for name, loss, logged in (("liger", 2.4, "10:3.01 20:2.04"), ("fused", 3.0, "10:3 20:3"))
+    )
+    assert list(compared([base, right, wrong])) == [
+        {},
+        {"loss_difference": pytest.approx(5.05 / 5 - 1)},
+        {"loss_difference": pytest.approx(6 / 5 - 1), "doubt": "faster but wrong"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("base", "loss"),
+    [
+        ({"train_loss": 2.0, "steps": 10}, {"train_loss": 9.0, "steps": 5}),  # older records: nothing was logged
+        (
+            {"train_loss": 2.0, "steps": 9, "logged_losses": "3:2 9:2"},
+            {"train_loss": 2.0, "steps": 5, "logged_losses": "5:2"},
+        ),
+        ({}, {"train_loss": 2.0, "steps": 5, "logged_losses": "5:2"}),  # it failed
+    ],
+)
+def test_where_losses_cannot_be_compared_the_row_says_so(base: dict[str, Any], loss: dict[str, Any]) -> None:
+    rows = [cell("baseline", **base), cell("liger", **loss), cell("pending")]
+    assert list(compared(rows)) == [{}, {"doubt": "loss not compared"}, {}]
+
+
+def test_without_a_framework_called_baseline_the_first_listed_is_it() -> None:
+    rows = [cell(name, train_loss=loss, steps=5) for name, loss in (("ddp", 2.0), ("fsdp", 3.0), ("liger", 2.0))]
+    differences = [found.get("loss_difference") for found in compared(rows)]
+    assert differences == [None, pytest.approx(0.5), 0.0]
+    assert [found.get("loss_difference") for found in compared([*rows, cell("none", train_loss=3.0, steps=5)])] == [
+        pytest.approx(-1 / 3), 0.0, pytest.approx(-1 / 3), None
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("other", [{"peft_method": "none"}, {"learning_rate": "1e-3"}, {"max_seq_len": "512"}])
