@@ -6,10 +6,9 @@ What the data hold is counted here by the tokenizer alone: trl ends each text by
 from __future__ import annotations
 
 import csv
-import json
-from pathlib import Path
 
 import pytest
+import spelled
 from campaigns import Campaign, tunebench
 
 pytest.importorskip("trl")
@@ -35,59 +34,25 @@ scenarios:
   framework_config: [baseline]
   arguments: {<<: *arguments, packing: true, peft_method: lora, r: 4, optim: sgd}
 """
-LONGEST, WORDS = 96, [2 + 7 * place % 90 for place in range(24)]
-
-
-def a_model(folder: Path) -> None:
-    """A tiny Llama with a tokenizer of its own, as a local folder."""
-    from arguments import Own
-    from models import build_model, load_config
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    own = Own(model_name_or_path="config:tiny-llama", training_data_path="-")
-    build_model(own, load_config(own, {}), seed=3).save_pretrained(folder)
-    words = {word: place for place, word in enumerate(("<pad>", "<eos>", "<unk>", *"abcdefg"))}
-    inner = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>").save_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     folder = tmp_path_factory.mktemp("trl")
-    a_model(folder / "model")
-    rows = (
-        {"instruction": "spell", "output": " ".join("abcdefg"[word % 7] for word in range(count))} for count in WORDS
-    )
-    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spelled.make(folder)
     (folder / "scenarios.yaml").write_text(SCENARIOS)
     return tunebench(folder, "run", "scenarios.yaml")
 
 
-def lengths(folder: Path) -> list[int]:
-    """Tokens of each text as it was prepared, and one that ends it."""
-    from tokenizers import Tokenizer
-
-    (prepared,) = (folder / "cache" / "data").glob("*/train.json")
-    inner = Tokenizer.from_file(str(folder / "model" / "tokenizer.json"))
-    texts = [json.loads(line)["output"] for line in prepared.read_text().splitlines()]
-    return [min(len(inner.encode(text).ids) + 1, LONGEST) for text in texts]
-
-
-def tokens(run_dir: Path) -> list[dict[str, int]]:
-    return [json.loads(path.read_text())["tokens"] for path in sorted(run_dir.glob("worker-rank*.json"))]
-
-
 def test_every_token_of_the_epoch_is_counted_once(trained: Campaign) -> None:
     assert trained.code == 0, trained.err
-    found = lengths(trained.folder)
+    found = [len(text) for text in spelled.tokens(trained.folder)]
     real = sum(found)
-    assert len({*found}) > 10 and LONGEST in found, "ragged, and some are cut"
-    padded, (packed,) = tokens(trained.run_dir("padded")), tokens(trained.run_dir("packed"))
+    assert len({*found}) > 10 and spelled.LONGEST in found, "ragged, and some are cut"
+    padded, (packed,) = (spelled.counted(trained.run_dir(name)) for name in ("padded", "packed"))
     assert sum(rank["real"] for rank in padded) == packed["real"] == real
     assert sum(rank["labelled"] for rank in padded) == real
-    assert sum(rank["samples"] for rank in padded) == packed["samples"] == len(WORDS)
+    assert sum(rank["samples"] for rank in padded) == packed["samples"] == len(spelled.WORDS)
     assert sum(rank["processed"] for rank in padded) > real
     assert [rank["steps"] for rank in padded] == [6, 6], "24 samples, two at a time on two processes"
 

@@ -1,0 +1,127 @@
+"""fms-hf-tuning's own script under the instrument: padded rows on two processes, a loss on the responses; LoRA on packed ones.
+
+In an environment of its own (`tox -e tests-hf4`), since it wants a transformers 4. On several processes it may draw a sample twice
+and another never, so that what its ranks get is counted a second time beside the instrument, token by token.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import spelled
+from campaigns import Campaign, tunebench
+
+pytest.importorskip("tuning")
+
+SCENARIOS = """\
+data_processing: {dataset_name: data.jsonl}
+scenarios:
+- name: padded
+  trainer: fms_hf_tuning
+  device: cpu
+  framework_config: [baseline]
+  num_gpus: 2
+  env: {PYTHONPATH: FOLDER}
+  arguments: &arguments
+    model_name_or_path: ./model
+    torch_dtype: float32
+    use_flash_attn: false
+    dataset_text_field: output
+    response_template: "### ### Response:"  # of which it leaves out the first two tokens
+    packing: false
+    per_device_train_batch_size: 2
+    num_train_epochs: 1
+    max_steps: null
+    max_seq_len: 96
+    logging_steps: 1
+- name: packed
+  trainer: fms_hf_tuning
+  device: cpu
+  framework_config: [baseline]
+  arguments: {<<: *arguments, response_template: null, packing: true, peft_method: lora, r: 4, optim: sgd}
+"""
+COUNTER = """
+import importlib.abc, importlib.util, json, os, sys
+
+def counted(step):
+    def wrapped(trainer, model, inputs, *args, **kwargs):
+        rows, mask, labels = (inputs[name].tolist() for name in ("input_ids", "attention_mask", "labels"))
+        with open(os.path.join(os.environ["TUNEBENCH_RUN_DIR"], "seen-" + os.environ["RANK"]), "a") as file:
+            file.write(json.dumps({
+                "processed": sum(map(len, rows)), "real": sum(map(sum, mask)), "samples": len(rows), "micro": 1,
+                "labelled": sum(label != -100 for row in labels for label in row), "squares": sum(len(row) ** 2 for row in rows),
+            }) + chr(10))
+        return step(trainer, model, inputs, *args, **kwargs)
+    return wrapped
+
+class Counter(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != "transformers.trainer":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+        def exec_module(module):
+            load(module)
+            module.Trainer.training_step = counted(module.Trainer.training_step)
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Counter())
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    folder = tmp_path_factory.mktemp("fms")
+    spelled.make(folder)
+    (folder / "sitecustomize.py").write_text(COUNTER)
+    (folder / "scenarios.yaml").write_text(SCENARIOS.replace("FOLDER", str(folder)))
+    return tunebench(folder, "run", "scenarios.yaml")
+
+
+def seen(run_dir: Path, rank: int) -> dict[str, int]:
+    """The sum of the batches that a rank was given."""
+    batches = [json.loads(line) for line in (run_dir / f"seen-{rank}").read_text().splitlines()]
+    return {name: sum(batch[name] for batch in batches) for name in batches[0]}
+
+
+def test_padded_batches_are_counted_as_the_ranks_got_them(trained: Campaign) -> None:
+    assert trained.code == 0, trained.err
+    run_dir = trained.run_dir("padded")
+    ranks = spelled.counted(run_dir)
+    assert ranks == [{**seen(run_dir, rank), "steps": 6} for rank in (0, 1)], (
+        "24 samples, two at a time on two processes"
+    )
+    for rank in ranks:
+        assert 0 < rank["labelled"] < rank["real"] < rank["processed"] and rank["samples"] == 12
+
+
+def test_every_token_of_a_packed_epoch_is_counted_once(trained: Campaign) -> None:
+    texts = spelled.tokens(trained.folder)
+    assert len({*map(len, texts)}) > 10 and spelled.LONGEST in map(len, texts), "ragged, and some are cut"
+    (packed,) = spelled.counted(trained.run_dir("packed"))
+    assert packed["real"] == packed["labelled"] == packed["processed"] == sum(map(len, texts))
+
+
+def test_what_took_effect_is_read_off_its_trainer(trained: Campaign) -> None:
+    padded, packed = (trained.record(name).settings for name in ("padded", "packed"))
+    assert (padded["world_size"], padded["global_batch"], padded["peft_method"]) == (2, 4, None)
+    assert (padded["packing"], packed["packing"]) == (False, True)
+    assert (packed["peft_method"], packed["lora_rank"]) == ("lora", 4)
+    assert (padded["optimizer"], packed["optimizer"]) == ("AdamW", "SGD")
+    assert 0 < packed["trainable_parameters"] < packed["total_parameters"]
+
+
+def test_its_numbers_are_in_the_table(trained: Campaign) -> None:
+    (row,) = [row for row in trained.rows() if row["scenario"] == "padded"]
+    assert row["status"] == "ok" and float(row["train_loss"]) > 0
+    with (trained.results / "ranks.csv").open(newline="") as file:
+        ranks = [line for line in csv.DictReader(file) if "padded" in line["id"]]
+    assert [line["rank"] for line in ranks] == ["0", "1"]
+    assert float(row["train_tokens_per_second"]) == pytest.approx(
+        sum(float(line["tokens_processed"]) for line in ranks) / float(row["train_runtime"]) / 2
+    )
