@@ -133,21 +133,26 @@ def test_the_gpu_is_known_by_its_uuid(light: Run) -> None:
     assert (gpu["index"], gpu["name"]) == (0, GPUS[0].name)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_counts_are_those_of_the_data(ranks: int, tmp_path: Path) -> None:
-    """Alike on one GPU and over two, which also end at the same step."""
+@pytest.mark.parametrize(
+    ("ranks", "sharded"), [(1, False), (2, False), (4, False), (2, True), (4, True)], ids=lambda value: str(value)
+)
+def test_counts_are_those_of_the_data(ranks: int, sharded: bool, tmp_path: Path) -> None:
+    """Alike on one GPU and over several, replicas (DDP) or shards (FSDP 2), which also end at the same step."""
     if len(GPUS) < ranks:
-        pytest.skip("one GPU only")
+        pytest.skip(f"{len(GPUS)} GPU(s) only")
     env = {"CUDA_VISIBLE_DEVICES": visible()} if ranks == 1 else {}
     long = ["--max_steps", "60", "--max_seq_len", "64"]
     measure = json.dumps({"discard_steps": 2, "at_least_steps": 4, "within": 9.0})
     few = prepare(tmp_path, 43)
-    run = trained(tmp_path, few, ranks, {**VARIANTS, "stopped": long}, cpu=False, TUNEBENCH_MEASURE=measure, **env)
+    variants = {**VARIANTS, "stopped": long}
+    run = trained(tmp_path, few, ranks, variants, cpu=False, sharded=sharded, TUNEBENCH_MEASURE=measure, **env)
     for variant in VARIANTS:
         for rank in range(ranks):
             found, expected = steps(run, variant, rank), by_step(run, variant, rank, ACCUMULATED[variant])
             assert counts(found) == expected[: len(found)]  # one rank alone may have seen enough at its tenth
             assert len(found) in (10, len(expected))
+    how = run.settings["distributed_type"], run.settings["world_size"]
+    assert how == ("FSDP" if sharded else "MULTI_GPU" if ranks > 1 else "NO", ranks)
     stopped = [run.worker(rank)["stopped"] for rank in range(ranks)]
     assert stopped[0] is not None and stopped == [stopped[0]] * ranks
     assert [len(steps(run, "stopped", rank)) for rank in range(ranks)] == [stopped[0]["step"]] * ranks

@@ -79,11 +79,18 @@ Counts = dict[str, int]
 
 
 def trained(
-    folder: Path, prepared: Path, processes: int, variants: dict[str, list[str]], *, cpu: bool = True, **env: str
+    folder: Path,
+    prepared: Path,
+    processes: int,
+    variants: dict[str, list[str]],
+    *,
+    cpu: bool = True,
+    sharded: bool = False,
+    **env: str,
 ) -> Run:
     (folder / "counted.py").write_text(COUNTED)
     script = [INSTRUMENT, "--", str(folder / "counted.py"), str(WORKERS), json.dumps(variants)]
-    launcher = launched(folder, processes, cpu=cpu) if processes > 1 else []
+    launcher = launched(folder, processes, cpu=cpu, sharded=sharded) if processes > 1 else []
     run = start(folder / "run", [*launcher, *script, *training(prepared)], cpu=cpu, **env)
     assert run.code == 0, run.last_line
     return run

@@ -31,6 +31,13 @@ rdzv_backend: static
 same_network: true
 use_cpu: {cpu}
 """
+SHARDED = """\
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_reshard_after_forward: true
+  fsdp_state_dict_type: SHARDED_STATE_DICT
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +113,12 @@ def prepare(folder: Path, rows: int) -> Path:
     return folder / "made"
 
 
-def launched(folder: Path, processes: int, *, cpu: bool = True) -> list[str]:
-    """The launcher's words before a script's, with its configuration in `folder`."""
-    (folder / "accelerate.yaml").write_text(ACCELERATE.format(processes=processes, cpu=str(cpu).lower()))
+def launched(folder: Path, processes: int, *, cpu: bool = True, sharded: bool = False) -> list[str]:
+    """The launcher's words before a script's, with its configuration in `folder`; sharded is FSDP 2, else there are replicas."""
+    settings = ACCELERATE.format(processes=processes, cpu=str(cpu).lower())
+    if sharded:
+        settings = settings.replace("MULTI_GPU", "FSDP") + SHARDED
+    (folder / "accelerate.yaml").write_text(settings)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
