@@ -10,7 +10,13 @@ one trains for ten steps while the others wait, in an order shuffled by a seed. 
 
 A process that has imported what a run imports, and has never touched a GPU, is forked for each: it makes its own CUDA context,
 its own model and its own training, by the instrument and the trainer's script as they are, with the monitors of its scenario beside
-it, whose sampler sleeps while others train. What differs from a run: accelerate's launcher is left out, and imports are shared.
+it. While others train all of them are stopped (SIGSTOP): the process with every thread that it has, and the monitors' programs,
+which read at least once in each turn. What differs from a run: accelerate's launcher is left out, and imports are shared.
+
+What the ways to measure memory cost, with the instrument in all of them:
+
+    python benchmarks/processes.py examples/memory-probes.yaml --off probes-none \\
+        --set arguments.max_steps=600 --set arguments.logging_steps=5 [--groups 8] [--turns 12]
 
 A scenario's number in a group is the mean of logs, over turns, of its time against the two without in that turn: turns scatter
 evenly, and what one has is gone by the next. Printed is each scenario's change in per cent, with its 95 % interval over groups,
@@ -157,10 +163,10 @@ def add_group(arms: Mapping[str, Experiment], gpus: Sequence[Gpu], *, turns: int
 
 
 class Training:
-    """One training in a process of its own, which waits for its turn."""
+    """One training in a process of its own, which waits for its turn, stopped."""
 
     def __init__(self, scenario: str, pid: int, gate: Connection, log: Path, samplers: set[int]) -> None:
-        self.scenario, self.pid, self.gate, self.log, self.samplers = scenario, pid, gate, log, samplers
+        self.scenario, self.pid, self.gate, self.log, self.pids = scenario, pid, gate, log, {pid, *samplers}
 
     def warm_up(self) -> None:
         self.heard()
@@ -186,7 +192,7 @@ class Training:
         os.waitpid(self.pid, 0)
 
     def signal(self, number: signal.Signals) -> None:
-        for pid in self.samplers:
+        for pid in self.pids:
             os.kill(pid, number)
 
 
@@ -216,9 +222,9 @@ def process(experiment: Experiment, gpus: Sequence[Gpu]) -> Iterator[Training]:
 
 
 def own_samplers() -> set[int]:
-    """NVML's samplers that this process has started: groups on other GPUs have theirs."""
+    """NVML's samplers and nvidia-smi, as this process has started them: groups on other GPUs have theirs."""
     alive = (child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE)
-    return {child.pid for child in alive if str(nvml.SAMPLER) in child.cmdline()}
+    return {child.pid for child in alive if {str(nvml.SAMPLER), "nvidia-smi"} & set(child.cmdline())}
 
 
 def train(words: Sequence[str], env: Mapping[str, str | None], run_dir: Path, gate: Connection) -> None:
