@@ -81,6 +81,11 @@ def test_real_training_on_one_and_two_processes(real: Campaign) -> None:
     rows = {row["num_gpus"]: row for row in real.rows() if row["framework_config"] == "baseline"}
     assert {row["status"] for row in rows.values()} == {"ok"}
     assert float(rows["1"]["train_loss"]) == pytest.approx(float(rows["2"]["train_loss"]), rel=1e-3)
+    numbers = {one.name: one.value for one in real.record("plain-tiny-llama.baseline.gpus1").measurements}
+    logged = [
+        float(point.removeprefix(f"{n}:")) for n, point in enumerate(str(numbers["logged_losses"]).split(" "), start=1)
+    ]
+    assert sum(logged) / 3 == pytest.approx(numbers["train_loss"], rel=1e-4)
 
 
 def test_the_token_speed_is_processed_tokens_a_second_and_a_process(real: Campaign) -> None:

@@ -137,6 +137,17 @@ def test_the_trainer_s_own_token_speed_stands(tmp_path: Path) -> None:
     assert numbers(tmp_path)["train_tokens_per_second"] == 77.0
 
 
+def test_logged_losses_are_one_cell(tmp_path: Path) -> None:
+    worker(tmp_path, losses=[[10, 9.25], [20, 3.5]])
+    assert numbers(tmp_path)["logged_losses"] == "10:9.25 20:3.5"
+
+
+@pytest.mark.parametrize("losses", [None, [], [[10, 9.25], [20, None]], [[10]], "words", 5, [[10, 10**400]]])
+def test_losses_with_a_gap_are_none(tmp_path: Path, losses: Any) -> None:
+    worker(tmp_path, losses=losses)
+    assert "logged_losses" not in numbers(tmp_path)
+
+
 @pytest.mark.parametrize("ranks", [[], [1], [0]])
 def test_a_missing_rank_makes_no_low_number(tmp_path: Path, ranks: list[int]) -> None:
     for rank in ranks:
