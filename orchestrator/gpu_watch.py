@@ -4,8 +4,8 @@ What is read, and how, is what the monitor `nvml` reads of a run (`monitors/nvml
 read every 50 ms between two views as well, for its peak; the rest once a view, and the energy counter and the processes, which
 take milliseconds, once a second at most. What it leaves out: what comes and goes between two readings. It writes nothing down.
 
-What it costs beside a benchmark at the default interval, added up from its parts: about 1 % of one CPU core for one GPU; 4 % for
-eight, most of it the energy counter (3.4 ms a reading on H100). It starts no work on a GPU.
+What it costs beside a benchmark at the default interval, added up from its parts: about 1 % of one CPU core for one GPU; 5 % for
+eight, most of it the energy counter (3.4 ms a reading on H100). It starts no work on a GPU. `benchmarks/watching.py` measures it.
 """
 
 from __future__ import annotations
