@@ -36,6 +36,7 @@ def main() -> None:
         "--layers", type=int, default=6, help="of a Llama whose layers have 1.1 billion parameters in 22"
     )
     given = parser.parse_args()
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29537", "WORLD_SIZE": str(given.gpus)}
     torch.multiprocessing.spawn(look, args=(given.gpus, given.layers), nprocs=given.gpus)
 

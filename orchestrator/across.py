@@ -18,7 +18,7 @@ from orchestrator.rows import NO_FRAMEWORK, Value
 Cells = Mapping[str, Value]
 
 RATE, PER_GPU, LOSS, STEPS = "tokens_per_s", "tokens_per_s_per_gpu", "train_loss", "steps"
-LOGGED, NOT_COMPARED = "logged_losses", "loss not compared"
+LOGGED, PLANNED, NOT_COMPARED = "logged_losses", "effective_max_steps", "loss not compared"
 BY_RATIO = frozenset(metric.name for metric in METRICS.values() if metric.by_ratio)
 
 INTERVALS: Mapping[str, tuple[str, str]] = {
@@ -49,6 +49,7 @@ _LEARNING = (
     ),
     *("warmup_ratio", "weight_decay", "max_seq_len", "max_steps", "num_train_epochs", "seed", "data_seed"),
 )
+_PACKING, _OFF = "packing", (None, "False", "false")
 BASELINES = ("baseline", NO_FRAMEWORK)
 _SHARED = ("results", "scenario", "model_name_or_path", "device", "trainer", "python", "data")
 _FRAMEWORK_FACTS, _CELL_FACTS = (*_SHARED, "framework_config"), (*_SHARED, "num_gpus")
@@ -127,19 +128,22 @@ def _loss_bases(cells: Sequence[Cell]) -> list[Cell | None]:
         groups[_learning(cell)].append(place)
     found: list[Cell | None] = [None] * len(cells)
     for places in groups.values():
-        baseline = baseline_of([_framework(cells[place]) for place in places])
+        learned = [place for place in places if _number(cells[place], LOSS) is not None]
+        baseline = baseline_of(
+            [_framework(cells[place]) for place in places], [_framework(cells[at]) for at in learned]
+        )
         others = [place for place in places if _framework(cells[place]) != baseline]
         if others:
-            bases = [cells[place] for place in places if _framework(cells[place]) == baseline]
-            nearest = _nearest_of([one for one in bases if _number(one, LOSS) is not None] or bases)
+            nearest = _nearest_of([cells[place] for place in places if _framework(cells[place]) == baseline])
             for place in others:
                 found[place] = nearest(cells[place])
     return found
 
 
-def baseline_of(frameworks: Sequence[Value]) -> Value:
-    """The framework configuration that others are held against: the one that is called so, none, or else the first listed."""
-    return next((name for name in BASELINES if name in frameworks), frameworks[0])
+def baseline_of(frameworks: Sequence[Value], fit: Sequence[Value] = ()) -> Value:
+    """The framework configuration that others are held against: the one that is called so, `none`, or else the first listed, of
+    those that are `fit` for it where any are."""
+    return next((name for name in BASELINES if name in frameworks), (fit or frameworks)[0])
 
 
 def _nearest_of(candidates: Sequence[Cell]) -> Callable[[Cell], Cell]:
@@ -167,10 +171,17 @@ def _framework(cell: Cell) -> Value:
 
 
 def _loss(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
-    """The loss beside that of the baseline framework's cell, over as many steps; a mark where they can't be compared."""
+    """The loss beside that of the baseline framework's cell, over as many steps; a mark where they can't be compared.
+
+    Trainings that were to make other numbers of steps are none that should learn alike: nothing is said of them.
+    """
     if baseline is None or _number(cell, LOSS) is None:
         return {}
-    both = _losses(cell, baseline)
+    made, planned = ([_number(one, name) for one in (cell, baseline)] for name in (STEPS, PLANNED))
+    learned = _number(baseline, LOSS) is not None
+    if learned and made[0] != made[1] and (planned[0] is None or planned[0] != planned[1]):
+        return {}
+    both = _losses(cell, baseline) if learned else None
     if both is None or not both[1]:
         return {"doubt": NOT_COMPARED}
     difference = both[0] / both[1] - 1
@@ -180,18 +191,17 @@ def _loss(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
 
 def _losses(cell: Cell, baseline: Cell) -> tuple[float, float] | None:
     """Both mean training losses: of the whole run where both made as many steps, else (one ended early) of the steps of both."""
+    if cell.numbers.get(STEPS) != baseline.numbers.get(STEPS):
+        return losses.over_the_same_steps(str(cell.numbers.get(LOGGED)), str(baseline.numbers.get(LOGGED)))
     mine, base = _number(cell, LOSS), _number(baseline, LOSS)
-    if mine is None or base is None:
-        return None
-    if cell.numbers.get(STEPS) == baseline.numbers.get(STEPS):
-        return mine, base
-    return losses.over_the_same_steps(str(cell.numbers.get(LOGGED)), str(baseline.numbers.get(LOGGED)))
+    return None if mine is None or base is None else (mine, base)
 
 
 def _learning(cell: Cell) -> Hashable:
     """What a loss depends on besides kernels and the number of steps: losses of cells that differ in it do not compare."""
     given = tuple(cell.arguments.get(name) for name in _LEARNING)
-    return _facts(cell, _CELL_FACTS), cell.facts.get("global_batch"), given
+    packed = cell.arguments.get(_PACKING) not in _OFF  # a row of several samples is another batch
+    return _facts(cell, _CELL_FACTS), cell.facts.get("global_batch"), packed, given
 
 
 def _doubt(cell: Cell, baseline: Cell) -> str:

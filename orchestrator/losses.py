@@ -1,9 +1,9 @@
 """A training's logged losses as one cell of text, and two trainings' losses over the steps that both made. Pure.
 
-A text is points `step:loss`, the mean loss of the steps since the point before. A long training has its neighbours put together,
-two by two from its beginning, until few enough are left: where two trainings log at the same steps, all but the last points of the
-coarser text are among the finer one's, so that both have a point at nearly the end of the shorter training. Runs whose texts
-differ are separated by a comma and a space, as a table puts words together.
+A text is points `step:loss`, the mean loss of the steps since the point before. Of what the Trainer logged, numbered from 1, a
+point stands at each number of at most three binary digits and zeros behind them (1 to 8, 10, 12, 14, 16, 20…) and at the last: at
+most four for each doubling. Two trainings that log at the same steps have all of these in common, however long each is, so that
+they meet behind four fifths of the shorter one's. Texts of several runs are separated by a comma and a space.
 """
 
 from __future__ import annotations
@@ -12,31 +12,37 @@ import math
 import re
 from collections.abc import Sequence
 
-MAX_POINTS = 32
-
 Point = tuple[int, float]
+
+LARGEST = 1e30
+"""What is further from 0 is no loss; nor is what is nearer to it than 1 divided by this, unless it is 0."""
+
 _POINT = re.compile(r"(\d{1,15}):(\S+)")
+_DIGITS = 3
 
 
 def as_text(logged: Sequence[Point]) -> str | None:
     """Losses as the Trainer logged them, `(step, mean since the one before)`; None where there are none, or one is no number."""
     points = [(int(step), float(loss)) for step, loss in logged]
-    rising = all(before < after for (before, _), (after, _) in zip([(0, 0.0), *points], points, strict=False))
-    if not points or not rising or not all(math.isfinite(loss) for _, loss in points):
+    if not _are_sound(points):
         return None
-    while len(points) > MAX_POINTS:
-        points = _halved(points)
-    return " ".join(f"{step}:{loss:.6g}" for step, loss in points)
+    sums, found, at = _sums(points), [], 0
+    for number, (step, _) in enumerate(points, start=1):
+        if _is_kept(number) or number == len(points):
+            mean = (sums[step] - sums.get(at, 0.0)) / (step - at)
+            found.append(f"{step}:{mean:.6g}")
+            at = step
+    return " ".join(found)
 
 
-def _halved(points: Sequence[Point]) -> list[Point]:
-    sums = _sums(points)
-    ends = [*points[1::2], *points[len(points) - len(points) % 2 :]]
-    found, (at, total) = [], (0, 0.0)
-    for step, _ in ends:
-        found.append((step, (sums[step] - total) / (step - at)))
-        at, total = step, sums[step]
-    return found
+def _is_kept(number: int) -> bool:
+    behind = max(0, number.bit_length() - _DIGITS)
+    return number >> behind << behind == number
+
+
+def _are_sound(points: Sequence[Point]) -> bool:
+    rising = all(before < after for (before, _), (after, _) in zip([(0, 0.0), *points], points, strict=False))
+    return bool(points) and rising and all(loss == 0 or 1 / LARGEST < abs(loss) < LARGEST for _, loss in points)
 
 
 def _sums(points: Sequence[Point]) -> dict[int, float]:
@@ -65,10 +71,7 @@ def _read(text: str) -> list[Point]:
     for word in text.split(" "):
         match = _POINT.fullmatch(word)
         try:
-            step, loss = int(match[1] if match else ""), float(match[2] if match else "")
+            points.append((int(match[1] if match else ""), float(match[2] if match else "")))
         except ValueError:
             return []
-        if step <= (points[-1][0] if points else 0) or not math.isfinite(loss):
-            return []
-        points.append((step, loss))
-    return points
+    return points if _are_sound(points) else []

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator import garbage, reference, rows, vetting
-from orchestrator.across import BY_RATIO, Cell, compared, over_repeats
+from orchestrator.across import BY_RATIO, LOGGED, Cell, compared, over_repeats
 from orchestrator.columns import for_people, varying
 from orchestrator.errors import ResultsError
 from orchestrator.records import JobState, Status
@@ -196,7 +196,9 @@ def _experiment(group: Sequence[Row]) -> tuple[Cell, dict[str, Value]]:
 def _words(measured: Mapping[str, Value]) -> dict[str, Value]:
     """What a run that is not ok still says: where it ran and what took effect, but none of its numbers."""
     said = ("effective_", "provenance_")
-    return {name: v for name, v in measured.items() if isinstance(v, (str, bool)) or name.startswith(said)}
+    words = {name: v for name, v in measured.items() if isinstance(v, (str, bool)) or name.startswith(said)}
+    words.pop(LOGGED, None)
+    return words
 
 
 def _last_tries(group: Sequence[Row]) -> list[Row]:
@@ -223,6 +225,8 @@ def _means(measured: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
         values = [value for cells in measured if (value := cells.get(name)) is not None]
         if name in BY_RATIO and len(values) > 1 and all(type(value) in (int, float) for value in values):
             found |= over_repeats(name, cast(list[float], values))
+        elif name == LOGGED:  # a mean over repeats asks for each of them, alike or not
+            found[name] = ", ".join(map(str, values)) if len(values) == len(measured) else None
         elif name not in found:  # the interval over repeats stands above those within them
             found[name] = _mean(values)
     return found

@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from orchestrator import statistics
+from orchestrator import losses, statistics
 from orchestrator.compare.rules import Rule, Rules
 from orchestrator.compare.turns import places
 from orchestrator.compare.values import Row, Run, Verdict
 from orchestrator.metrics import Direction, Judged
 from orchestrator.statistics import Ratio
+
+LOSS, STEPS = "train_loss", "steps"
+EARLY = "runs ended early at different steps, and logged no loss at the same one"
 
 SLACK = 1e-9
 """For logarithms that are as large as an effect to the last digit."""
@@ -28,13 +31,17 @@ NO_NOISE = 1e-9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """One metric on both sides. A side's value is None where none of its runs has the metric; `identical`: so are all values."""
+    """One metric on both sides. A side's value is None where none of its runs has the metric; `identical`: so are all values.
+
+    `unlike` says why the values are not of the same thing, so that nothing is judged by them.
+    """
 
     base: float | None
     new: float | None
     ratio: Ratio | None = None
     in_turns: bool = False
     identical: bool = False
+    unlike: str = ""
 
 
 def measure(rule: Rule, base: Sequence[Run], new: Sequence[Run]) -> Measured | None:
@@ -47,6 +54,8 @@ def measure(rule: Rule, base: Sequence[Run], new: Sequence[Run]) -> Measured | N
     one, other = _one_value(rule, before), _one_value(rule, after)
     if one is None or other is None:
         return Measured(base=one, new=other)
+    if rule.metric == LOSS and _some_ended_early(base, new):
+        return _over_the_same_steps(base, new) or Measured(base=one, new=other, unlike=EARLY)
     identical = sorted(before) == sorted(after) or (rule.judged is not Judged.TEST and one == other)
     found = Measured(base=one, new=other, identical=identical)
     if min(one, other) <= 0 or (rule.judged is Judged.TEST and min(*before, *after) <= 0):
@@ -59,6 +68,22 @@ def measure(rule: Rule, base: Sequence[Run], new: Sequence[Run]) -> Measured | N
         return replace(found, ratio=statistics.ratio(before, after))
     in_turns = statistics.ratio_in_turns(before, after, base_at=order[0], new_at=order[1])
     return replace(found, ratio=in_turns, in_turns=True)
+
+
+def _some_ended_early(base: Sequence[Run], new: Sequence[Run]) -> bool:
+    """Whether runs ended early at different steps: their mean losses are not of the same training."""
+    runs = (*base, *new)
+    return any(run.ended_early for run in runs) and len({run.numbers.get(STEPS) for run in runs}) > 1
+
+
+def _over_the_same_steps(base: Sequence[Run], new: Sequence[Run]) -> Measured | None:
+    """Both sides' mean losses over the steps that all runs made, as far as they were logged."""
+    texts = [", ".join(run.logged_losses or "" for run in runs) for runs in (base, new)]
+    both = losses.over_the_same_steps(*texts)
+    if both is None or min(both) <= 0:
+        return None
+    ratio = Ratio(value=both[1] / both[0], interval=None, p=None, n_base=len(base), n_new=len(new))
+    return Measured(base=both[0], new=both[1], identical=both[0] == both[1], ratio=ratio)
 
 
 def _one_value(rule: Rule, values: Sequence[float]) -> float | None:
@@ -101,6 +126,8 @@ def _verdict(rule: Rule, found: Measured, *, rules: Rules, p_adjusted: float | N
         return Verdict.NEW, "not measured on base"
     if found.new is None:
         return Verdict.MISSING, "measured on base alone"
+    if found.unlike:
+        return Verdict.UNTESTED, found.unlike
     if found.identical:
         return Verdict.SAME, "identical"
     if rule.judged is not Judged.TEST:

@@ -33,11 +33,16 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One ok run: its numbers by metric. `started_at` in seconds since the epoch, None where the source does not say."""
+    """One ok run: its numbers by metric. `started_at` in seconds since the epoch, None where the source does not say.
+
+    `ended_early`: by `measure:`, before the last of its planned steps. `logged_losses` is how its loss went (see `losses`).
+    """
 
     repeat: int
     numbers: Mapping[str, float]
     started_at: float | None = None
+    ended_early: bool = False
+    logged_losses: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from orchestrator.across import NOT_COMPARED
+from orchestrator.columns import column
 from orchestrator.doubts import DoubtKind
 from orchestrator.highlights.values import MOST_OTHERS, Highlight, HighlightKind, Known
 from orchestrator.highlights.wording import count, percent
@@ -33,6 +35,9 @@ def warnings(known: Known) -> Iterator[Highlight]:
         if rest:
             text = f"{count(len(rest), 'more experiment')} marked {kind.value!r}"
             yield known.sentence(HighlightKind.WARNING, text, rest)
+    unchecked = [row for row, said in enumerate(column(known.table.experiments, "doubt")) if said == NOT_COMPARED]
+    if unchecked:
+        yield _unchecked(known, unchecked)
     yield from (_doubted(known, kind, rows[kind]) for kind in _OTHERS if rows[kind])
 
 
@@ -44,6 +49,15 @@ def _other_loss(known: Known, words: str, row: int) -> Highlight:
         "as many steps, so that no claim of speed is made"
     )
     return known.sentence(HighlightKind.WARNING, text, [row])
+
+
+def _unchecked(known: Known, rows: Sequence[int]) -> Highlight:
+    names = listed([known.names.whole(row) for row in rows])
+    text = (
+        f"{count(len(rows), 'experiment')} had no loss of the baseline's to be held against, so that none can be called wrong: "
+        f"{names}"
+    )
+    return known.sentence(HighlightKind.WARNING, text, rows)
 
 
 def _doubted(known: Known, kind: DoubtKind, rows: Sequence[int]) -> Highlight:

@@ -117,7 +117,8 @@ FINAL = (
     Metric(
         name="logged_losses",
         label="losses",
-        description="The loss as training went: at most 32 points `step:mean of the steps since the point before`.",
+        description="The loss as training went: points `step:mean of the steps since the point before`, at most four for each "
+        "doubling of the steps.",
         source="worker file of rank 0",
         show=Show.TEXT,
         leaves_out="Where the Trainer logged more often, neighbours are put together. Runs that differ are separated by commas.",

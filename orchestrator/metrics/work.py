@@ -93,8 +93,9 @@ BESIDE = (
         label="loss ≠ baseline",
         unit="share",
         show=Show.SHARE,
-        description="train_loss ÷ that of the scenario's baseline framework (`baseline`, else none, else the first listed), less "
-        "1; beyond the tolerance the row is marked. Where one ended early, over the steps that both made, by logged_losses.",
+        description="train_loss ÷ that of the baseline framework (`baseline`, else `none`, else the first that has a loss) among "
+        "the scenario's cells that should learn alike, less 1; beyond the tolerance the row is marked. Where one ended early, over "
+        "the steps that both made, by logged_losses.",
         source="the table: experiments that differ in framework alone",
         leaves_out="Noise of short runs. Where rows, length or precision differ by design the losses may too.",
     ),
@@ -103,7 +104,7 @@ BESIDE = (
         label="doubt",
         show=Show.TEXT,
         description="Why the number may stand for less work: `faster but wrong`, or `other loss` where it is no faster; `loss not "
-        "compared` where the baseline's loss is missing, or they logged none at the same step.",
+        "compared` where the baseline has none, or one ended early and they logged none at the same step.",
         source="the table",
     ),
 )

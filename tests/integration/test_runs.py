@@ -186,7 +186,7 @@ def test_a_loss_that_was_no_number_makes_the_run_invalid(store):
 
 
 def test_more_work_than_the_device_can_do_makes_the_run_invalid(store, monkeypatch):
-    """A model of 1.1 billion weights, a million tokens a second, and an H100."""
+    """A model of a billion weights, a million tokens a second, and an H100."""
     monkeypatch.setattr(type(trainers.get("custom")), "instrumented", True)
     weights = {
         "frozen": 0,

@@ -91,13 +91,18 @@ def test_a_loss_that_leaves_the_baselines_is_marked(loss: float, speed: float, d
     assert found[1]["loss_difference"] == pytest.approx(loss / 2 - 1)
 
 
+def trained(framework: str, loss: float | None, steps: int | None, logged: str | None = None, **more: Any) -> Cell:
+    """One that was to make 40 steps."""
+    numbers = {"train_loss": loss, "steps": steps, "logged_losses": logged, "effective_max_steps": steps and 40, **more}
+    arguments = numbers.pop("arguments", None)
+    return cell(framework, arguments=arguments, **{name: value for name, value in numbers.items() if value is not None})
+
+
 def test_a_training_that_ended_early_is_compared_over_the_steps_that_both_made() -> None:
     """The baseline's loss fell for longer: that its mean is lower is no fault of the other."""
-    base = cell("baseline", train_loss=1.5, steps=40, logged_losses="10:3 20:2 30:1 40:0", tokens_per_s_per_gpu=9.0)
-    right, wrong = (
-        cell(name, train_loss=loss, steps=25, logged_losses=logged, tokens_per_s_per_gpu=10.0)
-        for name, loss, logged in (("liger", 2.4, "10:3.01 20:2.04"), ("fused", 3.0, "10:3 20:3"))
-    )
+    base = trained("baseline", 1.5, 40, "10:3 20:2 30:1 40:0", tokens_per_s_per_gpu=9.0)
+    right = trained("liger", 2.4, 25, "10:3.01 20:2.04", tokens_per_s_per_gpu=10.0)
+    wrong = trained("fused", 3.0, 25, "10:3 20:3", tokens_per_s_per_gpu=10.0)
     assert list(compared([base, right, wrong])) == [
         {},
         {"loss_difference": pytest.approx(5.05 / 5 - 1)},
@@ -106,28 +111,52 @@ def test_a_training_that_ended_early_is_compared_over_the_steps_that_both_made()
 
 
 @pytest.mark.parametrize(
-    ("base", "loss"),
+    "rows",
     [
-        ({"train_loss": 2.0, "steps": 10}, {"train_loss": 9.0, "steps": 5}),  # older records: nothing was logged
-        (
-            {"train_loss": 2.0, "steps": 9, "logged_losses": "3:2 9:2"},
-            {"train_loss": 2.0, "steps": 5, "logged_losses": "5:2"},
-        ),
-        ({}, {"train_loss": 2.0, "steps": 5, "logged_losses": "5:2"}),  # it failed
+        [trained("baseline", 2.0, 40), trained("liger", 9.0, 25)],  # nothing was logged
+        [trained("baseline", 2.0, 40, "7:2 40:2"), trained("liger", 9.0, 25, "10:9 25:9")],  # not at the same steps
+        [trained("baseline", 0.0, 40), trained("liger", 9.0, 40)],
+        [trained("baseline", None, None), trained("liger", 9.0, 40)],  # it failed
+        [
+            trained("baseline", None, None, arguments={"layers": "2"}),
+            trained("liger", 9.0, 40, arguments={"layers": "2"}),
+        ],
     ],
 )
-def test_where_losses_cannot_be_compared_the_row_says_so(base: dict[str, Any], loss: dict[str, Any]) -> None:
-    rows = [cell("baseline", **base), cell("liger", **loss), cell("pending")]
-    assert list(compared(rows)) == [{}, {"doubt": "loss not compared"}, {}]
+def test_where_losses_cannot_be_compared_the_row_says_so(rows: list[Cell]) -> None:
+    """Whatever a baseline of other arguments learned."""
+    other = trained("baseline", 5.0, 40, arguments={"layers": "4"})
+    assert list(compared([*rows, trained("pending", None, None), other])) == [
+        {},
+        {"doubt": "loss not compared"},
+        {},
+        {},
+    ]
 
 
-def test_without_a_framework_called_baseline_the_first_listed_is_it() -> None:
-    rows = [cell(name, train_loss=loss, steps=5) for name, loss in (("ddp", 2.0), ("fsdp", 3.0), ("liger", 2.0))]
+def test_trainings_that_were_to_make_other_numbers_of_steps_are_not_compared() -> None:
+    """An epoch of packed rows has fewer steps; of older records it is not known what they were to make."""
+    packed = cell("packing", train_loss=9.0, steps=10, logged_losses="10:9", effective_max_steps=10)
+    older = [
+        cell(name, train_loss=loss, steps=steps) for name, loss, steps in (("baseline", 2.0, 10), ("liger", 9.0, 5))
+    ]
+    assert list(compared([trained("baseline", 2.0, 40, "10:2 40:2"), packed])) == [{}, {}]
+    assert list(compared(older)) == [{}, {}]
+
+
+def test_packed_rows_are_another_batch() -> None:
+    rows = [trained(name, loss, 40, arguments={"packing": text}) for name, loss, text in (
+        ("baseline", 2.0, "False"), ("packing", 9.0, "True"), ("liger", 2.0, None)
+    )]  # fmt: skip
+    assert [found.get("loss_difference") for found in compared(rows)] == [None, None, 0.0]
+
+
+def test_without_a_framework_called_baseline_the_first_that_learned_is_it() -> None:
+    rows = [trained(name, loss, 5) for name, loss in (("ddp", None), ("fsdp", 2.0), ("fused", 3.0), ("liger", 2.0))]
     differences = [found.get("loss_difference") for found in compared(rows)]
-    assert differences == [None, pytest.approx(0.5), 0.0]
-    assert [found.get("loss_difference") for found in compared([*rows, cell("none", train_loss=3.0, steps=5)])] == [
-        pytest.approx(-1 / 3), 0.0, pytest.approx(-1 / 3), None
-    ]  # fmt: skip
+    assert differences == [None, None, pytest.approx(0.5), 0.0]
+    named = [found.get("loss_difference") for found in compared([*rows, trained("none", 4.0, 5)])]
+    assert named == [None, -0.5, -0.25, -0.5, None]
 
 
 @pytest.mark.parametrize("other", [{"peft_method": "none"}, {"learning_rate": "1e-3"}, {"max_seq_len": "512"}])

@@ -277,6 +277,15 @@ def test_faster_but_wrong_is_a_warning(loss: float, word: str) -> None:
     )
 
 
+def test_where_losses_cannot_be_compared_a_sentence_says_so_and_speeds_stand() -> None:
+    base = speeds(*BASELINE, steps=40, effective_max_steps=40, train_loss=2.0, logged_losses="7:2 40:2")
+    new = speeds(*FAST, steps=30, effective_max_steps=40, train_loss=9.0, logged_losses="10:9 30:9")
+    cells = [Made(runs=base), Made(framework="liger", runs=new)]
+    assert len(gains(*cells)) == 1
+    said = "1 experiment had no loss of the baseline's to be held against, so that none can be called wrong: "
+    assert warned(*cells) == [f"{said}liger on llama-1b at 1 GPU"]
+
+
 # ------------------------------------------------------------------------------------------------------- failures
 
 

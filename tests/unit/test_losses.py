@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.losses import MAX_POINTS, as_text, over_the_same_steps
+from orchestrator.losses import as_text, over_the_same_steps
 from orchestrator.metrics import METRICS
 
 LOSSES = st.lists(st.floats(0.01, 20), min_size=1, max_size=200)
@@ -21,35 +21,35 @@ def logged(losses: list[float], every: int) -> list[tuple[int, float]]:
 def test_few_losses_stand_as_they_were_logged() -> None:
     assert as_text([(10, 9.23811111), (20, 4.5), (25, 3.0)]) == "10:9.23811 20:4.5 25:3"
     assert as_text([]) is None
-    assert as_text([(10, math.nan)]) is None
     assert as_text([(10, 1.0), (10, 2.0)]) is None
 
 
-def test_many_are_put_together_from_the_beginning() -> None:
+@pytest.mark.parametrize("loss", [math.nan, math.inf, 1e31, -1e300, 1e-320])
+def test_what_is_no_loss_is_no_cell(loss: float) -> None:
+    """A sum of such would be no number, or a ratio would be none."""
+    assert as_text([(10, loss)]) is None
+    assert over_the_same_steps(f"10:{loss}", "10:2") is None
+
+
+def test_of_many_there_are_four_for_each_doubling_and_the_last() -> None:
     text = as_text(logged([float(n) for n in range(1, 36)], every=5))
     assert text is not None
-    assert text.split(" ")[:2] + text.split(" ")[-2:] == ["10:1.5", "20:3.5", "170:33.5", "175:35"]
-    assert len(text.split(" ")) == 18
-    assert f"at most {MAX_POINTS} points" in METRICS["logged_losses"].description
+    points = text.split(" ")
+    assert [int(point.partition(":")[0]) // 5 for point in points] == [*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 35]
+    assert points[8:10] == ["50:9.5", "60:11.5"] and points[-1] == "175:34"
+    assert "at most four for each doubling" in METRICS["logged_losses"].description
 
 
 @given(LOSSES, LOSSES, st.integers(1, 20))
 def test_the_mean_is_that_of_the_steps_of_both(one: list[float], other: list[float], every: int) -> None:
-    """By the shorter training's own losses, up to its last point or, thinned, the last that the coarser has as well."""
-    texts = [as_text(logged(losses, every)) for losses in (one, other)]
-    assert texts[0] is not None and texts[1] is not None
-    assert max(len(text.split(" ")) for text in texts if text) <= MAX_POINTS
-    found = over_the_same_steps(texts[0], texts[1])
-    steps = [[int(point.partition(":")[0]) for point in text.split(" ")] for text in texts if text]
-    shared = set(steps[0]) & set(steps[1])
-    if not shared:
-        assert min(len(one), len(other)) < 200 / MAX_POINTS * 2
-        return
-    n = max(shared) // every
-    assert n > min(len(one), len(other)) - 2 * max(len(one), len(other)) / MAX_POINTS - 1, (
-        "nearly the shorter one's end"
-    )
-    assert found == pytest.approx((sum(one[:n]) / n, sum(other[:n]) / n), rel=1e-4)
+    """By the losses themselves, up to a step that lies behind four fifths of the shorter training."""
+    texts = [as_text(logged(losses, every)) or "" for losses in (one, other)]
+    shorter = min(len(one), len(other))
+    means = {
+        n: (sum(one[:n]) / n, sum(other[:n]) / n) for n in range(1, shorter + 1) if n >= shorter or 5 * n > 4 * shorter
+    }
+    found = over_the_same_steps(*texts)
+    assert found is not None and any(found == pytest.approx(mean, rel=1e-4) for mean in means.values())
 
 
 def test_repeats_meet_where_all_have_a_point() -> None:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_tables import Made, made_table
 from stored_results import BASE, ended, failed, stored
 
 from orchestrator import asked, rows
@@ -49,6 +50,16 @@ def test_the_interval_over_repeats_stands_above_those_within_them(first: str, tm
     row = only(tmp_path / "two", ended(BASE, 1, **cells), ended(BASE, 2, **{name: 4 * s for name, s in cells.items()}))
     assert row["step_time_s"] == pytest.approx(2.0)
     assert row["step_time_low_s"] * row["step_time_high_s"] == pytest.approx(4.0) and row["step_time_low_s"] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"), [(["5:2", "5:2", "5:3"], "5:2, 5:2, 5:3"), (["5:2"], "5:2"), (["5:2", None, "5:2"], None)]
+)
+def test_logged_losses_are_those_of_all_repeats_or_none(texts: list[str | None], found: str | None) -> None:
+    """A mean of them asks for each: two alike are two."""
+    runs = [{"train_loss": 2.0, **({"logged_losses": text} if text else {})} for text in texts]
+    (cell,) = made_table(Made(runs=runs)).experiments["logged_losses"]
+    assert cell == found if found else pd.isna(cell)
 
 
 def test_an_experiment_without_an_ok_run_is_a_row_without_numbers(tmp_path: Path) -> None:

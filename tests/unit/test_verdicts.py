@@ -148,6 +148,37 @@ def test_a_loss_is_a_guard_both_ways(base: float, new: float, verdict: Verdict, 
     assert gate.exit_code(comparison) == counts
 
 
+def ended(loss: float, steps: int, logged: str | None, *, early: bool = True) -> Entry:
+    """One run, ended by `measure:` where it is early."""
+    made = entry("one", {LOSS: [loss], "steps": [steps]})
+    return replace(made, runs=(replace(made.runs[0], ended_early=early, logged_losses=logged),))
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "verdict", "values"),
+    [
+        (ended(2.5, 20, "10:3 20:2"), ended(2.0, 30, "10:3 20:2 30:1"), Verdict.SAME, (2.5, 2.5)),
+        (ended(2.5, 20, "10:3 20:2"), ended(2.0, 30, "10:3 20:3 30:0"), Verdict.REGRESSED, (2.5, 3.0)),
+        (ended(2.5, 20, "10:3 20:2"), ended(2.0, 40, "10:3 20:2 40:1.5", early=False), Verdict.SAME, (2.5, 2.5)),
+        (ended(2.5, 20, "10:3 20:2"), ended(2.0, 20, "10:2 20:2"), Verdict.IMPROVED, (2.5, 2.0)),
+        (ended(2.5, 20, None), ended(2.0, 30, "10:3 20:2 30:1"), Verdict.UNTESTED, (2.5, 2.0)),
+        (
+            ended(2.5, 20, "20:2.5", early=False),
+            ended(2.0, 30, "20:2.5 30:1", early=False),
+            Verdict.IMPROVED,
+            (2.5, 2.0),
+        ),
+    ],
+)
+def test_losses_of_runs_that_ended_early_are_held_against_each_other_over_the_steps_of_both(
+    base: Entry, new: Entry, verdict: Verdict, values: tuple[float, float]
+) -> None:
+    """Where nothing ended early, other numbers of steps are another training, and their losses tell."""
+    (row,) = [row for row in compared(paired(base, new)).rows if row.metric == LOSS]
+    assert (row.verdict, row.base, row.new) == (verdict, *values)
+    assert ("ended early at different steps" in row.why) is (verdict is Verdict.UNTESTED)
+
+
 @pytest.mark.parametrize(("new", "verdict"), [(0, Verdict.SAME), (3, Verdict.REGRESSED)])
 def test_what_was_0_has_no_ratio_and_a_verdict_all_the_same(new: float, verdict: Verdict) -> None:
     row = judged("alloc_retries", [0, 0], [0, new], parse(metrics=["alloc_retries:lower"]))
