@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from orchestrator import statistics
+from orchestrator.compare.judging import LOSS
 from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Rule, Rules, has_direction
 from orchestrator.compare.values import Difference, Entry, Pair, Side
@@ -125,7 +126,7 @@ def _points(track: _Track, read: Sequence[Read], metric: str) -> Iterator[Point]
     since: tuple[Difference, ...] = ()
     for number, entry, changes in track.seen:
         since = _chained(since, changes)
-        values = [run.numbers[metric] for run in entry.runs if metric in run.numbers]
+        values = _values(entry, metric)
         if not values:
             continue  # what changed at a campaign that failed changed for the next one, too
         starts = [run.started_at for run in entry.runs if run.started_at is not None]
@@ -139,6 +140,12 @@ def _points(track: _Track, read: Sequence[Read], metric: str) -> Iterator[Point]
             changes=since,
         )
         since = ()
+
+
+def _values(entry: Entry, metric: str) -> list[float]:
+    """A metric of an experiment's runs. The mean loss of one that ended early is that of a shorter training, and no value."""
+    runs = (run for run in entry.runs if metric != LOSS or not run.ended_early)
+    return [run.numbers[metric] for run in runs if metric in run.numbers]
 
 
 def _mean(values: Sequence[float]) -> tuple[float, Interval | None]:
@@ -173,7 +180,7 @@ def _variance_of_a_run(entries: Sequence[Entry], metric: str) -> float:
     """Of the logarithm, between runs of one campaign, pooled over all: that of a single one would be mostly chance."""
     squares, degrees = 0.0, 0
     for entry in entries:
-        values = [run.numbers[metric] for run in entry.runs if metric in run.numbers]
+        values = _values(entry, metric)
         if len(values) > 1 and min(values) > 0:
             logs = [math.log(value) for value in values]
             mean = fmean(logs)

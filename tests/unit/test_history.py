@@ -125,6 +125,16 @@ def test_a_guard_that_moves_is_neither_better_nor_worse(tmp_path: Path) -> None:
     assert step.kind is Kind.CHANGED
 
 
+def test_the_loss_of_runs_that_ended_early_is_not_followed(tmp_path: Path) -> None:
+    for day in range(8):
+        early = {"stopped_early": "within"} if day % 2 else {}
+        records = measured(BASELINE, day, [1000.0], train_loss=2.5 if early else 2.0, **early)
+        stored(tmp_path / f"day-{day}", (BASELINE, records))
+    found = history(tmp_path)
+    assert [point.campaign for point in of(found, "baseline", "train_loss").points] == [0, 2, 4, 6]
+    assert len(of(found, "baseline", "tokens_per_s").points) == 8
+
+
 def test_campaigns_are_in_the_order_in_which_they_ran(tmp_path: Path) -> None:
     for name, day in (("c", 0), ("a", 1), ("b", 2)):
         stored(tmp_path / name, (BASELINE, measured(BASELINE, day, [1000.0 + day])))
