@@ -121,7 +121,7 @@ FINAL = (
         "doubling of the steps.",
         source="worker file of rank 0",
         show=Show.TEXT,
-        leaves_out="Where the Trainer logged more often, neighbours are put together. Runs that differ are separated by commas.",
+        leaves_out="Where the Trainer logged more often, neighbours are put together. Several runs are separated by commas.",
     ),
     _trainer(
         "epoch",
