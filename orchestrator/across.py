@@ -18,7 +18,7 @@ from orchestrator.rows import NO_FRAMEWORK, Value
 Cells = Mapping[str, Value]
 
 RATE, PER_GPU, LOSS, STEPS = "tokens_per_s", "tokens_per_s_per_gpu", "train_loss", "steps"
-LOGGED, PLANNED, NOT_COMPARED = "logged_losses", "effective_max_steps", "loss not compared"
+LOGGED, PLANNED, STOPPED, NOT_COMPARED = "logged_losses", "effective_max_steps", "stopped_early", "loss not compared"
 BY_RATIO = frozenset(metric.name for metric in METRICS.values() if metric.by_ratio)
 
 INTERVALS: Mapping[str, tuple[str, str]] = {
@@ -49,7 +49,7 @@ _LEARNING = (
     ),
     *("warmup_ratio", "weight_decay", "max_seq_len", "max_steps", "num_train_epochs", "seed", "data_seed"),
 )
-_PACKING, _OFF = "packing", (None, "False", "false")
+_PACKING, _OFF = "packing", ("none", "false", "no", "off", "0", "")
 BASELINES = ("baseline", NO_FRAMEWORK)
 _SHARED = ("results", "scenario", "model_name_or_path", "device", "trainer", "python", "data")
 _FRAMEWORK_FACTS, _CELL_FACTS = (*_SHARED, "framework_config"), (*_SHARED, "num_gpus")
@@ -179,7 +179,7 @@ def _loss(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
         return {}
     made, planned = ([_number(one, name) for one in (cell, baseline)] for name in (STEPS, PLANNED))
     learned = _number(baseline, LOSS) is not None
-    if learned and made[0] != made[1] and (planned[0] is None or planned[0] != planned[1]):
+    if planned[0] != planned[1] if None not in planned else learned and made[0] != made[1]:
         return {}
     both = _losses(cell, baseline) if learned else None
     if both is None or not both[1]:
@@ -190,17 +190,27 @@ def _loss(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
 
 
 def _losses(cell: Cell, baseline: Cell) -> tuple[float, float] | None:
-    """Both mean training losses: of the whole run where both made as many steps, else (one ended early) of the steps of both."""
-    if cell.numbers.get(STEPS) != baseline.numbers.get(STEPS):
-        return losses.over_the_same_steps(str(cell.numbers.get(LOGGED)), str(baseline.numbers.get(LOGGED)))
-    mine, base = _number(cell, LOSS), _number(baseline, LOSS)
+    """Both mean training losses: of the whole run where both made as many steps, else (one ended early) of the steps of both.
+
+    As many steps on the average of repeats that ended early are not as many in each.
+    """
+    both = (cell, baseline)
+    alike = cell.numbers.get(STEPS) == baseline.numbers.get(STEPS)
+    texts = [str(one.numbers.get(LOGGED)) for one in both]
+    if not alike or (any(one.numbers.get(STOPPED) for one in both) and any(", " in text for text in texts)):
+        shared = losses.over_the_same_steps(*texts)
+        if shared is not None:
+            return shared.one, shared.other
+        if not alike:
+            return None
+    mine, base = (_number(one, LOSS) for one in both)
     return None if mine is None or base is None else (mine, base)
 
 
 def _learning(cell: Cell) -> Hashable:
     """What a loss depends on besides kernels and the number of steps: losses of cells that differ in it do not compare."""
     given = tuple(cell.arguments.get(name) for name in _LEARNING)
-    packed = cell.arguments.get(_PACKING) not in _OFF  # a row of several samples is another batch
+    packed = str(cell.arguments.get(_PACKING)).lower() not in _OFF  # a row of several samples is another batch
     return _facts(cell, _CELL_FACTS), cell.facts.get("global_batch"), packed, given
 
 

@@ -2,8 +2,9 @@
 
 A text is points `step:loss`, the mean loss of the steps since the point before. Of what the Trainer logged, numbered from 1, a
 point stands at each number of at most three binary digits and zeros behind them (1 to 8, 10, 12, 14, 16, 20…) and at the last: at
-most four for each doubling. Two trainings that log at the same steps have all of these in common, however long each is, so that
-they meet behind four fifths of the shorter one's. Texts of several runs are separated by a comma and a space.
+most four for each doubling. Two trainings that log at the same steps have all of these but the last in common, however long each
+is, so that they meet in the second half of the shorter one; nearer to its beginning no meeting counts, since losses are alike
+there. Texts of several runs are separated by a comma and a space.
 """
 
 from __future__ import annotations
@@ -11,14 +12,27 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 Point = tuple[int, float]
 
 LARGEST = 1e30
 """What is further from 0 is no loss; nor is what is nearer to it than 1 divided by this, unless it is 0."""
 
+LEAST = 0.5
+"""Share of the shorter training's points, by their steps, that two trainings must have in common."""
+
 _POINT = re.compile(r"(\d{1,15}):(\S+)")
 _DIGITS = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shared:
+    """Two mean losses over the same steps: the first `steps` of both trainings."""
+
+    steps: int
+    one: float
+    other: float
 
 
 def as_text(logged: Sequence[Point]) -> str | None:
@@ -54,15 +68,15 @@ def _sums(points: Sequence[Point]) -> dict[int, float]:
     return found
 
 
-def over_the_same_steps(one: str, other: str) -> tuple[float, float] | None:
+def over_the_same_steps(one: str, other: str) -> Shared | None:
     """Both trainings' mean loss up to the last step at which both have a point in all their runs; None without such a step."""
     runs = [[_sums(_read(text)) for text in texts.split(", ")] for texts in (one, other)]
     shared = set.intersection(*(set(sums) for texts in runs for sums in texts))
-    if not shared:
+    step = max(shared, default=0)
+    if not shared or step < LEAST * min(max(sums) for texts in runs for sums in texts):
         return None
-    step = max(shared)
     first, second = (math.fsum(sums[step] for sums in texts) / len(texts) / step for texts in runs)
-    return first, second
+    return Shared(steps=step, one=first, other=second)
 
 
 def _read(text: str) -> list[Point]:

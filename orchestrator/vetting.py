@@ -14,13 +14,14 @@ from dataclasses import replace
 from orchestrator import rows, untrusted
 from orchestrator.identity import TAME
 from orchestrator.metrics import FACTS, METRICS, Show
+from orchestrator.metrics.work import BESIDE
 from orchestrator.records import Experiment, Job, RunRecord
 from orchestrator.rows import Row, Value
 
 MAX_COLUMNS = 5000
 """A run has about 200; a table of more columns than this is somebody's joke, and would take all memory."""
 
-_OF_THE_TABLE = frozenset(FACTS) - {*rows.ARGUMENT_FACTS}
+_OF_THE_TABLE = (frozenset(FACTS) - {*rows.ARGUMENT_FACTS}) | {metric.name for metric in BESIDE}
 _SMALLEST = 1 / untrusted.LARGEST
 _NUMBERS = frozenset(name for name, metric in METRICS.items() if metric.show is not Show.TEXT)
 

@@ -79,12 +79,12 @@ def _run(row: Row) -> Run:
         for name, value in row.measured.items()
         if (type(value) is float or type(value) is int) and not name.startswith(_NOT_MEASURED)
     }
-    logged = row.measured.get("logged_losses")
+    logged, stopped = row.measured.get("logged_losses"), row.measured.get("stopped_early")
     return Run(
         repeat=_count(row.outcome.get("repeat")),
         numbers=numbers,
         started_at=_time(row.outcome.get("started_at")),
-        ended_early=row.measured.get("stopped_early") is not None,
+        ended_early=isinstance(stopped, str) and stopped != "",
         logged_losses=logged if isinstance(logged, str) else None,
     )
 

@@ -20,7 +20,7 @@ from orchestrator.metrics import Direction, Judged
 from orchestrator.statistics import Ratio
 
 LOSS, STEPS = "train_loss", "steps"
-EARLY = "runs ended early at different steps, and logged no loss at the same one"
+EARLY = "runs ended early at different steps, or it is not said at which, and no losses over the same ones are at hand"
 
 SLACK = 1e-9
 """For logarithms that are as large as an effect to the last digit."""
@@ -33,7 +33,8 @@ NO_NOISE = 1e-9
 class Measured:
     """One metric on both sides. A side's value is None where none of its runs has the metric; `identical`: so are all values.
 
-    `unlike` says why the values are not of the same thing, so that nothing is judged by them.
+    `over` is the number of steps that both values are of, where that is not the whole run. `unlike` says why the values are not of
+    the same thing, so that nothing is judged by them.
     """
 
     base: float | None
@@ -41,6 +42,7 @@ class Measured:
     ratio: Ratio | None = None
     in_turns: bool = False
     identical: bool = False
+    over: int | None = None
     unlike: str = ""
 
 
@@ -54,7 +56,7 @@ def measure(rule: Rule, base: Sequence[Run], new: Sequence[Run]) -> Measured | N
     one, other = _one_value(rule, before), _one_value(rule, after)
     if one is None or other is None:
         return Measured(base=one, new=other)
-    if rule.metric == LOSS and _some_ended_early(base, new):
+    if rule.metric == LOSS and ended_at_different_steps((*base, *new)):
         return _over_the_same_steps(base, new) or Measured(base=one, new=other, unlike=EARLY)
     identical = sorted(before) == sorted(after) or (rule.judged is not Judged.TEST and one == other)
     found = Measured(base=one, new=other, identical=identical)
@@ -70,20 +72,23 @@ def measure(rule: Rule, base: Sequence[Run], new: Sequence[Run]) -> Measured | N
     return replace(found, ratio=in_turns, in_turns=True)
 
 
-def _some_ended_early(base: Sequence[Run], new: Sequence[Run]) -> bool:
-    """Whether runs ended early at different steps: their mean losses are not of the same training."""
-    runs = (*base, *new)
-    return any(run.ended_early for run in runs) and len({run.numbers.get(STEPS) for run in runs}) > 1
+def ended_at_different_steps(runs: Sequence[Run]) -> bool:
+    """Whether some ended early, and not all after as many steps, as far as is known: mean losses are of different trainings."""
+    made = {run.numbers.get(STEPS) for run in runs}
+    return any(run.ended_early for run in runs) and (len(made) > 1 or None in made)
 
 
 def _over_the_same_steps(base: Sequence[Run], new: Sequence[Run]) -> Measured | None:
     """Both sides' mean losses over the steps that all runs made, as far as they were logged."""
     texts = [", ".join(run.logged_losses or "" for run in runs) for runs in (base, new)]
     both = losses.over_the_same_steps(*texts)
-    if both is None or min(both) <= 0:
+    if both is None:
         return None
-    ratio = Ratio(value=both[1] / both[0], interval=None, p=None, n_base=len(base), n_new=len(new))
-    return Measured(base=both[0], new=both[1], identical=both[0] == both[1], ratio=ratio)
+    found = Measured(base=both.one, new=both.other, identical=both.one == both.other, over=both.steps)
+    if min(both.one, both.other) <= 0:
+        return found
+    ratio = Ratio(value=both.other / both.one, interval=None, p=None, n_base=len(base), n_new=len(new))
+    return replace(found, ratio=ratio)
 
 
 def _one_value(rule: Rule, values: Sequence[float]) -> float | None:
@@ -107,6 +112,8 @@ def p_value(rule: Rule, found: Measured) -> float | None:
 def row(label: str, rule: Rule, found: Measured, *, rules: Rules, p_adjusted: float | None) -> Row:
     """The row with its verdict. `p_adjusted` is None where nothing was tested."""
     verdict, why = _verdict(rule, found, rules=rules, p_adjusted=p_adjusted)
+    if found.over is not None:
+        why = "; ".join(filter(None, (why, f"over the first {found.over} steps, which all runs made")))
     return Row(
         label=label,
         metric=rule.metric,

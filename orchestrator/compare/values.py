@@ -107,9 +107,10 @@ class Row:
     """What is said of one metric of one pair; of a pair without numbers to compare there is one row, whose `metric` is empty.
 
     `base` and `new` are what the sides are compared by: the mean over runs (of logs, where a test is made of it), of memory the
-    highest. `ratio` is None where a side has no number above 0. `needs` is about how many more runs a side an inconclusive row
-    would take. `p_adjusted` is after the correction over all rows of its metric. `paired`: the sides took turns, and a drift over
-    their runs is in neither ratio nor interval. `why` is a short sentence.
+    highest, of the loss that over the steps which all runs made, where some ended early. `ratio` is None where a side has no
+    number above 0. `needs` is about how many more runs a side an inconclusive row would take. `p_adjusted` is after the correction
+    over all rows of its metric. `paired`: the sides took turns, and a drift over their runs is in neither ratio nor interval. `why`
+    is a short sentence.
     """
 
     label: str

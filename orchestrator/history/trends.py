@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from orchestrator import statistics
-from orchestrator.compare.judging import LOSS
+from orchestrator.compare.judging import LOSS, ended_at_different_steps
 from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Rule, Rules, has_direction
 from orchestrator.compare.values import Difference, Entry, Pair, Side
@@ -50,12 +50,39 @@ def history(read: Sequence[Read], *, rules: Rules, by: Sequence[str] = (), warni
     tracks = _tracks([one.side for one in read], by)
     _call_apart(tracks)
     metrics = _metrics([entry for track in tracks for _, entry, _ in track.seen], rules)
+    shortened = [track for track in tracks if LOSS in metrics and _leave_out_losses(track)]
     return History(
         campaigns=tuple(
             Campaign(name=one.side.name, began_at=one.began_at, experiments=len(one.side.entries)) for one in read
         ),
         series=tuple(one for track in tracks for one in _of_track(track, read, rules=rules, metrics=metrics)),
-        warnings=tuple(warnings),
+        warnings=(*warnings, *_shortened(len(shortened))),
+    )
+
+
+def _leave_out_losses(track: _Track) -> bool:
+    """Where an experiment's runs ended early at different steps, their mean losses are of different trainings, and no values."""
+    if not ended_at_different_steps([run for _, entry, _ in track.seen for run in entry.runs]):
+        return False
+    track.seen = [(number, _without_early_losses(entry), changes) for number, entry, changes in track.seen]
+    return True
+
+
+def _without_early_losses(entry: Entry) -> Entry:
+    rest = (
+        {name: value for name, value in run.numbers.items() if name != LOSS or not run.ended_early}
+        for run in entry.runs
+    )
+    return replace(
+        entry, runs=tuple(replace(run, numbers=numbers) for run, numbers in zip(entry.runs, rest, strict=True))
+    )
+
+
+def _shortened(count: int) -> list[str]:
+    return (
+        [f"losses of runs that ended early at different steps are not followed ({count} experiment(s))"]
+        if count
+        else []
     )
 
 
@@ -126,7 +153,7 @@ def _points(track: _Track, read: Sequence[Read], metric: str) -> Iterator[Point]
     since: tuple[Difference, ...] = ()
     for number, entry, changes in track.seen:
         since = _chained(since, changes)
-        values = _values(entry, metric)
+        values = [run.numbers[metric] for run in entry.runs if metric in run.numbers]
         if not values:
             continue  # what changed at a campaign that failed changed for the next one, too
         starts = [run.started_at for run in entry.runs if run.started_at is not None]
@@ -140,12 +167,6 @@ def _points(track: _Track, read: Sequence[Read], metric: str) -> Iterator[Point]
             changes=since,
         )
         since = ()
-
-
-def _values(entry: Entry, metric: str) -> list[float]:
-    """A metric of an experiment's runs. The mean loss of one that ended early is that of a shorter training, and no value."""
-    runs = (run for run in entry.runs if metric != LOSS or not run.ended_early)
-    return [run.numbers[metric] for run in runs if metric in run.numbers]
 
 
 def _mean(values: Sequence[float]) -> tuple[float, Interval | None]:
@@ -180,7 +201,7 @@ def _variance_of_a_run(entries: Sequence[Entry], metric: str) -> float:
     """Of the logarithm, between runs of one campaign, pooled over all: that of a single one would be mostly chance."""
     squares, degrees = 0.0, 0
     for entry in entries:
-        values = _values(entry, metric)
+        values = [run.numbers[metric] for run in entry.runs if metric in run.numbers]
         if len(values) > 1 and min(values) > 0:
             logs = [math.log(value) for value in values]
             mean = fmean(logs)

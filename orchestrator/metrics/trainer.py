@@ -118,7 +118,7 @@ FINAL = (
         name="logged_losses",
         label="losses",
         description="The loss as training went: points `step:mean of the steps since the point before`, at most four for each "
-        "doubling of the steps.",
+        "doubling of the steps, and the last.",
         source="worker file of rank 0",
         show=Show.TEXT,
         leaves_out="Where the Trainer logged more often, neighbours are put together. Several runs are separated by commas.",

@@ -50,12 +50,14 @@ def benchmarks(
 
 
 def _of_a_file(table: ResultsTable) -> Iterator[str]:
-    """What a file says of each row in any case: by which name other files have it, and of how many runs it is the mean. Of several
-    folders, one name may be two rows."""
+    """What a file says of each row in any case: by which name other files have it, of how many runs it is the mean, and of
+    trainings that ended early what their losses are compared by. Of several folders, one name may be two rows."""
     if "results" not in table.experiments:
         yield "id"
     if "runs_ok" in table.experiments and (table.experiments["runs_ok"] > 1).any():
         yield "runs_ok"
+    if "stopped_early" in table.experiments and table.experiments["stopped_early"].notna().any():
+        yield from ("stopped_early", "steps", "logged_losses")
 
 
 def raw_summary(table: ResultsTable) -> str:

@@ -144,9 +144,25 @@ def test_trainings_that_were_to_make_other_numbers_of_steps_are_not_compared() -
     assert list(compared(older)) == [{}, {}]
 
 
-def test_packed_rows_are_another_batch() -> None:
+def test_as_many_steps_of_a_longer_schedule_are_another_training() -> None:
+    """Nor is a failed baseline missed that nothing would have been held against."""
+    longer = trained("baseline", 3.0, 20, effective_max_steps=80)
+    failed = cell("baseline", effective_max_steps=80)
+    for base in (longer, failed):
+        assert list(compared([base, trained("liger", 2.0, 20, tokens_per_s_per_gpu=9.0)])) == [{}, {}]
+
+
+def test_as_many_steps_on_the_average_are_not_as_many_in_each_run() -> None:
+    """One of 15 and one of 35 steps, as right as the baseline."""
+    base = trained("baseline", 1.5, 25, "5:3 15:2 25:0", stopped_early="within")
+    both = trained("liger", 1.9, 25, "5:3 15:2, 5:3 15:2 25:0 35:0", stopped_early="within", tokens_per_s_per_gpu=9.0)
+    assert list(compared([base, both]))[1] == {"loss_difference": 0.0}
+
+
+@pytest.mark.parametrize("off", ["False", "false", "no", "0"])
+def test_packed_rows_are_another_batch(off: str) -> None:
     rows = [trained(name, loss, 40, arguments={"packing": text}) for name, loss, text in (
-        ("baseline", 2.0, "False"), ("packing", 9.0, "True"), ("liger", 2.0, None)
+        ("baseline", 2.0, off), ("packing", 9.0, "True"), ("liger", 2.0, None)
     )]  # fmt: skip
     assert [found.get("loss_difference") for found in compared(rows)] == [None, None, 0.0]
 

@@ -17,8 +17,11 @@ from stored_results import BASE, ended, failed, stored
 
 from orchestrator import report
 from orchestrator.compare import csv_files, pytest_benchmark
+from orchestrator.compare.pairing import pair
+from orchestrator.compare.rules import parse
 from orchestrator.compare.sides import halves, read
-from orchestrator.compare.values import Entry, Side
+from orchestrator.compare.values import Entry, Side, Verdict
+from orchestrator.compare.verdicts import compare
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.metrics import METRICS, Show
 from orchestrator.records import DataSpec, Device, Framework, Reason, RunRecord
@@ -246,6 +249,23 @@ def test_benchmarks_csv_is_one_mean_an_experiment_and_says_so(tmp_path: Path) ->
     assert speeds(ok) == pytest.approx([100.0]) and ok.runs[0].numbers["train_loss"] == 2.0
     assert (bad.status, bad.runs, bad.failure) == ("failed", (), "oom_cuda: oom_cuda, in a sentence")
     assert any("means over repeats" in sentence for sentence in side.warnings)
+
+
+@pytest.mark.parametrize("form", ["folder", "raw_summary.csv", "benchmarks.csv"])
+def test_losses_of_runs_that_ended_early_are_alike_wherever_they_are_read_from(form: str, tmp_path: Path) -> None:
+    """All cells of a side ended early, at one step, so that no column of it varies."""
+    sides = []
+    for name, steps, loss, logged in (("base", 20, 2.5, "10:3 20:2"), ("new", 40, 1.6, "10:3 20:2 40:0.7")):
+        numbers = {"train_loss": loss, "steps": steps, "logged_losses": logged, "stopped_early": "within"}
+        root = stored(tmp_path / name, (BASE, [ended(BASE, 1, **numbers)]))
+        file = tmp_path / f"{name}.csv"
+        file.write_text(
+            report.benchmarks(load([root])) if form == "benchmarks.csv" else report.raw_summary(load([root]))
+        )
+        sides.append(read([root if form == "folder" else file]))
+    (row,) = compare(*sides, pairs=pair(*sides), rules=parse(metrics=["train_loss"])).rows
+    assert (row.verdict, row.base, row.new) == (Verdict.SAME, 2.5, 2.5)
+    assert row.why == "identical; over the first 20 steps, which all runs made"
 
 
 def test_an_experiment_of_which_some_repeats_failed_has_its_numbers_in_benchmarks_csv(tmp_path: Path) -> None:

@@ -125,14 +125,26 @@ def test_a_guard_that_moves_is_neither_better_nor_worse(tmp_path: Path) -> None:
     assert step.kind is Kind.CHANGED
 
 
-def test_the_loss_of_runs_that_ended_early_is_not_followed(tmp_path: Path) -> None:
+def test_losses_of_runs_that_ended_early_at_different_steps_are_not_followed(tmp_path: Path) -> None:
     for day in range(8):
         early = {"stopped_early": "within"} if day % 2 else {}
-        records = measured(BASELINE, day, [1000.0], train_loss=2.5 if early else 2.0, **early)
+        steps = 20 + day if early else 40
+        records = measured(BASELINE, day, [1000.0], train_loss=2.5 if early else 2.0, steps=steps, **early)
         stored(tmp_path / f"day-{day}", (BASELINE, records))
     found = history(tmp_path)
     assert [point.campaign for point in of(found, "baseline", "train_loss").points] == [0, 2, 4, 6]
     assert len(of(found, "baseline", "tokens_per_s").points) == 8
+    assert found.warnings == ("losses of runs that ended early at different steps are not followed (1 experiment(s))",)
+
+
+def test_losses_of_as_many_steps_are_followed_however_they_came_about(tmp_path: Path) -> None:
+    for day in range(8):
+        loss = 2.0 if day < 4 else 9.0
+        records = measured(BASELINE, day, [1000.0], train_loss=loss, steps=20, stopped_early="at_most_steps")
+        stored(tmp_path / f"day-{day}", (BASELINE, records))
+    found = history(tmp_path)
+    (step,) = of(found, "baseline", "train_loss").steps
+    assert (step.kind, found.warnings) == (Kind.CHANGED, ())
 
 
 def test_campaigns_are_in_the_order_in_which_they_ran(tmp_path: Path) -> None:

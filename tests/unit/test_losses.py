@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.losses import as_text, over_the_same_steps
+from orchestrator.losses import Shared, as_text, over_the_same_steps
 from orchestrator.metrics import METRICS
 
 LOSSES = st.lists(st.floats(0.01, 20), min_size=1, max_size=200)
@@ -49,11 +49,19 @@ def test_the_mean_is_that_of_the_steps_of_both(one: list[float], other: list[flo
         n: (sum(one[:n]) / n, sum(other[:n]) / n) for n in range(1, shorter + 1) if n >= shorter or 5 * n > 4 * shorter
     }
     found = over_the_same_steps(*texts)
-    assert found is not None and any(found == pytest.approx(mean, rel=1e-4) for mean in means.values())
+    assert found is not None
+    assert (found.one, found.other) == pytest.approx(means[found.steps // every], rel=1e-4)
 
 
 def test_repeats_meet_where_all_have_a_point() -> None:
-    assert over_the_same_steps("2:1 4:3, 2:3", "2:5 4:9 6:9") == (2.0, 5.0)
+    assert over_the_same_steps("2:1 4:3, 2:3", "2:5 4:9 6:9") == Shared(steps=2, one=2.0, other=5.0)
+
+
+def test_the_beginning_alone_is_no_comparison() -> None:
+    """All losses are alike there."""
+    assert over_the_same_steps("1:11 7:11", "1:11 10:5 40:1") is None
+    assert over_the_same_steps("10:11 900:11", "10:11 1000:2") is None
+    assert over_the_same_steps("10:11 19:11", "10:11 20:11") == Shared(steps=10, one=11.0, other=11.0)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from orchestrator import report, steps, untrusted, vetting
 from orchestrator.columns import cells
 from orchestrator.experiment_view import experiment_view
 from orchestrator.printable import escaped, is_printable, printable, shell_word
-from orchestrator.records import Experiment, RunRecord, dump
+from orchestrator.records import Experiment, Framework, RunRecord, dump
 from orchestrator.report import as_markdown, terminal
 from orchestrator.store import Store
 from orchestrator.table import ResultsTable, load
@@ -374,6 +374,22 @@ def test_a_word_for_a_number_is_missing_and_leaves_other_runs_their_numbers(word
     assert table.experiments["gpu_device_name"].tolist()[1] == "H100"
     (warning,) = [one for one in table.warnings if "train_loss" in one]
     assert warning.endswith("train_loss: no number that can be reckoned with, left out")
+
+
+def test_a_record_does_not_say_what_the_table_does(root: Path) -> None:
+    record_of(root).write_text(dump(ended(BAD, 1, train_loss=2.5, doubt="faster but wrong", loss_difference=-0.5)))
+    table = reported(root).experiments
+    assert not {"doubt", "loss_difference"} & set(table)
+    assert table["measured_doubt"].tolist()[1] == "faster but wrong"
+
+
+@pytest.mark.parametrize("logged", ["1:1e308", "5:1e-320", "5:nan", "5:2, x", "\x00", "9" * 999])
+def test_odd_losses_end_in_no_traceback(logged: str, tmp_path: Path) -> None:
+    """Of two that were to make as many steps and ended early, so that one is held against the other by them."""
+    numbers = {"train_loss": 2.5, "stopped_early": "within", "logged_losses": logged, "effective_max_steps": 40}
+    cells = [replace(BASE, id=name, framework=Framework(name=name, digest=name, arguments={})) for name in ("a", "b")]
+    root = stored(tmp_path / "r", *((one, [ended(one, 1, steps=5 + n, **numbers)]) for n, one in enumerate(cells)))
+    assert load([root]).experiments["doubt"].tolist()[1] == "loss not compared"
 
 
 def test_a_measured_number_does_not_pass_for_how_the_run_ended(root: Path) -> None:

@@ -148,9 +148,9 @@ def test_a_loss_is_a_guard_both_ways(base: float, new: float, verdict: Verdict, 
     assert gate.exit_code(comparison) == counts
 
 
-def ended(loss: float, steps: int, logged: str | None, *, early: bool = True) -> Entry:
+def ended(loss: float, steps: int | None, logged: str | None, *, early: bool = True) -> Entry:
     """One run, ended by `measure:` where it is early."""
-    made = entry("one", {LOSS: [loss], "steps": [steps]})
+    made = entry("one", {LOSS: [loss], **({"steps": [steps]} if steps else {})})
     return replace(made, runs=(replace(made.runs[0], ended_early=early, logged_losses=logged),))
 
 
@@ -160,7 +160,9 @@ def ended(loss: float, steps: int, logged: str | None, *, early: bool = True) ->
         (ended(2.5, 20, "10:3 20:2"), ended(2.0, 30, "10:3 20:2 30:1"), Verdict.SAME, (2.5, 2.5)),
         (ended(2.5, 20, "10:3 20:2"), ended(2.0, 30, "10:3 20:3 30:0"), Verdict.REGRESSED, (2.5, 3.0)),
         (ended(2.5, 20, "10:3 20:2"), ended(2.0, 40, "10:3 20:2 40:1.5", early=False), Verdict.SAME, (2.5, 2.5)),
-        (ended(2.5, 20, "10:3 20:2"), ended(2.0, 20, "10:2 20:2"), Verdict.IMPROVED, (2.5, 2.0)),
+        (ended(2.5, 20, "10:3 20:2"), ended(2.0, 20, "10:3 20:2"), Verdict.IMPROVED, (2.5, 2.0)),  # of the whole runs
+        (ended(2.5, None, "10:3 20:2"), ended(2.0, None, "10:3 20:2"), Verdict.SAME, (2.5, 2.5)),
+        (ended(-1.0, 20, "20:-1"), ended(-3.0, 30, "20:-1 30:-7"), Verdict.SAME, (-1.0, -1.0)),
         (ended(2.5, 20, None), ended(2.0, 30, "10:3 20:2 30:1"), Verdict.UNTESTED, (2.5, 2.0)),
         (
             ended(2.5, 20, "20:2.5", early=False),
@@ -177,6 +179,7 @@ def test_losses_of_runs_that_ended_early_are_held_against_each_other_over_the_st
     (row,) = [row for row in compared(paired(base, new)).rows if row.metric == LOSS]
     assert (row.verdict, row.base, row.new) == (verdict, *values)
     assert ("ended early at different steps" in row.why) is (verdict is Verdict.UNTESTED)
+    assert ("over the first 20 steps" in row.why) is (row.new is not None and row.new not in (2.0, -3.0))
 
 
 @pytest.mark.parametrize(("new", "verdict"), [(0, Verdict.SAME), (3, Verdict.REGRESSED)])
