@@ -177,16 +177,22 @@ def _loss(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
     """
     if baseline is None or _number(cell, LOSS) is None:
         return {}
-    made, planned = ([_number(one, name) for one in (cell, baseline)] for name in (STEPS, PLANNED))
-    learned = _number(baseline, LOSS) is not None
-    if planned[0] != planned[1] if None not in planned else learned and made[0] != made[1]:
+    if _is_another_training(cell, baseline):
         return {}
-    both = _losses(cell, baseline) if learned else None
+    both = _losses(cell, baseline) if _number(baseline, LOSS) is not None else None
     if both is None or not both[1]:
         return {"doubt": NOT_COMPARED}
     difference = both[0] / both[1] - 1
     doubt: dict[str, Value] = {} if abs(difference) <= LOSS_TOLERANCE else {"doubt": _doubt(cell, baseline)}
     return {"loss_difference": difference, **doubt}
+
+
+def _is_another_training(cell: Cell, baseline: Cell) -> bool:
+    """Whether they were to make other numbers of steps; of older records, which do not say it, whether they made others."""
+    mine, theirs = _number(cell, PLANNED), _number(baseline, PLANNED)
+    if mine is not None and theirs is not None:
+        return mine != theirs
+    return _number(baseline, LOSS) is not None and _number(cell, STEPS) != _number(baseline, STEPS)
 
 
 def _losses(cell: Cell, baseline: Cell) -> tuple[float, float] | None:

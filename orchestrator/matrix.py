@@ -199,13 +199,7 @@ class _Expansion:
     def _experiment(self, cell: Cell) -> Experiment:
         framework = self.frameworks[cell.framework]
         own = framework.arguments if framework else {}
-        merged = {
-            MODEL: cell.model,
-            **self.lower,
-            **own,
-            **self._point(cell),
-            **self.upper,
-        }
+        merged = {MODEL: cell.model, **self.lower, **own, **self._point(cell), **self.upper}
         merged[MODEL] = cell.model  # the first argument to be read, and no layer's to change
         skip = undone(framework, merged) if framework else None
         skip = skip or self._settle_batch(merged, cell)

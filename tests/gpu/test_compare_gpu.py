@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import planted
 import pytest
 
 from orchestrator.gpus import visible_gpus
@@ -22,11 +23,11 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNS = 4
 SLOWDOWN = 0.03
 PLANT = """\
-import importlib.abc, importlib.util, os, sys
+import os
 
 SECONDS = float(os.environ["PLANTED_SECONDS"])
 
-def slower(step):
+def around(step):
     import torch
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     cycles = []
@@ -41,21 +42,6 @@ def slower(step):
         torch.cuda._sleep(cycles[0])
         return found
     return wrapped
-
-class Planter(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name != "transformers.trainer":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        load = spec.loader.exec_module
-        def exec_module(module):
-            load(module)
-            module.Trainer.training_step = slower(module.Trainer.training_step)
-        spec.loader.exec_module = exec_module
-        return spec
-
-sys.meta_path.insert(0, Planter())
 """
 
 pytestmark = [
@@ -92,8 +78,7 @@ def step_time_s(results: Path) -> float:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("planted")
-    (folder / "site").mkdir()
-    (folder / "site" / "sitecustomize.py").write_text(PLANT)
+    planted.around_steps(folder / "site", PLANT)
     path = os.pathsep.join([str(folder / "site"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     write(folder, "base")
     write(folder, "again")

@@ -7,18 +7,15 @@ that number alone would be believed.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from statistics import median
 
 import pandas as pd
 import pytest
+from campaigns import tunebench
 
 from orchestrator.gpus import visible_gpus
 
-ROOT = Path(__file__).resolve().parents[2]
 LAST = 20
 
 pytestmark = [
@@ -49,18 +46,10 @@ scenarios:
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compiled")
     (folder / "scenarios.yaml").write_text(SCENARIO)
-    command = [sys.executable, "-m", "orchestrator", "run", str(folder / "scenarios.yaml")]
-    done = subprocess.run(
-        [*command, "--results", str(folder / "results")],
-        cwd=ROOT,
-        env={**os.environ, "TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    print(done.stdout)
-    assert done.returncode == 0, done.stderr
-    return folder / "results"
+    done = tunebench(folder, "run", "scenarios.yaml")
+    print(done.out)
+    assert done.code == 0, done.err
+    return done.results
 
 
 def last_steps_s(results: Path, id: str) -> float:

@@ -6,18 +6,13 @@ counting. What needs more GPUs than there are is left out.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pandas as pd
 import pytest
+from campaigns import ROOT, tunebench
 
 from orchestrator.gpus import visible_gpus
 from orchestrator.table import ResultsTable, load
 
-ROOT = Path(__file__).resolve().parents[2]
 GPUS = visible_gpus()
 STEPS, ROWS, LENGTH = 40, 8, 2048
 
@@ -31,18 +26,10 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> ResultsTable:
     folder = tmp_path_factory.mktemp("scaling")
-    command = [sys.executable, "-m", "orchestrator", "run", str(ROOT / "examples/scaling.yaml")]
-    done = subprocess.run(
-        [*command, "--set", f"arguments.max_steps={STEPS}", "--results", str(folder / "results")],
-        cwd=ROOT,
-        env={**os.environ, "TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    print(done.stdout)
-    found = load([folder / "results"])
-    assert done.returncode == 0, (done.stderr, found.warnings)
+    done = tunebench(folder, "run", str(ROOT / "examples/scaling.yaml"), "--set", f"arguments.max_steps={STEPS}")
+    print(done.out)
+    found = load([done.results])
+    assert done.code == 0, (done.err, found.warnings)
     return found
 
 

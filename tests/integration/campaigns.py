@@ -53,7 +53,7 @@ def tunebench(folder: Path, *words: str, **env: str) -> Campaign:
     command = [sys.executable, "-m", "orchestrator", *words]
     variables = {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "TUNEBENCH_CACHE": str(folder / "cache"),
         "COLUMNS": "200",
         **env,

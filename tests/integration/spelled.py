@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
+
+import pytest
+from campaigns import Campaign
 
 LETTERS, WORDS = "abcdefg", [2 + 7 * place % 90 for place in range(24)]
 LONGEST = 96
@@ -43,3 +47,14 @@ def tokens(folder: Path) -> list[list[int]]:
 def counted(run_dir: Path) -> list[dict[str, int]]:
     """What the instrument says that each rank trained on."""
     return [json.loads(path.read_text())["tokens"] for path in sorted(run_dir.glob("worker-rank*.json"))]
+
+
+def assert_in_the_table(trained: Campaign, scenario: str, *, ranks: int) -> None:
+    """A scenario's row is ok and has a loss, and its token speed is made of its ranks' tokens."""
+    (row,) = [row for row in trained.rows() if row["scenario"] == scenario]
+    assert row["status"] == "ok" and float(row["train_loss"]) > 0
+    with (trained.results / "ranks.csv").open(newline="") as file:
+        lines = [line for line in csv.DictReader(file) if scenario in line["id"]]
+    assert [line["rank"] for line in lines] == [str(rank) for rank in range(ranks)]
+    processed = sum(float(line["tokens_processed"]) for line in lines)
+    assert float(row["train_tokens_per_second"]) == pytest.approx(processed / float(row["train_runtime"]) / ranks)

@@ -6,10 +6,10 @@ and another never, so that what its ranks get is counted a second time beside th
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
+import planted
 import pytest
 import spelled
 from campaigns import Campaign, tunebench
@@ -44,9 +44,9 @@ scenarios:
   arguments: {<<: *arguments, response_template: null, packing: true, peft_method: lora, r: 4, optim: sgd}
 """
 COUNTER = """
-import importlib.abc, importlib.util, json, os, sys
+import json, os
 
-def counted(step):
+def around(step):
     def wrapped(trainer, model, inputs, *args, **kwargs):
         rows, mask, labels = (inputs[name].tolist() for name in ("input_ids", "attention_mask", "labels"))
         with open(os.path.join(os.environ["TUNEBENCH_RUN_DIR"], "seen-" + os.environ["RANK"]), "a") as file:
@@ -56,21 +56,6 @@ def counted(step):
             }) + chr(10))
         return step(trainer, model, inputs, *args, **kwargs)
     return wrapped
-
-class Counter(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name != "transformers.trainer":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        load = spec.loader.exec_module
-        def exec_module(module):
-            load(module)
-            module.Trainer.training_step = counted(module.Trainer.training_step)
-        spec.loader.exec_module = exec_module
-        return spec
-
-sys.meta_path.insert(0, Counter())
 """
 
 
@@ -78,7 +63,7 @@ sys.meta_path.insert(0, Counter())
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     folder = tmp_path_factory.mktemp("fms")
     spelled.make(folder)
-    (folder / "sitecustomize.py").write_text(COUNTER)
+    planted.around_steps(folder, COUNTER)
     (folder / "scenarios.yaml").write_text(SCENARIOS.replace("FOLDER", str(folder)))
     return tunebench(folder, "run", "scenarios.yaml")
 
@@ -117,11 +102,4 @@ def test_what_took_effect_is_read_off_its_trainer(trained: Campaign) -> None:
 
 
 def test_its_numbers_are_in_the_table(trained: Campaign) -> None:
-    (row,) = [row for row in trained.rows() if row["scenario"] == "padded"]
-    assert row["status"] == "ok" and float(row["train_loss"]) > 0
-    with (trained.results / "ranks.csv").open(newline="") as file:
-        ranks = [line for line in csv.DictReader(file) if "padded" in line["id"]]
-    assert [line["rank"] for line in ranks] == ["0", "1"]
-    assert float(row["train_tokens_per_second"]) == pytest.approx(
-        sum(float(line["tokens_processed"]) for line in ranks) / float(row["train_runtime"]) / 2
-    )
+    spelled.assert_in_the_table(trained, "padded", ranks=2)

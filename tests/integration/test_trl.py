@@ -5,8 +5,6 @@ What the data hold is counted here by the tokenizer alone: trl ends each text by
 
 from __future__ import annotations
 
-import csv
-
 import pytest
 import spelled
 from campaigns import Campaign, tunebench
@@ -69,11 +67,4 @@ def test_what_took_effect_is_read_off_its_trainer(trained: Campaign) -> None:
 
 
 def test_its_numbers_are_in_the_table(trained: Campaign) -> None:
-    (row,) = [row for row in trained.rows() if row["scenario"] == "padded"]
-    assert row["status"] == "ok" and float(row["train_loss"]) > 0
-    with (trained.results / "ranks.csv").open(newline="") as file:
-        ranks = [line for line in csv.DictReader(file) if "padded" in line["id"]]
-    assert [line["rank"] for line in ranks] == ["0", "1"]
-    assert float(row["train_tokens_per_second"]) == pytest.approx(
-        sum(float(line["tokens_processed"]) for line in ranks) / float(row["train_runtime"]) / 2
-    )
+    spelled.assert_in_the_table(trained, "padded", ranks=2)
