@@ -1,8 +1,8 @@
 """What a run did over time, small enough to be drawn: its step times, and each GPU's memory and power.
 
 Reads a run's folder (`steps-rank<R>.jsonl`, `samples-nvml.csv`) as `untrusted` does, never more than MAX_BYTES a run, and thins
-each series to at most POINTS points that keep the lows and highs of the whole. The time of a step is that of the slowest rank,
-as in `throughput`; the warm-up is not looked for again: it is what the run's record says was cut.
+each series to at most POINTS points that keep the lows and highs of the whole. The steps are those of all ranks together, as in
+`throughput`; the warm-up is not looked for again: it is what the run's record says was cut.
 
 What it leaves out: causes, and everything between the points. Numbers are `throughput`'s and the monitors'; this is for the
 eye.
@@ -10,7 +10,7 @@ eye.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +30,7 @@ _EXTREMES = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
-    """Step times of the slowest rank: (number of the step, seconds), thinned.
+    """Step times, of `ranks` together: (number of the step, seconds), thinned.
 
     `first` is the first step. `cut` is how many steps were warm-up, `median_s` the median of the steps after it, `spikes`
     those of them that took much longer; all three are empty where there was no steady state.
@@ -39,7 +39,7 @@ class Steps:
     points: tuple[Point, ...]
     first: Point
     steps: int
-    rank: int
+    ranks: int
     cut: int | None = None
     median_s: float | None = None
     spikes: tuple[Point, ...] = ()
@@ -69,16 +69,17 @@ def read(run_dir: Path, *, discarded_steps: int | None) -> RunSeries:
     """The series of a run whose record cut `discarded_steps` off (None: it had no steady state)."""
     if size(run_dir) > MAX_BYTES:
         return RunSeries(problem=f"its series take more than {MAX_BYTES // 2**20} MiB, and are not drawn")
-    rank, slowest = _slowest(steps.read(run_dir))
-    state = _state(slowest, discarded_steps)
+    ranks = _sound_ranks(steps.read(run_dir))
+    together = steps.together(ranks)
+    state = _state(together, discarded_steps)
     samples = _samples(run_dir)
     start = min(
         (points[0][0] for one in samples.devices.values() for points in one.points.values() if points), default=0.0
     )
     return RunSeries(
-        steps=_steps(slowest, rank, state) if slowest else None,
+        steps=_steps(together, len(ranks), state) if together else None,
         devices=tuple(_devices(samples, start)),
-        window=_window(slowest, state, start),
+        window=_window(together, state, start),
         problem=samples.problem,
     )
 
@@ -114,15 +115,9 @@ def thin(points: Sequence[Point], *, limit: int = POINTS) -> tuple[Point, ...]:
     return tuple(points[at] for at in (*kept, len(points) - 1))
 
 
-def _slowest(ranks: dict[int, tuple[Step, ...]]) -> tuple[int, tuple[Step, ...]]:
-    """The rank whose steps took longest in sum, of the steps that every rank has."""
+def _sound_ranks(ranks: Mapping[int, Sequence[Step]]) -> dict[int, tuple[Step, ...]]:
     found = {rank: tuple(filter(_is_sound, series)) for rank, series in ranks.items()}
-    found = {rank: series for rank, series in found.items() if series}
-    if not found:
-        return 0, ()
-    shared = set.intersection(*({step.number for step in series} for series in found.values()))
-    cut = {rank: tuple(step for step in series if step.number in shared) for rank, series in found.items()}
-    return max(cut.items(), key=lambda item: sum(step.seconds for step in item[1]))
+    return {rank: series for rank, series in found.items() if series}
 
 
 def _state(series: Sequence[Step], discarded_steps: int | None) -> steady.Steady | None:
@@ -138,7 +133,7 @@ def _state(series: Sequence[Step], discarded_steps: int | None) -> steady.Steady
     return found if isinstance(found, steady.Steady) else None
 
 
-def _steps(series: Sequence[Step], rank: int, state: steady.Steady | None) -> Steps | None:
+def _steps(series: Sequence[Step], ranks: int, state: steady.Steady | None) -> Steps | None:
     points = [(float(step.number), step.seconds) for step in series]
     sound = _sound(points)
     if not sound:
@@ -147,7 +142,7 @@ def _steps(series: Sequence[Step], rank: int, state: steady.Steady | None) -> St
         points=thin(sound),
         first=sound[0],
         steps=len(series),
-        rank=rank,
+        ranks=ranks,
         cut=state.discarded_steps if state else None,
         median_s=state.median_s if state else None,
         spikes=thin(_sound(points[at] for at in state.spikes)) if state else (),
@@ -189,7 +184,7 @@ def _since(points: Sequence[Point], start: float) -> tuple[Point, ...]:
 
 def _is_sound(step: Step) -> bool:
     """Whether a step's times can be reckoned with: a file from elsewhere may hold anything that is a number."""
-    times = (step.number, step.ended_at, step.seconds, step.wait_s)
+    times = (step.number, step.ended_at, step.seconds, step.compute_s, step.wait_s)
     return all(untrusted.sound_number(value) is not None for value in times)
 
 

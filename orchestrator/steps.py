@@ -1,4 +1,5 @@
-"""The steps of a run as its ranks wrote them, from `steps-rank<R>.jsonl`. Reads; concludes nothing (that is `throughput`).
+"""The steps of a run as its ranks wrote them, from `steps-rank<R>.jsonl`, and the steps that these make together. What speed that
+is, is for `throughput` to say.
 
 A file may end in half a line, since a run can be killed at any moment: what is not a whole step is left out. Lines without
 a duration (losses, and steps as older versions wrote them) are no steps here. The training process may write what it likes:
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,12 @@ _NAME = re.compile(r"steps-rank(\d+)\.jsonl")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One optimizer step of one rank: when it ended (seconds since the epoch), how long it took, what it held.
+    """One optimizer step, of one rank or of all: when it ended (seconds since the epoch), how long it took, what it held.
 
     `seconds` runs from the end of the step before to this one's end; `wait_s` of it had passed when the step began (data,
-    logging, evaluation, saving). Counts are this rank's own: `tokens` with padding, `real` without, `labelled` with a loss;
-    `squares` is the sum over sequences of length²; None where the step could not be counted. `after` names what the Trainer
-    did since the step before.
+    logging, evaluation, saving), `compute_s` was left. Counts are `tokens` with padding, `real` without, `labelled` with a
+    loss; `squares` is the sum over sequences of length²; None where the step could not be counted. `after` names what the
+    Trainer did since the step before.
     """
 
     number: int
@@ -56,6 +57,36 @@ def read(run_dir: Path) -> dict[int, tuple[Step, ...]]:
         if match is not None:
             found[int(match[1])] = tuple(_steps(path))
     return dict(sorted(found.items()))
+
+
+def together(ranks: Mapping[int, Sequence[Step]]) -> tuple[Step, ...]:
+    """The steps of all ranks together, of those that each has: a step begins when the last rank begins it and ends with the last.
+
+    The times of any one rank would not do: who is done first with the last step of the warm-up waits for the others in the next
+    one, which a short run's speed shows. Counts are sums. Times are to the microsecond, as `ended_at` is written; a rank
+    alone keeps its own. Hosts' clocks need not agree: the one that is ahead is the last in every step.
+    """
+    if len(ranks) <= 1:
+        return tuple(next(iter(ranks.values()), ()))
+    by_number = [{step.number: step for step in found} for found in ranks.values()]
+    shared = sorted(set.intersection(*map(set, by_number)))
+    return tuple(_together([steps[number] for steps in by_number]) for number in shared)
+
+
+def _together(parts: Sequence[Step]) -> Step:
+    end = max(step.ended_at for step in parts)
+    start = max(step.ended_at - step.seconds for step in parts)
+    began = max(step.ended_at - step.compute_s for step in parts)
+    counts = {name: [getattr(step, name) for step in parts] for name in COUNTS}
+    return Step(
+        number=parts[0].number,
+        ended_at=end,
+        seconds=end - start,
+        compute_s=end - max(began, start),
+        wait_s=max(0.0, began - start),
+        after=tuple(dict.fromkeys(word for step in parts for word in step.after)),
+        **{name: None if None in values else sum(values) for name, values in counts.items()},
+    )
 
 
 def _steps(path: Path) -> Iterator[Step]:

@@ -1,9 +1,9 @@
 """From what the ranks of a run wrote to its numbers: speed in steady state, where the time went, memory, work done.
 
 Reads the run's folder (`steps-rank<R>.jsonl`, `worker-rank<R>.json`) and decides with `steady`, `statistics` and `flops`; what
-the ranks say of themselves is `summaries`' affair. The time of a step is that of the slowest rank, the rank whose steps took
-longest in sum; tokens are the sum over ranks. A number that needs a rank that left nothing, or a steady state that there was
-not, is missing, and one sentence says why.
+the ranks say of themselves is `summaries`' affair. A step lasts until the last rank is done with it, and its tokens are the sum
+over ranks (`steps.together`). A number that needs a rank that left nothing, or a steady state that there was not, is missing,
+and one sentence says why.
 
 What it leaves out: the Trainer's own final metrics (`trainers.instrumented`), and whatever monitors saw. A step's end is
 when the GPU (or the host, on a CPU) was done with the optimizer; nothing before training began is in any speed.
@@ -44,10 +44,10 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Series:
-    """The steps that every rank has: `slowest` is the rank that time is taken from."""
+    """The steps that every rank has: of each rank, and `together`."""
 
     ranks: Mapping[int, tuple[Step, ...]]
-    slowest: tuple[Step, ...]
+    together: tuple[Step, ...]
 
 
 def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Reading:
@@ -59,23 +59,23 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
     series = _series(run_dir, world_size)
     if isinstance(series, str):
         state: steady.Steady | steady.NotSteady = steady.NotSteady(reason=series)
-        series = _Series(ranks={}, slowest=())
+        series = _Series(ranks={}, together=())
     else:
-        state = _state(series.slowest, first)
+        state = _state(series.together, first)
     numbers = summaries.numbers(ordered, world_size=world_size)
     warnings = summaries.warnings(ordered, numbers)
     impossible = None
     if isinstance(state, steady.Steady):
-        speed = _speed(series, state, world_size) | _warm_up(series.slowest, state, first)
+        speed = _speed(series.together, state, world_size) | _warm_up(series.together, state, first)
         numbers |= speed
         try:
-            numbers |= _work(series, first, speed["tokens_per_s_per_gpu"])
+            numbers |= _work(series.together, first, speed["tokens_per_s_per_gpu"])
         except flops.Overcounted as error:
             impossible = str(error)
-        warnings += [*state.warnings, *_short_batches(series.slowest[state.discarded_steps :])]
+        warnings += [*state.warnings, *_short_batches(series.together[state.discarded_steps :])]
         missing: list[Measurement] = []
     else:
-        numbers |= {"first_step_s": series.slowest[0].seconds} if series.slowest else {}
+        numbers |= {"first_step_s": series.together[0].seconds} if series.together else {}
         missing = [Measurement(name=name, value=None, source=state.reason) for name in _HEADLINE]
         warnings.append(f"no steady-state speed: {state.reason}")
     found = (Measurement(name=name, value=value, source=_STEPS) for name, value in numbers.items() if value is not None)
@@ -98,9 +98,10 @@ def _series(run_dir: Path, world_size: int) -> _Series | str:
         return "the run left no steps"
     if set(ranks) != set(range(world_size)):
         return f"steps of the ranks {', '.join(map(str, ranks))} are there, and there were {world_size} rank(s)"
-    shared = set.intersection(*({step.number for step in found} for found in ranks.values()))
+    together = steps.together(ranks)
+    shared = {step.number for step in together}
     cut = {rank: tuple(step for step in found if step.number in shared) for rank, found in ranks.items()}
-    return _Series(ranks=cut, slowest=max(cut.values(), key=lambda found: sum(step.seconds for step in found)))
+    return _Series(ranks=cut, together=together)
 
 
 def _state(series: Sequence[Step], first: Worker) -> steady.Steady | steady.NotSteady:
@@ -114,12 +115,11 @@ def _state(series: Sequence[Step], first: Worker) -> steady.Steady | steady.NotS
     )
 
 
-def _speed(series: _Series, state: steady.Steady, world_size: int) -> Cells:
+def _speed(series: Sequence[Step], state: steady.Steady, world_size: int) -> Cells:
     """Rates over the steady part, and how its step times lie."""
-    window = series.slowest[state.discarded_steps :]
+    window = series[state.discarded_steps :]
     seconds = sum(step.seconds for step in window)
-    everybody = [step for found in series.ranks.values() for step in found[state.discarded_steps :]]
-    rate = {name: _rate(everybody, name, seconds) for name in ("tokens", "real", "labelled", "samples")}
+    rate = {name: _rate(window, name, seconds) for name in ("tokens", "real", "labelled", "samples")}
     counted: Cells = {
         "tokens_per_s": rate["tokens"],
         "tokens_per_s_per_gpu": rate["tokens"] and rate["tokens"] / world_size,
@@ -177,11 +177,11 @@ def _warm_up(series: Sequence[Step], state: steady.Steady, first: Worker) -> Cel
     return {"first_step_s": series[0].seconds, "warmup_s": sum(head), "compile_s": above if compiled and head else None}
 
 
-def _work(series: _Series, first: Worker, speed: Number | None) -> Cells:
+def _work(series: Sequence[Step], first: Worker, speed: Number | None) -> Cells:
     """FLOPs a token of the model as it was built, and what share of the device's peak they come to."""
     settings = first.get("settings") or {}
-    everybody = [step for found in series.ranks.values() for step in found if step.tokens is not None]
-    tokens, squares = _total(everybody, "tokens"), _total(everybody, "squares")
+    counted = [step for step in series if step.tokens is not None]
+    tokens, squares = _total(counted, "tokens"), _total(counted, "squares")
     if not settings.get("architecture") or tokens is None or squares is None or speed is None:
         return {}
     return flops.achieved(settings, squares_per_token=squares / tokens, tokens_per_s_per_gpu=speed)
@@ -190,7 +190,8 @@ def _work(series: _Series, first: Worker, speed: Number | None) -> Cells:
 def _rank_rows(
     workers: Sequence[Worker], series: _Series, state: steady.Steady | steady.NotSteady
 ) -> Iterator[Mapping[str, Any]]:
-    cut = state.discarded_steps if isinstance(state, steady.Steady) else None
+    cut = state.discarded_steps if isinstance(state, steady.Steady) else len(series.together)
+    seconds = sum(step.seconds for step in series.together[cut:])
     for worker in workers:
         rank = int(worker.get("rank") or 0)
         peak, tokens = worker.get("peak") or {}, worker.get("tokens") or {}
@@ -207,27 +208,27 @@ def _rank_rows(
             "peak_reserved_bytes": peak.get("reserved_bytes"),
             "host_rss_bytes": peak.get("rss_bytes"),
             **summaries.of_stages(worker),
-            **(_rank_speed(series.ranks.get(rank, ()), cut) if cut is not None else {}),
+            **_rank_speed(series.ranks.get(rank, ())[cut:], seconds),
         }
         yield {name: value for name, value in cells.items() if value is not None}
 
 
-def _rank_speed(found: Sequence[Step], cut: int) -> Cells:
-    window = found[cut:]
-    seconds = sum(step.seconds for step in window)
-    if not seconds:
+def _rank_speed(window: Sequence[Step], seconds: float) -> Cells:
+    """A rank's share of the speed, in the time that all took together: the shares add up to the run's."""
+    own_seconds = sum(step.seconds for step in window)
+    if not seconds or not own_seconds:
         return {}
     return {
         "tokens_per_s": _rate(window, "tokens", seconds),
         "real_tokens_per_s": _rate(window, "real", seconds),
         "compute_time_s": sorted(step.compute_s for step in window)[len(window) // 2],
-        "data_wait_share": sum(step.wait_s for step in window) / seconds,
+        "data_wait_share": sum(step.wait_s for step in window) / own_seconds,
     }
 
 
 @lru_cache(maxsize=8)
-def _steady_part(run_dir: Path) -> tuple[Mapping[int, tuple[Step, ...]], tuple[Step, ...]] | None:
-    """All ranks' steps and the slowest rank's steady ones; the monitors of one run ask for them in turn."""
+def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
+    """The steady steps of all ranks together; the monitors of one run ask for them in turn."""
     from orchestrator.trainers.instrumented import worker_files
 
     workers = worker_files(run_dir)
@@ -236,14 +237,14 @@ def _steady_part(run_dir: Path) -> tuple[Mapping[int, tuple[Step, ...]], tuple[S
     series = _series(run_dir, int(workers[0].get("world_size") or 1))
     if isinstance(series, str):
         return None
-    state = _state(series.slowest, workers[0])
-    return (series.ranks, series.slowest[state.discarded_steps :]) if isinstance(state, steady.Steady) else None
+    state = _state(series.together, workers[0])
+    return series.together[state.discarded_steps :] if isinstance(state, steady.Steady) else None
 
 
 def steady_window(run_dir: Path) -> tuple[float, float] | None:
     """From when to when (seconds since the epoch) a run was in its steady state; None where it never was."""
     part = _steady_part(run_dir)
-    return None if part is None else (part[1][0].ended_at - part[1][0].seconds, part[1][-1].ended_at)
+    return None if part is None else (part[0].ended_at - part[0].seconds, part[-1].ended_at)
 
 
 def tokens_in(run_dir: Path, window: tuple[float, float]) -> int | None:
@@ -251,5 +252,4 @@ def tokens_in(run_dir: Path, window: tuple[float, float]) -> int | None:
     part = _steady_part(run_dir)
     if part is None:
         return None
-    numbers = {step.number for step in part[1] if window[0] < step.ended_at <= window[1]}
-    return _total([step for found in part[0].values() for step in found if step.number in numbers], "real")
+    return _total([step for step in part if window[0] < step.ended_at <= window[1]], "real")

@@ -1,7 +1,7 @@
 """What a run's own files say over time, for a tracker's charts: its steps, its losses, its GPUs' memory and power.
 
-Reads `steps-rank<R>.jsonl` and `samples-nvml.csv`, bounded and trusting neither; concludes nothing. Step times are those of the
-slowest rank, as in `throughput`. A long series is thinned as for the report (`series`), to more points.
+Reads `steps-rank<R>.jsonl` and `samples-nvml.csv`, bounded and trusting neither; concludes nothing. Step times are those of
+all ranks together, as in `throughput`. A long series is thinned as for the report (`series`), to more points.
 """
 
 from __future__ import annotations
@@ -45,13 +45,10 @@ def _is_sound(point: Point) -> bool:
 
 
 def _step_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
-    ranks = [found for found in steps.read(run_dir).values() if found]
-    if not ranks:
-        return {}
-    slowest = max(ranks, key=lambda found: sum(step.seconds for step in found))
+    found = steps.together({rank: series for rank, series in steps.read(run_dir).items() if series})
     return {
-        "steps/step_time_s": tuple(Point(step=one.number, at=one.ended_at, value=one.seconds) for one in slowest),
-        "steps/data_wait_s": tuple(Point(step=one.number, at=one.ended_at, value=one.wait_s) for one in slowest),
+        "steps/step_time_s": tuple(Point(step=one.number, at=one.ended_at, value=one.seconds) for one in found),
+        "steps/data_wait_s": tuple(Point(step=one.number, at=one.ended_at, value=one.wait_s) for one in found),
     }
 
 

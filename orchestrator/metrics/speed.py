@@ -82,7 +82,7 @@ SPEED = (
         "tokens_per_s",
         "tok/s",
         "tokens/s, all devices",
-        "Tokens of the steady steps of all ranks ÷ the time they took on the slowest rank. Over repeats: mean of logs.",
+        "Tokens of the steady steps of all ranks ÷ the time until the last rank was done with them. Over repeats: mean of logs.",
         _PADDING + " Warm-up, compilation and whatever came before them.",
     ),
     _rate(

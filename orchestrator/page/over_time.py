@@ -36,8 +36,9 @@ def step_times(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
     """Step times of a run: its warm-up, its spikes, its first step."""
     views = [_steps_view((one.experiment, one.run), one.series.steps) for one in runs if one.series.steps is not None]
     reading = (
-        "Each step of the slowest rank. The shaded steps are warm-up and in no number; the dotted line is the median of the rest; "
-        "spikes took much longer than their like. Of long runs the lows and highs of each stretch are drawn."
+        "Each step, from the last rank's beginning to the last one's end. The shaded steps are warm-up and in no number; the "
+        "dotted line is the median of the rest; spikes took much longer than their like. Of long runs the lows and highs of each "
+        "stretch are drawn."
     )
     return Chart(
         id="steps", title="Step times of a run", reading=reading, facets=FACETS, views=tuple(views), notes=tuple(notes)
@@ -110,7 +111,8 @@ def _steps_notes(steps: Steps, *, off_scale: bool, y: float) -> list[dict[str, A
 
 
 def _steps_summary(steps: Steps) -> str:
-    first = f"{counted(steps.steps, 'step')} of rank {steps.rank}: the first {forms.text(steps.first[1], Show.SECONDS)}"
+    of = f"{counted(steps.steps, 'step')} of {counted(steps.ranks, 'rank')}"
+    first = f"{of}: the first {forms.text(steps.first[1], Show.SECONDS)}"
     if steps.cut is None or steps.median_s is None:
         return f"{first}; there was no steady state."
     spikes = counted(len(steps.spikes), "spike") if steps.spikes else "no spikes"

@@ -1,4 +1,4 @@
-"""From the ranks' files to numbers: sums over ranks, the slowest rank's time, and a reason where there is no number."""
+"""From the ranks' files to numbers: sums over ranks, the time of all together, and a reason where there is no number."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_work_of_a_known_model_on_a_known_device(tmp_path: Path) -> None:
 def test_more_work_than_the_device_can_do_is_an_error(tmp_path: Path) -> None:
     reading = two_ranks(tmp_path, [0.001] * 40, settings=MODEL)
     assert not numbers(reading).keys() & {"model_flops_per_token", "tflops_per_s_per_gpu", "mfu", "hfu"}
-    assert numbers(reading)["tokens_per_s_per_gpu"] == pytest.approx(1_000_000)
+    assert numbers(reading)["tokens_per_s_per_gpu"] == pytest.approx(1_000_000, rel=1e-4)
     assert reading.impossible is not None and "652% of the peak of 989 TFLOP/s" in reading.impossible
 
 
@@ -139,6 +139,24 @@ def test_ranks_add_up_and_the_slowest_sets_the_pace(tmp_path: Path) -> None:
     assert found["host_rss_bytes"] == 2000
     assert [row["rank"] for row in reading.ranks] == [0, 1]
     assert sum(row["tokens_processed"] for row in reading.ranks) == 80_000
+
+
+def test_who_is_done_first_with_the_warm_up_waits_and_that_is_no_time_of_the_steady_steps(tmp_path: Path) -> None:
+    """Rank 1 takes 0.1 s longer for the first step; rank 0 waits for it in the second one."""
+    early, late = [1.0, 0.3, *[0.2] * 38], [1.1, *[0.2] * 39]
+    workers = [worker(rank, world_size=2) for rank in (0, 1)]
+    for rank, seconds in enumerate((early, late)):
+        write_steps(tmp_path, rank, seconds)
+        write_worker(tmp_path, workers[rank])
+    reading = read(tmp_path, workers, world_size=2)
+    found = numbers(reading)
+    assert found["discarded_steps"] == 1
+    assert found["steady_s"] == pytest.approx(39 * 0.2)
+    assert found["tokens_per_s"] == pytest.approx(2000 / 0.2)
+    for name in ("tokens_per_s", "real_tokens_per_s"):
+        assert [row[name] for row in reading.ranks] == pytest.approx([found[name] / 2] * 2)
+    window = throughput.steady_window(tmp_path)
+    assert window == pytest.approx((BEGAN + 1.1, BEGAN + 1.1 + 39 * 0.2))
 
 
 def test_a_rank_that_left_nothing_takes_the_number_away(tmp_path: Path) -> None:
