@@ -31,6 +31,7 @@ HIGHER_LEVEL = 0.03
 SPIKE_Z = 14.8
 """Modified z-score (0.6745 × distance from the median ÷ median absolute deviation) beyond which a step is a spike."""
 
+_NO_TIME = "its steps took no time: the clock stood still"
 _HEAD = 10
 _POINTS, _SHORTEST, _CLIP, _FLOOR = 300, 3, 10.0, 0.001
 _DIFFERENCE = 0.02
@@ -81,11 +82,13 @@ def find(
     least = at_least_steps or AT_LEAST_STEPS
     plain = [_without_pause(index, seconds, waits_s, after) for index in range(len(seconds))]
     if seconds and median(seconds) <= 0:
-        return NotSteady(reason="its steps took no time: the clock stood still")
+        return NotSteady(reason=_NO_TIME)
     found_by, cut = ("declared", discard_steps) if discard_steps is not None else ("found", _warm_up(plain))
     left = len(seconds) - cut
     if left < least:
         return NotSteady(reason=f"{max(left, 0)} step(s) are left after {cut} of warm-up, and {least} are needed")
+    if median(seconds[cut:]) <= 0:
+        return NotSteady(reason=_NO_TIME)
     shift = _level_shift(plain[cut:])
     if shift is not None:
         return NotSteady(reason=shift)

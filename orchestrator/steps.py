@@ -21,6 +21,8 @@ from orchestrator import untrusted
 COUNTS = ("tokens", "real", "labelled", "samples", "squares")
 MAX_BYTES = 512 * 2**20
 """Two million steps of about 250 bytes."""
+LATEST = 2.0**35
+"""Seconds since the epoch: the year 3058. A file may say anything, and what is later would swallow the length of a step."""
 
 _LONGEST_LINE = 64 * 2**10
 _NAME = re.compile(r"steps-rank(\d+)\.jsonl")
@@ -63,12 +65,13 @@ def together(ranks: Mapping[int, Sequence[Step]]) -> tuple[Step, ...]:
     """The steps of all ranks together, of those that each has: a step begins when the last rank begins it and ends with the last.
 
     The times of any one rank would not do: who is done first with the last step of the warm-up waits for the others in the next
-    one, which a short run's speed shows. Counts are sums. Times are to the microsecond, as `ended_at` is written; a rank
-    alone keeps its own. Hosts' clocks need not agree: the one that is ahead is the last in every step.
+    one, which a short run's speed shows. Counts are sums. Times are to the microsecond, as `ended_at` is written, where the
+    ranks' clocks agree so well: one host's do. One that is ahead by more than the ranks lie apart is taken as it is, as that of
+    the last rank in every step. A rank alone keeps its own times.
     """
-    if len(ranks) <= 1:
-        return tuple(next(iter(ranks.values()), ()))
     by_number = [{step.number: step for step in found} for found in ranks.values()]
+    if len(by_number) <= 1:
+        return tuple(step for steps in by_number for step in steps.values())
     shared = sorted(set.intersection(*map(set, by_number)))
     return tuple(_together([steps[number] for steps in by_number]) for number in shared)
 
@@ -103,7 +106,7 @@ def _steps(path: Path) -> Iterator[Step]:
 
 
 def _step(line: Mapping[str, Any]) -> Step | None:
-    if "s" not in line or not math.isfinite(line["s"]):
+    if "s" not in line or not 0 <= line["s"] < LATEST:
         return None
     counts = {name: None if line.get(name) is None else int(line[name]) for name in COUNTS}
     step = Step(
@@ -115,4 +118,5 @@ def _step(line: Mapping[str, Any]) -> Step | None:
         after=tuple(str(word) for word in line.get("after") or ()),
         **counts,
     )
-    return step if all(map(math.isfinite, (step.ended_at, step.compute_s, step.wait_s))) else None
+    sound = 0 <= step.ended_at < LATEST and all(math.isfinite(part) for part in (step.compute_s, step.wait_s))
+    return step if sound else None

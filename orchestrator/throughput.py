@@ -99,9 +99,9 @@ def _series(run_dir: Path, world_size: int) -> _Series | str:
     if set(ranks) != set(range(world_size)):
         return f"steps of the ranks {', '.join(map(str, ranks))} are there, and there were {world_size} rank(s)"
     together = steps.together(ranks)
-    shared = {step.number for step in together}
-    cut = {rank: tuple(step for step in found if step.number in shared) for rank, found in ranks.items()}
-    return _Series(ranks=cut, together=together)
+    numbered = {rank: {step.number: step for step in found} for rank, found in ranks.items()}
+    shared = {rank: tuple(found[step.number] for step in together) for rank, found in numbered.items()}
+    return _Series(ranks=shared, together=together)
 
 
 def _state(series: Sequence[Step], first: Worker) -> steady.Steady | steady.NotSteady:

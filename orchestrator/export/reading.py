@@ -15,7 +15,6 @@ from pathlib import Path
 
 from orchestrator import reference, untrusted, vetting
 from orchestrator.errors import ResultsError
-from orchestrator.export.series import LATEST
 from orchestrator.export.series import of_run as series_of
 from orchestrator.export.values import Status, TrackerRun
 from orchestrator.printable import without_styles
@@ -23,6 +22,7 @@ from orchestrator.records import Experiment, Job, RunRecord
 from orchestrator.records import Status as Ending
 from orchestrator.redact import MASK, is_secret_name, redact_end, redactor
 from orchestrator.rows import Row, Value
+from orchestrator.steps import LATEST
 from orchestrator.store import Store
 
 LOG_END_BYTES = 64 * 1024

@@ -20,8 +20,6 @@ MOST_POINTS = 1000
 """Of one series. A tracker stores every point, and no chart has more columns of pixels."""
 
 _LARGEST_STEP = 2**53
-LATEST = 2.0**35
-"""Seconds since the epoch: the year 3058; trackers hold milliseconds in 64 bits."""
 
 _LONGEST_LINE = 64 * 2**10
 _WATCHED = {"memory": "memory_bytes", "power": "power_w", "utilization": "utilization"}
@@ -41,7 +39,7 @@ def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
 
 
 def _is_sound(point: Point) -> bool:
-    return 0 <= point.step < _LARGEST_STEP and 0 <= point.at < LATEST and math.isfinite(point.value)
+    return 0 <= point.step < _LARGEST_STEP and 0 <= point.at < steps.LATEST and math.isfinite(point.value)
 
 
 def _step_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
@@ -88,5 +86,5 @@ def _gpu_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
 
 def _by_milliseconds(points: Iterable[tuple[float, float]], begin: float) -> Iterator[Point]:
     for moment, value in points:
-        if 0 <= moment - begin < LATEST:  # a clock may be set back, and a file may say anything
+        if 0 <= moment - begin < steps.LATEST:  # a clock may be set back, and a file may say anything
             yield Point(step=round((moment - begin) * 1000), at=moment, value=value)

@@ -193,7 +193,7 @@ SPEED = (
     _time(
         "first_step_s",
         "first step",
-        "The first step, from the start of the loop to its end.",
+        "The first step, from when the last rank began the loop to its end.",
         ratio=True,
         once=True,
     ),

@@ -55,7 +55,7 @@ def balance(ranks: pd.DataFrame, cells: Sequence[Cell]) -> Chart:
         for stretch, some in in_stretches(found[:MOST_ROWS], ROWS):
             views += [_view((word, stretch), some, show)] if some else []
     reading = (
-        "Each rank beside the mean of its run's ranks. Speed is the slowest rank's, and the fullest card decides what fits: "
+        "Each rank beside the mean of its run's ranks. All wait for the slowest one, and the fullest card decides what fits: "
         f"what lies apart holds up the rest. At most the {MOST_ROWS} most uneven rows are drawn."
     )
     return Chart(

@@ -14,7 +14,8 @@ Made from `orchestrator/metrics/`; a test holds the two together (`pytest --acce
 
 `benchmarks.csv` has one row an experiment, whose `id` the other files have as well: every metric is the mean over its
 repeats that ended ok, `runs_ok` of `runs` (the mean of their logarithms where *mean* says so). `raw_summary.csv` has one row
-a run and every column, `ranks.csv` one a training process of each run, `devices.csv` one a watched GPU of each run. Files
+a run and every column, `ranks.csv` one a training process of each run, `devices.csv` one a watched GPU of each run. A
+rank's tokens a second are its share of the run's: its own tokens in the time that all took together. Files
 hold base units at full precision; an empty cell is a missing value, never 0. Besides the columns below, every argument of
 the trainer is a column under its own name, as the text that the trainer received (list items separated by blanks, `[]` for
 none; one that has the name of another column is `argument_<name>`), and where it ran stands in `provenance_<name>`. Two

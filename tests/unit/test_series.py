@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from run_folders import BEGAN, worker, write_steps, write_worker
 
 from orchestrator import series, throughput
+from orchestrator.export.series import of_run
 
 numbers = st.floats(allow_nan=False, allow_infinity=False, width=32)
 points = st.lists(st.tuples(numbers, numbers), max_size=600)
@@ -84,6 +85,20 @@ def test_the_steps_of_all_ranks_their_warm_up_and_their_spikes(tmp_path: Path) -
     assert found.first == pytest.approx((1.0, 2.0))
     assert found.spikes == (pytest.approx((26.0, 0.9)),)
     assert found.median_s == pytest.approx(0.331, abs=0.002)
+
+
+def test_a_trackers_charts_show_the_same_steps(tmp_path: Path) -> None:
+    """Of two ranks that take turns in being late, and of a third that has left nothing."""
+    ranks = [[0.30, 0.33, 0.30, 0.27] * 10, [0.32, 0.28, 0.32, 0.28] * 10]
+    for rank, seconds in enumerate(ranks):
+        write_steps(tmp_path, rank, seconds, wait_s=0.1 * rank)
+    (tmp_path / "steps-rank2.jsonl").touch()
+    found, shown = series.read(tmp_path, discarded_steps=1).steps, of_run(tmp_path)
+    assert found is not None
+    assert [(point.step, point.value) for point in shown["steps/step_time_s"]] == [*found.points]
+    assert [point.value for point in shown["steps/data_wait_s"]][:3] == pytest.approx([0.1, 0.1, 0.07], abs=1e-6)
+    assert [value for _, value in found.points] == pytest.approx([0.32, 0.31, 0.30, 0.27] * 10, abs=1e-6)
+    assert found.ranks == 2
 
 
 def test_without_a_steady_state_there_are_only_the_steps(tmp_path: Path) -> None:

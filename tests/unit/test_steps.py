@@ -78,8 +78,15 @@ def test_the_wait_for_data_of_one_rank_is_that_of_all() -> None:
 
 def test_counts_add_up_and_one_that_is_unknown_leaves_the_sum_unknown() -> None:
     one, other = steps_of([(1.0, 0.0)] * 2), steps_of([(1.0, 0.0)] * 2, tokens=None)
-    (first, _) = together({0: one, 1: other})
+    first, _ = together({0: one, 1: other})
     assert (first.tokens, first.real, first.labelled, first.samples, first.squares) == (None, 16, 14, 4, 100)
+
+
+def test_steps_count_once_and_in_their_order_however_they_were_written() -> None:
+    whole = steps_of([(1.0, 0.0), (2.0, 0.0), (3.0, 0.0)])
+    jumbled = (whole[1], whole[0], whole[2], whole[1])
+    assert [step.seconds for step in together({0: jumbled, 1: whole})] == [1.0, 2.0, 3.0]
+    assert [step.number for step in together({0: (*whole, whole[1])})] == [1, 2, 3]
 
 
 def test_what_the_trainer_did_is_said_once() -> None:

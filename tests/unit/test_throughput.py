@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from run_folders import BEGAN, worker, write_steps, write_worker
 
-from orchestrator import steps, throughput
+from orchestrator import series, steps, throughput
 from orchestrator.throughput import Reading, read
 
 NOTHING: Mapping[str, Any] = {}
@@ -134,11 +134,60 @@ def test_ranks_add_up_and_the_slowest_sets_the_pace(tmp_path: Path) -> None:
     found = numbers(reading)
     window = slow[found["discarded_steps"] :]
     assert found["tokens_per_s"] == pytest.approx(2500 * len(window) / sum(window))
+    assert [row["tokens_per_s"] for row in reading.ranks] == pytest.approx(
+        [share * len(window) / sum(window) for share in (1000, 1500)]
+    )
     assert found["tokens_per_s_per_gpu"] == pytest.approx(found["tokens_per_s"] / 2)
     assert found["peak_allocated_bytes"] == 301
     assert found["host_rss_bytes"] == 2000
     assert [row["rank"] for row in reading.ranks] == [0, 1]
     assert sum(row["tokens_processed"] for row in reading.ranks) == 80_000
+
+
+def two_uneven_ranks(run_dir: Path, *seconds: list[float], **of_rank_1: Any) -> Reading:
+    run_dir.mkdir(exist_ok=True)
+    workers = [worker(rank, world_size=2) for rank in (0, 1)]
+    for rank, content in enumerate(workers):
+        write_steps(run_dir, rank, seconds[rank], **(of_rank_1 if rank else {}))
+        write_worker(run_dir, content)
+    return read(run_dir, workers, world_size=2)
+
+
+def test_a_rank_has_no_rate_where_the_run_has_none(tmp_path: Path) -> None:
+    rows = two_uneven_ranks(tmp_path, [0.1] * 5, [0.1] * 5).ranks
+    assert [row["tokens_processed"] for row in rows] == [40_000, 40_000]
+    assert not any({"tokens_per_s", "compute_time_s", "data_wait_share"} & row.keys() for row in rows)
+
+
+def test_a_ranks_wait_for_data_is_a_share_of_its_own_time(tmp_path: Path) -> None:
+    """Rank 0 takes 0.2 s longer for the first step; rank 1 waits for it in the second, and has waited for data in every one."""
+    reading = two_uneven_ranks(tmp_path, [1.2, *[0.2] * 39], [1.0, 0.4, *[0.2] * 38], wait_s=0.05)
+    assert [row["data_wait_share"] for row in reading.ranks] == pytest.approx([0.0, 39 * 0.05 / (39 * 0.2 + 0.2)])
+
+
+def test_the_rates_of_ranks_add_up_over_the_steps_that_both_have(tmp_path: Path) -> None:
+    """Rank 1 has written some more, some twice, and one at the wrong place."""
+    lasting = [*range(1, 46), *range(20, 26), 3]
+    moments = [BEGAN + 0.1 * number for number in lasting]
+    reading = two_uneven_ranks(tmp_path, [0.1] * 40, [0.1] * len(lasting), step=lasting, t=moments)
+    assert numbers(reading)["tokens_per_s"] == pytest.approx(20_000)
+    assert [row["tokens_per_s"] for row in reading.ranks] == pytest.approx([10_000] * 2)
+
+
+@pytest.mark.parametrize("moment", [1e308, 1e18, 2.0**34, 0.0, -1.0])
+def test_a_moment_that_cannot_be_makes_no_run_faster(moment: float, tmp_path: Path) -> None:
+    moments = [BEGAN + 0.1 * number for number in range(1, 41)]
+    moments[21] = moment
+    found = numbers(two_uneven_ranks(tmp_path, [0.1] * 40, [0.1] * 40, t=moments))
+    assert found["tokens_per_s"] == pytest.approx(20_000, rel=1e-4)
+
+
+@pytest.mark.parametrize("moment", [1e308, 1e18, 2.0**34])
+def test_steps_after_which_no_time_passes_leave_a_reason(moment: float, tmp_path: Path) -> None:
+    seconds = [*[0.1] * 25, *[0.0] * 15]
+    moments = [*(BEGAN + 0.1 * number for number in range(1, 26)), *[moment] * 15]
+    two_uneven_ranks(tmp_path, seconds, seconds, t=moments)
+    assert series.read(tmp_path, discarded_steps=25).window is None
 
 
 def test_who_is_done_first_with_the_warm_up_waits_and_that_is_no_time_of_the_steady_steps(tmp_path: Path) -> None:
