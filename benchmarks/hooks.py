@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from orchestrator import run_files
 from orchestrator.config import load_suite
 from orchestrator.gpus import visible_gpus
 from orchestrator.launcher import build_command
@@ -69,21 +70,22 @@ def train(folder: Path, *, steps: int) -> dict[str, float]:
     (experiment,) = expand(load_suite(file), parse_selection(), this_machine()).experiments
     prepare_data([experiment])
     command = build_command(experiment, python=sys.executable, gpus=[gpu.uuid for gpu in gpus], run_dir=folder, port=0)
+    run_files.write(command, folder)
     os.environ.update({name: value for name, value in command.env.items() if value is not None})
     start = next(i for i, word in enumerate(command.argv) if word.endswith("instrument.py"))
     instrument = loaded(command.argv[start])
     spent: dict[str, list[float]] = {}
-    sibling = instrument.sibling
+    part = instrument.part
 
-    def timed_sibling(name: str) -> ModuleType:
-        module: ModuleType = sibling(name)
+    def timed_part(name: str) -> ModuleType:
+        module: ModuleType = part(name)
         kind, hooks = HOOKS.get(name, ("", ()))
         for hook in hooks:
             owner = getattr(module, kind) if kind else module
             setattr(owner, hook, timed(getattr(owner, hook), spent.setdefault(hook, [])))
         return module
 
-    instrument.sibling = timed_sibling
+    instrument.part = timed_part
     sys.argv = list(command.argv[start:])
     instrument.start()
     return {hook: sum(times) - times[0] for hook, times in spent.items()}

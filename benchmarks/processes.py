@@ -53,7 +53,7 @@ import psutil
 from hooks import loaded
 from overhead import said
 
-from orchestrator import monitors
+from orchestrator import monitors, run_files
 from orchestrator.config import load_suite
 from orchestrator.gpus import visible_gpus
 from orchestrator.launcher import THREADS, build_command
@@ -207,6 +207,7 @@ def process(experiment: Experiment, gpus: Sequence[Gpu]) -> Iterator[Training]:
         for monitor in map(monitors.get, experiment.monitors):
             command = monitor.prepare(command, run_dir)
             stack.enter_context(monitor.watch(run_dir, gpus))
+        run_files.write(command, run_dir)
         instrument = next(i for i, word in enumerate(command.argv) if word.endswith("instrument.py"))
         ours, gate = Pipe()
         pid = os.fork()

@@ -18,7 +18,7 @@ from typing import Any
 from orchestrator import trainers
 from orchestrator.errors import LaunchError
 from orchestrator.records import Command, Device, Experiment, Reason
-from orchestrator.trainers import custom, names
+from orchestrator.trainers import custom, instrumented, names
 
 CONFIG_NAME = "accelerate.yaml"
 
@@ -57,8 +57,16 @@ def build_command(
         argv=(*prefix, "--main_process_port", str(port), *words),
         env=env,
         cwd=run_dir,
-        files={CONFIG_NAME: accelerate_config(experiment)},
+        files=_files(experiment),
     )
+
+
+def _files(experiment: Experiment) -> dict[str, str]:
+    """What the command reads from the run's folder, by name."""
+    files = {CONFIG_NAME: accelerate_config(experiment)}
+    if trainers.get(experiment.trainer).instrumented:
+        files[instrumented.INSTRUMENT] = instrumented.single_file()
+    return files
 
 
 def environment(experiment: Experiment, *, visible: str, run_dir: Path) -> dict[str, str | None]:

@@ -27,6 +27,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.trainers.instrumented import PARTS
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "orchestrator"
 WORKERS = PACKAGE / "workers"
@@ -156,13 +158,10 @@ def test_the_training_libraries_are_imported_under_workers_alone() -> None:
 
 
 def test_workers_import_nothing_of_ours_but_siblings_and_nobody_imports_them() -> None:
-    siblings = {file.stem for file in WORKERS.glob("*.py")}
     for file in WORKERS.glob("*.py"):
         tops = {line(target) for target in imported(file)}
         assert "orchestrator" not in tops, file.name
-        assert file.name != "instrument.py" or not tops & (siblings - set(sys.stdlib_module_names) - TRAINING), (
-            file.name
-        )
+        assert file.stem not in {"instrument", *PARTS} or tops <= set(sys.stdlib_module_names), file.name
     for name, file in modules().items():
         assert not any(target.startswith("orchestrator.workers") for target in imported(file)), name
 

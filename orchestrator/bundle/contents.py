@@ -27,7 +27,7 @@ _OF_THE_CAMPAIGN = re.compile(
 _LOGS = re.compile(r"std(out|err)\.log|run-one\.log|stacks\.txt")
 _OF_A_RUN = re.compile(
     r"(record|job|owner|worker-rank\d+|cost-[\w-]+)\.json|(steps|blocks)-rank\d+\.jsonl|samples-[\w-]+\.csv"
-    r"|accelerate\.yaml|command\.sh|(neighbours|pids)\.txt|heartbeat"
+    r"|accelerate\.yaml|command\.sh|instrument\.py|(neighbours|pids)\.txt|heartbeat"
 )
 _RUN = re.compile(r"r[1-9]\d*-t[1-9]\d*")
 _INSIDE = ("probes", "batches")

@@ -33,7 +33,7 @@ class HuggingFace(Trainer):
 
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
         words = instrumented.flags(self.arguments(experiment, run_dir))
-        return [instrumented.INSTRUMENT, "--", SCRIPT, *words]
+        return instrumented.command(run_dir, SCRIPT, *words)
 
     def metrics(self, run_dir: Path) -> list[Measurement]:
         return instrumented.measurements(run_dir)

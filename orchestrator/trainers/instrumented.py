@@ -1,4 +1,4 @@
-"""What every trainer under `workers/instrument.py` shares: its command line's two ends, and the numbers it leaves.
+"""What every trainer under `workers/instrument.py` shares: that file, its command line's two ends, and the numbers it leaves.
 
 The numbers come from the files `worker-rank<R>.json` alone; nothing is scraped from a log. Hugging Face memory deltas
 are in the same files and belong to the monitor `hf_memory`.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,42 @@ from orchestrator import losses, untrusted
 from orchestrator.records import Measurement, Text, as_items
 
 WORKERS = Path(__file__).resolve().parent.parent / "workers"
-INSTRUMENT = str(WORKERS / "instrument.py")
+INSTRUMENT = "instrument.py"
+PARTS = (
+    *(
+        "architecture",
+        "clocks",
+        "counting",
+        "effective",
+        "ending",
+        "meter",
+        "recorder",
+        "stages",
+        "stopping",
+        "tracker",
+    ),
+    "versions",
+)
 TOKEN_SPEED = "train_tokens_per_second"
+
+_WRITTEN = "# Written by tunebench for this run: the instrument, and behind it the texts of its parts.\n"
+_NO_PARTS = "PARTS: dict[str, str] = {}\n"
+
+
+@cache
+def single_file() -> str:
+    """The instrument as one file that needs none beside it: workers/instrument.py with its parts' texts in its table.
+
+    Each run has it in its folder, under the name INSTRUMENT: what measured it can be read there, and repeats it.
+    """
+    own, *texts = ((WORKERS / f"{name}.py").read_text(encoding="utf-8") for name in ("instrument", *PARTS))
+    table = "".join(f"    {name!r}: r'''{text}''',\n" for name, text in zip(PARTS, texts, strict=True))
+    return _WRITTEN + own.replace(_NO_PARTS, f"PARTS: dict[str, str] = {{\n{table}}}\n")
+
+
+def command(run_dir: Path, *target: str) -> list[str]:
+    """The words that start `SCRIPT ARGUMENTS…` or `-m MODULE ARGUMENTS…` under the run's instrument."""
+    return [str(run_dir / INSTRUMENT), "--", *target]
 
 
 def flags(arguments: Mapping[str, Text]) -> list[str]:

@@ -39,7 +39,7 @@ class Trl(Trainer):
 
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
         words = instrumented.flags(self.arguments(experiment, run_dir))
-        return [instrumented.INSTRUMENT, "--", "-m", "trl.scripts.sft", *words]
+        return instrumented.command(run_dir, "-m", "trl.scripts.sft", *words)
 
     def metrics(self, run_dir: Path) -> list[Measurement]:
         return instrumented.measurements(run_dir)

@@ -18,7 +18,7 @@ Quantised weights count by the numbers that they stand for. Nothing is guessed: 
 no known kind of module explains, an adapter other than LoRA, a model with two kinds of tokens, or frozen layers below all
 trainable ones make the group of facts None, and a sentence says why.
 
-`effective.py` loads this file by its path. It imports nothing; torch is known by the names of its classes.
+A part of the instrument (`instrument.py`). It imports nothing; torch is known by the names of its classes.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A mark is a moment that may not have come yet: on CUDA an event recorded on the 
 passed it. Nothing here waits but `anchor`, once in a training. What it leaves out: work on other streams that the
 current one does not wait for, and how far the GPU's and the host's clocks drift apart during a training.
 
-`instrument.py` loads this file by its path. It imports nothing but the standard library.
+A part of the instrument (`instrument.py`). It imports nothing but the standard library.
 """
 
 from __future__ import annotations

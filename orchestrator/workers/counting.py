@@ -10,7 +10,7 @@ What the numbers leave out: padding is told by a mask of the tokens' shape; in a
 but for positions that end in several zeros. Samples of a row that holds several are told by `position_ids` that do not go on
 from the token before. What has to be counted on a GPU that is not CUDA's is waited for.
 
-`instrument.py` loads this file by its path. It imports nothing but the standard library.
+A part of the instrument (`instrument.py`). It imports nothing but the standard library.
 """
 
 from __future__ import annotations

@@ -3,15 +3,12 @@
 Nothing is echoed from the arguments where the built thing can be asked: a flag that a library ignored in silence shows
 as ignored. A setting that some version of the libraries cannot answer is None, and stops nothing.
 
-`instrument.py` loads this file by its path, under a name that no target can clash with, and so does this file with what
-stands beside it. It imports neither torch nor transformers; all that it needs hangs on the Trainer.
+A part of the instrument (`instrument.py`). It imports neither torch nor transformers; all that it needs hangs on the Trainer.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import importlib.util
 import os
 import sys
 from collections import Counter
@@ -186,18 +183,6 @@ def packed(trainer: Any) -> bool:
     return bool(getattr(trainer.train_dataset, "packed", getattr(trainer.args, "packing", False)))
 
 
-@functools.lru_cache(maxsize=None)
-def architecture() -> Any:
-    """The module beside this one that reads what FLOPs depend on."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "architecture.py")
-    spec = importlib.util.spec_from_file_location("_tunebench_architecture", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"no module at {path}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 # Read when Trainer.__init__ returns: sharding and wrapping would change what these see.
 BUILT: Readers = {
     "model_class": lambda trainer: type(base_model(trainer)).__name__,
@@ -208,7 +193,6 @@ BUILT: Readers = {
     "peft_method": peft_method,
     "lora_rank": lora_rank,
     "quantization": quantization,
-    "architecture": lambda trainer: architecture().read(trainer),
     "model_fingerprint": model_fingerprint,
     "model_revision": lambda trainer: getattr(base_model(trainer).config, "_commit_hash", None),
     "packing": packed,
@@ -226,7 +210,6 @@ PREPARED: Readers = {
     "wrapper_classes": wrapper_classes,
     "mixed_precision": lambda trainer: trainer.accelerator.mixed_precision,
     "gradient_checkpointing": checkpointing,
-    "recomputation": lambda trainer: architecture().recomputation(trainer),
     "torch_compile": compiled,
     "torch_compile_mode": compile_mode,
     "optimizer": lambda trainer: optimizer(trainer) and type(optimizer(trainer)).__name__,

@@ -11,7 +11,7 @@ holds. So they agree. Where there is no store, training goes on as it would have
 ends that rank, since ranks that stop at different steps would wait for each other until a time-out.
 Only the first wait is as long as LONGEST_WAIT_S, for a rank 0 that is silent once.
 
-`instrument.py` loads this file by its path. It imports nothing but the standard library.
+A part of the instrument (`instrument.py`). It imports nothing but the standard library.
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@ are read once before the model is wrapped and once when training begins. Everyth
 `worker-rank{R}.json` (written aside, put in place at the end), `steps-rank{R}.jsonl` (a line a step, appended) and `pids.txt` (a
 line a process).
 
+These parts are files beside this one in Tunebench's own tree. A run gets them in one file, whose table PARTS holds their texts
+(`trainers/instrumented.py` makes it): it runs wherever it is copied to, and stays with the run whose numbers it made.
+
 What the numbers leave out stands in the files that make them. A loss that is not finite is written as null, since JSON has
 no word for it. A process that is killed writes no worker file; its absence says so.
 
@@ -32,6 +35,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
+import linecache
 import os
 import signal
 import socket
@@ -47,14 +51,19 @@ LONGEST_TEXT = 20_000
 STARTED = time.time()
 
 
-def sibling(name: str) -> Any:
-    """A module beside this file, loaded by its path so that no module of the target's is shadowed by it."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".py")
-    spec = importlib.util.spec_from_file_location("_tunebench_" + name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"no module at {path}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def part(name: str) -> Any:
+    """A part as a module of its own, made anew; under no name by which the target could come upon it instead of its own."""
+    here = os.path.abspath(__file__)
+    path = os.path.join(here if name in PARTS else os.path.dirname(here), name + ".py")
+    if name in PARTS:
+        text = PARTS[name]
+        linecache.cache[path] = (len(text), None, text.splitlines(True), path)  # no such file: tracebacks look here
+    else:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    module = types.ModuleType("_tunebench_" + name)
+    module.__file__ = path
+    exec(compile(text, path, "exec", dont_inherit=True), module.__dict__)
     return module
 
 
@@ -148,7 +157,7 @@ def write(folder: str, seen: Any, error: dict[str, Any] | None) -> None:
     """`worker-rank{R}.json`, whole or not at all."""
     document = {
         "schema": SCHEMA, "pid": os.getpid(), "host": socket.gethostname(), "status": "error" if error else "ok",
-        "error": error, **seen, "versions": sibling("versions").installed(),
+        "error": error, **seen, "versions": part("versions").installed(),
     }  # fmt: skip
     path = os.path.join(folder, f"worker-rank{seen['rank']}.json")
     with open(path + ".part", "w", encoding="utf-8") as file:
@@ -194,11 +203,14 @@ def start() -> None:
     if not folder or not os.path.isdir(folder):
         sys.exit("error: TUNEBENCH_RUN_DIR must name the folder that this run's results are written to.")
     try:
-        recorder = sibling("recorder").Recorder(folder, load=sibling, started=STARTED)
+        recorder = part("recorder").Recorder(folder, load=part, started=STARTED)
     except ValueError as error:
         sys.exit(f"error: TUNEBENCH_MEASURE must be a mapping as JSON, TUNEBENCH_TOGGLE_STEPS a whole number: {error}.")
     say_pid(folder)
     run(words, folder, recorder)
+
+
+PARTS: dict[str, str] = {}
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ ends, and read some steps later, once the GPU has passed it: nothing here ever w
 once: code that runs once a step finds its caches cold, and takes ten times as long as it does in a row. So the last ten steps
 or the last second of them are not written yet while training goes on, or hangs.
 
-`instrument.py` loads this file by its path. It imports nothing but the standard library.
+A part of the instrument (`instrument.py`). It imports nothing but the standard library.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The recorder adds a callback to the Trainer, wraps two of its methods and accelerate's function that sends a batch to the device; it
 changes nothing else, and whatever it asks for is read, never set. An early end is the one thing that it asks of the Trainer
-(`ending.py`). Each step goes to the meter (`meter.py`), memory is read at stages (`stages.py`), settings by `effective.py`; all of
-these are loaded by `instrument.py`, which makes the recorder and writes down what it has seen.
+(`ending.py`). Each step goes to the meter (`meter.py`), memory is read at stages (`stages.py`), settings by `effective.py` and
+`architecture.py`; all of these are parts of `instrument.py`, which makes the recorder and writes down what it has seen.
 
 What it leaves out: training that does not go through `transformers.Trainer`, and of several trainings in one process all
 but the last; of one within another's callback, what the outer one does after it has begun. The batches of a Trainer whose training
@@ -101,8 +101,8 @@ class Recorder:
     def patch(self, module: Any) -> None:
         """Puts the recorder into `transformers.trainer`, just imported."""
         self.stamp("imports_done")
-        self.effective, self.endings = self.load("effective"), self.load("ending")
-        self.clocks, self.meters, self.counting = self.load("clocks"), self.load("meter"), self.load("counting")
+        self.effective, self.architecture, self.endings = map(self.load, ("effective", "architecture", "ending"))
+        self.clocks, self.meters, self.counting = map(self.load, ("clocks", "meter", "counting"))
         module.DEFAULT_CALLBACKS.append(type("TunebenchCallback", (module.TrainerCallback,), self.events()))
         if self.tracker == "light":
             module.TrainerMemoryTracker = self.load("tracker").light(module.TrainerMemoryTracker, self.memory)
@@ -131,7 +131,8 @@ class Recorder:
             build(trainer, *args, **kwargs)
             self.memory.peaks.note()
             stamps["trainer_built"] = time.time()
-            settings = self.effective.read(self.effective.BUILT, trainer)
+            readers = {**self.effective.BUILT, "architecture": self.architecture.read}
+            settings = self.effective.read(readers, trainer)
             self.built = [one for one in self.built if one.trainer() is not None]
             self.built.append(Built(weakref.ref(trainer), settings, stamps))
             if first:
@@ -192,9 +193,9 @@ class Recorder:
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.reset()
         self.state = state
-        prepared = {**self.effective.PREPARED, "gpu": self.stages.gpu}
+        readers = {**self.effective.PREPARED, "recomputation": self.architecture.recomputation, "gpu": self.stages.gpu}
         trainer = self.training(state)
-        self.settings.update(self.effective.read(prepared, trainer))
+        self.settings.update(self.effective.read(readers, trainer))
         self.gpu = self.settings.pop("gpu")
         size = max(self.world_size, self.effective.group_size(None))
         self.ending = self.endings.build(self.measure or {}, rank=self.rank, world_size=size, load=self.load)

@@ -10,7 +10,7 @@ process's own peak is the kernel's. Torch keeps one peak; to have one for each s
 never done beside the Trainer's own memory tracker, who resets it too: then the stages have no peaks, and the peak over
 the process is put together from readings before its resets.
 
-`instrument.py` loads this file by its path. It imports nothing but the standard library: torch is asked once it is there.
+A part of the instrument (`instrument.py`). It imports nothing but the standard library: torch is asked once it is there.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ kernel does not allow that, the larger of the readings at both ends, which misse
 On CUDA everything is the original's: garbage collection, emptying the cache, resetting torch's peak, and the arithmetic.
 Since the instrument resets that peak between its own stages, what was noted before its resets is put back in.
 
-`instrument.py` loads this file by its path and hands over the class to derive from, so that each version of transformers
+A part of the instrument (`instrument.py`). It is handed the class to derive from, so that each version of transformers
 keeps its own keys. Read against transformers 4.46 to 5.23; no class of that name means no tracker.
 """
 

@@ -1,4 +1,4 @@
-"""What is installed in the environment that trains, whether or not it was used. `instrument.py` loads this by its path."""
+"""What is installed in the environment that trains, whether or not it was used. A part of the instrument."""
 
 from __future__ import annotations
 

@@ -17,8 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from orchestrator.trainers.instrumented import INSTRUMENT, single_file
+
 WORKERS = Path(__file__).parents[2] / "orchestrator/workers"
-INSTRUMENT, SFT = str(WORKERS / "instrument.py"), str(WORKERS / "sft.py")
+SFT = str(WORKERS / "sft.py")
 ACCELERATE = """\
 compute_environment: LOCAL_MACHINE
 distributed_type: MULTI_GPU
@@ -65,8 +67,12 @@ class Run:
 def start(
     folder: Path, words: list[str], *, until: Callable[[Path], bool] | None = None, cpu: bool = True, **more: str
 ) -> Run:
-    """Runs to the end, or until the folder looks as wanted: then all processes are killed. `more` are variables."""
+    """Runs to the end, or until the folder looks as wanted: then all processes are killed. `more` are variables.
+
+    It runs in the folder, where the instrument lies as in a run's own, alone.
+    """
     folder.mkdir()
+    (folder / INSTRUMENT).write_text(single_file(), encoding="utf-8")
     leaks = ("ACCELERATE_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_", "TUNEBENCH_")
     env = {name: value for name, value in os.environ.items() if not name.startswith(leaks)}
     ours = {"TUNEBENCH_RUN_DIR": str(folder), "OMP_NUM_THREADS": "1", **more}

@@ -47,14 +47,6 @@ def test_a_plain_model() -> None:
     assert json.loads(json.dumps(found)) == found
 
 
-def test_it_is_one_of_the_settings_that_are_read_when_the_trainer_was_built() -> None:
-    trainer = SimpleNamespace(model=model_of())
-    assert effective.read({"architecture": effective.BUILT["architecture"]}, trainer) == {
-        "architecture": architecture.read(trainer)
-    }
-    assert effective.read({"again": effective.PREPARED["recomputation"]}, trainer) == {"again": "none"}
-
-
 def test_an_output_layer_tied_to_the_embedding_multiplies_all_the_same() -> None:
     assert read(model_of(tie_word_embeddings=True)) == read(model_of())
 

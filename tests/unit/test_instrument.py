@@ -1,7 +1,9 @@
-"""What a target sees of being instrumented (nothing), and what is written of its end. No torch needed."""
+"""The instrument's one file; what a target sees of it (nothing), and what is written of its end. No torch needed."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
 import os
 import subprocess
@@ -11,7 +13,10 @@ from typing import Any
 
 import pytest
 
-INSTRUMENT = Path(__file__).parents[2] / "orchestrator/workers/instrument.py"
+from orchestrator.trainers import instrumented
+from orchestrator.trainers.instrumented import INSTRUMENT, PARTS, WORKERS
+
+ALONE = f"alone/{INSTRUMENT}"
 LOOK = """
 import json, pickle, sys
 class Own: pass
@@ -25,7 +30,9 @@ print(json.dumps({
 
 def run(words: list[str], folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     ours = {"TUNEBENCH_RUN_DIR": str(folder / "results"), **env}
-    (folder / "results").mkdir(exist_ok=True)
+    for name in ("results", "alone"):
+        (folder / name).mkdir(exist_ok=True)
+    (folder / ALONE).write_text(instrumented.single_file(), encoding="utf-8")
     return subprocess.run(
         [sys.executable, *words], cwd=folder, env={**os.environ, **ours}, capture_output=True, text=True, timeout=60
     )
@@ -36,6 +43,38 @@ def written(folder: Path, rank: int = 0) -> dict[str, Any]:
     return document
 
 
+def test_the_one_file_is_the_instrument_and_the_texts_of_its_parts(tmp_path: Path) -> None:
+    file = tmp_path / INSTRUMENT
+    file.write_text(instrumented.single_file(), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("one_file", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert {name: text.encode() for name, text in module.PARTS.items()} == {
+        name: (WORKERS / f"{name}.py").read_bytes() for name in PARTS
+    }
+    lines = file.read_text(encoding="utf-8").splitlines()
+    own = (WORKERS / INSTRUMENT).read_text(encoding="utf-8").splitlines()
+    at = own.index("PARTS: dict[str, str] = {}")
+    assert lines[1 : at + 1] == own[:at] and lines[at + 1] == "PARTS: dict[str, str] = {"
+    assert lines[at - len(own) :] == ["}", *own[at + 1 :]]
+
+
+def test_the_parts_are_those_that_are_asked_for() -> None:
+    asked = set()
+    for name in ("instrument", *PARTS):
+        for node in ast.walk(ast.parse((WORKERS / f"{name}.py").read_bytes())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {"part", "load", "self.load", "map"}:
+                asked |= {one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
+    assert asked & {file.stem for file in WORKERS.glob("*.py")} == set(PARTS)
+
+
+def test_in_our_tree_its_parts_are_the_files_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "end.py").write_text("print('so')")
+    assert run([str(WORKERS / INSTRUMENT), "--", "end.py"], tmp_path).stdout == "so\n"
+    assert written(tmp_path)["status"] == "ok"
+
+
 @pytest.mark.parametrize("target", [["sub/look.py"], ["-m", "pack.look"], ["-m", "pack"]], ids=" ".join)
 def test_a_target_sees_what_it_sees_when_started_directly(target: list[str], tmp_path: Path) -> None:
     for name in ("sub/look.py", "pack/look.py", "pack/__main__.py", "pack/__init__.py"):
@@ -44,7 +83,7 @@ def test_a_target_sees_what_it_sees_when_started_directly(target: list[str], tmp
     words = [*target, "--a", "b c", "--"]
     direct = json.loads(run(words, tmp_path).stdout)
     for between in (["--"], []):
-        seen = json.loads(run([str(INSTRUMENT), *between, *words], tmp_path).stdout)
+        seen = json.loads(run([ALONE, *between, *words], tmp_path).stdout)
         assert {**seen, "extra": None} == {**direct, "extra": None}
         assert set(seen["extra"]) <= set(direct["extra"])
     assert written(tmp_path)["status"] == "ok"
@@ -73,7 +112,7 @@ def test_a_target_sees_what_it_sees_when_started_directly(target: list[str], tmp
 def test_an_end_is_written_and_kept(source: str, code: int, error: dict[str, Any] | None, tmp_path: Path) -> None:
     (tmp_path / "end.py").write_text(source)
     assert run(["end.py"], tmp_path).returncode == code
-    assert run([str(INSTRUMENT), "--", "end.py"], tmp_path).returncode == code
+    assert run([ALONE, "--", "end.py"], tmp_path).returncode == code
     document = written(tmp_path)
     assert document["status"] == ("error" if error else "ok")
     if error is None:
@@ -85,15 +124,15 @@ def test_an_end_is_written_and_kept(source: str, code: int, error: dict[str, Any
 
 
 def test_a_missing_target_is_an_error_too(tmp_path: Path) -> None:
-    assert run([str(INSTRUMENT), "--", "no-such.py"], tmp_path).returncode == 1
+    assert run([ALONE, "--", "no-such.py"], tmp_path).returncode == 1
     assert written(tmp_path)["error"]["type"] == "FileNotFoundError"
-    assert run([str(INSTRUMENT), "--", "-m", "no_such"], tmp_path).returncode == 1
+    assert run([ALONE, "--", "-m", "no_such"], tmp_path).returncode == 1
     assert written(tmp_path)["error"]["message"] == "No module named no_such"
 
 
 def test_ranks_write_their_own_file(tmp_path: Path) -> None:
     (tmp_path / "end.py").write_text("pass")
-    run([str(INSTRUMENT), "--", "end.py"], tmp_path, RANK="3", LOCAL_RANK="1", WORLD_SIZE="4")
+    run([ALONE, "--", "end.py"], tmp_path, RANK="3", LOCAL_RANK="1", WORLD_SIZE="4")
     document = written(tmp_path, rank=3)
     assert (document["rank"], document["local_rank"], document["world_size"]) == (3, 1, 4)
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["pids.txt", "worker-rank3.json"]
@@ -101,21 +140,21 @@ def test_ranks_write_their_own_file(tmp_path: Path) -> None:
 
 
 def test_it_needs_a_target_and_a_folder(tmp_path: Path) -> None:
-    assert "usage" in run([str(INSTRUMENT), "--"], tmp_path).stderr
-    result = run([str(INSTRUMENT), "--", "end.py"], tmp_path, TUNEBENCH_RUN_DIR="")
+    assert "usage" in run([ALONE, "--"], tmp_path).stderr
+    result = run([ALONE, "--", "end.py"], tmp_path, TUNEBENCH_RUN_DIR="")
     assert (result.returncode, "TUNEBENCH_RUN_DIR" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("measure", ["{", "[1]", '"fast"'])
 def test_it_says_what_its_variables_must_be(measure: str, tmp_path: Path) -> None:
-    result = run([str(INSTRUMENT), "--", "end.py"], tmp_path, TUNEBENCH_MEASURE=measure)
+    result = run([ALONE, "--", "end.py"], tmp_path, TUNEBENCH_MEASURE=measure)
     assert result.returncode == 1
     assert result.stderr.startswith("error: TUNEBENCH_MEASURE must be a mapping as JSON"), result.stderr
 
 
 def test_a_target_without_torch_imports_none(tmp_path: Path) -> None:
     (tmp_path / "end.py").write_text("import sys; print([name for name in sys.modules if name in ('torch', 'numpy')])")
-    assert run([str(INSTRUMENT), "--", "end.py"], tmp_path).stdout.strip() == "[]"
+    assert run([ALONE, "--", "end.py"], tmp_path).stdout.strip() == "[]"
 
 
 HOOK = """
@@ -181,9 +220,22 @@ def test_other_import_hooks_have_their_say_too(place: str, search: str, tmp_path
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    done = run([str(INSTRUMENT), "--", "step.py"], tmp_path, PYTHONPATH=str(tmp_path))
+    done = run([ALONE, "--", "step.py"], tmp_path, PYTHONPATH=str(tmp_path))
     outermost = "_tunebench_recorder" if place == "behind" else "__main__"
     assert done.stdout.split() == ["1", outermost, "hooked", "trained"], done.stderr
+
+
+def test_a_traceback_through_a_part_shows_its_lines(tmp_path: Path) -> None:
+    failing = TRAINER.replace('print("trained")', "raise KeyError('loss')")
+    for name, text in {"transformers/__init__.py": "", "transformers/trainer.py": failing, "step.py": STEP}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert run([ALONE, "--", "step.py"], tmp_path).returncode == 1
+    trace = written(tmp_path)["error"]["traceback"]
+    called = (WORKERS / "recorder.py").read_text(encoding="utf-8").splitlines()
+    number = next(i for i, line in enumerate(called, 1) if "loss = train(" in line)
+    frame = f'File "{tmp_path / ALONE}/recorder.py", line {number}, in training_step'
+    assert f"{frame}\n    {called[number - 1].strip()}" in trace
 
 
 @pytest.mark.parametrize("keep", ["", "sys.meta_path.insert(1, Keeper())"], ids=["anew", "kept"])
@@ -191,5 +243,5 @@ def test_a_trainer_that_is_loaded_again_is_patched_again_and_once(keep: str, tmp
     for name, text in {"transformers/__init__.py": "", "transformers/trainer.py": TRAINER, "twice.py": TWICE}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text.replace("KEEP", keep))
-    done = run([str(INSTRUMENT), "--", "twice.py"], tmp_path)
+    done = run([ALONE, "--", "twice.py"], tmp_path)
     assert done.stdout.split() == ["1", "_tunebench_recorder"], done.stderr

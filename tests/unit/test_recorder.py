@@ -102,8 +102,8 @@ def trained(
 
 
 def without_a_second(name: str) -> Any:
-    """A sibling; where the machine stops for a second, the meter's steps are not written for that."""
-    module = instrument.sibling(name)
+    """A part; where the machine stops for a second, the meter's steps are not written for that."""
+    module = instrument.part(name)
     if name == "meter":
         module.EVERY_S = math.inf
     return module
@@ -200,7 +200,7 @@ def test_switched_off_it_writes_what_costs_nothing(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNEBENCH_INSTRUMENT", "off")
         patch.setitem(sys.modules, "accelerate.data_loader", loader)
-        recorders.Recorder(str(tmp_path), load=instrument.sibling, started=1.0).patch(off)
+        recorders.Recorder(str(tmp_path), load=instrument.part, started=1.0).patch(off)
     assert loader.send_to_device is send_to_device
     assert off.Trainer.training_step is Trainer.training_step
     assert not any(name.startswith("on_step") for name in dir(off.DEFAULT_CALLBACKS[0]))
