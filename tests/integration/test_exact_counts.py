@@ -179,7 +179,8 @@ def test_a_trainer_that_is_not_ours_is_counted_and_a_loss_that_it_hides_is_seen(
     expected = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "global_batch": 4, "world_size": 1}
     settings = run.settings
     assert {name: settings[name] for name in expected} == expected
-    assert settings["architecture"]["trainable"] > 0 and settings["dtype"] == "float32"
+    assert settings["architecture"]["trainable"] > 0 and settings["recomputation"] == "none"
+    assert settings["dtype"] == "float32"
     losses = dict(worker["losses"])
     assert losses[2] > 0 and losses[3] == 0.0
     assert worker["metrics"]["train_loss"] > 0
