@@ -57,15 +57,15 @@ def build_command(
         argv=(*prefix, "--main_process_port", str(port), *words),
         env=env,
         cwd=run_dir,
-        files=_files(experiment),
+        files=_files(experiment, words),
     )
 
 
-def _files(experiment: Experiment) -> dict[str, str]:
+def _files(experiment: Experiment, words: Sequence[str]) -> dict[str, str]:
     """What the command reads from the run's folder, by name."""
     files = {CONFIG_NAME: accelerate_config(experiment)}
-    if trainers.get(experiment.trainer).instrumented:
-        files[instrumented.INSTRUMENT] = instrumented.single_file()
+    if any(Path(word).name == instrumented.FILE_NAME for word in words):
+        files[instrumented.FILE_NAME] = instrumented.single_file()
     return files
 
 

@@ -1,4 +1,4 @@
-"""The files of a run's folder that `run-one` looks after itself: logs, script, what the launcher reads, what is removed again.
+"""The files of a run's folder that `run-one` looks after itself: logs, script, what the command reads, what is removed again.
 
 Room for the record is kept aside while a run goes on, should the training fill the disk. What the ranks and monitors write is read
 by `findings`; the record and the claim are `store`'s and `claims`'s. Does not know what a run means.

@@ -1,7 +1,7 @@
 """A command as a script (`command.sh`) that repeats the run by hand. A function from a Command to text.
 
 Nothing that was recorded is touched by a repeat: every path into the run folder leads to a new folder instead, but for
-the files that were written beside the command to be read (`accelerate.yaml`, `instrument.py`). The port is chosen again, and
+the files that were written beside the command to be read (`accelerate.yaml`, the instrument). The port is chosen again, and
 a secret is asked for by name, never written down, wherever in a word or variable it stands (the environment is asked for that
 alone). No folder is looked for along CDPATH, or taken for the last one since it is called `-`. No word is bash's to read:
 whatever it holds is quoted, and control characters stand as escapes, so that showing the script is safe.

@@ -27,8 +27,10 @@ _OF_THE_CAMPAIGN = re.compile(
 _LOGS = re.compile(r"std(out|err)\.log|run-one\.log|stacks\.txt")
 _OF_A_RUN = re.compile(
     r"(record|job|owner|worker-rank\d+|cost-[\w-]+)\.json|(steps|blocks)-rank\d+\.jsonl|samples-[\w-]+\.csv"
-    r"|accelerate\.yaml|command\.sh|instrument\.py|(neighbours|pids)\.txt|heartbeat"
+    r"|accelerate\.yaml|command\.sh|(neighbours|pids)\.txt|heartbeat"
 )
+_PROGRAM = "tunebench-instrument.py"
+"""Ours and no result, 93 KB in every run, and in a program no name can be hidden: neither taken nor worth telling."""
 _RUN = re.compile(r"r[1-9]\d*-t[1-9]\d*")
 _INSIDE = ("probes", "batches")
 """Results folders of their own inside the campaign's."""
@@ -95,7 +97,8 @@ def _of_run(folder: Path, name: str) -> Iterator[Piece | LeftOut]:
     elif state(folder) is JobState.RUNNING:
         yield LeftOut(path=name, why="it still runs")
     else:
-        yield from (_judged(path, f"{name}/{path.name}", _OF_A_RUN) for path in sorted(folder.iterdir()))
+        kept = (path for path in sorted(folder.iterdir()) if path.name != _PROGRAM)
+        yield from (_judged(path, f"{name}/{path.name}", _OF_A_RUN) for path in kept)
 
 
 def _judged(path: Path, name: str, taken: re.Pattern[str]) -> Piece | LeftOut:

@@ -17,42 +17,36 @@ from orchestrator import losses, untrusted
 from orchestrator.records import Measurement, Text, as_items
 
 WORKERS = Path(__file__).resolve().parent.parent / "workers"
-INSTRUMENT = "instrument.py"
+FILE_NAME = "tunebench-instrument.py"
+"""The instrument in a run's folder. Targets of `-m` look there for modules: with this name it stands in the way of none."""
 PARTS = (
-    *(
-        "architecture",
-        "clocks",
-        "counting",
-        "effective",
-        "ending",
-        "meter",
-        "recorder",
-        "stages",
-        "stopping",
-        "tracker",
-    ),
-    "versions",
+    *("architecture", "clocks", "counting", "effective", "ending", "meter"),
+    *("recorder", "stages", "stopping", "tracker", "versions"),
 )
 TOKEN_SPEED = "train_tokens_per_second"
 
-_WRITTEN = "# Written by tunebench for this run: the instrument, and behind it the texts of its parts.\n"
-_NO_PARTS = "PARTS: dict[str, str] = {}\n"
+_WRITTEN = "# Written by tunebench for this run: its instrument.py, with the parts in it.\n"
+_NO_PARTS = "PARTS: dict[str, tuple[int, str]] = {}\n"
 
 
 @cache
 def single_file() -> str:
-    """The instrument as one file that needs none beside it: workers/instrument.py with its parts' texts in its table.
+    """The instrument as one file that needs none beside it: workers/instrument.py with its parts in its table.
 
-    Each run has it in its folder, under the name INSTRUMENT: what measured it can be read there, and repeats it.
+    A run under it has it in its folder, as FILE_NAME: what measured the run can be read there, and repeats it.
     """
     own, *texts = ((WORKERS / f"{name}.py").read_text(encoding="utf-8") for name in ("instrument", *PARTS))
-    table = "".join(f"    {name!r}: r'''{text}''',\n" for name, text in zip(PARTS, texts, strict=True))
-    return _WRITTEN + own.replace(_NO_PARTS, f"PARTS: dict[str, str] = {{\n{table}}}\n")
+    begin, _, end = own.partition(_NO_PARTS)
+    made = f"{_WRITTEN}{begin}{_NO_PARTS.rstrip().rstrip('}')}\n"
+    for name, text in zip(PARTS, texts, strict=True):
+        above = made.count("\n")
+        made += f"    {name!r}: ({above}, r'''{text}'''),\n"
+    return f"{made}}}\n{end}"
 
 
 def command(run_dir: Path, *target: str) -> list[str]:
     """The words that start `SCRIPT ARGUMENTS…` or `-m MODULE ARGUMENTS…` under the run's instrument."""
-    return [str(run_dir / INSTRUMENT), "--", *target]
+    return [str(run_dir / FILE_NAME), "--", *target]
 
 
 def flags(arguments: Mapping[str, Text]) -> list[str]:

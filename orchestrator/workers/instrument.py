@@ -35,7 +35,6 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
-import linecache
 import os
 import signal
 import socket
@@ -52,17 +51,15 @@ STARTED = time.time()
 
 
 def part(name: str) -> Any:
-    """A part as a module of its own, made anew; under no name by which the target could come upon it instead of its own."""
-    here = os.path.abspath(__file__)
-    path = os.path.join(here if name in PARTS else os.path.dirname(here), name + ".py")
+    """A part as a module of its own. It is not put into sys.modules: a target's module of the same name stays its own."""
     if name in PARTS:
-        text = PARTS[name]
-        linecache.cache[path] = (len(text), None, text.splitlines(True), path)  # no such file: tracebacks look here
+        path, (above, text) = __file__, PARTS[name]
+        text = "\n" * above + text  # so that a traceback finds its lines in this file
     else:
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".py")
         with open(path, encoding="utf-8") as file:
             text = file.read()
     module = types.ModuleType("_tunebench_" + name)
-    module.__file__ = path
     exec(compile(text, path, "exec", dont_inherit=True), module.__dict__)
     return module
 
@@ -210,7 +207,8 @@ def start() -> None:
     run(words, folder, recorder)
 
 
-PARTS: dict[str, str] = {}
+# Name → the lines of this file above the part's text, and its text.
+PARTS: dict[str, tuple[int, str]] = {}
 
 
 if __name__ == "__main__":

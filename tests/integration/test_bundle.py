@@ -28,6 +28,7 @@ from orchestrator.bundle.markup import but_for_its_scripts
 from orchestrator.errors import OrchestratorError
 from orchestrator.records import Device, Experiment
 from orchestrator.store import Store
+from orchestrator.trainers.instrumented import FILE_NAME, single_file
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST, USER, COLLEAGUE = "dgx-a17", "mallory", "trent.w"
@@ -297,6 +298,7 @@ def test_what_is_not_ours_stays_and_is_named(tmp_path: Path) -> None:
     (run_dir / "steps-rank0.jsonl").symlink_to("/dev/zero")
     os.mkfifo(run_dir / "stderr.log")
     (run_dir / "core.1234").write_text("top secret")
+    (run_dir / FILE_NAME).write_text(single_file())
     (store.root / "notes.txt").write_text("top secret")
     (store.root / "experiments" / "$(touch x)\n").mkdir()
     going_on = claims.claim(store.job(PLAIN.id, repeat=2, attempt=1), executor="local")
@@ -313,6 +315,7 @@ def test_what_is_not_ours_stays_and_is_named(tmp_path: Path) -> None:
         "$(touch x)\n": "no experiment of ours has such a name",
     }
     assert leaks(everything(done.path), ("top secret",)) == []
+    assert not any(name.endswith(FILE_NAME) for name in everything(done.path))
     assert any(line.startswith("left out: 7") for line in summary(done))
 
 

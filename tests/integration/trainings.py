@@ -17,7 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from orchestrator.trainers.instrumented import INSTRUMENT, single_file
+from orchestrator.trainers.instrumented import FILE_NAME as INSTRUMENT
+from orchestrator.trainers.instrumented import single_file
 
 WORKERS = Path(__file__).parents[2] / "orchestrator/workers"
 SFT = str(WORKERS / "sft.py")

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from orchestrator.trainers import instrumented
-from orchestrator.trainers.instrumented import INSTRUMENT, PARTS, WORKERS
+from orchestrator.trainers.instrumented import FILE_NAME, PARTS, WORKERS
 
-ALONE = f"alone/{INSTRUMENT}"
+ALONE = f"alone/{FILE_NAME}"
 LOOK = """
 import json, pickle, sys
 class Own: pass
@@ -44,19 +44,18 @@ def written(folder: Path, rank: int = 0) -> dict[str, Any]:
 
 
 def test_the_one_file_is_the_instrument_and_the_texts_of_its_parts(tmp_path: Path) -> None:
-    file = tmp_path / INSTRUMENT
+    file = tmp_path / FILE_NAME
     file.write_text(instrumented.single_file(), encoding="utf-8")
     spec = importlib.util.spec_from_file_location("one_file", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert {name: text.encode() for name, text in module.PARTS.items()} == {
-        name: (WORKERS / f"{name}.py").read_bytes() for name in PARTS
-    }
+    texts = {name: text.encode() for name, (_, text) in module.PARTS.items()}
+    assert texts == {name: (WORKERS / f"{name}.py").read_bytes() for name in PARTS}
     lines = file.read_text(encoding="utf-8").splitlines()
-    own = (WORKERS / INSTRUMENT).read_text(encoding="utf-8").splitlines()
-    at = own.index("PARTS: dict[str, str] = {}")
-    assert lines[1 : at + 1] == own[:at] and lines[at + 1] == "PARTS: dict[str, str] = {"
+    own = (WORKERS / "instrument.py").read_text(encoding="utf-8").splitlines()
+    at = own.index("PARTS: dict[str, tuple[int, str]] = {}")
+    assert lines[1 : at + 1] == own[:at] and lines[at + 1] + "}" == own[at]
     assert lines[at - len(own) :] == ["}", *own[at + 1 :]]
 
 
@@ -69,9 +68,20 @@ def test_the_parts_are_those_that_are_asked_for() -> None:
     assert asked & {file.stem for file in WORKERS.glob("*.py")} == set(PARTS)
 
 
+def test_a_target_has_modules_of_the_parts_names_of_its_own(tmp_path: Path) -> None:
+    for name in (*PARTS, "instrument"):
+        (tmp_path / f"{name}.py").write_text(f"print({name!r})")
+    names = ", ".join((*PARTS, "instrument"))
+    (tmp_path / "own.py").write_text(f"import sys\nimport {names}\n")
+    for target in (["own.py"], ["-m", "own"]):
+        assert run([ALONE, "--", *target], tmp_path).stdout.split() == [*PARTS, "instrument"]
+        assert written(tmp_path)["status"] == "ok"
+    assert not FILE_NAME.removesuffix(".py").isidentifier(), "in the run's folder, too, nobody imports it by mistake"
+
+
 def test_in_our_tree_its_parts_are_the_files_beside_it(tmp_path: Path) -> None:
     (tmp_path / "end.py").write_text("print('so')")
-    assert run([str(WORKERS / INSTRUMENT), "--", "end.py"], tmp_path).stdout == "so\n"
+    assert run([str(WORKERS / "instrument.py"), "--", "end.py"], tmp_path).stdout == "so\n"
     assert written(tmp_path)["status"] == "ok"
 
 
@@ -230,12 +240,13 @@ def test_a_traceback_through_a_part_shows_its_lines(tmp_path: Path) -> None:
     for name, text in {"transformers/__init__.py": "", "transformers/trainer.py": failing, "step.py": STEP}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert run([ALONE, "--", "step.py"], tmp_path).returncode == 1
-    trace = written(tmp_path)["error"]["traceback"]
-    called = (WORKERS / "recorder.py").read_text(encoding="utf-8").splitlines()
-    number = next(i for i, line in enumerate(called, 1) if "loss = train(" in line)
-    frame = f'File "{tmp_path / ALONE}/recorder.py", line {number}, in training_step'
-    assert f"{frame}\n    {called[number - 1].strip()}" in trace
+    ended = run([ALONE, "--", "step.py"], tmp_path)
+    assert ended.returncode == 1
+    lines = (tmp_path / ALONE).read_text(encoding="utf-8").splitlines()
+    (number,) = (i for i, line in enumerate(lines, 1) if "loss = train(" in line)
+    for trace in (ended.stderr, written(tmp_path)["error"]["traceback"]):
+        frame = trace[trace.index(f'{ALONE}", line {number}, in training_step\n') :].splitlines()
+        assert frame[1] == f"    {lines[number - 1].strip()}"
 
 
 @pytest.mark.parametrize("keep", ["", "sys.meta_path.insert(1, Keeper())"], ids=["anew", "kept"])

@@ -14,7 +14,7 @@ import yaml
 from orchestrator import launcher
 from orchestrator.errors import LaunchError, SelectionError
 from orchestrator.records import Command, CustomCommand, Device, Experiment, Framework, Measure
-from orchestrator.trainers.instrumented import INSTRUMENT, single_file
+from orchestrator.trainers.instrumented import FILE_NAME, single_file
 
 ROOT = Path(__file__).resolve().parents[2]
 FSDP = {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2, "fsdp_reshard_after_forward": True}}
@@ -50,7 +50,7 @@ def build(one: Experiment, **changes: Any) -> Command:
 def shown(command: Command) -> str:
     """A command as text that is the same in every checkout; of the instrument the first line."""
     environment = "".join(f"{name}={'(unset)' if value is None else value}\n" for name, value in command.env.items())
-    texts = {name: text.splitlines(True)[0] if name == INSTRUMENT else text for name, text in command.files.items()}
+    texts = {name: text.splitlines(True)[0] if name == FILE_NAME else text for name, text in command.files.items()}
     files = "".join(f"\n--- {name}\n{text}" for name, text in texts.items())
     words = shlex.join(command.argv).replace(" --", "\n  --")
     return f"{environment}\n{words}\n\nin {command.cwd}\n{files}".replace(str(ROOT), "{repository}")
@@ -91,8 +91,8 @@ def test_the_instrument_lies_beside_the_command_of_whoever_runs_under_it() -> No
     for case, changes in CASES.items():
         command = build(experiment(**changes))
         written = None if case.startswith("custom") else single_file()
-        assert command.files.get(INSTRUMENT) == written
-        assert (f"/r/run/{INSTRUMENT}" in command.argv) == (written is not None)
+        assert command.files.get(FILE_NAME) == written
+        assert (f"/r/run/{FILE_NAME}" in command.argv) == (written is not None)
 
 
 def test_a_plan_shows_what_only_a_launch_can_know() -> None:

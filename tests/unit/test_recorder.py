@@ -102,15 +102,25 @@ def trained(
 
 
 def without_a_second(name: str) -> Any:
-    """A part; where the machine stops for a second, the meter's steps are not written for that."""
+    """A part; where the machine stops for a second, the meter's steps are not written for that. There is no model to read."""
     module = instrument.part(name)
     if name == "meter":
         module.EVERY_S = math.inf
+    if name == "architecture":
+        module.read, module.recomputation = (
+            (lambda trainer: f"of {len(trainer.losses)} weights"),
+            lambda trainer: "none",
+        )
     return module
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "steps-rank0.jsonl").read_text().splitlines()]
+
+
+def test_what_flops_depend_on_is_among_the_settings(tmp_path: Path) -> None:
+    settings = trained(tmp_path, [3.0, 2.0])["settings"]
+    assert (settings["architecture"], settings["recomputation"]) == ("of 2 weights", "none")
 
 
 def test_losses_and_final_metrics_are_told_apart(tmp_path: Path) -> None:

@@ -40,7 +40,14 @@ def test_golden(golden):
     command = Command(
         argv=(
             *("/env/bin/python", "-m", "accelerate.commands.launch", "--config_file", f"{run_dir}/accelerate.yaml"),
-            *("--main_process_port", "29511", f"{run_dir}/instrument.py", "/pkg/sft.py", "--learning_rate", "-1e-5"),
+            *(
+                "--main_process_port",
+                "29511",
+                f"{run_dir}/tunebench-instrument.py",
+                "/pkg/sft.py",
+                "--learning_rate",
+                "-1e-5",
+            ),
             *(
                 "--response_template",
                 "\n### Response:",
@@ -59,7 +66,7 @@ def test_golden(golden):
             "TUNEBENCH_RUN_DIR": str(run_dir),
         },
         cwd=run_dir,
-        files={"accelerate.yaml": "x: 1\n", "instrument.py": "pass\n"},
+        files={"accelerate.yaml": "x: 1\n", "tunebench-instrument.py": "pass\n"},
     )
     text = command_script(command)
     golden("script/command.sh", text)

@@ -26,7 +26,7 @@ CDPATH='' cd -- "$folder"
 exec /env/bin/python \
   -m accelerate.commands.launch \
   --config_file /results/experiments/x-1/runs/r1-t1/accelerate.yaml \
-  --main_process_port "$port" /results/experiments/x-1/runs/r1-t1/instrument.py /pkg/sft.py \
+  --main_process_port "$port" /results/experiments/x-1/runs/r1-t1/tunebench-instrument.py /pkg/sft.py \
   --learning_rate -1e-5 \
   --response_template '
 ### Response:' \
