@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from orchestrator import trainers
@@ -49,6 +50,7 @@ def build_command(
         words = custom.filled(experiment, run_dir=run_dir, at_launch=at_launch)
     else:
         words = trainers.get(experiment.trainer).command(experiment, run_dir)
+        words = [_literal(word) for word in words] if experiment.num_gpus > 1 else words
     env = environment(experiment, visible=visible, run_dir=run_dir)
     if experiment.custom is not None and experiment.custom.launcher == "none":
         return Command(argv=tuple(words), env=env, cwd=run_dir)
@@ -59,6 +61,14 @@ def build_command(
         cwd=run_dir,
         files=_files(experiment, words),
     )
+
+
+def _literal(word: str) -> str:
+    """The word as torchrun has to be given it, who takes `$$` for `$` and `$local_rank` for a number.
+
+    A user's own command may mean just that, and is left alone.
+    """
+    return word.replace("$", "$$") if Template(word).safe_substitute(local_rank="") != word else word
 
 
 def _files(experiment: Experiment, words: Sequence[str]) -> dict[str, str]:

@@ -105,12 +105,13 @@ class _Writer:
 
     def moved(self, text: str) -> str:
         """The text as one shell word; the run folder's path is replaced by `$folder`, but for files to be read from it."""
-        if not self.run_dir or self.run_dir not in text:
+        if not self.run_dir:
             return self.quoted(text)
-        pieces = text.split(self.run_dir)
-        word = self.quoted(pieces[0]) if pieces[0] else ""
-        for piece in pieces[1:]:
-            word += _place(piece, self.run_dir, self.command) + (self.quoted(piece) if piece else "")
+        doubled = self.run_dir.replace("$", "$$")  # as the launcher writes it where torchrun would read it otherwise
+        before, *pieces = re.split(f"({re.escape(doubled)}|{re.escape(self.run_dir)})", text)
+        word = self.quoted(before) if before or not pieces else ""
+        for run_dir, piece in zip(pieces[::2], pieces[1::2], strict=True):
+            word += _place(piece, run_dir, self.command) + (self.quoted(piece) if piece else "")
         return word
 
     def quoted(self, text: str) -> str:

@@ -95,6 +95,20 @@ def test_the_instrument_lies_beside_the_command_of_whoever_runs_under_it() -> No
         assert (f"/r/run/{FILE_NAME}" in command.argv) == (written is not None)
 
 
+@pytest.mark.parametrize("text", ["a $$ b", "$local_rank", "${local_rank}x$1", "cost: $5", "plain"])
+def test_words_reach_each_rank_as_they_are(text: str) -> None:
+    """torchrun, which starts several processes, replaces macros in the words of the script, its path too."""
+    macros = pytest.importorskip("torch.distributed.elastic.utils").macros
+    for processes in (1, 2):
+        changes: dict[str, Any] = {"arguments": {"note": text}, "num_gpus": processes}
+        words = build(experiment(**changes), run_dir=Path(f"/r/{text}")).argv
+        told = macros.substitute(list(words), "0") if processes > 1 else words
+        assert told[told.index("--note") + 1] == text
+        assert {f"/r/{text}/{FILE_NAME}", f"/r/{text}/output"} <= set(told)
+    own = CustomCommand(command=("train.py", "{note}"), folder="/srv")
+    assert build(experiment(trainer="custom", custom=own, **changes)).argv[-1] == text, "who may mean the macro"
+
+
 def test_a_plan_shows_what_only_a_launch_can_know() -> None:
     command = build(experiment(), gpus="{gpus}", port="{port}", run_dir=Path("{run_dir}"))
     assert command.env["CUDA_VISIBLE_DEVICES"] == "{gpus}"

@@ -88,13 +88,20 @@ def written(run_dir, argv, **env):
 
 
 def test_words_arrive_as_they_were_and_a_repeat_writes_elsewhere(run_dir, tmp_path):
-    words = (*HOSTILE, f"--x={run_dir}/out", f"{run_dir}/in.yaml", f"{run_dir}0/y")
+    doubled = str(run_dir).replace("$", "$$")  # for torchrun
+    words = (*HOSTILE, f"--x={run_dir}/out", f"{run_dir}/in.yaml", f"{run_dir}0/y", f"{doubled}/in.yaml:{doubled}/out")
     script = written(run_dir, (sys.executable, "-c", SHOW, *words))
     target = tmp_path / "repeat"
     done = run_script(script, str(target))
     assert done.returncode == 0, done.stderr
     argv, folder, cwd = json.loads(done.stdout)
-    assert argv == [*HOSTILE, f"--x={target}/out", f"{run_dir}/in.yaml", f"{run_dir}0/y"]
+    assert argv == [
+        *HOSTILE,
+        f"--x={target}/out",
+        f"{run_dir}/in.yaml",
+        f"{run_dir}0/y",
+        f"{doubled}/in.yaml:{target}/out",
+    ]
     assert (folder, cwd) == (str(target), str(target))
     assert sorted(path.name for path in run_dir.iterdir()) == ["command.sh", "in.yaml"]
 
