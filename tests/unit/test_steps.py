@@ -87,6 +87,13 @@ def test_steps_count_once_and_in_their_order_however_they_were_written() -> None
     jumbled = (whole[1], whole[0], whole[2], whole[1])
     assert [step.seconds for step in together({0: jumbled, 1: whole})] == [1.0, 2.0, 3.0]
     assert [step.number for step in together({0: (*whole, whole[1])})] == [1, 2, 3]
+    far = (replace(whole[0], number=1), replace(whole[1], number=64), replace(whole[2], number=1000))
+    assert [step.number for step in together({0: far[::-1], 1: far})] == [1, 64, 1000]
+
+
+def test_a_step_that_claims_to_have_computed_longer_than_it_took_waited_for_nothing() -> None:
+    odd = tuple(replace(step, compute_s=5.0) for step in steps_of([(2.0, 0.0)] * 3))
+    assert [(step.seconds, step.compute_s, step.wait_s) for step in together({0: odd, 1: odd})] == [(2.0, 2.0, 0.0)] * 3
 
 
 def test_what_the_trainer_did_is_said_once() -> None:
