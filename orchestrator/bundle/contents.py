@@ -16,6 +16,7 @@ from orchestrator.claims import state
 from orchestrator.identity import TAME
 from orchestrator.records import JobState
 from orchestrator.redact import LONGEST_SECRET, redact
+from orchestrator.trainers import instrumented
 
 LOG_END_BYTES = 64 * 1024
 _LARGEST_LOG = untrusted.LOG_BYTES
@@ -29,8 +30,6 @@ _OF_A_RUN = re.compile(
     r"(record|job|owner|worker-rank\d+|cost-[\w-]+)\.json|(steps|blocks)-rank\d+\.jsonl|samples-[\w-]+\.csv"
     r"|accelerate\.yaml|command\.sh|(neighbours|pids)\.txt|heartbeat"
 )
-_PROGRAM = "tunebench-instrument.py"
-"""Ours and no result, 93 KB in every run, and in a program no name can be hidden: neither taken nor worth telling."""
 _RUN = re.compile(r"r[1-9]\d*-t[1-9]\d*")
 _INSIDE = ("probes", "batches")
 """Results folders of their own inside the campaign's."""
@@ -97,7 +96,8 @@ def _of_run(folder: Path, name: str) -> Iterator[Piece | LeftOut]:
     elif state(folder) is JobState.RUNNING:
         yield LeftOut(path=name, why="it still runs")
     else:
-        kept = (path for path in sorted(folder.iterdir()) if path.name != _PROGRAM)
+        # A program of ours in every run is no result, and hiding a name in it would break it: neither taken nor worth telling.
+        kept = (path for path in sorted(folder.iterdir()) if path.name != instrumented.FILE_NAME)
         yield from (_judged(path, f"{name}/{path.name}", _OF_A_RUN) for path in kept)
 
 
