@@ -73,6 +73,7 @@ def layout(
     shared: dict[str, Any] = {
         "height": height,
         "margin": {"l": 12, "r": 12, "t": above, "b": 12},
+        "minreducedheight": 16,  # plotly keeps 64 pixels for the plot, and writes a single bar's axis title over its ticks
         "showlegend": legend,
         "legend": {"orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"},
         "hovermode": "closest",

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -296,10 +297,12 @@ def test_a_phone_scrolls_down_and_never_sideways(browser: Browser, folder: Path)
         assert seen.wrong == []
 
 
-def test_no_word_of_a_chart_is_cut(browser: Browser, folder: Path) -> None:
-    """Names of rows, ticks and legends lie inside their drawing, and legends above what is drawn."""
-    for viewport in (WIDE, PHONE):
-        with opened(browser, folder, viewport=viewport) as (page, _):
+def test_no_word_of_a_chart_is_cut_or_covered(browser: Browser, folder: Path, tmp_path: Path) -> None:
+    """Names of rows, ticks and legends lie inside their drawing, legends above what is drawn, an axis's title below its ticks."""
+    chosen = list(made_campaigns.experiments(("baseline",), tuple(made_campaigns.MODELS)[:1], (1,)))
+    alone = with_page(made_campaigns.campaign(tmp_path / "r", chosen, repeats=1, series=1))
+    for place, viewport in product((folder, alone), (WIDE, PHONE)):
+        with opened(browser, place, viewport=viewport) as (page, _):
             draw_all(page)
             assert page.evaluate(CUT) == []
             assert page.evaluate(COVERED) == []
@@ -315,8 +318,9 @@ CUT = """() => [...document.querySelectorAll('.plot')].flatMap((plot) => {
 })"""
 
 COVERED = """() => [...document.querySelectorAll('.plot')].filter((plot) => {
-  const [legend, field] = ['.legend', '.gridlayer'].map((name) => plot.querySelector(name)?.getBoundingClientRect());
-  return legend && field && legend.bottom > field.top + 1;
+  const place = (name) => plot.querySelector(name)?.getBoundingClientRect();
+  const [legend, field, tick, title] = ['.legend', '.gridlayer', '.xtick', '.g-xtitle .xtitle'].map(place);
+  return (legend && field && legend.bottom > field.top + 1) || (tick && title && tick.bottom > title.top + 1);
 }).map((plot) => plot.parentElement.id)"""
 
 
