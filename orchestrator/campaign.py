@@ -21,7 +21,7 @@ from orchestrator.config import Suite, suggestion
 from orchestrator.errors import PreparationError, ResultsError, SelectionError
 from orchestrator.event_lines import EventLines
 from orchestrator.executors import LocalExecutor
-from orchestrator.failures import KINDS
+from orchestrator.failure_kinds import KINDS
 from orchestrator.matrix import Plan
 from orchestrator.owed import FAILURES
 from orchestrator.probe import LARGEST_BATCH, Found, largest_batches, mark_what_does_not_fit

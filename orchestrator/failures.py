@@ -2,7 +2,7 @@
 
 Decided by exit code, signal and completeness of the metrics; the workers' own error files say why, and only where they
 say nothing do the ends of the logs. A traceback in a log alone makes no failure: a handled one belongs to a good run. The
-launcher's own exit code says nothing: what its child ended with stands in its last words. What to do about it: `hints`.
+launcher's own exit code says nothing: what its child ended with stands in its last words. The kinds are in `failure_kinds`.
 """
 
 from __future__ import annotations
@@ -13,71 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.failure_kinds import kind_of_text, known
 from orchestrator.records import Limit, ProcessOutcome, Status
-
-KINDS = (
-    *(
-        "oom_cuda",
-        "oom_host",
-        "nccl",
-        "import_error",
-        "bad_arguments",
-        "data",
-        "model_not_found",
-        "disk_full",
-        "port_in_use",
-    ),
-    *(
-        "gpu_lost",
-        "killed",
-        "no_metrics",
-        "nan_loss",
-        "not_in_effect",
-        "overcounted",
-        "environment",
-        "launcher",
-        "timeout",
-        "stalled",
-    ),
-    *("cancelled", "lost", "unknown"),
-)
-"""Every word that a run's `kind` can be."""
-
-_KINDS: tuple[tuple[str, str], ...] = (
-    ("oom_cuda", r"OutOfMemoryError|(CUDA|HIP) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"),
-    ("oom_host", r"\bMemoryError\b|DefaultCPUAllocator|Cannot allocate memory|killed by signal: Killed|\[Errno 12\]"),
-    (
-        "gpu_lost",
-        r"GPU is lost|fallen off the bus|uncorrectable ECC|CUDA error: unknown error|NVML_ERROR_GPU_IS_LOST"
-        r"|all CUDA-capable devices are busy or unavailable",
-    ),
-    (
-        "environment",
-        r"driver on your system is too old|driver version is insufficient|not compiled with CUDA|undefined symbol"
-        r"|No CUDA GPUs are available|no CUDA-capable device|GLIBC(XX)?_[\d.]+' not found|is required for a normal functioning"
-        r"|no kernel image is available|Found no NVIDIA driver",
-    ),
-    ("disk_full", r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]"),
-    ("port_in_use", r"EADDRINUSE|[Aa]ddress already in use|port is already|\[Errno 98\]"),
-    ("model_not_found", r"couldn't connect to 'https?://|outgoing traffic has been disabled|OfflineModeIsEnabled"),
-    ("bad_arguments", r"\bArgumentError\b|unrecognized arguments|arguments are required|error: argument |unknown arg"),
-    (
-        "model_not_found",
-        r"RepositoryNotFoundError|RevisionNotFoundError|GatedRepoError|is not a valid model identifier"
-        r"|Can't load (the model|tokenizer|the configuration)|no file named (pytorch_model|model\.safetensors)"
-        r"|does not appear to have a file named|Incorrect path_or_model_id|LocalEntryNotFoundError|\bModelError\b",
-    ),
-    ("import_error", r"ModuleNotFoundError|ImportError|No module named|cannot open shared object file"),
-    (
-        "data",
-        r"DatasetNotFoundError|DataFilesNotFoundError|DatasetGenerationError|JSONDecodeError|ArrowInvalid|\bDataError\b"
-        r"|UnicodeDecodeError|(FileNotFoundError|No such file)[^\n]*(\.jsonl?|\.parquet|\.npz|\.csv|/data/)",
-    ),
-    ("nccl", r"NCCL|DistBackendError|DistStoreError|[Gg]loo|ProcessGroup|collective operation timeout|reset by peer"),
-)
-_COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in _KINDS)
-_FOLLOWS = ("nccl", "killed", "unknown")
-"""Kinds that other ranks fail with after the first one has: they do not name the cause while another kind does."""
 
 _ERROR_LINE = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<line>(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit)\b|error:).*)$")
 _CHILD_ENDED = re.compile(
@@ -188,7 +125,7 @@ def named_pids(log: str) -> frozenset[int]:
 
 def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str, child: ChildEnd) -> tuple[str, str]:
     told = [(_kind_of_error(worker["error"]), worker) for worker in workers if isinstance(worker.get("error"), Mapping)]
-    first = next((one for one in told if one[0] not in _FOLLOWS), None)
+    first = next((one for one in told if not known(one[0]).follows), None)
     if first is not None:
         return first[0], _told_by(first[1])
     number = signals.SIGKILL if outcome.exit_code == 137 else child.signal
@@ -208,11 +145,7 @@ def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str
 
 def _kind_of_error(error: Mapping[str, Any]) -> str:
     """By the error's type and message, not its traceback, in which anything may be quoted."""
-    return _kind_of_text(f"{error.get('type')}: {error.get('message')}") or "unknown"
-
-
-def _kind_of_text(text: str) -> str | None:
-    return next((kind for kind, pattern in _COMPILED if pattern.search(text)), None)
+    return kind_of_text(f"{error.get('type')}: {error.get('message')}") or "unknown"
 
 
 def _told_by(worker: Mapping[str, Any]) -> str:
@@ -229,10 +162,10 @@ def _told_by_log(log: str) -> tuple[str | None, str | None]:
     found = [match["line"].strip() for text in log.splitlines() if (match := _ERROR_LINE.match(text.strip()))]
     lines = [line for line in reversed(found) if not _CHILD_FAILED.search(line)] or found[-1:]
     if not lines:
-        return _kind_of_text(log_tail(log)), None
-    told = [(_kind_of_text(line), line) for line in lines]
-    if told[0][0] in _FOLLOWS:
-        return next((one for one in told if one[0] is not None and one[0] not in _FOLLOWS), told[0])
+        return kind_of_text(log_tail(log)), None
+    told = [(kind_of_text(line), line) for line in lines]
+    if known(told[0][0]).follows:
+        return next((one for one in told if one[0] is not None and not known(one[0]).follows), told[0])
     return told[0]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
+from orchestrator.failure_kinds import known
 from orchestrator.records import Experiment, JobState, RunRecord, Status
 from orchestrator.repeats import wanted
 from orchestrator.stored import StoredRun
@@ -77,6 +78,6 @@ def is_owed_again(run: StoredRun, retry: Retry) -> bool:
         return run.state is JobState.LOST
     if run.record is None:
         return False  # a record that can't be read: what it says may be right, so it is not measured again unasked
-    if run.record.status in (Status.LOST, Status.CANCELLED) or run.record.kind == "port_in_use":
+    if run.record.status in (Status.LOST, Status.CANCELLED) or known(run.record.kind).retried:
         return True
     return retry.asks_for(run.record)

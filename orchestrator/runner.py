@@ -33,9 +33,9 @@ from orchestrator import (
 )
 from orchestrator.environment import MARKER
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
+from orchestrator.failure_kinds import hint
 from orchestrator.failures import Verdict, log_tail, named_pids, verdict
 from orchestrator.findings import Findings
-from orchestrator.hints import hint
 from orchestrator.launcher import build_command
 from orchestrator.monitors import Monitor
 from orchestrator.preparation import why_missing

@@ -36,11 +36,11 @@ WORKERS = PACKAGE / "workers"
 LAYERS = """
 0   errors  metrics  options  records  redact  environment  statistics  untrusted  printable  flops  cgroup  stop_signals
 0   kernel_log  plugs  garbage  losses
-1   config  trainers  repeats  atomic  batch  failures  hints  limits  tree  cores  gpus  rows  script  steady  steps  time_left
+1   config  trainers  repeats  atomic  batch  failure_kinds  limits  tree  cores  gpus  rows  script  steady  steps  time_left
 1   stored  column_types  markdown  local  summaries
-2   cells  selection  identity  data  launcher  claims  columns  process  reference_log  across  throughput
-2   owed  run_files  experiment_file
-3   asked  effective  fit  monitors  stacks  provenance  preparation  results_folder  under_way  vetting
+2   cells  selection  identity  data  launcher  claims  columns  process  across  throughput
+2   owed  run_files  experiment_file  failures
+3   asked  effective  fit  monitors  stacks  provenance  preparation  results_folder  under_way  vetting  reference_log
 4   checks  gpu_watch  isolation  placement  reference  store  running  series
 5   matrix  executors  table  experiment_status  running_view  compare  bundle  export
 6   plan_view  findings  benchmark  experiment_view  doctor  starter  monitor_view  status  relative  doubts  naming  pivots
@@ -140,7 +140,7 @@ def test_a_benchmark_reaches_the_runner_only_by_a_jobs_command_line() -> None:
 
 def test_a_report_knows_nothing_of_how_runs_are_made() -> None:
     allowed = {"report", "table", "columns", "rows", "metrics", "records", "errors", "printable"}
-    allowed |= {"highlights", "pivots", "column_types", "markdown"}
+    allowed |= {"highlights", "pivots", "column_types", "markdown", "failure_kinds"}
     assert {line(target) for name in modules() if line(name) == "report" for target in ours(name)} <= allowed
 
 

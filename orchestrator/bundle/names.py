@@ -23,7 +23,7 @@ from functools import cache
 from urllib.parse import quote, unquote
 
 from orchestrator import claims, records, rows
-from orchestrator.failures import KINDS
+from orchestrator.failure_kinds import KINDS
 from orchestrator.metrics import FACTS, METRICS, SETTINGS
 from orchestrator.monitors import MONITORS
 from orchestrator.trainers import TRAINERS

@@ -75,7 +75,7 @@ def _with_optional_values(words: list[str]) -> list[str]:
     """`--retry-failed` may stand alone, which the parser has no notion of: then it means all kinds."""
     if "--retry-failed" not in words:
         return words
-    from orchestrator.failures import KINDS
+    from orchestrator.failure_kinds import KINDS
 
     found: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=True):

@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.failures import log_tail, verdict
 from orchestrator.records import Limit, ProcessOutcome, Status
+from orchestrator.report.failures_page import page
 
 
 def outcome(exit_code=1, number=None, **more):
@@ -135,3 +136,7 @@ def test_the_rank_that_failed_first_is_named():
     )
     told = judged(outcome(1), log=log)
     assert (told.kind, told.cause, told.signal) == ("killed", "rank 1 was ended by SIGKILL", signal.SIGKILL)
+
+
+def test_the_page_in_docs_is_the_table(golden):
+    golden("../../docs/failures.md", page())

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.failures import KINDS
-from orchestrator.hints import hint
+from orchestrator.failure_kinds import KINDS, hint
 from orchestrator.records import Device, Experiment
 
 TORCH = (

@@ -1,0 +1,216 @@
+"""Every kind of failure that a run's record can name, in one table. Pure.
+
+A row says what the kind means, which text names it, what to do about it, and whether the run is tried again. The rows are in the
+order in which text is searched: the first pattern that matches names the kind. `failures` decides the kind of a run.
+docs/failures.md is made from this table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.records import Experiment
+
+BATCH = "per_device_train_batch_size"
+_CAPACITY = re.compile(
+    r"Tried to allocate (?P<tried>[\d.]+ [KMG]iB)[\s\S]*?total capacity of (?P<capacity>[\d.]+ [KMG]iB)"
+    r" of which (?P<free>[\d.]+ [KMG]iB) is free"
+)
+_PIECES = re.compile(r"[^\n]*?(?P<pieces>[\d.]+ [KMG]iB) is reserved by PyTorch but unallocated")  # of the same message
+_ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_MODULE = re.compile(r"No module named '?(?P<name>[A-Za-z_][\w]*)")
+_CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureKind:
+    """A kind of failure. `word` is the `kind` of a record, `meaning` a sentence for the documentation.
+
+    `pattern` is a regular expression that finds it in an error. `hint` is advice, or makes it from the error and the experiment.
+    `follows`: other ranks fail with it after the first one, so it is not the cause while another kind is there.
+    `retried`: it is not the experiment's fault, so the run is made again without `--retry-failed`.
+    """
+
+    word: str
+    meaning: str
+    pattern: str | None = None
+    hint: str | Callable[[str, Experiment], str | None] | None = None
+    follows: bool = False
+    retried: bool = False
+
+
+def kind_of_text(text: str) -> str | None:
+    """Return the first kind whose pattern matches an error or the end of a log."""
+    return next((kind.word for kind in KINDS.values() if kind.pattern and re.search(kind.pattern, text)), None)
+
+
+def known(word: str | None) -> FailureKind:
+    """Return the kind of this name; for a word from elsewhere, a kind without any properties."""
+    return KINDS.get(word or "") or FailureKind(word=word or "", meaning="")
+
+
+def hint(word: str | None, text: str, experiment: Experiment) -> str | None:
+    """Return advice for a failure of this kind; `text` is what the failing rank, or the log, said in full."""
+    advice = known(word).hint
+    return advice(text, experiment) if callable(advice) else advice
+
+
+def _install(text: str, experiment: Experiment) -> str | None:
+    match = _MODULE.search(text)
+    return f"install {match['name']} into the environment that trains{_which(experiment)}" if match else None
+
+
+def _less_memory(text: str, experiment: Experiment) -> str:
+    batch = experiment.arguments.get(BATCH)
+    size = int(batch) if isinstance(batch, str) and batch.isdecimal() else None
+    needed, pieces = _needed(text)
+    apart = any("expandable_segments" in str(experiment.env.get(name)) for name in _ALLOCATOR)
+    first = f"env {_ALLOCATOR[0]}: expandable_segments:True, " if pieces and not apart else ""
+    instead = f"{size // 2}" if size is not None and size > 1 else "a shorter max_seq_len, LoRA, FSDP on more GPUs"
+    return f"{'it' if size is None else f'batch {size}'} {needed}; try {first}{instead}{_or_checkpointing(experiment)}"
+
+
+def _needed(text: str) -> tuple[str, bool]:
+    """How much was needed so far, and whether the room was there, in pieces: reserved, and no tensor's."""
+    match = _CAPACITY.search(text)
+    if not match:
+        return "did not fit", False
+    unused = _PIECES.match(text, match.end())
+    capacity, pieces = _bytes(match["capacity"]), _bytes(unused["pieces"]) if unused else 0.0
+    least = capacity - _bytes(match["free"]) - pieces + _bytes(match["tried"])
+    said = f"needed at least {least / 2**30:.1f} GiB of {capacity / 2**30:.1f}"
+    if least > capacity or not pieces:
+        return said, False
+    return f"{said}, and there was room, but in pieces ({pieces / 2**30:.1f} GiB reserved and unused)", True
+
+
+def _or_checkpointing(experiment: Experiment) -> str:
+    on = any(str(experiment.arguments.get(name)).lower() == "true" for name in _CHECKPOINTING)
+    return "" if on else ", or gradient checkpointing"
+
+
+def _which(experiment: Experiment) -> str:
+    return f" ({experiment.python})" if experiment.python else ""
+
+
+def _bytes(text: str) -> float:
+    number, unit = text.split()
+    return float(number) * _UNITS[unit]
+
+
+_TABLE = (
+    FailureKind(
+        word="oom_cuda",
+        meaning="The GPU's memory ran out.",
+        pattern=r"OutOfMemoryError|(CUDA|HIP) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED",
+        hint=_less_memory,
+    ),
+    FailureKind(
+        word="oom_host",
+        meaning="The host's memory ran out.",
+        pattern=r"\bMemoryError\b|DefaultCPUAllocator|Cannot allocate memory|killed by signal: Killed|\[Errno 12\]",
+        hint="the host's memory ran out: fewer data loader workers, fewer runs at once, or a machine with more",
+    ),
+    FailureKind(
+        word="gpu_lost",
+        meaning="A GPU stopped answering.",
+        pattern=(
+            r"GPU is lost|fallen off the bus|uncorrectable ECC|CUDA error: unknown error|NVML_ERROR_GPU_IS_LOST"
+            r"|all CUDA-capable devices are busy or unavailable"
+        ),
+        hint="look at nvidia-smi and the kernel log; a GPU that was lost needs a reset or a reboot before it computes again",
+    ),
+    FailureKind(
+        word="environment",
+        meaning="Driver, torch and other packages do not fit together, or no GPU is visible.",
+        pattern=(
+            r"driver on your system is too old|driver version is insufficient|not compiled with CUDA|undefined symbol"
+            r"|No CUDA GPUs are available|no CUDA-capable device|GLIBC(XX)?_[\d.]+' not found|is required for a normal functioning"
+            r"|no kernel image is available|Found no NVIDIA driver"
+        ),
+        hint="driver, torch and the packages beside it do not match: `tunebench doctor` says what is there",
+    ),
+    FailureKind(
+        word="disk_full",
+        meaning="The disk of the results was full.",
+        pattern=r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]",
+        hint="free some space; the same command goes on with what is missing",
+    ),
+    FailureKind(
+        word="port_in_use",
+        meaning="Another process took the port of the rendezvous.",
+        pattern=r"EADDRINUSE|[Aa]ddress already in use|port is already|\[Errno 98\]",
+        hint="it is tried again by itself, with another port",
+        retried=True,
+    ),
+    FailureKind(
+        word="model_not_found",
+        meaning="The model or its tokenizer is not there, or cannot be reached.",
+        pattern=(
+            r"couldn't connect to 'https?://|outgoing traffic has been disabled|OfflineModeIsEnabled"
+            r"|RepositoryNotFoundError|RevisionNotFoundError|GatedRepoError|is not a valid model identifier"
+            r"|Can't load (the model|tokenizer|the configuration)|no file named (pytorch_model|model\.safetensors)"
+            r"|does not appear to have a file named|Incorrect path_or_model_id|LocalEntryNotFoundError|\bModelError\b"
+        ),
+        hint="name a local folder or a hub model that this machine can reach; a gated one needs HF_TOKEN",
+    ),
+    FailureKind(
+        word="bad_arguments",
+        meaning="The trainer refused its arguments.",
+        pattern=r"\bArgumentError\b|unrecognized arguments|arguments are required|error: argument |unknown arg",
+    ),
+    FailureKind(
+        word="import_error",
+        meaning="A Python package or a shared library is missing.",
+        pattern=r"ModuleNotFoundError|ImportError|No module named|cannot open shared object file",
+        hint=_install,
+    ),
+    FailureKind(
+        word="data",
+        meaning="The training data is missing or cannot be read.",
+        pattern=(
+            r"DatasetNotFoundError|DataFilesNotFoundError|DatasetGenerationError|JSONDecodeError|ArrowInvalid|\bDataError\b"
+            r"|UnicodeDecodeError|(FileNotFoundError|No such file)[^\n]*(\.jsonl?|\.parquet|\.npz|\.csv|/data/)"
+        ),
+    ),
+    FailureKind(
+        word="nccl",
+        meaning="The communication between ranks failed.",
+        pattern=r"NCCL|DistBackendError|DistStoreError|[Gg]loo|ProcessGroup|collective operation timeout|reset by peer",
+        hint="run it again with env NCCL_DEBUG: INFO; a rank that failed before says more in its own lines of the log",
+        follows=True,
+    ),
+    FailureKind(word="killed", meaning="A signal ended the trainer.", follows=True),
+    FailureKind(
+        word="no_metrics",
+        meaning="The trainer ended with exit code 0 and left no result.",
+        hint="the program ended well and wrote no metrics: see what it printed in stdout.log",
+    ),
+    FailureKind(
+        word="nan_loss",
+        meaning="The loss was not finite.",
+        hint="lower the learning rate, or train in bfloat16 instead of float16",
+    ),
+    FailureKind(word="not_in_effect", meaning="Something that was asked for did not take effect."),
+    FailureKind(
+        word="overcounted",
+        meaning="The numbers say that the run did more than the device can.",
+        hint="its tokens, its time, the model's FLOPs or the device's peak are wrong: do not trust its speed, and tell us",
+    ),
+    FailureKind(word="launcher", meaning="The run could not be started, or the launcher itself failed."),
+    FailureKind(word="timeout", meaning="It was ended by `timeout_s`."),
+    FailureKind(
+        word="stalled",
+        meaning="It made no step, and was ended by `startup_timeout_s` or `stall_timeout_s`.",
+        hint="stacks.txt in the run's folder says where each process stood, if it could be asked",
+    ),
+    FailureKind(word="cancelled", meaning="It was interrupted."),
+    FailureKind(word="lost", meaning="Its process is gone and left no record."),
+    FailureKind(word="unknown", meaning="Nothing says why.", follows=True),
+)
+
+# Every word that a run's `kind` can be.
+KINDS = {kind.word: kind for kind in _TABLE}
