@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from orchestrator import asked, packing, results_folder
+from orchestrator import asked, executors, packing, results_folder
 from orchestrator.batch import BATCH
 from orchestrator.benchmark import Event, EventKind, Summary, prepare_data, run_benchmark
 from orchestrator.config import Suite, suggestion
-from orchestrator.errors import PreparationError, ResultsError, SelectionError
+from orchestrator.errors import ConfigError, PreparationError, ResultsError, SelectionError
 from orchestrator.event_lines import EventLines
-from orchestrator.executors import LocalExecutor
+from orchestrator.executors import LOCAL
 from orchestrator.failure_kinds import KINDS
 from orchestrator.matrix import Plan
 from orchestrator.owed import FAILURES
@@ -145,8 +145,9 @@ class Way:
     retry: Retry = NO_RETRY
     fail_fast: bool = False
     take_over: bool = False
+    executor: str = LOCAL
+    # The number of concurrent runs of the executor `local`; None: as many as fit, after measuring the slowdown.
     parallel: int | None = 1
-    """How many runs at once; None: as many as there is room for, once it is known what that costs."""
     probe: bool = False
 
 
@@ -163,7 +164,8 @@ def carry_out(
             _refuse_unprepared(plan)
         store.write_text("requirements.txt", pip_freeze(None))
         short = partial(_say_probe, progress)
-        executor = LocalExecutor(parallel=way.parallel or _packed(plan, store, tell=short, say=progress.say))
+        parallel = way.parallel or _packed(plan, store, tell=short, say=progress.say)
+        executor = executors.get(way.executor, parallel)
         if way.probe:
             mark_what_does_not_fit(plan.experiments, store=store, executor=executor, on_event=short)
         return run_benchmark(
@@ -175,6 +177,24 @@ def carry_out(
             take_over=way.take_over,
             on_event=progress.on_event,
         )
+
+
+def refuse_unknown_executor(suite: Suite, name: str | None) -> None:
+    """Raise an error where the executor does not exist: the one of `--executor`, or else the file's."""
+    try:
+        executors.get(name or suite.executor)
+    except SelectionError as error:
+        if name:
+            raise
+        message = str(error)
+        raise ConfigError([suite.document.problem(("executor",), message[0].lower() + message[1:])]) from None
+
+
+def refuse_options_of_local(executor: str, *, parallel: int | None, gpus: str | None) -> None:
+    """Raise SelectionError where `--parallel` or `--gpus` is given to another executor than `local`."""
+    given = ["--parallel"] if parallel != 1 else ["--gpus"] if gpus is not None else []
+    if given and executor != LOCAL:
+        raise SelectionError(f"{given[0]} works only with the executor '{LOCAL}', and this campaign uses '{executor}'")
 
 
 def parallel_of(words: str) -> int | None:
@@ -190,7 +210,9 @@ def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say
     """As many runs at once as there is room for, and says what that costs."""
     copies = packing.places(plan.experiments)
     say(f"--parallel {AUTO}: room for {copies} at once")
-    found = packing.cost(plan.experiments, store=store, copies=copies, on_event=tell)
+    found = packing.cost(
+        plan.experiments, store=store, copies=copies, on_event=tell, executor_of=partial(executors.get, LOCAL)
+    )
     if isinstance(found, packing.Cost):
         say(str(found))
     elif found is not None:
@@ -230,7 +252,7 @@ def find_batches(plan: Plan, store: Store, *, way: Way, console: Console) -> lis
         if way.prepare:
             for sentence in prepare_data(plan.experiments, on_event=progress.say):
                 progress.say(sentence)
-        executor = LocalExecutor(parallel=1)
+        executor = executors.get(way.executor)
         tell = partial(_say_probe, progress)
         return list(largest_batches(plan.experiments, store=store, executor=executor, on_event=tell))
 

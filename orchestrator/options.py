@@ -72,6 +72,12 @@ RetryFailed = Annotated[
     typer.Option("--retry-failed", metavar="[KIND,…]", help="Run again what failed before; of these kinds, or all."),
 ]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="End the campaign at the first run that fails.")]
+Executor = Annotated[
+    str | None,
+    typer.Option(
+        "--executor", metavar="NAME", help="What starts the runs. [default: the scenario file's executor, or local]"
+    ),
+]
 Parallel = Annotated[
     str,
     typer.Option(

@@ -14,7 +14,6 @@ from orchestrator import cores, trainers
 from orchestrator.benchmark import OnEvent, run_benchmark
 from orchestrator.doubts import NO_STEADY_SPEED
 from orchestrator.executors import Executor
-from orchestrator.executors.local import LocalExecutor
 from orchestrator.gpus import visible_gpus
 from orchestrator.records import Device, Experiment, Measure, RunRecord, Status
 from orchestrator.results_folder import is_ours
@@ -53,17 +52,13 @@ def places(experiments: Sequence[Experiment]) -> int:
     return max(1, physical // min((one.num_gpus for one in due), default=1))
 
 
-def _local(parallel: int) -> Executor:
-    return LocalExecutor(parallel=parallel)
-
-
 def cost(
     experiments: Sequence[Experiment],
     *,
     store: Store,
     copies: int,
     on_event: OnEvent,
-    executor_of: Callable[[int], Executor] = _local,
+    executor_of: Callable[[int], Executor],
 ) -> Cost | str | None:
     """Measures the first of the smallest cells whose run is owed: alone, then so many copies at once.
 

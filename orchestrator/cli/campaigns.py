@@ -70,6 +70,7 @@ def run(
     take_over: options.TakeOver = False,
     probe: options.Probe = False,
     find_batch: options.FindBatch = False,
+    executor: options.Executor = None,
     parallel: options.Parallel = "1",
     gpus: options.RunGpus = None,
     confirm_above: options.ConfirmAbove = 8.0,
@@ -82,22 +83,25 @@ def run(
     """Run what is missing in the results folder, then write its report."""
     if not dry_run:
         _refuse_views_of_plans(as_json=as_json, commands=commands)
+    from orchestrator import campaign
+
+    suite = _load(scenarios, defaults, accelerate, frameworks, executor=executor)
+    starter, copies = executor or suite.executor, campaign.parallel_of(parallel)
+    campaign.refuse_options_of_local(starter, parallel=copies, gpus=gpus)
     _use_only(gpus)
-    suite = _load(scenarios, defaults, accelerate, frameworks)
     selection = _select(scenarios, scenario, axis, settings, num_gpus, trainer=trainer, repeats=repeats, memory=memory)
     planned = _expand(suite, selection)
     if dry_run:
         _show_plan(planned, as_json=as_json, commands=commands)
         return None if as_json or commands or move_aside else _show_what_stands(planned, results, retry_failed)
-    from orchestrator import campaign
-
     retry = campaign.retry_of(retry_failed)
     way = campaign.Way(
         prepare=not no_data_processing,
         retry=retry,
         fail_fast=fail_fast,
         take_over=take_over,
-        parallel=campaign.parallel_of(parallel),
+        executor=starter,
+        parallel=copies,
         probe=probe,
     )
     campaign.refuse_empty(planned)
@@ -120,11 +124,23 @@ def run(
     raise typer.Exit(summary.exit_code)
 
 
-def _load(scenarios: Path | None, defaults: Path | None, accelerate: Path | None, frameworks: Path | None) -> Suite:
+def _load(
+    scenarios: Path | None,
+    defaults: Path | None,
+    accelerate: Path | None,
+    frameworks: Path | None,
+    *,
+    executor: str | None = None,
+) -> Suite:
     from orchestrator.config import load_suite, shipped_folder
 
     file = scenarios or shipped_folder() / "scenarios.yaml"
-    return load_suite(file, defaults=defaults, accelerate=accelerate, frameworks=frameworks)
+    suite = load_suite(file, defaults=defaults, accelerate=accelerate, frameworks=frameworks)
+    if (executor or suite.executor) != "local":  # a plan loads no executor, and `local` is there
+        from orchestrator.campaign import refuse_unknown_executor
+
+        refuse_unknown_executor(suite, executor)
+    return suite
 
 
 def _refuse_views_of_plans(*, as_json: bool, commands: bool) -> None:

@@ -79,15 +79,17 @@ def rerun(
         typer.Option("--ignore", help="What of the environment may differ from when a side was measured; or all."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, write and run nothing.")] = False,
+    executor: options.Executor = None,
     confirm_above: options.ConfirmAbove = 8.0,
     yes: options.Yes = False,
 ) -> None:
     """Run again exactly what a comparison left inconclusive, its two sides in turns."""
+    from orchestrator import executors
     from orchestrator.compare_view import as_json
-    from orchestrator.executors import LocalExecutor
     from orchestrator.progress import Progress
     from orchestrator.rerun import contests, rounds
 
+    starter = executors.get(executor or executors.LOCAL)
     compared = as_json.load(comparison)
     prepared = contests.prepare(compared, runs=runs, ignore=words(ignore))
     for sentence in prepared.warnings:
@@ -101,7 +103,7 @@ def rerun(
     with Progress(err, [turn.ready.experiment for turn in order]) as progress:
         for sentence in rounds.prepare_data(order, on_event=progress.say):
             progress.say(sentence)
-        outcome = rounds.carry_out(order, executor=LocalExecutor(), on_event=progress.on_event)
+        outcome = rounds.carry_out(order, executor=starter, on_event=progress.on_event)
     _after(compared, order)
     raise typer.Exit(outcome.exit_code)
 

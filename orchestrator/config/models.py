@@ -210,6 +210,9 @@ class SuiteFile(Model):
     experiment_tag: Annotated[str, AfterValidator(kinds.tag)] = Field(
         "{model}.{framework}.gpus{num_gpus}", description="Readable middle part of an experiment's id."
     )
+    executor: str = Field(
+        "local", min_length=1, description="What starts the runs: `local` (this machine), or an executor of yours."
+    )
 
 
 class FrameworkFile(Model):

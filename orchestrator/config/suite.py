@@ -34,6 +34,7 @@ class Suite:
     frameworks: Mapping[str, Framework]
     data_processing: DataProcessing = field(default_factory=DataProcessing)
     experiment_tag: str = "{model}.{framework}.gpus{num_gpus}"
+    executor: str = "local"
     files: Mapping[str, Path] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -82,6 +83,7 @@ def load_suite(
         frameworks=known,
         data_processing=parsed.data_processing or DataProcessing(),
         experiment_tag=parsed.experiment_tag,
+        executor=parsed.executor,
         files=files,
         notes=tuple(notes),
     )

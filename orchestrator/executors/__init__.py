@@ -1,7 +1,7 @@
 """The executors, one dict: name -> instance. Every executor starts `python -m orchestrator run-one RUN_DIR`.
 
-Third parties add theirs by the entry-point group `tunebench.executors`; one that fails to load is reported by its name.
-`FakeExecutor` is for tests, ours and others', and stands in no registry.
+Third parties add theirs by the entry-point group `tunebench.executors`; an executor that fails to load is reported by its name.
+`FakeExecutor` is for tests, ours and others', and is not in the registry.
 """
 
 from __future__ import annotations
@@ -14,17 +14,23 @@ from orchestrator.executors.executor import Executor
 from orchestrator.executors.fake import FakeExecutor
 from orchestrator.executors.local import LocalExecutor
 
-__all__ = ["ENTRY_POINTS", "EXECUTORS", "Executor", "FakeExecutor", "LocalExecutor", "get"]
+__all__ = ["ENTRY_POINTS", "EXECUTORS", "LOCAL", "Executor", "FakeExecutor", "LocalExecutor", "get"]
 
 ENTRY_POINTS = "tunebench.executors"
+LOCAL = "local"
 
 EXECUTORS: Mapping[str, Executor] = {
-    "local": LocalExecutor(),
+    LOCAL: LocalExecutor(),
 }
 
 
-def get(name: str) -> Executor:
-    """The executor of that name. Raises SelectionError, which says what there is and what failed to load."""
+def get(name: str, parallel: int = 1) -> Executor:
+    """Return the executor of that name; `local` then starts up to `parallel` runs at once.
+
+    Raises SelectionError, which lists the executors and says what failed to load.
+    """
+    if name == LOCAL and parallel > 1:
+        return LocalExecutor(parallel=parallel)
     if name in EXECUTORS:
         return EXECUTORS[name]
     others, problems = _third_parties()
