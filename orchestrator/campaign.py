@@ -29,6 +29,7 @@ from orchestrator.progress import Progress
 from orchestrator.provenance import pip_freeze
 from orchestrator.records import Experiment, JobState
 from orchestrator.repeats import half_width, most_repeats
+from orchestrator.status import Reader
 from orchestrator.store import NO_RETRY, Retry, Store
 
 if TYPE_CHECKING:
@@ -155,8 +156,8 @@ def carry_out(
     plan: Plan, store: Store, *, way: Way, console: Console, json_lines: Callable[[str], None] | None = None
 ) -> Summary:
     """Prepare the data, run what is due, show how it goes: on the console, or as lines of JSON."""
-    shown = EventLines(json_lines) if json_lines else Progress(console, plan.experiments, store=store)
-    with shown as progress:
+    reader = Reader(store, only={experiment.id for experiment in plan.experiments})
+    with EventLines(json_lines) if json_lines else Progress(console, [reader]) as progress:
         if way.prepare:
             for sentence in prepare_data(plan.experiments, on_event=progress.say):
                 progress.say(sentence)
@@ -248,7 +249,7 @@ def _failed_before(summary: Summary, *, since: float, retry: Retry) -> Iterator[
 
 def find_batches(plan: Plan, store: Store, *, way: Way, console: Console) -> list[Found]:
     """The largest per-device batch of each cell that fits; each probe is a recorded run in `batches/`."""
-    with Progress(console, plan.experiments) as progress:
+    with Progress(console) as progress:
         if way.prepare:
             for sentence in prepare_data(plan.experiments, on_event=progress.say):
                 progress.say(sentence)

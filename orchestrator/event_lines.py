@@ -10,6 +10,7 @@ is named by `experiment`, `repeat` and `attempt`. Null is what a run did not mea
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,22 +20,22 @@ from typing import Any
 from orchestrator.benchmark import Event, EventKind
 from orchestrator.printable import escaped
 from orchestrator.records import Job, RunRecord
-from orchestrator.under_way import UnderWay
+from orchestrator.status import paced
 
-LOOK_S = 1.0
+LOOK_AHEAD = 256
+# The measurements that an `ended` line has, where the run has them; the record has all.
 KEY_NUMBERS = (
     *("tokens_per_s", "tokens_per_s_per_gpu", "step_time_s", "train_tokens_per_second", "train_runtime", "train_loss"),
     *("peak_allocated_bytes", "peak_reserved_bytes", "mem_nvidia_mem_reserved"),
 )
-"""Of a record's measurements those that an `ended` line has, where the run has them; the record has all."""
 
 
 class EventLines:
-    """A context in which `on_event` may be handed to `run_benchmark`. `write` gets each line, whole and with its end."""
+    """A context in which `on_event` may be passed to `run_benchmark`. `write` gets each line, whole and with its end."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self.write = write
-        self._under_way = UnderWay()
+        self._waiting: list[Job] = []
         self._writing = threading.RLock()
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="notices runs that begin", daemon=True)
@@ -49,12 +50,10 @@ class EventLines:
 
     def on_event(self, event: Event) -> None:
         if event.kind is EventKind.HANDED_OVER:
-            self._under_way.hand_over(event.jobs)
             self._tell(event.kind, runs=[_run(job) for job in event.jobs])
+            self._waiting = list(event.jobs)
         elif event.kind is EventKind.ENDED and event.record is not None:
             self._notice()  # no run ends before it has begun, however short it was
-            for job in event.jobs:
-                self._under_way.end(job)
             self._tell(event.kind, **_ended(event.record))
         else:
             self._tell(event.kind, text=event.text, runs=[_run(job) for job in event.jobs])
@@ -63,12 +62,14 @@ class EventLines:
         self._tell("said", text=text)
 
     def _watch(self) -> None:
-        while not self._over.wait(LOOK_S):
-            self._notice()
+        for _ in paced(self._notice, pause=self._over.wait):
+            pass
 
     def _notice(self) -> None:
+        """Tell which runs have begun: a claimed run has a folder. Executors take runs roughly in the order of the hand-over."""
         with self._writing:
-            for job in self._under_way.look()[0]:
+            for job in [job for job in self._waiting[:LOOK_AHEAD] if os.path.isdir(job.run_dir)]:
+                self._waiting.remove(job)
                 self._tell("started", **_run(job), run_dir=str(job.run_dir))
 
     def _tell(self, event: str, **fields: Any) -> None:

@@ -113,13 +113,20 @@ class Follower:
         self._runs: tuple[StoredRun, ...] = ()
         self._open = False
         self._status: ExperimentStatus | None = None
+        self._expected: dict[int, Job] = {}
+        self._settled = False
         self._file: Signature | None = None
         self._listing: Signature | None = None
 
+    def expect(self, job: Job) -> None:
+        """Count this run as owed until it begins."""
+        self._expected[job.repeat] = job
+        self._settled = False
+
     def look(self) -> bool:
-        """Whether anything stands otherwise than at the last look."""
+        """Return True where anything has changed since the last look."""
         changed = self._look_at_experiment()
-        return self._look_at_runs() or changed
+        return self._look_at_runs() or changed or not self._settled
 
     def _look_at_experiment(self) -> bool:
         seen = signature(self._places[0])
@@ -152,13 +159,16 @@ class Follower:
         return self.experiment is not None and len(done) >= most_repeats(self.experiment)
 
     def settle(self, owed: Iterable[Job]) -> None:
-        """Takes in what is owed; each repeat gets its state."""
+        """Take in what is owed, and give each repeat its state."""
+        self._settled = True
         self.warnings = tuple(_warnings(self._problem, self._runs))
         if self.experiment is None:
             self._status, self.took, self.owed = None, (), 0
             return
-        due = {job.repeat: job for job in owed}
         last = {run.job.repeat: run for run in self._runs}
+        begun = {repeat: run.job.attempt for repeat, run in last.items()}
+        due = {job.repeat: job for job in owed}
+        due |= {job.repeat: job for job in self._expected.values() if job.attempt > begun.get(job.repeat, 0)}
         there = (_repeat_status(run, due.get(repeat)) for repeat, run in last.items())
         new = (_pending(job) for repeat, job in due.items() if repeat not in last)
         repeats = tuple(sorted((one for one in (*there, *new) if one), key=attrgetter("repeat")))

@@ -1,8 +1,8 @@
-"""Where a campaign stands, by its results folder alone: what is done, running, failed, owed or lost, and how long it may take.
+"""The state of a campaign, read from its results folder: what is done, running, failed, owed or lost, and the time left.
 
-Between two looks at a folder little more is asked of the disk than which of its folders have changed (`experiment_status`), so that
-a view may look every second. Shows nothing (`status_view`), starts and ends nothing. What it cannot see: whether somebody means to
-run what is pending.
+`tunebench status` and the live display of `tunebench run` read a campaign here, and `status_view` shows it. Between two looks, the
+disk is asked for little more than which folders have changed (`experiment_status`), so a view may look every second. Nothing is
+started or ended here. Not visible here: whether somebody means to run what is pending; a caller who knows it says so (`expect`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import select
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from orchestrator import time_left
 from orchestrator.errors import ResultsError
@@ -31,8 +32,10 @@ from orchestrator.store import Store
 from orchestrator.time_left import Expectation, Span, Work
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
+# A pause is at least so many times as long as the look before it: under one percent of a core.
 PAUSE_PER_LOOK = 150
-"""A pause is at least so many times what the look before took: under one percent of a core."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,12 +95,23 @@ class Reader:
         self._expectation = Expectation(())
         self._spans: tuple[Span, ...] = ()
         self._owed: tuple[Work, ...] = ()
+        self._expected: Sequence[Job] | None = None
+
+    def expect(self, jobs: Iterable[Job]) -> None:
+        """Count these runs as owed until they begin, whoever owes them: a call that retries failures runs more than is owed."""
+        self._expected = [
+            job for job in jobs if job.run_dir == self.store.run_dir(job.experiment_id, job.repeat, job.attempt)
+        ]
 
     def look(self) -> CampaignStatus:
-        """How it stands now."""
+        """Return the campaign's status now."""
         now = time.time()
         self._find()
         followers = list(self._followers.values())
+        expected, self._expected = self._expected, None
+        for job in expected or ():
+            if job.experiment_id in self._followers:
+                self._followers[job.experiment_id].expect(job)
         changed = [one for one in followers if one.look()]
         if changed:
             self._settle(changed, followers)
@@ -158,20 +172,27 @@ def _damaged_steps(known: Sequence[ExperimentStatus]) -> Iterator[str]:
                 yield one.activity.problem
 
 
-def looks(reader: Reader, *, pause: Callable[[float], bool]) -> Iterator[CampaignStatus]:
-    """A look now, and again and again until all is done. `pause(seconds)` waits, and says whether to stop.
+def paced(look: Callable[[], T], *, pause: Callable[[float], bool]) -> Iterator[T]:
+    """Yield a look now, and further looks until `pause` says to stop. `pause(seconds)` waits, and returns True to stop.
 
-    Once a second; the more there is to look at, the more seldom, so that looking takes under one percent of a core.
+    Waits a second between looks, and longer where a look with its drawing takes long: under one percent of a core in all.
     """
     pause_s = None
     while True:
-        began = time.process_time()
-        seen = reader.look()
-        yield seen
-        took_s = time.process_time() - began
-        # The first look reads what the later ones know: it says nothing of what they take.
+        began = time.thread_time()
+        yield look()
+        took_s = time.thread_time() - began
+        # The first look reads what later looks know, so it does not say how long they take.
         pause_s = SHORTEST_PAUSE_S if pause_s is None else max(SHORTEST_PAUSE_S, PAUSE_PER_LOOK * took_s)
-        if seen.is_over() or pause(min(LONGEST_PAUSE_S, pause_s)):
+        if pause(min(LONGEST_PAUSE_S, pause_s)):
+            return
+
+
+def looks(reader: Reader, *, pause: Callable[[float], bool]) -> Iterator[CampaignStatus]:
+    """Yield paced looks until all is done."""
+    for seen in paced(reader.look, pause=pause):
+        yield seen
+        if seen.is_over():
             return
 
 

@@ -1,6 +1,6 @@
 """A campaign's status as people and programs read it: text, live on a terminal, lines of what changes elsewhere, one JSON document.
 
-Values to text; reads nothing.
+Turns values into text and reads nothing. `tunebench status` and the live display of `tunebench run` are drawn here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from rich.padding import Padding
 from rich.text import Text
 
 from orchestrator.experiment_status import ExperimentStatus, RepeatState, RepeatStatus
+from orchestrator.metrics import Show
+from orchestrator.metrics import show as show_number
+from orchestrator.metrics.shown import text
 from orchestrator.printable import escaped, printable
 from orchestrator.records import Status
-from orchestrator.running_view import SEPARATOR, doing, seconds
+from orchestrator.running import Activity
 from orchestrator.status import CampaignStatus
 
 SCHEMA = 1
+SEPARATOR = " · "
 ROWS = 12
 """Lines of a section; JSON has all."""
 
@@ -161,6 +165,30 @@ def _running(one: RepeatStatus, now: float) -> Iterator[_Line]:
     if one.owner is not None:
         parts.append(f"{one.owner.host}, process {one.owner.pid}")
     yield 2, Text(SEPARATOR.join(parts))
+
+
+def doing(activity: Activity) -> str:
+    """Return what a run is doing, in one line: its phase, and of the rest what is known."""
+    return SEPARATOR.join(_parts(activity))
+
+
+def _parts(activity: Activity) -> Iterator[str]:
+    yield activity.phase
+    if activity.step is not None:
+        yield f"step {activity.step}" + (f"/{activity.of}" if activity.of is not None else "")
+    if activity.step_time_s is not None:
+        yield f"{seconds(activity.step_time_s)}/step"
+    if activity.tokens_per_s is not None:
+        yield f"{show_number('tokens_per_s', activity.tokens_per_s)} tokens/s"
+    if activity.loss is not None:
+        yield f"loss {activity.loss:.3f}"
+    if activity.memory_bytes is not None:
+        yield f"{text(activity.memory_bytes, Show.BYTES)} in use"
+
+
+def seconds(value: float) -> str:
+    """Return a duration as people read it."""
+    return text(value, Show.SECONDS)
 
 
 def _clock(moment: float, now: float) -> str:

@@ -40,13 +40,13 @@ LAYERS = """
 1   stored  column_types  markdown  local  summaries
 2   cells  selection  identity  data  launcher  claims  columns  process  across  throughput
 2   owed  run_files  experiment_file  failures
-3   asked  effective  fit  monitors  stacks  provenance  preparation  results_folder  under_way  vetting  reference_log
+3   asked  effective  fit  monitors  stacks  provenance  preparation  results_folder  vetting  reference_log
 4   checks  gpu_watch  isolation  placement  reference  store  running  series
-5   matrix  executors  table  experiment_status  running_view  compare  bundle  export
+5   matrix  executors  table  experiment_status  compare  bundle  export
 6   plan_view  findings  benchmark  experiment_view  doctor  starter  monitor_view  status  relative  doubts  naming  pivots
-7   progress  runner  packing  probe  status_view  cancel  event_lines  highlights  rerun
-8   campaign  report  page
-9   reporting  compare_view  history
+7   runner  packing  probe  status_view  cancel  event_lines  highlights  rerun
+8   progress  report  page
+9   campaign  reporting  compare_view  history
 10  cli  notebook
 11  __main__
 """

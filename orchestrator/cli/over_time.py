@@ -100,7 +100,7 @@ def rerun(
     if dry_run or not order:
         raise typer.Exit(1 if prepared.is_stuck else 0)
     confirm(contests.gpu_hours(order), above=confirm_above, yes=yes)
-    with Progress(err, [turn.ready.experiment for turn in order]) as progress:
+    with Progress(err, rounds.readers(order)) as progress:
         for sentence in rounds.prepare_data(order, on_event=progress.say):
             progress.say(sentence)
         outcome = rounds.carry_out(order, executor=starter, on_event=progress.on_event)

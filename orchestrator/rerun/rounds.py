@@ -16,6 +16,7 @@ from orchestrator.benchmark import Event, EventKind, OnEvent, run_benchmark
 from orchestrator.executors import Executor
 from orchestrator.records import Experiment, Job, RunRecord, Status
 from orchestrator.rerun.readiness import Ready
+from orchestrator.status import Reader
 from orchestrator.store import Store
 
 
@@ -77,6 +78,11 @@ def seed_of(contests: Sequence[Contest]) -> object:
 def prepare_data(order: Sequence[Turn], *, on_event: Callable[[str], None]) -> tuple[str, ...]:
     """Makes the data that is no longer there; a sentence for each that could not be made, and whose runs will fail."""
     return preparation.prepare_data([turn.ready.experiment for turn in order], on_event=on_event)
+
+
+def readers(order: Sequence[Turn]) -> list[Reader]:
+    """Return a reader for each results folder, of the experiments that run again."""
+    return [Reader(store, only={one.id for one in experiments}) for store, experiments in _by_folder(order)]
 
 
 def carry_out(order: Sequence[Turn], *, executor: Executor, on_event: OnEvent) -> Outcome:

@@ -59,7 +59,7 @@ def test_each_event_is_a_line(tmp_path: Path) -> None:
 
 def test_a_run_that_goes_on_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line is there while the run is, not only at its end."""
-    monkeypatch.setattr("orchestrator.event_lines.LOOK_S", 0.05)
+    monkeypatch.setattr("orchestrator.status.SHORTEST_PAUSE_S", 0.05)
     told: list[str] = []
 
     def handler(job: Job) -> RunRecord:

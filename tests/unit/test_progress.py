@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from campaign_folders import claimed
 from rich.console import Console
 from stored_results import ended as earlier
-from stored_results import record_of, stored
+from stored_results import failed, record_of, stored
 
 from orchestrator.benchmark import Event, EventKind
+from orchestrator.experiment_status import RepeatState
 from orchestrator.progress import Progress
 from orchestrator.records import Device, Experiment, Job, Measurement, Status
-from orchestrator.store import Store
+from orchestrator.status import Reader
+from orchestrator.store import Store, write_record
 
 EXPERIMENT = Experiment(
     id="s-m-0123456789ab",
@@ -27,6 +29,7 @@ EXPERIMENT = Experiment(
     device=Device.CPU,
     trainer="huggingface",
     arguments={"max_steps": "20"},
+    repeats=3,
 )
 
 
@@ -46,7 +49,7 @@ def test_each_end_is_a_line_that_counts_and_says_why(tmp_path: Path) -> None:
     told = io.StringIO()
     first, second = job(tmp_path, 1), job(tmp_path, 2)
     speed = Measurement(name="train_tokens_per_second", value=1234.5, source="trainer")
-    with Progress(Console(file=told, width=40), [EXPERIMENT]) as progress:
+    with Progress(Console(file=told, width=40)) as progress:
         progress.say("preparing the data")
         progress.on_event(handed_over(first, second))
         progress.on_event(ended(first, measurements=(speed,)))
@@ -65,73 +68,82 @@ def test_the_speed_of_a_run_is_that_of_the_report(steady: float | None, said: st
     told, one = io.StringIO(), job(tmp_path, 1)
     values = {"train_tokens_per_second": 1234.5, "tokens_per_s_per_gpu": steady}
     numbers = tuple(Measurement(name=name, value=value, source="") for name, value in values.items())
-    with Progress(Console(file=told, width=120), [EXPERIMENT]) as progress:
+    with Progress(Console(file=told, width=120)) as progress:
         progress.on_event(handed_over(one))
         progress.on_event(ended(one, measurements=numbers))
     assert told.getvalue() == f"1/1 ok s-m-0123456789ab r1  2.5 s{said}\n"
 
 
 def test_nothing_but_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
-    told = io.StringIO()
-    with Progress(Console(file=told), [EXPERIMENT]) as progress:
+    told, store = io.StringIO(), Store(stored(tmp_path / "results", (EXPERIMENT, [])))
+    with Progress(Console(file=told), [Reader(store)]) as progress:
         progress.on_event(handed_over(job(tmp_path, 1)))
     assert told.getvalue() == ""
 
 
 def live(told: io.StringIO, width: int = 160) -> Console:
-    return Console(file=told, width=width, force_terminal=True)
+    return Console(file=told, width=width, force_terminal=True, color_system=None)
 
 
-@pytest.mark.parametrize(
-    ("steps", "said"),
-    [
-        ([], "preparing"),
-        ([{"step": 6, "s": 0.5, "tokens": 100}, {"step": 7, "s": 0.5, "tokens": 300}, {"step": 7, "loss": 3.14159}],
-         "warming up · step 7/20 · 500 ms/step · 400 tokens/s · loss 3.142"),
-    ],
-)  # fmt: skip
-def test_the_live_view_says_what_runs_and_how_far_it_is(tmp_path: Path, steps: list[Any], said: str) -> None:
-    told = io.StringIO()
-    done, running, waiting = job(tmp_path, 1), job(tmp_path, 2), job(tmp_path, 3)
-    running.run_dir.mkdir()
-    if steps:
-        half = '{"step": 8, "t"'  # being written
-        (running.run_dir / "steps-rank0.jsonl").write_text("\n".join([*map(json.dumps, steps), half]))
-    with Progress(live(told), [EXPERIMENT]) as progress:
-        progress.on_event(handed_over(done, running, waiting))
-        progress.on_event(ended(done))
-    shown = told.getvalue()
-    assert "1/3 runs" in shown and "about 5 s to go" in shown
-    assert f"{said} · {EXPERIMENT.id} r2" in shown and f"{EXPERIMENT.id} r3" not in shown
+def shown_last(console: Console) -> str:
+    """Return the last status that was drawn before the display was cleared."""
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    return shown.rpartition("results, after")[2]
 
 
-def test_runs_side_by_side_have_a_line_each_and_end_in_any_order(tmp_path: Path) -> None:
-    told = io.StringIO()
-    jobs = [job(tmp_path, repeat) for repeat in range(1, 14)]
-    for one in jobs[:12]:
-        one.run_dir.mkdir()
-    with Progress(live(told), [EXPERIMENT]) as progress:
-        progress.on_event(handed_over(*jobs))
-        progress.on_event(ended(jobs[1]))
-        progress.on_event(ended(jobs[0]))
-    last = told.getvalue()[told.getvalue().rindex("2/13 runs") :]
-    assert re.findall(rf"{EXPERIMENT.id} r(\d+)", last) == [str(repeat) for repeat in range(3, 11)]
-    assert "and 2 more" in last
+def drawn_until(console: Console, said: str) -> None:
+    deadline = time.monotonic() + 20
+    while said not in shown_last(console):
+        assert time.monotonic() < deadline, shown_last(console)
+        time.sleep(0.02)
 
 
-def test_what_ended_in_earlier_sessions_says_how_long_it_will_take(tmp_path: Path) -> None:
+def test_a_terminal_shows_the_status_of_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ended in earlier sessions says how long the rest will take."""
+    monkeypatch.setattr("orchestrator.status.SHORTEST_PAUSE_S", 0.05)
     store = Store(stored(tmp_path / "results", (EXPERIMENT, [earlier(EXPERIMENT, 1)])))  # 12.5 s
-    with_store, without = io.StringIO(), io.StringIO()
-    for told, known in ((with_store, store), (without, None)):
-        with Progress(live(told), [EXPERIMENT], store=known) as progress:
-            progress.on_event(handed_over(store.job(EXPERIMENT.id, repeat=2, attempt=1)))
-    assert "about 12.5 s to go" in with_store.getvalue()
-    assert "time left unknown" in without.getvalue()
+    running = claimed(store, EXPERIMENT, 2)
+    console = live(io.StringIO())
+    with Progress(console, [Reader(store)]) as progress:
+        progress.on_event(handed_over(running, store.job(EXPERIMENT.id, repeat=3, attempt=1)))
+        drawn_until(console, "preparing · since")
+        assert "1 of 3 done · 1 running · 0 failed · 1 pending · time left about 2" in shown_last(console)
+        half = '{"step": 8, "t"'  # being written
+        steps = [
+            {"step": 6, "s": 0.5, "tokens": 100},
+            {"step": 7, "s": 0.5, "tokens": 300},
+            {"step": 7, "loss": 3.14159},
+        ]
+        (running.run_dir / "steps-rank0.jsonl").write_text("\n".join([*map(json.dumps, steps), half]))
+        drawn_until(console, "warming up · step 7/20 · 500 ms/step · 400 tokens/s · loss 3.142 · since")
+        assert write_record(running.run_dir, earlier(EXPERIMENT, 2))
+        progress.on_event(ended(running))
+        drawn_until(console, "2 of 3 done · 0 running")
+    assert "1/2 ok s-m-0123456789ab r2" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_failed_run_that_is_tried_again_is_pending_until_it_begins(tmp_path: Path) -> None:
+    store = Store(stored(tmp_path / "results", (EXPERIMENT, [failed(EXPERIMENT, 1), failed(EXPERIMENT, 2)])))
+    reader = Reader(store)
+    assert reader.look().counts()[RepeatState.FAILED] == 2
+    reader.expect([store.job(EXPERIMENT.id, repeat=1, attempt=2)])
+    (again,) = (one for one in reader.look().of(RepeatState.PENDING) if one.attempt == 2)
+    assert (again.repeat, again.kind) == (1, "oom_cuda")
+    run_dir = store.run_dir(EXPERIMENT.id, 1, 2)
+    run_dir.mkdir()
+    assert write_record(run_dir, failed(EXPERIMENT, 1, attempt=2))
+    assert [one.attempt for one in reader.look().of(RepeatState.FAILED)] == [2, 1]
+
+
+def test_a_folder_that_is_gone_stops_no_benchmark(tmp_path: Path) -> None:
+    with Progress(live(io.StringIO()), [Reader(Store(tmp_path / "results"))]) as progress:
+        progress.say("goes on")
 
 
 def test_a_run_that_was_lost_before_is_no_run_of_this_hand_over(tmp_path: Path) -> None:
     told = io.StringIO()
-    with Progress(Console(file=told, width=40), [EXPERIMENT]) as progress:
+    with Progress(Console(file=told, width=40)) as progress:
         progress.on_event(ended(job(tmp_path, 1), Status.LOST, kind="lost", cause="gone"))
         progress.on_event(handed_over(job(tmp_path, 2)))
         progress.on_event(ended(job(tmp_path, 2)))
@@ -140,24 +152,8 @@ def test_a_run_that_was_lost_before_is_no_run_of_this_hand_over(tmp_path: Path) 
 
 def test_later_hand_overs_count_on(tmp_path: Path) -> None:
     told = io.StringIO()
-    with Progress(Console(file=told, width=40), [EXPERIMENT]) as progress:
+    with Progress(Console(file=told, width=40)) as progress:
         for repeat in (1, 2):
             progress.on_event(handed_over(job(tmp_path, repeat)))
             progress.on_event(ended(job(tmp_path, repeat)))
     assert [line.split()[0] for line in told.getvalue().splitlines()] == ["1/1", "2/2"]
-
-
-def test_a_redraw_costs_next_to_nothing_beside_a_measurement(tmp_path: Path) -> None:
-    """3000 runs are due and eight run, of 100,000 steps each; measured: 2 ms. Bounded at a tenth of a second, for slow machines."""
-    jobs = [job(tmp_path, repeat) for repeat in range(1, 3001)]
-    step = json.dumps({"step": 1, "s": 0.5, "tokens": 100}) + "\n"
-    for one in jobs[:8]:
-        one.run_dir.mkdir()
-        (one.run_dir / "steps-rank0.jsonl").write_text(step * 100_000)
-    progress = Progress(live(io.StringIO()), [EXPERIMENT])
-    progress.on_event(handed_over(*jobs))
-    progress.redraw()
-    began = time.process_time()
-    for _ in range(5):
-        progress.redraw()
-    assert (time.process_time() - began) / 5 < 0.1
