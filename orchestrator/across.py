@@ -28,13 +28,6 @@ INTERVALS: Mapping[str, tuple[str, str]] = {
 }
 """The metrics that have an interval over repeats, and the columns of its ends. Of one run a step time has its own."""
 
-LOSS_TOLERANCE = 0.05
-"""By how much a mean training loss may differ from the baseline framework's before its row is doubted, as a share.
-
-Runs of one scenario share data and seed, so that correct kernels differ by rounding; 5 % leaves room for quantised weights
-and for batches that are put together in another way.
-"""
-
 _BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
 _LEARNING = (
     *(
@@ -183,7 +176,7 @@ def _loss(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
     if both is None or not both[1]:
         return {"doubt": NOT_COMPARED}
     difference = both[0] / both[1] - 1
-    doubt: dict[str, Value] = {} if abs(difference) <= LOSS_TOLERANCE else {"doubt": _doubt(cell, baseline)}
+    doubt: dict[str, Value] = {} if abs(difference) <= METRICS[LOSS].min_effect else {"doubt": _doubt(cell, baseline)}
     return {"loss_difference": difference, **doubt}
 
 

@@ -11,20 +11,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.metrics import FACTS, METRICS, SETTINGS, Show
+from orchestrator.metrics.metric import NUMBER, TEXT, TRUTH, WHOLE
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TEXT, WHOLE, NUMBER, TRUTH = "string", "Int64", "Float64", "boolean"
-
-_TRUTHS = (
-    *("optimizer_fused", "gradient_checkpointing", "torch_compile", "liger", "packing", "padding_free"),
-    "skip_memory_metrics",
-)
-_WHOLES = (
-    *("trainable_parameters", "total_parameters", "world_size", "num_threads", "per_device_train_batch_size"),
-    *("gradient_accumulation_steps", "global_batch", "max_steps", "max_seq_len", "train_rows", "lora_rank"),
-)
 OTHERS: Mapping[str, tuple[str, str]] = {
     "provenance_git_dirty": (TRUTH, "Whether the checkout held changes that no commit has."),
     "provenance_host_cpu_count": (WHOLE, "CPUs of the host."),
@@ -55,12 +46,8 @@ def known() -> dict[str, str]:
     """Column → pandas type, of every column that is known beforehand. Arguments and a custom trainer's own numbers are not."""
     facts = {name: WHOLE if fact.show is Show.COUNT else TEXT for name, fact in FACTS.items()}
     metrics = {name: TEXT if one.show is Show.TEXT else NUMBER for name, one in METRICS.items()}
-    settings = {f"effective_{name}": _of_setting(name) for name in SETTINGS}
+    settings = {f"effective_{name}": dtype for name, (dtype, _) in SETTINGS.items()}
     return {**facts, **metrics, **settings, **{name: dtype for name, (dtype, _) in OTHERS.items()}}
-
-
-def _of_setting(name: str) -> str:
-    return TRUTH if name in _TRUTHS else WHOLE if name in _WHOLES else TEXT
 
 
 def typed(frame: pd.DataFrame) -> pd.DataFrame:

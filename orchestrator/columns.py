@@ -13,92 +13,28 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config import suggestion
-from orchestrator.metrics import FACTS, METRICS, metric
+from orchestrator.metrics import FACTS, METRICS, Where, columns, metric
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from orchestrator.rows import Value
 
-DEFAULT_KEEP = (
-    "results",
-    "trust_remote_code",
-    "torch_dtype",
-    "dtype",
-    "framework_config",
-    "peft_method",
-    "model_name_or_path",
-    "num_gpus",
-    "per_device_train_batch_size",
-    "mem_nvidia_mem_reserved",
-    "mem_peak_torch_mem_alloc_in_bytes",
-    "mem_torch_mem_alloc_in_bytes",
-    "tokens_per_s",
-    "tokens_per_s_per_gpu",
-    "real_tokens_per_s",
-    *("speedup", "speedup_low", "speedup_high", "memory_ratio"),
-    "step_time_s",
-    "discarded_steps",
-    "train_tokens_per_second",
-    "train_loss",
-    "train_runtime",
-    "status",
-    "failure_kind",
-    "failure_cause",
-    "failure_hint",
-)
+_KNOWN = (*FACTS.values(), *METRICS.values())
 
+DEFAULT_KEEP = (*columns(Where.KEPT), "trust_remote_code")
+
+# What benchmarks.csv leaves out although it varies; raw_summary.csv has it.
 DEFAULT_DROP = (
-    "before_init_mem_*",
-    "init_mem_*_delta",
-    "train_mem_*_delta",
-    "training_data_path",
-    "acceleration_framework_config_file",
-    "error_messages",
-    "effective_*",
-    "provenance_*",
-    "measured_*",
-    "total_flos",
-    "logged_losses",
+    *(metric.name for metric in _KNOWN if not metric.where & Where.TABLES),
+    *("training_data_path", "acceleration_framework_config_file", "error_messages"),
+    *("effective_*", "provenance_*", "measured_*"),
 )
-"""What benchmarks.csv leaves out although it varies: raw_summary.csv holds it."""
 
-DETAILS = (
-    *("step_time_low_s", "step_time_high_s", "step_time_p*_s", "steps_per_s", "train_s*_per_second", "epoch", "steps"),
-    *(
-        "tokens_per_s_low",
-        "tokens_per_s_high",
-        "tokens_per_s_runs",
-        "real_tokens_per_s_low",
-        "real_tokens_per_s_high",
-        "labelled_tokens_per_s",
-        "real_tokens_per_s_per_gpu",
-        "samples_per_s",
-    ),
-    *(
-        "startup_s",
-        "model_load_s",
-        "trainer_setup_s",
-        "warmup_s",
-        "steady_s",
-        "spikes",
-        "steady_steps",
-        "steady_found_by",
-    ),
-    *("allocated_after_load_bytes", "peak_allocated_*_bytes", "alloc_retries", "cuda_ooms", "host_rss_bytes"),
-    *("*_processed", "model_flops_per_token", "device_mean_*", "device_baseline_bytes", "device_residue_bytes"),
-    *("device_peak_imbalance", "integrated_energy_j", "monitor_*", "nvml_period_s", "sm_clock_mhz", "temperature_c"),
-    *("gpu_utilization", "exit_code", "signal", "wall_s", "warnings"),
-)
-"""What only files hold unless it is asked for: a table of eighty columns is read by nobody."""
+# Columns that only files have, unless they are asked for: nobody reads a table of eighty columns.
+DETAILS = tuple(metric.name for metric in _KNOWN if metric.where & Where.TABLES == Where.FILES)
 
-HEADLINE = (
-    *("tokens_per_s", "tokens_per_s_spread", "train_tokens_per_second"),
-    *("speedup", "speedup_low", "speedup_high", "memory_ratio"),
-    *("step_time_s", "scaling_efficiency", "mfu", "peak_allocated_bytes", "device_peak_used_bytes"),
-    *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved", "train_loss", "doubt", "train_runtime"),
-)
-"""The few numbers that people ask first."""
+HEADLINE = columns(Where.FIRST)
 
 BOOKKEEPING = ("id", "output_dir", "started_at", "logging_dir", "run_name", "provenance_collected_at")
 """Different in every row and no property of the experiment: never in a table unless kept."""

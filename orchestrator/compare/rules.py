@@ -14,26 +14,14 @@ from difflib import get_close_matches
 from enum import StrEnum
 
 from orchestrator.errors import SelectionError
-from orchestrator.metrics import METRICS, Direction, Judged
+from orchestrator.metrics import METRICS, ONE_RUN_EFFECT, Direction, Judged, Where, columns
 from orchestrator.metrics import metric as registered
 from orchestrator.rows import Value
 
-HEADLINES = ("tokens_per_s", "train_tokens_per_second", "train_samples_per_second", "train_runtime", "round_time_s")
-"""Speed: of each pair the first that it has. The Trainer's hold warm-up and compilation, and say nothing beside the first; the
-last is pytest-benchmark's."""
+# Speed: of each pair the first that it has. The Trainer's own speeds include warm-up; the last is pytest-benchmark's.
+HEADLINES = (*columns(Where.SPEED), "round_time_s")
 
-BESIDE = (
-    *("step_time_s", "first_step_s", "compile_s"),
-    *("peak_allocated_bytes", "peak_reserved_bytes", "device_peak_used_bytes"),
-    *("mem_peak_torch_mem_alloc_in_bytes", "mem_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved"),
-    *("energy_per_real_token_j", "train_loss"),
-)
-"""What is judged besides, wherever both sides measured it."""
-
-DEFAULT = (*HEADLINES, *BESIDE)
-
-THRESHOLD = 0.10
-"""The change beyond which one run a side is worth a word: published rows move by so much between versions for no reason."""
+DEFAULT = (*HEADLINES, *columns(Where.COMPARED))
 
 LEVEL = 0.035
 """The largest adjusted p of a change. Of two sides that are the same, 5 interleaved runs each with 1.5 % between runs, 1.7 % of the
@@ -75,7 +63,7 @@ class Rules:
     directions: Mapping[str, Direction] = field(default_factory=dict)
     min_effect: float | None = None
     min_effects: Mapping[str, float] = field(default_factory=dict)
-    threshold: float = THRESHOLD
+    threshold: float = ONE_RUN_EFFECT
     thresholds: Mapping[str, float] = field(default_factory=dict)
     level: float = LEVEL
     correction: Correction = Correction.BH
@@ -93,7 +81,7 @@ class Rules:
             direction=direction,
             judged=known.judged,
             min_effect=effect,
-            one_run_effect=self.thresholds.get(name, max(self.threshold, known.one_run_effect or 0)),
+            one_run_effect=self.thresholds.get(name, max(self.threshold, known.one_run_effect)),
             fleet_effect=self.min_effects.get(FLEET, effect / 2),
         )
 
@@ -132,7 +120,7 @@ def parse(
         directions=directions,
         min_effect=effects.pop("", None),
         min_effects=effects,
-        threshold=thresholds.pop("", THRESHOLD),
+        threshold=thresholds.pop("", ONE_RUN_EFFECT),
         thresholds=thresholds,
         level=level,
         correction=correction,

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from orchestrator.metrics import ONE_RUN_EFFECT
 from orchestrator.statistics import Interval, Ratio
-
-ONE_RUN_TELLS = 0.1
-"""A smaller difference is none where a side has one run: runs of the same cell move by as much (`compare` has the same bound)."""
 
 
 def direction(found: Ratio) -> int:
     """1 for faster, -1 for slower, 0 where no difference is seen: the interval holds 1, or single runs differ by too little."""
     if found.interval is None:
-        return 1 if found.value >= 1 + ONE_RUN_TELLS else -1 if found.value <= 1 / (1 + ONE_RUN_TELLS) else 0
+        return 1 if found.value >= 1 + ONE_RUN_EFFECT else -1 if found.value <= 1 / (1 + ONE_RUN_EFFECT) else 0
     return 1 if found.interval.low > 1 else -1 if found.interval.high < 1 else 0
 
 
 def is_wide(found: Ratio) -> bool:
     """Whether an interval that holds 1 holds differences as well that anybody would call one."""
-    interval, least = found.interval, 1 + ONE_RUN_TELLS
+    interval, least = found.interval, 1 + ONE_RUN_EFFECT
     return interval is not None and (interval.high >= least or interval.low <= 1 / least)
 
 

@@ -1,4 +1,4 @@
-"""The registry: what every column of a report means, in which unit, which way is better, and how people see it.
+"""The registry: what every column of a report means, in which unit, which way is better, where and how people see it.
 
 METRICS are numbers (or words) that a run measured; FACTS are what an experiment was and how its runs ended; SETTINGS
 are what really took effect in the training process (columns `effective_<name>`). A name that is not here is allowed (a
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from orchestrator.metrics import gpu, memory, model, relative, shown, speed, trainer, work
 from orchestrator.metrics.facts import FACTS, SETTINGS
-from orchestrator.metrics.metric import DASH, MIB, Direction, Judged, Metric, Show
+from orchestrator.metrics.metric import DASH, MIB, ONE_RUN_EFFECT, Direction, Judged, Metric, Show, Where
 
-__all__ = ["DASH", "FACTS", "METRICS", "MIB", "SETTINGS", "Direction", "Judged", "Metric", "Show", "metric", "show"]
+__all__ = ["DASH", "FACTS", "METRICS", "MIB", "ONE_RUN_EFFECT", "SETTINGS", "Direction", "Judged", "Metric", "Show"]
+__all__ += ["Where", "columns", "metric", "show"]
 
 _GROUPS = (
     *(speed.SPEED, trainer.FINAL, relative.RELATIVE, work.BESIDE, memory.MEMORY),
@@ -23,25 +24,25 @@ _GROUPS = (
 METRICS: dict[str, Metric] = {metric.name: metric for group in _GROUPS for metric in group}
 
 
+def columns(where: Where) -> tuple[str, ...]:
+    """Return the names of the facts and metrics that are shown there, by their order."""
+    known = sorted((*FACTS.values(), *METRICS.values()), key=lambda metric: metric.order)
+    return tuple(metric.name for metric in known if where in metric.where)
+
+
 def metric(name: str) -> Metric:
-    """What is known about a column; a plain entry for a name that is not registered."""
+    """Return what is known about a column; a plain entry for a name that is not registered."""
     known = METRICS.get(name) or FACTS.get(name)
     if known:
         return known
     setting = name.removeprefix("effective_")
+    _, description = SETTINGS.get(setting, ("", ""))
     like = METRICS.get(setting)
-    return Metric(
-        name=name,
-        label=name,
-        description=SETTINGS.get(setting, ""),
-        source="",
-        unit=like.unit if like else None,
-        show=like.show if like else Show.NUMBER,
-    )
+    return Metric(name, name, description, unit=like.unit if like else None, show=like.show if like else Show.NUMBER)
 
 
 def show(name: str, value: object) -> str:
-    """A value as people read it, with its unit where the heading does not say it; a dash for None."""
+    """Return a value as people read it, with its unit where the heading does not say it; a dash for None."""
     if value is None:
         return DASH
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -1,159 +1,134 @@
-"""What monitors saw of the devices: memory, energy, clocks, who else was there, and what watching cost."""
+"""What monitors saw of the devices: memory, energy, clocks, other processes, and the cost of monitoring."""
 
 from __future__ import annotations
 
-from orchestrator.metrics.metric import Direction, Judged, Metric, Show
+from functools import partial
+
+from orchestrator.metrics.metric import Direction, Judged, Metric, Show, Where
 
 _NVML = "NVML, every nvml_period_s (samples-nvml.csv)"
 _STEADY = "What happened outside the steady state."
 
-
-def _bytes(name: str, label: str, text: str, without: str = "", better: Direction = Direction.LOWER) -> Metric:
-    return Metric(
-        name=name,
-        label=label,
-        unit="bytes",
-        direction=better,
-        show=Show.BYTES,
-        description=text,
-        source=_NVML,
-        leaves_out=without,
-        judged=Judged.TOLERANCE,
-    )
-
-
-def _number(name: str, label: str, unit: str, text: str, *, without: str = _STEADY, ratio: bool = False) -> Metric:
-    return Metric(
-        name=name,
-        label=label,
-        unit=unit,
-        direction=Direction.LOWER if ratio else Direction.NONE,
-        description=text,
-        source=_NVML,
-        leaves_out=without,
-        by_ratio=ratio,
-        min_effect=0.03,
-    )
-
-
-def _share(name: str, label: str, text: str, *, better: Direction, without: str = _STEADY) -> Metric:
-    return Metric(
-        name=name,
-        label=label,
-        unit="share",
-        direction=better,
-        show=Show.SHARE,
-        description=text,
-        source=_NVML,
-        leaves_out=without,
-    )
-
-
-def _cost(name: str, label: str, unit: str, text: str, show: Show) -> Metric:
-    return Metric(
-        name=name,
-        label=label,
-        unit=unit,
-        direction=Direction.LOWER,
-        show=show,
-        description=text,
-        source="the monitors' own processes",
-    )
-
+_nvml = partial(Metric, source=_NVML)
+_bytes = partial(_nvml, unit="bytes", direction=Direction.LOWER, show=Show.BYTES, judged=Judged.TOLERANCE)
+_steady = partial(_nvml, leaves_out=_STEADY, min_effect=0.03)
+_share = partial(_nvml, leaves_out=_STEADY, unit="share", direction=Direction.LOWER, show=Show.SHARE)
+_cost = partial(Metric, source="the monitors' own processes", direction=Direction.LOWER, where=Where.FILES)
 
 GPU = (
-    Metric(
-        name="gpu_device_name",
-        label="GPU",
+    _nvml(
+        "gpu_device_name",
+        "GPU",
+        "Name of the GPU (the last device in the log; GPUs of a host are taken to be alike).",
         show=Show.TEXT,
-        description="Name of the GPU (the last device in the log; GPUs of a host are taken to be alike).",
         source="nvidia-smi sidecar",
     ),
-    Metric(
-        name="mem_nvidia_mem_reserved",
-        label="GPU mem (smi)",
+    _bytes(
+        "mem_nvidia_mem_reserved",
+        "GPU mem (smi)",
+        "Device memory: each device's maximum less its reading before the run, mean over devices.",
         unit="MiB",
-        direction=Direction.LOWER,
         show=Show.MIB,
-        description="Device memory: each device's maximum less its reading before the run, mean over devices.",
+        min_effect=0.05,
         source="nvidia-smi sidecar, one reading a second (samples-nvidia-smi.csv)",
         leaves_out="Peaks shorter than the sampling interval. Whatever else uses the device in the meantime is in.",
-        judged=Judged.TOLERANCE,
-        min_effect=0.05,
+        where=Where.FIRST | Where.KEPT | Where.PAGE | Where.COMPARED,
+        order=190,
     ),
     _bytes(
         "device_peak_used_bytes",
         "GPU peak",
         "Highest memory in use on a device during the run, on the device where it is highest.",
-        "Peaks shorter than the period. Whoever else uses the device is in; the driver's reserve is not.",
+        leaves_out="Peaks shorter than the period. Whoever else uses the device is in; the driver's reserve is not.",
+        where=Where.FIRST | Where.PAGE | Where.COMPARED,
+        order=160,
     ),
-    _bytes("device_mean_peak_used_bytes", "GPU peak mean", "The devices' highest memory in use, mean over devices."),
+    _bytes(
+        "device_mean_peak_used_bytes",
+        "GPU peak mean",
+        "The devices' highest memory in use, mean over devices.",
+        where=Where.FILES,
+    ),
     _share(
         "device_peak_imbalance",
         "GPU imbalance",
         "Highest device's peak ÷ the mean over devices, less 1.",
-        better=Direction.LOWER,
-        without="",
+        leaves_out="",
+        where=Where.FILES,
     ),
-    _bytes("device_baseline_bytes", "GPU before", "Memory in use before the run, highest device."),
-    _bytes("device_residue_bytes", "GPU after", "Memory in use after the run less before it, highest device."),
-    _number("energy_j", "energy", "J, all devices", "Energy of the steady state by the devices' counters."),
-    _number(
+    _bytes("device_baseline_bytes", "GPU before", "Memory in use before the run, highest device.", where=Where.FILES),
+    _bytes(
+        "device_residue_bytes",
+        "GPU after",
+        "Memory in use after the run less before it, highest device.",
+        where=Where.FILES,
+    ),
+    _steady("energy_j", "energy", "Energy of the steady state by the devices' counters.", unit="J, all devices"),
+    _steady(
         "integrated_energy_j",
         "energy (power)",
-        "J, all devices",
         "The same by integrating power readings: a check of the counter.",
+        unit="J, all devices",
+        where=Where.FILES,
     ),
-    _number(
+    _steady(
         "energy_per_real_token_j",
         "J/token",
-        "J/token",
         "energy_j ÷ tokens that are not padding, of the same steps.",
-        ratio=True,
-        without="The host's energy.",
+        unit="J/token",
+        direction=Direction.LOWER,
+        by_ratio=True,
+        leaves_out="The host's energy.",
+        where=Where.TABLES | Where.PAGE | Where.COMPARED,
+        order=200,
     ),
-    _number("mean_power_w", "power", "W per device", "Mean power in the steady state, mean over devices."),
+    _steady("mean_power_w", "power", "Mean power in the steady state, mean over devices.", unit="W per device"),
     _share(
         "gpu_utilization",
         "GPU util",
         "Share of the steady state in which any kernel ran, mean over devices.",
-        better=Direction.HIGHER,
-        without="How much of the device a kernel used; a wait for another rank is a kernel, too. No measure of efficiency.",
+        direction=Direction.HIGHER,
+        leaves_out="How much of the device a kernel used; a wait for another rank is a kernel, too. No measure of efficiency.",
+        where=Where.FILES,
     ),
-    _number("sm_clock_mhz", "SM clock", "MHz", "Mean clock of the multiprocessors in the steady state."),
-    _number("temperature_c", "temperature", "°C", "Highest temperature in the steady state."),
+    _steady(
+        "sm_clock_mhz",
+        "SM clock",
+        "Mean clock of the multiprocessors in the steady state.",
+        unit="MHz",
+        where=Where.FILES,
+    ),
+    _steady("temperature_c", "temperature", "Highest temperature in the steady state.", unit="°C", where=Where.FILES),
     _share(
         "throttled_share",
         "throttled",
         "Share of the steady state in which a device's clocks were held down by power or heat.",
-        better=Direction.LOWER,
-        without="How much was lost by it.",
+        leaves_out="How much was lost by it.",
     ),
-    Metric(
-        name="throttle_reasons",
-        label="throttled by",
+    _nvml("throttle_reasons", "throttled by", "What held the clocks down, with the share of each.", show=Show.TEXT),
+    _nvml(
+        "contaminated",
+        "contaminated",
+        "Processes that were none of the run's and used its devices.",
         show=Show.TEXT,
-        description="What held the clocks down, with the share of each.",
-        source=_NVML,
-    ),
-    Metric(
-        name="contaminated",
-        label="contaminated",
-        show=Show.TEXT,
-        description="Processes that were none of the run's and used its devices.",
-        source=_NVML,
         leaves_out="Processes that came and went within a second.",
     ),
     _cost(
-        "monitor_cpu_s", "monitor CPU", "CPU seconds", "CPU time that the monitors took beside the run.", Show.SECONDS
+        "monitor_cpu_s",
+        "monitor CPU",
+        "CPU time that the monitors took beside the run.",
+        unit="CPU seconds",
+        show=Show.SECONDS,
     ),
-    _cost("monitor_rss_bytes", "monitor mem", "bytes", "Highest resident memory of the monitors.", Show.BYTES),
-    Metric(
-        name="nvml_period_s",
-        label="NVML period",
+    _cost(
+        "monitor_rss_bytes", "monitor mem", "Highest resident memory of the monitors.", unit="bytes", show=Show.BYTES
+    ),
+    _nvml(
+        "nvml_period_s",
+        "NVML period",
+        "Median time between two readings of memory.",
         unit="s",
         show=Show.SECONDS,
-        description="Median time between two readings of memory.",
-        source=_NVML,
+        where=Where.FILES,
     ),
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import KW_ONLY, dataclass
+from enum import Flag, StrEnum
 
-DASH = "-"
-"""What people see where a value is missing. A missing value is never 0."""
-
+DASH = "-"  # what people see where a value is missing; a missing value is never 0
 MIB = 2**20
+TEXT, WHOLE, NUMBER, TRUTH = "string", "Int64", "Float64", "boolean"  # pandas types of columns
+
+# The smallest change between single runs that is worth a word: published rows move as much without a reason.
+ONE_RUN_EFFECT = 0.10
 
 
 class Direction(StrEnum):
@@ -42,22 +44,41 @@ class Judged(StrEnum):
     GUARD = "guard"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+class Where(Flag):
+    """The places that show a column. raw_summary.csv and Parquet files have all columns."""
+
+    RAW = 0  # nowhere else
+    FILES = 1  # benchmarks.csv, unless all its rows agree
+    TABLES = 3  # the terminal and Markdown too, unless all rows agree
+    FIRST = 7  # the terminal and Markdown in any case, among the few numbers that people ask first
+    KEPT = 8  # benchmarks.csv in any case
+    PAGE = 16  # the page's table from the beginning; the other columns are a click away
+    COMPARED = 32  # `compare` and `history`, if both sides measured it
+    SPEED = 64  # the same, unless a speed with a lower `order` is there
+
+
+@dataclass(frozen=True, slots=True)
 class Metric:
-    """One column. `label` is its short heading, `source` what it is read from, `leaves_out` what it does not say."""
+    """One column. `label` is its short heading, `source` what it is read from, `leaves_out` what it does not say.
+
+    `by_ratio`: runs are averaged by their logarithms, so that 2 % faster and 2 % slower cancel out. `min_effect` is the
+    smallest change that matters, as a share (0.02: ×1.02 or ÷1.02), or the tolerance of a metric that is not tested.
+    `one_run_effect` replaces ONE_RUN_EFFECT where single runs differ by more. `order` is the place among the columns that
+    are shown first or compared.
+    """
 
     name: str
     label: str
     description: str
-    source: str
+    _: KW_ONLY
+    source: str = ""
     unit: str | None = None
     direction: Direction = Direction.NONE
     show: Show = Show.NUMBER
     leaves_out: str = ""
     by_ratio: bool = False
-    """Runs of it are averaged by their logarithms, so that 2 % faster and 2 % slower cancel out."""
     judged: Judged = Judged.TEST
     min_effect: float = 0.02
-    """The smallest change that matters to anybody, as a share (0.02: ×1.02 or ÷1.02); the tolerance, where nothing is tested."""
-    one_run_effect: float | None = None
-    """Where single runs differ so much that the usual threshold for one run a side would be passed by chance: the one to use."""
+    one_run_effect: float = 0.0
+    where: Where = Where.TABLES
+    order: int = 0

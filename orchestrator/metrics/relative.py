@@ -1,49 +1,53 @@
-"""What an experiment is beside its baseline's: columns that are there where a baseline was named (`--baseline`)."""
+"""How an experiment compares with its baseline: columns of a report that names a baseline (`--baseline`)."""
 
 from __future__ import annotations
 
-from orchestrator.metrics.metric import Direction, Metric, Show
+from functools import partial
 
-
-def _ratio(name: str, label: str, better: Direction, text: str, without: str) -> Metric:
-    return Metric(
-        name=name,
-        label=label,
-        unit="ratio",
-        direction=better,
-        show=Show.RATIO,
-        description=text,
-        source="the table, with `--baseline`",
-        leaves_out=without,
-        by_ratio=True,
-    )
-
+from orchestrator.metrics.metric import Direction, Metric, Show, Where
 
 _ALIKE = "Missing where no cell of the baseline differs by its framework configuration alone."
+
+_ratio = partial(
+    Metric,
+    source="the table, with `--baseline`",
+    unit="ratio",
+    direction=Direction.HIGHER,
+    show=Show.RATIO,
+    by_ratio=True,
+)
 
 RELATIVE = (
     _ratio(
         "speedup",
         "speed-up",
-        Direction.HIGHER,
-        "Tokens a second ÷ the baseline's, of the same cell: real_tokens_per_s, else tokens_per_s, means of logs over runs "
-        "(train_tokens_per_second where no run has steps).",
-        _ALIKE,
+        (
+            "Tokens a second ÷ the baseline's, of the same cell: real_tokens_per_s, else tokens_per_s, means of logs over "
+            "runs (train_tokens_per_second where no run has steps)."
+        ),
+        leaves_out=_ALIKE,
+        where=Where.FIRST | Where.KEPT | Where.PAGE,
+        order=50,
     ),
     _ratio(
         "speedup_low",
         "speed-up low",
-        Direction.HIGHER,
         "Lower end of its 95 % interval: Welch's t over the logarithms of the runs.",
-        "Differences that all runs share. Missing where a side has one run.",
+        leaves_out="Differences that all runs share. Missing where a side has one run.",
+        where=Where.FIRST | Where.KEPT,
+        order=60,
     ),
-    _ratio("speedup_high", "speed-up high", Direction.HIGHER, "Upper end of that interval.", ""),
+    _ratio("speedup_high", "speed-up high", "Upper end of that interval.", where=Where.FIRST | Where.KEPT, order=70),
     _ratio(
         "memory_ratio",
         "memory ×",
-        Direction.LOWER,
-        "Peak memory ÷ the baseline's, by the first source that both have: peak_allocated_bytes, peak_reserved_bytes, "
-        "device_peak_used_bytes, mem_peak_torch_mem_alloc_in_bytes, mem_nvidia_mem_reserved.",
-        _ALIKE,
+        (
+            "Peak memory ÷ the baseline's, by the first source that both have: peak_allocated_bytes, peak_reserved_bytes, "
+            "device_peak_used_bytes, mem_peak_torch_mem_alloc_in_bytes, mem_nvidia_mem_reserved."
+        ),
+        direction=Direction.LOWER,
+        leaves_out=_ALIKE,
+        where=Where.FIRST | Where.KEPT | Where.PAGE,
+        order=80,
     ),
 )

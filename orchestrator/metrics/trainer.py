@@ -2,180 +2,142 @@
 
 from __future__ import annotations
 
-from orchestrator.metrics.metric import Direction, Judged, Metric, Show
+from functools import partial
 
-_TRACKER = " Rank 0 and its device only."
+from orchestrator.metrics.metric import Direction, Judged, Metric, Show, Where
 
-
-_TOLERANCE = 0.05
-"""Of the tracker's memory, which sees one rank and adds up stages, and of the loss, as beside a baseline (see `across`)."""
-
-
-def _trainer(
-    name: str,
-    label: str,
-    unit: str,
-    better: Direction,
-    text: str,
-    without: str,
-    show: Show,
-    judged: Judged = Judged.TEST,
-) -> Metric:
-    return Metric(
-        name=name,
-        label=label,
-        unit=unit,
-        direction=better,
-        description=text,
-        source="final metrics of the Trainer",
-        leaves_out=without,
-        show=show,
-        judged=judged,
-        min_effect=_TOLERANCE if judged is Judged.GUARD else 0.02,
-    )
-
-
-def _stage_memory(name: str, text: str) -> Metric:
-    return Metric(
-        name=name,
-        label=name,
-        unit="bytes",
-        show=Show.BYTES,
-        description=text,
-        source="memory tracker of the Trainer",
-        leaves_out="Other ranks, other processes, the allocator's reserve.",
-    )
-
-
-def _stages() -> tuple[Metric, ...]:
-    stages = {"init": "while the Trainer was built", "train": "in training"}
-    devices = {"cpu": "of the process (resident)", "gpu": "on the GPU"}
-    changes = {
-        "alloc": "Change of memory {where} {when}.",
-        "peaked": "Peak {when} above what was held at the end of it, {where}.",
-    }
-    before = (
-        _stage_memory("before_init_mem_cpu", "Resident memory of the process before the Trainer was built."),
-        _stage_memory("before_init_mem_gpu", "GPU memory allocated by torch before the Trainer was built."),
-    )
-    deltas = (
-        _stage_memory(f"{stage}_mem_{device}_{change}_delta", text.format(where=where, when=when))
-        for stage, when in stages.items()
-        for device, where in devices.items()
-        for change, text in changes.items()
-    )
-    return (*before, *deltas)
-
+_final = partial(Metric, source="final metrics of the Trainer")
+_speed = partial(_final, direction=Direction.HIGHER)
+_memory = partial(
+    Metric,
+    source="memory tracker of the Trainer (skip_memory_metrics: False)",
+    unit="bytes",
+    direction=Direction.LOWER,
+    show=Show.BYTES,
+    judged=Judged.TOLERANCE,
+    min_effect=0.05,
+)
+_stage = partial(
+    Metric,
+    source="memory tracker of the Trainer",
+    unit="bytes",
+    show=Show.BYTES,
+    leaves_out="Other ranks, other processes, the allocator's reserve.",
+    where=Where.RAW,
+)
 
 FINAL = (
-    _trainer(
+    _speed(
         "train_tokens_per_second",
         "Trainer tok/s",
-        "tokens/s per device",
-        Direction.HIGHER,
         "Processed tokens ÷ train_runtime ÷ world size, padding counted: the number that the reference's users know.",
-        "Counts padding as work; warm-up, compilation, evaluation and saving are in: no steady-state speed.",
-        Show.NUMBER,
+        unit="tokens/s per device",
+        leaves_out="Counts padding as work; warm-up, compilation, evaluation and saving are in: no steady-state speed.",
+        where=Where.FIRST | Where.KEPT | Where.PAGE | Where.SPEED,
+        order=30,
     ),
-    _trainer(
+    _speed(
         "train_samples_per_second",
         "samples/s",
-        "samples/s, all devices",
-        Direction.HIGHER,
         "Samples ÷ train_runtime, over all processes.",
-        "A packed row counts as one sample. Holds warm-up and compilation.",
-        Show.NUMBER,
+        unit="samples/s, all devices",
+        leaves_out="A packed row counts as one sample. Holds warm-up and compilation.",
+        where=Where.FILES | Where.SPEED,
+        order=40,
     ),
-    _trainer(
+    _speed(
         "train_steps_per_second",
         "steps/s",
-        "optimizer steps/s",
-        Direction.HIGHER,
         "Optimizer steps ÷ train_runtime.",
-        "Steps of different global batches are not comparable. Holds warm-up and compilation.",
-        Show.NUMBER,
+        unit="optimizer steps/s",
+        leaves_out="Steps of different global batches are not comparable. Holds warm-up and compilation.",
+        where=Where.FILES,
     ),
-    _trainer(
+    _final(
         "train_runtime",
         "train time",
-        "s",
-        Direction.LOWER,
         "Wall time from the start of the training loop to its end.",
-        "Loading the model. Compilation, first-step set-up, evaluation and saving are in.",
-        Show.SECONDS,
+        unit="s",
+        direction=Direction.LOWER,
+        show=Show.SECONDS,
+        leaves_out="Loading the model. Compilation, first-step set-up, evaluation and saving are in.",
+        where=Where.FIRST | Where.KEPT | Where.SPEED,
+        order=230,
     ),
-    _trainer(
+    # Runs of a scenario share data and seed, so that correct kernels differ by rounding. 5 % leaves room for quantised
+    # weights, and for batches that are put together in another way.
+    _final(
         "train_loss",
         "loss",
-        "nats",
-        Direction.LOWER,
         "Mean training loss over all steps of the run.",
-        "Not the final loss, and no held-out data: compare only runs with the same data, length and global batch.",
-        Show.NUMBER,
-        Judged.GUARD,
+        unit="nats",
+        direction=Direction.LOWER,
+        judged=Judged.GUARD,
+        min_effect=0.05,
+        leaves_out="Not the final loss, and no held-out data: compare only runs with the same data, length and global batch.",
+        where=Where.FIRST | Where.KEPT | Where.PAGE | Where.COMPARED,
+        order=210,
     ),
-    Metric(
-        name="logged_losses",
-        label="losses",
-        description="The loss as training went: points `step:mean of the steps since the point before`, at most four for each "
-        "doubling of the steps, and the last.",
-        source="worker file of rank 0",
+    _final(
+        "logged_losses",
+        "losses",
+        (
+            "The loss as training went: points `step:mean of the steps since the point before`, at most four for each "
+            "doubling of the steps, and the last."
+        ),
         show=Show.TEXT,
+        source="worker file of rank 0",
         leaves_out="Where the Trainer logged more often, neighbours are put together. Several runs are separated by commas.",
+        where=Where.RAW,
     ),
-    _trainer(
-        "epoch",
-        "epoch",
-        "epochs",
-        Direction.NONE,
-        "Passes over the data that were made.",
-        "",
-        Show.NUMBER,
-    ),
-    _trainer(
+    _final("epoch", "epoch", "Passes over the data that were made.", unit="epochs", where=Where.FILES),
+    _final(
         "total_flos",
         "FLOPs (HF)",
-        "FLOP",
-        Direction.NONE,
         "Floating-point work as the Trainer estimates it.",
-        "Attention and PEFT; counts padding, and differs between FSDP versions: no base for efficiency.",
-        Show.NUMBER,
+        unit="FLOP",
+        leaves_out="Attention and PEFT; counts padding, and differs between FSDP versions: no base for efficiency.",
+        where=Where.RAW,
     ),
-    _trainer(
+    _final(
         "num_input_tokens_seen",
         "tokens seen",
-        "tokens, all devices",
-        Direction.NONE,
         "Input tokens as the Trainer counts them, where it was asked to.",
-        "Whether padding is in depends on include_num_input_tokens_seen.",
-        Show.COUNT,
+        unit="tokens, all devices",
+        show=Show.COUNT,
+        leaves_out="Whether padding is in depends on include_num_input_tokens_seen.",
     ),
 )
 
 MEMORY = (
-    Metric(
-        name="mem_peak_torch_mem_alloc_in_bytes",
-        label="peak torch mem",
-        unit="bytes",
-        direction=Direction.LOWER,
-        show=Show.BYTES,
-        description="Highest GPU memory held by tensors: running sum of the stage deltas plus each stage's peak.",
-        source="memory tracker of the Trainer (skip_memory_metrics: False)",
-        judged=Judged.TOLERANCE,
-        min_effect=_TOLERANCE,
-        leaves_out="The allocator's reserve, contexts and communication buffers; other ranks than 0." + _TRACKER,
+    _memory(
+        "mem_peak_torch_mem_alloc_in_bytes",
+        "peak torch mem",
+        "Highest GPU memory held by tensors: running sum of the stage deltas plus each stage's peak.",
+        leaves_out="The allocator's reserve, contexts and communication buffers; other ranks than 0. Rank 0 and its device only.",
+        where=Where.FIRST | Where.KEPT | Where.COMPARED,
+        order=170,
     ),
-    Metric(
-        name="mem_torch_mem_alloc_in_bytes",
-        label="torch mem",
-        unit="bytes",
-        direction=Direction.LOWER,
-        show=Show.BYTES,
-        description="GPU memory held by tensors at the end of a stage (before init, init, train): the highest.",
-        source="memory tracker of the Trainer (skip_memory_metrics: False)",
-        judged=Judged.TOLERANCE,
-        min_effect=_TOLERANCE,
-        leaves_out="Everything between the ends of stages: activations are not in." + _TRACKER,
+    _memory(
+        "mem_torch_mem_alloc_in_bytes",
+        "torch mem",
+        "GPU memory held by tensors at the end of a stage (before init, init, train): the highest.",
+        leaves_out="Everything between the ends of stages: activations are not in. Rank 0 and its device only.",
+        where=Where.TABLES | Where.KEPT | Where.COMPARED,
+        order=180,
     ),
-    *_stages(),
+    _stage(
+        "before_init_mem_cpu", "before_init_mem_cpu", "Resident memory of the process before the Trainer was built."
+    ),
+    _stage("before_init_mem_gpu", "before_init_mem_gpu", "GPU memory allocated by torch before the Trainer was built."),
+    *(
+        _stage(name, name, text.format(where=where, when=when))
+        for stage, when in (("init", "while the Trainer was built"), ("train", "in training"))
+        for device, where in (("cpu", "of the process (resident)"), ("gpu", "on the GPU"))
+        for change, text in (
+            ("alloc", "Change of memory {where} {when}."),
+            ("peaked", "Peak {when} above what was held at the end of it, {where}."),
+        )
+        for name in [f"{stage}_mem_{device}_{change}_delta"]
+    ),
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.columns import choose, column, for_people, varying
-from orchestrator.metrics import DASH, METRICS, Metric, Show, metric
+from orchestrator.metrics import DASH, METRICS, Metric, Show, Where, columns, metric
 from orchestrator.metrics import shown as forms
 from orchestrator.page.cells import Key
 from orchestrator.page.folders import Folders, command, files, link, log_ends
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 MOST_COLUMNS = 80
 MOST_RUNS_SHOWN = 20
 _CELL_WIDTH = 200
-_FIRST = (
-    *("results", "scenario", "model_name_or_path", "framework_config", "num_gpus", "per_device_train_batch_size"),
-    *("status", "failure_kind", "runs_ok", "tokens_per_s", "real_tokens_per_s", "speedup", "tokens_per_s_spread"),
-    *("step_time_s", "scaling_efficiency", "mfu", "peak_allocated_bytes", "device_peak_used_bytes", "memory_ratio"),
-    *("energy_per_real_token_j", "train_loss", "doubt", "train_tokens_per_second", "mem_nvidia_mem_reserved"),
-)
-"""Columns that are there at once; the others are a click away."""
-
 _ALWAYS = ("framework_config", "status", "tokens_per_s")
 _MOST_ARGUMENTS = 4
 _FILTERS = ("results", "scenario", "model_name_or_path", "framework_config", "num_gpus", "status")
@@ -87,13 +79,13 @@ def of(
     there = [name for name in for_people(split.shown.columns) if frame[name].notna().any()]
     kept = {*sorted(there, key=lambda name: name not in first)[:MOST_COLUMNS]}
     names = [name for name in there if name in kept]
-    columns = [_column(frame, name) | {"hidden": name not in first} for name in names]
-    height = _height(columns, len(frame), table_bytes)
+    made = [_column(frame, name) | {"hidden": name not in first} for name in names]
+    height = _height(made, len(frame), table_bytes)
     room = _Room(bytes=detail_bytes)
     details = _details(frame, height, runs, folders, room)
     data = {
         "rows": height,
-        "columns": [_cut(one, height) for one in columns],
+        "columns": [_cut(one, height) for one in made],
         "filters": [name for name in _FILTERS if name in names],
         "ids": [str(value) for value in column(frame, "id")[:height]],
         "details": details,
@@ -138,7 +130,7 @@ def _first(table: ResultsTable) -> set[str]:
     frame = table.experiments
     set_by_frameworks = {name for names in table.framework_arguments.values() for name in names}
     own = [name for name in for_people(table.arguments - set_by_frameworks) if _varies(frame, name)]
-    shown_first = {*_FIRST, *own[:_MOST_ARGUMENTS]}
+    shown_first = {*columns(Where.PAGE), *own[:_MOST_ARGUMENTS]}
     if not _is_padded(frame):
         shown_first.discard("real_tokens_per_s")
     if "tokens_per_s" in frame.columns:

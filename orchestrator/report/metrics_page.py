@@ -52,7 +52,7 @@ def page() -> str:
     lines += ["", "## What took effect", ""]
     lines += ["Read off the built model in the training process, not echoed from the arguments.", ""]
     lines += [_row("column", "dtype", "what it is"), _row(*["---"] * 3)]
-    lines += [_row(f"`effective_{name}`", types[f"effective_{name}"], text) for name, text in SETTINGS.items()]
+    lines += [_row(f"`effective_{name}`", types[f"effective_{name}"], text) for name, (_, text) in SETTINGS.items()]
     lines += ["", "## Other columns", "", _row("column", "dtype", "what it is"), _row(*["---"] * 3)]
     lines += [_row(f"`{name}`", dtype, text) for name, (dtype, text) in OTHERS.items()]
     return "\n".join(lines) + "\n"

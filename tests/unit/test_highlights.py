@@ -18,7 +18,7 @@ from orchestrator.errors import SelectionError
 from orchestrator.highlights import Highlight, HighlightKind, highlights
 from orchestrator.highlights.gains import MOST_FASTER
 from orchestrator.highlights.values import MOST_OTHERS
-from orchestrator.highlights.wording import ONE_RUN_TELLS
+from orchestrator.metrics import ONE_RUN_EFFECT
 from orchestrator.printable import is_printable
 from orchestrator.records import Device
 from orchestrator.steady import NotSteady
@@ -82,7 +82,7 @@ def test_every_number_of_a_speed_is_that_of_the_runs(base: list[float], new: lis
     claimed, alike = SENTENCE.match(text), ALIKE.match(text)
     if low <= 1 <= high:
         assert alike and not claimed, text
-        is_wide = high >= 1 + ONE_RUN_TELLS or 1 / low >= 1 + ONE_RUN_TELLS
+        is_wide = high >= 1 + ONE_RUN_EFFECT or 1 / low >= 1 + ONE_RUN_EFFECT
         assert (alike["wide"] is not None, alike["more"] is not None) == (is_wide, is_wide)
         expected, found = (value, low, high), alike
     else:
@@ -154,7 +154,7 @@ def test_one_run_a_side_has_no_interval_and_says_so() -> None:
 
 
 def test_single_runs_that_hardly_differ_show_no_difference() -> None:
-    inside, outside = 100 * (1 + ONE_RUN_TELLS) - 0.1, 100 * (1 + ONE_RUN_TELLS) + 0.1
+    inside, outside = 100 * (1 + ONE_RUN_EFFECT) - 0.1, 100 * (1 + ONE_RUN_EFFECT) + 0.1
     assert "no difference seen" in gains(Made(runs=speeds(100.0)), Made(framework="x", runs=speeds(inside)))[0]
     assert "no difference seen" in gains(Made(runs=speeds(inside)), Made(framework="x", runs=speeds(100.0)))[0]
     assert "ran at 1.10×" in gains(Made(runs=speeds(100.0)), Made(framework="x", runs=speeds(outside)))[0]

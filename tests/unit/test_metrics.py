@@ -37,7 +37,7 @@ def test_values_are_shown_with_their_unit(name: str, value: object, text: str) -
 def test_every_column_says_what_it_is() -> None:
     for entry in (*METRICS.values(), *FACTS.values()):
         assert entry.label and entry.description.endswith("."), entry.name
-    assert all(text.endswith(".") for text in SETTINGS.values())
+    assert all(text.endswith(".") for _, text in SETTINGS.values())
     assert not METRICS.keys() & FACTS.keys()
 
 
