@@ -1,13 +1,13 @@
-"""A campaign as one file for other people: its records, series, reports and logs' ends, without what is nobody's business.
+"""A campaign as one file for other people: records, series, reports and the ends of logs, without secrets and names of machines.
 
-Secrets are masked as everywhere (`redact`); names of hosts and users and addresses have stand-ins, everywhere the same (`names`).
-What was left out, cut or hidden is listed in MANIFEST.json, never by what it was. The same folder gives the same bytes. Nothing of
-the folder is run, nothing in it written. To read a bundle needs no code of ours: tar unpacks it, for `report` to read.
+Secrets are masked (`redact`); names of hosts and users become fixed words (`names`). MANIFEST.json lists the files, and what was
+left out or cut, and counts what was hidden. The same folder gives the same bytes. Nothing in the folder is run or changed.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,8 +17,7 @@ from orchestrator import untrusted
 from orchestrator.bundle.archive import Archive, new_file
 from orchestrator.bundle.contents import LOG_END_BYTES, Content, LeftOut, Piece, content, survey
 from orchestrator.bundle.gathering import gather
-from orchestrator.bundle.markup import but_for_its_scripts
-from orchestrator.bundle.names import StandIns
+from orchestrator.bundle.names import Names
 from orchestrator.errors import OrchestratorError
 from orchestrator.markdown import NOTHING
 from orchestrator.redact import MASK, redact, redact_end
@@ -27,12 +26,15 @@ from orchestrator.store import Store
 
 __all__ = ["MANIFEST", "Bundled", "bundle", "summary"]
 
-MANIFEST, SCHEMA = "MANIFEST.json", 1
+MANIFEST, SCHEMA = "MANIFEST.json", 2
+
+_PROGRAMS = re.compile(r"(<meta http-equiv=[^>]*>|<script>.*?</script>)", re.DOTALL)
+"""Parts of a page that are the same in every campaign. The policy in the head names each script by its digest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bundled:
-    """A bundle that was written: where, how large (bytes), and what its manifest says."""
+    """A written bundle: its file, its size in bytes, and its manifest."""
 
     path: Path
     size: int
@@ -40,38 +42,38 @@ class Bundled:
 
 
 def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False) -> Bundled:
-    """Writes a campaign's bundle. Raises OrchestratorError where the folder is not ours, or the file exists."""
+    """Write the bundle of a campaign. Raise OrchestratorError if the folder is not a results folder, or if the file exists."""
     root = Store.resume(folder).root.resolve()
     target = output or Path(f"{root.name}-bundle.tar.gz")
     if target.resolve().is_relative_to(root):
         raise OrchestratorError(
             f"{target} lies in the results folder, which holds results alone: name another --output"
         )
-    found = [*survey(root)]
-    pieces = [one for one in found if isinstance(one, Piece)]
-    names = StandIns(gather(pieces, whole_logs=whole_logs))
-    left_out = [one for one in found if isinstance(one, LeftOut)]
+    contents = [*survey(root)]
+    pieces = [entry for entry in contents if isinstance(entry, Piece)]
+    names = Names(gather(pieces, whole_logs=whole_logs))
+    left_out = [entry for entry in contents if isinstance(entry, LeftOut)]
     manifest: dict[str, Any] = {"tool": TOOL, "schema": SCHEMA, "files": [], "cut": [], "secrets": 0}
     with new_file(target) as file:
         with Archive(file, folder=_folder_name(root, names)) as archive:
             for piece in pieces:
-                wrong = _add(archive, piece, names, manifest, whole_logs=whole_logs)
-                left_out += [LeftOut(path=piece.path, why=wrong)] if wrong else []
-            manifest["left_out"] = [asdict(one) | {"path": names.hide(redact(one.path))} for one in left_out]
-            manifest |= {"hidden": names.counts(), "kept": names.kept}
+                refusal = _add(archive, piece, names, manifest, whole_logs=whole_logs)
+                left_out += [LeftOut(path=piece.path, why=refusal)] if refusal else []
+            manifest["left_out"] = [asdict(entry) | {"path": names.hide(redact(entry.path))} for entry in left_out]
+            manifest["hidden"] = {kind: count for kind, count in sorted(names.places.items()) if count}
             archive.add(MANIFEST, json.dumps(manifest, indent=2) + "\n")
         size = file.tell()
     return Bundled(path=target, size=size, manifest=manifest)
 
 
-def _folder_name(root: Path, names: StandIns) -> str:
-    """What it unpacks to: never the campaign's own name, which may stand beside it."""
+def _folder_name(root: Path, names: Names) -> str:
+    """Return the folder that the bundle unpacks to. It differs from the campaign's own name, so that both fit in one folder."""
     tame = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in names.hide(redact(root.name)))
     return f"{tame[:100].strip('.') or 'campaign'}-bundle"
 
 
-def _add(archive: Archive, piece: Piece, names: StandIns, manifest: dict[str, Any], *, whole_logs: bool) -> str | None:
-    """Puts a piece into the archive; returns why it can't be."""
+def _add(archive: Archive, piece: Piece, names: Names, manifest: dict[str, Any], *, whole_logs: bool) -> str | None:
+    """Put a file into the archive. Return why it cannot be read, or None."""
     try:
         read = content(piece, whole_logs=whole_logs)
     except (OSError, untrusted.Unreadable) as error:
@@ -83,26 +85,26 @@ def _add(archive: Archive, piece: Piece, names: StandIns, manifest: dict[str, An
     return None
 
 
-def _clean(piece: Piece, read: Content, names: StandIns) -> str:
+def _clean(piece: Piece, read: Content, names: Names) -> str:
     if piece.path.endswith(".html"):
-        return but_for_its_scripts(read.text, lambda part: names.hide(redact(part)))
+        parts = _PROGRAMS.split(read.text)
+        parts[::2] = [names.hide(redact(part)) for part in parts[::2]]
+        return "".join(parts)
     text = read.text
     if piece.path.endswith(".md"):
-        text = text.replace(NOTHING, "")  # it stands in the midst of addresses, which are not known by it
+        text = text.replace(NOTHING, "")  # it interrupts addresses, which then look like none
     return names.hide(redact_end(text, cut=read.cut))
 
 
 def summary(done: Bundled) -> Iterator[str]:
-    """What to tell who bundled, in a few lines."""
+    """Yield the lines that report a written bundle to the user."""
     manifest = done.manifest
     yield f"wrote {done.path}: {len(manifest['files'])} files, {done.size / untrusted.MIB:.2f} MiB"
-    hidden = [f"{one['names']} {kind}(s) in {one['places']} places" for kind, one in manifest["hidden"].items()]
-    secrets = [f"{manifest['secrets']} secret(s)"] if manifest["secrets"] else []
-    yield f"hidden: {', '.join((*secrets, *hidden)) or 'nothing was found that had to be'}"
-    if manifest["kept"]:
-        yield f"not hidden but in home folders: {manifest['kept']} name(s) that are also words of the files' own language"
+    counts = {"secret": manifest["secrets"], **manifest["hidden"]}
+    hidden = ", ".join(f"{count} {kind}(s)" for kind, count in counts.items() if count)
+    yield f"hidden: {hidden or 'nothing'}"
     if manifest["left_out"]:
         yield f"left out: {len(manifest['left_out'])} file(s) or folder(s), such as {manifest['left_out'][0]['path']}"
     if manifest["cut"]:
-        yield f"cut: of {len(manifest['cut'])} log(s) the last {LOG_END_BYTES // 1024} KiB are in it; --whole-logs takes them whole"
-    yield f"{MANIFEST} in it lists all of this. Names of projects, models and data are in it as they are: look before you send it."
+        yield f"cut: {len(manifest['cut'])} log(s) to the last {LOG_END_BYTES // 1024} KiB; --whole-logs takes all of them"
+    yield f"{MANIFEST} in the bundle lists all of this. Names of projects, models and data are not hidden: look before you send it."
