@@ -18,7 +18,7 @@ from itertools import islice, product
 from statistics import fmean, median
 
 from orchestrator.statistics import mean_of_logs, median_interval
-from orchestrator.workers.stopping import Stopping
+from orchestrator.workers.instrument.stopping import Stopping
 
 NOISE, CARRIED_OVER, SPIKES = 0.02, 0.5, 0.02
 LOOK_EVERY, LONGEST = 10, 2000

@@ -28,7 +28,7 @@ from overhead import said
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments, trainer
 
 from orchestrator.monitors import nvml
-from orchestrator.workers import stages, tracker
+from orchestrator.workers.instrument import stages, tracker
 
 ON_GPU = torch.cuda.is_available()
 WARM_UP_STEPS = 10

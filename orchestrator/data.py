@@ -1,7 +1,7 @@
 """Which training data an experiment reads, and where its prepared copy lies. Pure, but for a look at local files.
 
 The path is made of the content: the same data, template, tokenizer and length are prepared once and shared by all
-experiments and campaigns (`$TUNEBENCH_CACHE`, else the user's cache folder). Making it is `workers/prepare.py`'s.
+experiments and campaigns (`$TUNEBENCH_CACHE`, else the user's cache folder). Making it is `workers/prepare/prepare.py`'s.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ matrices of a real model), and what a kernel computes again by itself, as flash 
 taken to reach the input of the first layer; where nothing asks for that, its first projections are counted 2n too high
 (0.3 % of a model of 22 layers).
 
-What is not known is None, never a guess: a fact that `workers/architecture.py` could not read, sequences longer than a
+What is not known is None, never a guess: a fact that `workers/instrument/architecture.py` could not read, sequences longer than a
 sliding window, a device that is not in the table (a MIG part neither), weights that are quantised, fp32 without autocast.
 A share above one means that something here is wrong, so it is an error (`Overcounted`) and no number.
 """

@@ -20,10 +20,10 @@ LOOKS_PER_LIMIT = 4
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.2, 15.0
 _LAST_BYTES = 200
 WRITTEN_LATE_S = 1.0
-"""For so long the instrument may keep a step to itself (`workers/meter.py`): a stall is judged by so much later."""
+"""For so long the instrument may keep a step to itself (`workers/instrument/meter.py`): a stall is judged by so much later."""
 
 TRAINING_ENDED = b'"ended"'
-"""In the last line of a step file (`workers/meter.py`): saving and evaluation may take as long as they need to."""
+"""In the last line of a step file (`workers/instrument/meter.py`): saving and evaluation may take as long as they need to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,9 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import orchestrator
+
 _PATHS = (".", "/", "~")
 DATA_FILES = (".json", ".jsonl", ".parquet")
-CONFIGS_FILE = Path(__file__).parent / "workers" / "configs.py"
+CONFIGS_FILE = Path(orchestrator.__file__).parent / "workers" / "sft" / "configs.py"
 
 
 @cache

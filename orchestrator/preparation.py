@@ -1,4 +1,4 @@
-"""Prepares training data before the first round, by `workers/prepare.py` in the interpreter that will train on it.
+"""Prepares training data before the first round, by `workers/prepare/prepare.py` in the interpreter that will train on it.
 
 Never inside a measurement. A folder that exists is done: it is made aside and renamed into place by the worker, so two
 benchmarks may prepare the same one at once. Knows nothing of what is in the data.
@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+import orchestrator
 from orchestrator import atomic, process
 from orchestrator.errors import PreparationError
 from orchestrator.failures import log_tail
 from orchestrator.records import Command, Experiment
 from orchestrator.redact import redact
 
-WORKER = Path(__file__).resolve().parent / "workers" / "prepare.py"
+WORKER = Path(orchestrator.__file__).resolve().parent / "workers" / "prepare" / "prepare.py"
 _ERROR = "error: "
 _LOG_BYTES = 256 * 1024
 

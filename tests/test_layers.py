@@ -27,8 +27,6 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.trainers.instrumented import PARTS
-
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "orchestrator"
 WORKERS = PACKAGE / "workers"
@@ -157,11 +155,15 @@ def test_the_training_libraries_are_imported_under_workers_alone() -> None:
         assert not {line(target) for target in imported(file)} & TRAINING, name
 
 
-def test_workers_import_nothing_of_ours_but_siblings_and_nobody_imports_them() -> None:
-    for file in WORKERS.glob("*.py"):
+def test_workers_are_three_programs_that_share_no_module_and_nobody_imports_them() -> None:
+    files = list(WORKERS.rglob("*.py"))
+    assert {file.parent for file in files} == {WORKERS / name for name in ("instrument", "prepare", "sft")}
+    for file in files:
         tops = {line(target) for target in imported(file)}
-        assert "orchestrator" not in tops, file.name
-        assert file.stem not in {"instrument", *PARTS} or tops <= set(sys.stdlib_module_names), file.name
+        others = {other.stem for other in files if other.parent != file.parent}
+        assert not tops & {"orchestrator", *others}, file.name
+        assert file.parent.name != "instrument" or tops <= set(sys.stdlib_module_names), file.name
+    assert len({file.stem for file in files}) == len(files), "tests and mypy know them by their bare names"
     for name, file in modules().items():
         assert not any(target.startswith("orchestrator.workers") for target in imported(file)), name
 

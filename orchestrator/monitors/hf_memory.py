@@ -4,9 +4,9 @@ How: the tracker notes allocated memory before the Trainer is built, and for eac
 changed and how far its peak rose above its start. A running sum over the stages gives allocated memory at each stage's
 end; the highest is `mem_torch_mem_alloc_in_bytes`, the highest of sum + peak is `mem_peak_torch_mem_alloc_in_bytes`.
 
-Two ways to the same keys: `hf_memory` has the instrument put a quiet tracker in the place of the Trainer's
-(`workers/tracker.py`), which gives the same bytes on a GPU and costs the training nothing; `hf_memory_native` is the Trainer's
-own, whose thread spins on a core for the whole of training, so that the run's speed compares with nobody's.
+Two monitors give the same keys. With `hf_memory` the instrument replaces the Trainer's tracker by a quiet one
+(`workers/instrument/tracker.py`). It gives the same bytes on a GPU and costs the training nothing. `hf_memory_native` is the
+Trainer's own. Its thread spins on a core during the whole training, so the run's speed is not comparable with any other.
 
 What the numbers leave out: the caching allocator's reserve, CUDA contexts, communication buffers, and every rank but 0.
 """

@@ -54,7 +54,7 @@ class Framework:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataSpec:
-    """What training data an experiment reads, before it is prepared; see `workers/prepare.py`.
+    """What training data an experiment reads, before it is prepared; see `workers/prepare/prepare.py`.
 
     `source` is `builtin:…`, a local file or folder, or a hub name. `tokenizer` names the model whose tokenizer matters
     (None: the text is the same for all models). `form` is `tokens` for the built-in trainer, `text` for the others.

@@ -1,4 +1,4 @@
-"""fms-hf-tuning, `python -m tuning.sft_trainer`, under `workers/instrument.py`.
+"""fms-hf-tuning, `python -m tuning.sft_trainer`, under `workers/instrument/`.
 
 Its arguments stay as the scenario files of the reference have them, so that those files expand to the same runs. The
 acceleration framework's plugin file goes by environment variable, which is the launcher's to set.

@@ -1,4 +1,4 @@
-"""The built-in trainer: `workers/sft.py`, a plain transformers Trainer script, under `workers/instrument.py`.
+"""The built-in trainer: `workers/sft/sft.py`, a plain transformers Trainer script, under `workers/instrument/`.
 
 Turns an experiment into its command line and its worker files into numbers. What the script does with the arguments is
 the script's own affair; their names are the canonical ones.
@@ -13,7 +13,7 @@ from orchestrator.records import Experiment, Measurement, Text
 from orchestrator.trainers import instrumented, names
 from orchestrator.trainers.trainer import NOTHING, Trainer
 
-SCRIPT = str(instrumented.WORKERS / "sft.py")
+SCRIPT = str(instrumented.WORKERS / "sft" / "sft.py")
 
 
 class HuggingFace(Trainer):

@@ -1,4 +1,4 @@
-"""What every trainer under `workers/instrument.py` shares: that file, its command line's two ends, and the numbers it leaves.
+"""What every trainer under `workers/instrument/` shares: that file, its command line's two ends, and the numbers it leaves.
 
 The numbers come from the files `worker-rank<R>.json` alone; nothing is scraped from a log. Hugging Face memory deltas
 are in the same files and belong to the monitor `hf_memory`.
@@ -13,15 +13,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import orchestrator
 from orchestrator import losses, untrusted
 from orchestrator.records import Measurement, Text, as_items
 
-WORKERS = Path(__file__).resolve().parent.parent / "workers"
+WORKERS = Path(orchestrator.__file__).resolve().parent / "workers"
+SOURCES = WORKERS / "instrument"
 FILE_NAME = "tunebench-instrument.py"
 """The instrument in a run's folder. Targets of `-m` look there for modules: with this name it stands in the way of none."""
 PARTS = (
-    *("architecture", "clocks", "counting", "effective", "ending", "meter"),
-    *("recorder", "stages", "stopping", "tracker", "versions"),
+    *("architecture", "clocks", "counting", "ending", "meter"),
+    *("recorder", "settings", "stages", "stopping", "tracker", "versions"),
 )
 TOKEN_SPEED = "train_tokens_per_second"
 
@@ -31,11 +33,11 @@ _NO_PARTS = "PARTS: dict[str, tuple[int, str]] = {}\n"
 
 @cache
 def single_file() -> str:
-    """The instrument as one file that needs none beside it: workers/instrument.py with its parts in its table.
+    """The instrument as one file that needs none beside it: workers/instrument/instrument.py with its parts in its table.
 
     A run under it has it in its folder, as FILE_NAME: what measured the run can be read there, and repeats it.
     """
-    own, *texts = ((WORKERS / f"{name}.py").read_text(encoding="utf-8") for name in ("instrument", *PARTS))
+    own, *texts = ((SOURCES / f"{name}.py").read_text(encoding="utf-8") for name in ("instrument", *PARTS))
     begin, _, end = own.partition(_NO_PARTS)
     made = f"{_WRITTEN}{begin}{_NO_PARTS.rstrip().rstrip('}')}\n"
     for name, text in zip(PARTS, texts, strict=True):

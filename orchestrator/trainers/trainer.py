@@ -21,7 +21,7 @@ class Trainer(Protocol):
     """Turns an experiment into a command, and what that command left behind into numbers.
 
     `requires` are the distributions that the training interpreter must have. `instrumented`: it runs under
-    `workers/instrument.py` (`instrumented.command`), which leaves the worker files. `data_form` is the form of prepared
+    `workers/instrument/` (`instrumented.command`), which leaves the worker files. `data_form` is the form of prepared
     data that it reads (`tokens`, `text`, or None: it brings its own). `base_arguments` stand below `defaults.yaml`.
     `builds_models`: it makes models named `config:NAME`, which lie in no folder and no hub.
     """

@@ -1,4 +1,4 @@
-"""trl's supervised fine-tuning script, `python -m trl.scripts.sft`, under `workers/instrument.py`.
+"""trl's supervised fine-tuning script, `python -m trl.scripts.sft`, under `workers/instrument/`.
 
 Names are those of trl 1.x. Its bf16 and gradient checkpointing are on unless told otherwise, unlike every other
 trainer's here: both are always passed, so that a table compares what it says it compares.

@@ -13,7 +13,7 @@ from typing import Any
 import counting
 import pytest
 from counted_trainings import ACCUMULATED, VARIANTS, by_step, counts, steps, trained
-from trainings import INSTRUMENT, WORKERS, Run, prepare, start, training
+from trainings import INSTRUMENT, SFT_FOLDER, Run, prepare, start, training
 
 from orchestrator.gpus import visible_gpus
 
@@ -65,7 +65,7 @@ def timed(folder: Path, rows: Path, **env: str) -> Run:
     (folder / "timed.py").write_text(TIMED)
     sizes = [word for name, size in MODEL.items() for word in (f"--{name}", str(size))]
     options = ["--max_steps", str(STEPS), "--max_seq_len", "512", "--bf16", "True", "--skip_memory_metrics", "False"]
-    words = [INSTRUMENT, "--", str(folder / "timed.py"), str(WORKERS), *training(rows, *options, *sizes)]
+    words = [INSTRUMENT, "--", str(folder / "timed.py"), SFT_FOLDER, *training(rows, *options, *sizes)]
     run = start(folder / "run", words, cpu=False, CUDA_VISIBLE_DEVICES=visible(), **env)
     assert run.code == 0, run.last_line
     return run

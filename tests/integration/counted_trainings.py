@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainings import INSTRUMENT, WORKERS, Run, launched, start, training
+from trainings import INSTRUMENT, SFT_FOLDER, Run, launched, start, training
 
 COUNTED = """
 import gc, json, os, shutil, sys
@@ -89,7 +89,7 @@ def trained(
     **env: str,
 ) -> Run:
     (folder / "counted.py").write_text(COUNTED)
-    script = [INSTRUMENT, "--", str(folder / "counted.py"), str(WORKERS), json.dumps(variants)]
+    script = [INSTRUMENT, "--", str(folder / "counted.py"), SFT_FOLDER, json.dumps(variants)]
     launcher = launched(folder, processes, cpu=cpu, sharded=sharded) if processes > 1 else []
     run = start(folder / "run", [*launcher, *script, *training(prepared)], cpu=cpu, **env)
     assert run.code == 0, run.last_line

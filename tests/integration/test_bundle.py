@@ -91,7 +91,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "custom": {
             "command": [
                 "{python}",
-                str(ROOT / "orchestrator/workers/instrument.py"),
+                str(ROOT / "orchestrator/workers/instrument/instrument.py"),
                 "{scenario_dir}/trainer.py",
                 "{kind}",
             ],

@@ -130,7 +130,7 @@ def files(folder: Path) -> list[Path]:
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
     """Trainers that print what they know, alone and under our instrument; a package installed from a URL with a token."""
-    instrument = str(ROOT / "orchestrator" / "workers" / "instrument.py")
+    instrument = str(ROOT / "orchestrator" / "workers" / "instrument" / "instrument.py")
     folder = with_scenarios(
         tmp_path_factory.mktemp("secrets"), scenario("alone"), scenario("instrumented", through=[instrument])
     )

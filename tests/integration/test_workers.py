@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from trainings import INSTRUMENT, SFT, WORKERS, Run, at_once, start, training
+from trainings import INSTRUMENT, SFT, SFT_FOLDER, Run, at_once, start, training
 
 FAILING = """
 import sys
@@ -44,7 +44,7 @@ def an_adapter(folder: Path, prepared: Path) -> Run:
 def a_failing_one(folder: Path, prepared: Path) -> Run:
     """A foreign script with a Trainer of its own that fails in its second step."""
     (folder / "fails.py").write_text(FAILING)
-    words = [INSTRUMENT, "--", str(folder / "fails.py"), str(WORKERS)]
+    words = [INSTRUMENT, "--", str(folder / "fails.py"), SFT_FOLDER]
     return start(folder / "run", [*words, *training(prepared, "--max_steps", "4", "--attn_implementation", "eager")])
 
 

@@ -21,7 +21,8 @@ from orchestrator.trainers.instrumented import FILE_NAME as INSTRUMENT
 from orchestrator.trainers.instrumented import single_file
 
 WORKERS = Path(__file__).parents[2] / "orchestrator/workers"
-SFT = str(WORKERS / "sft.py")
+SFT_FOLDER = str(WORKERS / "sft")
+SFT = f"{SFT_FOLDER}/sft.py"
 ACCELERATE = """\
 compute_environment: LOCAL_MACHINE
 distributed_type: MULTI_GPU
@@ -116,7 +117,7 @@ def prepare(folder: Path, rows: int) -> Path:
     """So many rows of many lengths, as the built-in trainer reads them."""
     spec = {"source": "builtin:stdlib-docs", "split": f"train[:{rows}]", "path": str(folder / "made"), "form": "tokens"}
     (folder / "spec.json").write_text(json.dumps(spec))
-    subprocess.run([sys.executable, WORKERS / "prepare.py", folder / "spec.json"], check=True, timeout=120)
+    subprocess.run([sys.executable, WORKERS / "prepare" / "prepare.py", folder / "spec.json"], check=True, timeout=120)
     return folder / "made"
 
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import architecture
-import effective
 import pytest
+import settings
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -257,7 +257,7 @@ def test_a_batch_has_no_more_rows_than_can_be_drawn(rows: int, processes: int, d
         sampler = BatchSamplerShard(sampler, num_processes=processes, process_index=0)
     loader = SimpleNamespace(batch_sampler=sampler)
     trainer = SimpleNamespace(callback_handler=SimpleNamespace(train_dataloader=loader), train_dataset=range(rows))
-    assert effective.per_device_batch(trainer) == len(next(iter(sampler))) == found
+    assert settings.per_device_batch(trainer) == len(next(iter(sampler))) == found
 
 
 def test_an_adapters_rank_is_that_of_all_its_layers() -> None:
@@ -265,8 +265,8 @@ def test_an_adapters_rank_is_that_of_all_its_layers() -> None:
 
     def rank(**more: Any) -> int | None:
         model = get_peft_model(model_of(), LoraConfig(r=8, target_modules=["q_proj", "v_proj"], **more))
-        return effective.lora_rank(SimpleNamespace(model=model))
+        return settings.lora_rank(SimpleNamespace(model=model))
 
     assert rank() == 8
     assert rank(rank_pattern={"layers.0.self_attn.q_proj": 2}) is None
-    assert effective.lora_rank(SimpleNamespace(model=model_of())) is None
+    assert settings.lora_rank(SimpleNamespace(model=model_of())) is None

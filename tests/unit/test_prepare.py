@@ -14,7 +14,7 @@ import pytest
 from sources import PreparationError, load_rows, part
 from stdlib_docs import stdlib_pairs
 
-WORKER = Path(__file__).parents[2] / "orchestrator/workers/prepare.py"
+WORKER = Path(__file__).parents[2] / "orchestrator/workers/prepare/prepare.py"
 ROWS = [{"instruction": f"Add {n} and 1", "input": "", "output": str(n + 1)} for n in range(10)]
 
 

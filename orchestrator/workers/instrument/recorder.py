@@ -2,7 +2,7 @@
 
 The recorder adds a callback to the Trainer, wraps two of its methods and accelerate's function that sends a batch to the device; it
 changes nothing else, and whatever it asks for is read, never set. An early end is the one thing that it asks of the Trainer
-(`ending.py`). Each step goes to the meter (`meter.py`), memory is read at stages (`stages.py`), settings by `effective.py` and
+(`ending.py`). Each step goes to the meter (`meter.py`), memory is read at stages (`stages.py`), settings by `settings.py` and
 `architecture.py`; all of these are parts of `instrument.py`, which makes the recorder and writes down what it has seen.
 
 What it leaves out: training that does not go through `transformers.Trainer`, and of several trainings in one process all
@@ -101,7 +101,7 @@ class Recorder:
     def patch(self, module: Any) -> None:
         """Puts the recorder into `transformers.trainer`, just imported."""
         self.stamp("imports_done")
-        self.effective, self.architecture, self.endings = map(self.load, ("effective", "architecture", "ending"))
+        self.setting_readers, self.architecture, self.endings = map(self.load, ("settings", "architecture", "ending"))
         self.clocks, self.meters, self.counting = map(self.load, ("clocks", "meter", "counting"))
         module.DEFAULT_CALLBACKS.append(type("TunebenchCallback", (module.TrainerCallback,), self.events()))
         if self.tracker == "light":
@@ -131,8 +131,8 @@ class Recorder:
             build(trainer, *args, **kwargs)
             self.memory.peaks.note()
             stamps["trainer_built"] = time.time()
-            readers = {**self.effective.BUILT, "architecture": self.architecture.read}
-            settings = self.effective.read(readers, trainer)
+            readers = {**self.setting_readers.BUILT, "architecture": self.architecture.read}
+            settings = self.setting_readers.read(readers, trainer)
             self.built = [one for one in self.built if one.trainer() is not None]
             self.built.append(Built(weakref.ref(trainer), settings, stamps))
             if first:
@@ -193,11 +193,15 @@ class Recorder:
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.reset()
         self.state = state
-        readers = {**self.effective.PREPARED, "recomputation": self.architecture.recomputation, "gpu": self.stages.gpu}
+        readers = {
+            **self.setting_readers.PREPARED,
+            "recomputation": self.architecture.recomputation,
+            "gpu": self.stages.gpu,
+        }
         trainer = self.training(state)
-        self.settings.update(self.effective.read(readers, trainer))
+        self.settings.update(self.setting_readers.read(readers, trainer))
         self.gpu = self.settings.pop("gpu")
-        size = max(self.world_size, self.effective.group_size(None))
+        size = max(self.world_size, self.setting_readers.group_size(None))
         self.ending = self.endings.build(self.measure or {}, rank=self.rank, world_size=size, load=self.load)
         self.stamp("train_begin")
         if not self.off:

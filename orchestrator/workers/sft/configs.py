@@ -1,7 +1,7 @@
 """The sizes of the models named `config:NAME`, as published in the models' config.json files. Data and nothing else.
 
 `models.py` builds models of these, and the orchestrator, which imports no worker, reads this file by its path to count
-parameters in a plan. So it stands on the standard library alone.
+parameters in a plan. So it needs only the standard library.
 """
 
 from __future__ import annotations

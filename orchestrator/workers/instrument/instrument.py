@@ -4,7 +4,7 @@
 
 What is measured, and how: a callback of the Hugging Face Trainer and a wrapper of `Trainer.training_step` (`recorder.py`)
 hand each step to the meter (`meter.py`: its time; `counting.py`: its tokens), memory is read at stages (`stages.py`), training is
-ended early where that was asked for (`ending.py`); logged losses and final metrics are noted, and the settings (`effective.py`)
+ended early where that was asked for (`ending.py`); logged losses and final metrics are noted, and the settings (`settings.py`)
 are read once before the model is wrapped and once when training begins. Everything goes to the folder TUNEBENCH_RUN_DIR, as
 `worker-rank{R}.json` (written aside, put in place at the end), `steps-rank{R}.jsonl` (a line a step, appended) and `pids.txt` (a
 line a process).
