@@ -11,10 +11,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from orchestrator import monitors
 from orchestrator.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.config import Scenario, argument_text, suggestion
 from orchestrator.local import published
-from orchestrator.monitors import MONITORS
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
 from orchestrator.records import Measure, Text
 from orchestrator.redact import is_secret_name
@@ -38,9 +38,9 @@ def watching(scenario: Scenario, trainer: Trainer) -> Found:
 
 def _monitors(scenario: Scenario) -> Found:
     for index, name in enumerate(scenario.monitors):
-        if name not in MONITORS:
-            yield ("monitors", index), f"unknown monitor {name!r}{suggestion(name, MONITORS)}"
-
+        if name not in monitors.MONITORS and name not in monitors.names():
+            message = f"unknown monitor {name!r}{suggestion(name, monitors.names())}"
+            yield ("monitors", index), " ".join([message, *monitors.load_problems()])
     if TRACKERS.issubset(scenario.monitors):
         yield ("monitors",), "hf_memory and hf_memory_native are two ways to one number; keep one of them"
 

@@ -19,7 +19,7 @@ from orchestrator.data import OWN_DATA, prepared_data
 from orchestrator.errors import ConfigError, Problem, SelectionError
 from orchestrator.identity import Tagger, accelerate_settings, experiment_digest
 from orchestrator.launcher import plan_problems
-from orchestrator.monitors import MONITORS
+from orchestrator.monitors import perturbing
 from orchestrator.placement import cannot_run_here, placed_on, undone, wrong_anywhere
 from orchestrator.provenance import Machine
 from orchestrator.records import CustomCommand, Experiment, Framework, Reason, Text
@@ -27,8 +27,8 @@ from orchestrator.selection import Selection, chosen_scenarios
 from orchestrator.trainers import Trainer
 from orchestrator.trainers import get as get_trainer
 from orchestrator.trainers import known as known_trainers
+from orchestrator.trainers import load_problems as trainer_problems
 
-_PERTURBING = frozenset(name for name, monitor in MONITORS.items() if monitor.perturbs)
 _AS_WRITTEN = ("python", "monitors", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags")
 """Keys of a scenario that are fields of each of its experiments."""
 
@@ -76,6 +76,7 @@ class _Expansion:
         self.notes = [*checks.axes_without_effect(scenario, selection.axes), *checks.secrets(scenario)]
         self.trainer = self._trainer()
         self._refuse(checks.watching(scenario, self.trainer))
+        self.perturbing = perturbing(scenario.monitors)
         overrides = dict(selection.overrides)
         self.models = self._models(overrides.pop(MODEL, None))
         self.lower = {**self.trainer.base_arguments, **self._translate(suite.defaults)}
@@ -117,7 +118,8 @@ class _Expansion:
         try:
             trainer = get_trainer(name)
         except SelectionError:
-            message = f"unknown trainer {name!r}{suggestion(name, known_trainers())}"
+            unknown = f"unknown trainer {name!r}{suggestion(name, known_trainers())}"
+            message = " ".join([unknown, *trainer_problems()])
             if "trainer" in self.selection.settings:
                 raise SelectionError(f"--trainer: {message}") from None
             raise ConfigError([self._problem(("trainer",), message)]) from None
@@ -290,7 +292,7 @@ class _Expansion:
             global_batch=batch.global_batch(arguments, cell.num_gpus) if trainer.instrumented and not skip else None,
             **self.shared,
         )
-        digest = experiment_digest(experiment, _PERTURBING)
+        digest = experiment_digest(experiment, self.perturbing)
         return replace(
             experiment,
             id=self.tagger.id(experiment, digest),

@@ -8,7 +8,7 @@ it is told before all numbers and forbids nothing. What forbids it is that the o
 - `data` and what describes it (`data_split`, `data_formatting`, `data_samples`, `data_seed`, `data_fingerprint`);
 - `neighbours`: packed runs, which share the machine with others, against runs that had it alone. How many they were is only told;
 - `gpu_power_limit_w`, `gpu_sm_clock_max_mhz`: GPUs that may not run as fast;
-- `monitors`: observed by one that slows the run, and not.
+- `monitors`: a monitor that slows the run watched only one side. A monitor that is not installed here counts as such.
 
 What one side does not say forbids nothing: a CSV file names no GPU.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.compare.values import Difference, Entry
-from orchestrator.monitors import MONITORS
+from orchestrator.monitors import perturbing
 from orchestrator.records import DataSpec
 from orchestrator.rows import PACKAGES, Value, cell
 
@@ -57,7 +57,6 @@ _NAMES = {
 _WORKERS = "provenance_worker_versions_"
 _OF_DATA = (DATA, *(f"data_{name}" for name in _DATA_FIELDS))
 _OF_THE_GPUS = (GPU, "gpu_power_limit_w", "gpu_sm_clock_max_mhz")
-_PERTURBING = frozenset(name for name, monitor in MONITORS.items() if monitor.perturbs)
 
 
 def of_cells(cells: Cells) -> dict[str, Value]:
@@ -177,7 +176,12 @@ def _other_company(base: Value, new: Value) -> bool:
 
 
 def _other_disturbance(base: Value, new: Value) -> bool:
-    return _PERTURBING.intersection(str(base).split()) != _PERTURBING.intersection(str(new).split())
+    return _slowing(base) != _slowing(new)
+
+
+def _slowing(value: Value) -> frozenset[str]:
+    """Return the monitors that slow a run, of a cell that names monitors; runs that differ are separated by commas."""
+    return perturbing({*str(value).replace(",", " ").split()} - {"none", "?"})
 
 
 DISQUALIFYING: Mapping[str, Callable[[Value, Value], bool]] = {

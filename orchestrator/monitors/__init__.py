@@ -6,7 +6,7 @@ and never stops the program. A monitor of ours can't be replaced from outside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from orchestrator import plugs
 from orchestrator.errors import SelectionError
@@ -15,7 +15,7 @@ from orchestrator.monitors.monitor import Monitor
 from orchestrator.monitors.nvidia_smi import NvidiaSmi
 from orchestrator.monitors.nvml import Nvml
 
-__all__ = ["ENTRY_POINTS", "MONITORS", "Monitor", "get", "load_problems", "names"]
+__all__ = ["ENTRY_POINTS", "MONITORS", "Monitor", "get", "load_problems", "names", "perturbing"]
 
 ENTRY_POINTS = "tunebench.monitors"
 
@@ -40,6 +40,12 @@ def get(name: str) -> Monitor:
 def names() -> tuple[str, ...]:
     """Every monitor that can be asked for, ours first."""
     return (*MONITORS, *sorted(_third_parties()[0]))
+
+
+def perturbing(chosen: Collection[str]) -> frozenset[str]:
+    """Return the chosen monitors that slow a run. A monitor that is not installed counts as one of them."""
+    every = MONITORS if MONITORS.keys() >= {*chosen} else {**_third_parties()[0], **MONITORS}
+    return frozenset(name for name in chosen if name not in every or every[name].perturbs)
 
 
 def load_problems() -> tuple[str, ...]:

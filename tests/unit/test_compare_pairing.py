@@ -282,6 +282,8 @@ H100 = {
         ({"cpu": "EPYC", "gpu": "H200"}, ["gpu"]),
         ({"monitors": "hf_memory_native nvml"}, ["monitors"]),
         ({"monitors": "nvml hf_memory"}, []),
+        ({"monitors": "none, nvml"}, []),
+        ({"monitors": "of_somebody_else"}, ["monitors"]),
         ({"git_commit": "def", "host": "other"}, []),
     ],
 )

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from compared import NOISY, SPEED, entry
+from suites import expanded, suite
 
 from orchestrator import executors, monitors, plugs, trainers
-from orchestrator.errors import SelectionError
+from orchestrator.compare import environment
+from orchestrator.errors import ConfigError, SelectionError
 
 PLUG = """
 from orchestrator.executors import Executor
@@ -26,7 +29,7 @@ class Watching(Monitor):
 class Running(Executor):
     def run(self, jobs): return iter(())
 
-watching, odd = Watching(), 3
+watching, harmless, odd = Watching(), Monitor(), 3
 """
 KINDS = {"trainers": "Training", "monitors": "watching", "executors": "Running"}
 OURS = {"trainers": "huggingface", "monitors": "nvml", "executors": "local"}
@@ -42,6 +45,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     lines = []
     for kind, name in KINDS.items():
         lines += [f"[tunebench.{kind}]", f"{OURS[kind]} = plug_of_a_test:{name}"]
+        lines += ["harmless = plug_of_a_test:harmless"] * (kind == "monitors")
         lines += [f"{point} = plug_of_a_test:{target.format(name)}" for point, target in points.items()]
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -53,7 +57,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 def test_they_are_added_to_ours() -> None:
     assert trainers.get("good").name == "good" and trainers.known()[-1] == "good"
     assert trainers.get("good").translate({"a": "1"}) == ({"a": "1"}, ())
-    assert monitors.get("good").perturbs and monitors.names()[-1] == "good"
+    assert monitors.get("good").perturbs and monitors.names()[-2:] == ("good", "harmless")
     assert list(executors.get("good").run([])) == []
 
 
@@ -77,3 +81,27 @@ def test_one_of_ours_cannot_be_replaced() -> None:
     assert monitors.get("nvml") is monitors.MONITORS["nvml"]
     assert executors.get("local") is executors.EXECUTORS["local"]
     assert len(trainers.load_problems()) == len(monitors.load_problems()) == 3
+
+
+def test_a_monitor_that_slows_a_run_makes_another_experiment(tmp_path: Path) -> None:
+    scenario = {"name": "s", "arguments": {"model_name_or_path": "m"}}
+    ids = [
+        expanded(suite(tmp_path, {"scenarios": [{**scenario, "monitors": names}]}))[0].id
+        for names in ([], ["nvml"], ["harmless"], ["good"], ["hf_memory_native", "good"])
+    ]
+    assert ids[0] == ids[1] == ids[2] and len({*ids}) == 3
+    with pytest.raises(
+        ConfigError, match=r"unknown monitor 'goood'; did you mean 'good'.*'broken' .* could not be loaded"
+    ):
+        expanded(suite(tmp_path, {"scenarios": [{**scenario, "monitors": ["goood"]}]}))
+
+
+@pytest.mark.parametrize(
+    ("watched_by", "forbidden"), [("good", ("monitors",)), ("harmless", ()), ("nvml harmless", ())]
+)
+def test_runs_under_a_monitor_that_slows_are_not_compared_with_others(
+    watched_by: str, forbidden: tuple[str, ...]
+) -> None:
+    base, new = (entry("a", {SPEED: NOISY}, environment={"monitors": watched}) for watched in ("none", watched_by))
+    told = environment.differences(base, new)
+    assert environment.disqualifying(base, new, told) == forbidden
