@@ -22,12 +22,12 @@ from typing import Any
 
 import pytest
 import yaml
+from factories.results import experiment
 
 from orchestrator import claims, table
 from orchestrator.bundle import MANIFEST, bundle, summary
 from orchestrator.bundle.contents import LOG_END_BYTES
 from orchestrator.errors import OrchestratorError
-from orchestrator.records import Device, Experiment
 from orchestrator.store import Store
 from orchestrator.trainers.instrumented import FILE_NAME, single_file
 
@@ -291,9 +291,7 @@ def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
         bundle(tmp_path, output=tmp_path / "b.tar.gz")
 
 
-PLAIN = Experiment(
-    id="plain-0123456789ab", scenario="plain", model="m", num_gpus=1, device=Device.CPU, trainer="custom", arguments={}
-)
+PLAIN = experiment(id="plain-0123456789ab", scenario="plain", trainer="custom")
 
 
 def test_what_is_not_ours_stays_and_is_named(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.results import ended, experiment
 from mlflow.tracking import MlflowClient
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata as hparams
@@ -28,7 +29,7 @@ from orchestrator.export.series import MOST_POINTS
 from orchestrator.export.to_wandb import rows
 from orchestrator.export.values import Point, Status
 from orchestrator.metrics import METRICS
-from orchestrator.records import Device, Experiment, Framework, Measurement, RunRecord
+from orchestrator.records import Device, Framework, Measurement, RunRecord
 from orchestrator.records import Status as Ending
 from orchestrator.store import Store, write_record
 
@@ -37,13 +38,11 @@ BEGIN = 1.7e9
 TOKEN = "hf_QwErTyUiOpAsDfGhJkLzXcVb"
 STEPS = 2500
 
-LORA = Experiment(
+LORA = experiment(
     id="lora-tiny-0123456789ab",
     scenario="lora",
     model="config:tiny-llama",
-    num_gpus=1,
     device=Device.CUDA,
-    trainer="huggingface",
     framework=Framework(name="liger", digest="44136fa355b3"),
     arguments={"model_name_or_path": "config:tiny-llama", "learning_rate": "2e-5", "hub_token": "plain-word-x1"},
     repeats=3,
@@ -51,16 +50,15 @@ LORA = Experiment(
 
 
 def record(repeat: int, **changes: Any) -> RunRecord:
-    numbers = {"tokens_per_s": 1000.0 + repeat, "peak_allocated_bytes": 44_788_083_200, "steady_found_by": "found"}
-    known = RunRecord(
-        experiment_id=LORA.id,
-        repeat=repeat,
-        attempt=1,
-        status=Ending.OK,
+    numbers: dict[str, Any] = {
+        "tokens_per_s": 1000.0 + repeat,
+        "peak_allocated_bytes": 44_788_083_200,
+        "steady_found_by": "found",
+    }
+    known = replace(
+        ended(LORA, repeat, **numbers),
         started_at=BEGIN + 100 * repeat,
         wall_s=60.0,
-        exit_code=0,
-        measurements=tuple(Measurement(name=name, value=value, source="test") for name, value in numbers.items()),
         settings={"dtype": "bfloat16", "world_size": 1},
         provenance={"git": {"commit": "abc123", "dirty": False}, "packages": {"torch": "2.13.0"}},
     )

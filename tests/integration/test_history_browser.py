@@ -13,7 +13,7 @@ from test_page_browser import PHONE, WIDE, browser, draw_all, opened, settle, sh
 from orchestrator.history.trend_page import trend_page
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-from stored_results import BASE, stored
+from factories.results import BASE, stored
 from test_history import BASELINE, HOSTILE, LIGER, history, measured
 
 if TYPE_CHECKING:

@@ -14,9 +14,11 @@ import pytest
 pytest.importorskip("accelerate")
 pytest.importorskip("torch")
 
+from factories.results import experiment
+
 from orchestrator.environment import child_environment
 from orchestrator.launcher import build_command
-from orchestrator.records import CustomCommand, Device, Experiment, MetricSource
+from orchestrator.records import CustomCommand, Experiment, MetricSource
 from orchestrator.trainers import custom
 
 ASK = """
@@ -41,12 +43,8 @@ def free_port() -> int:
 
 def start(run_dir: Path, *, num_gpus: int, words: tuple[str, ...], **changes: Any) -> Experiment:
     """Run a custom experiment in `run_dir` as the runner does; stdout goes to stdout.log."""
-    one = Experiment(
-        id="i",
-        scenario="s",
-        model="m",
+    one = experiment(
         num_gpus=num_gpus,
-        device=Device.CPU,
         trainer="custom",
         arguments={"note": "a b"},
         accelerate={"distributed_type": "MULTI_GPU"},

@@ -24,7 +24,7 @@ from orchestrator.page import report_page
 from orchestrator.table import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-import made_campaigns
+from factories import campaigns as made_campaigns
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from factories.results import of_command, record_of
 from trees import lives, pids, tree_program, wait_for
 
 from orchestrator import campaign, claims, trainers
@@ -21,17 +22,13 @@ from orchestrator.matrix import Plan
 from orchestrator.monitors import MONITORS, Monitor
 from orchestrator.preparation import why_missing
 from orchestrator.records import (
-    CustomCommand,
     DataSpec,
     Device,
-    Experiment,
     Gpu,
     JobState,
     Measurement,
-    MetricSource,
     Reason,
     Repeats,
-    RunRecord,
     Status,
 )
 from orchestrator.runner import run_one
@@ -42,22 +39,10 @@ RUN_ONE = (sys.executable, "-c", f"import sys; sys.path.insert(0, {str(REPO)!r})
            "from pathlib import Path\nfrom orchestrator.runner import run_one\nrun_one(Path(sys.argv[1]))")  # fmt: skip
 
 GOOD = "import json; print('chatter'); print(json.dumps({'train_runtime': 2.5, 'train_loss': 0.5}))"
-METRICS = {"train_runtime": MetricSource(), "train_loss": MetricSource()}
 
 
 def experiment(code=GOOD, name="a", **more):
-    custom = CustomCommand(command=("{python}", "-c", "{code}"), launcher="none", metrics=METRICS)
-    fields = {
-        "id": f"s-{name}-0123456789ab",
-        "scenario": "s",
-        "model": "m",
-        "num_gpus": 1,
-        "device": Device.CPU,
-        "trainer": "custom",
-        "arguments": {"code": code},
-        "custom": custom,
-    }
-    return Experiment(**{**fields, **more})
+    return of_command("{python}", "-c", "{code}", name=name, **{"arguments": {"code": code}, **more})
 
 
 @pytest.fixture(params=["results"])
@@ -109,8 +94,7 @@ def test_ways_to_fail(store, code, status, kind, cause):
 
 
 def test_a_run_that_cannot_be_started_is_a_record(store):
-    custom = CustomCommand(command=("/nowhere/trainer",), launcher="none", metrics=METRICS)
-    _, record = carried_out(store, experiment(custom=custom))
+    _, record = carried_out(store, of_command("/nowhere/trainer"))
     assert (record.status, record.kind) == (Status.FAILED, "launcher")
     assert "/nowhere/trainer: cannot be started" in record.cause
 
@@ -276,20 +260,8 @@ def test_a_benchmark_runs_every_repeat_and_resumes_to_nothing(store):
     assert again.records == summary.records
 
 
-def fake_record(job, status=Status.OK, **more):
-    return RunRecord(
-        experiment_id=job.experiment_id,
-        repeat=job.repeat,
-        attempt=job.attempt,
-        status=status,
-        started_at=1.0,
-        wall_s=1.0,
-        **more,
-    )
-
-
 def test_a_failed_run_is_tried_again_only_when_asked_and_once(store):
-    failing = FakeExecutor(lambda job: fake_record(job, Status.FAILED, kind="oom_cuda"))
+    failing = FakeExecutor(lambda job: record_of(job, Status.FAILED, kind="oom_cuda"))
     run_benchmark([experiment()], store=store, executor=failing)
     run_benchmark([experiment()], store=store, executor=failing)
     assert len(store.runs(experiment().id)) == 1
@@ -298,10 +270,10 @@ def test_a_failed_run_is_tried_again_only_when_asked_and_once(store):
 
 
 def test_what_is_not_the_experiments_fault_is_tried_again_within_bounds(store):
-    taken = FakeExecutor(lambda job: fake_record(job, Status.FAILED, kind="port_in_use"))
+    taken = FakeExecutor(lambda job: record_of(job, Status.FAILED, kind="port_in_use"))
     run_benchmark([experiment()], store=store, executor=taken)
     assert [run.job.name for run in store.runs(experiment().id)] == ["r1-t1", "r1-t2", "r1-t3"]
-    lost_once = FakeExecutor(lambda job: None if job.attempt == 4 else fake_record(job))
+    lost_once = FakeExecutor(lambda job: None if job.attempt == 4 else record_of(job))
     summary = run_benchmark([experiment()], store=store, executor=lost_once)
     assert [run.record.status for run in store.runs(experiment().id)][3:] == ["lost", "ok"]
     assert summary.exit_code == 0
@@ -316,9 +288,9 @@ def test_repeats_go_on_until_they_agree_in_rounds_over_all_experiments(store):
     def handler(job):
         order.append(job.repeat)
         speed = speeds[job.experiment_id.split("-")[1]][job.repeat - 1]
-        return fake_record(job, measurements=(Measurement(name="tokens_per_s", value=speed, source="test"),))
+        return record_of(job, measurements=(Measurement(name="tokens_per_s", value=speed, source="test"),))
 
-    interrupted = FakeExecutor(lambda job: handler(job) if job.repeat < 3 else fake_record(job, Status.CANCELLED))
+    interrupted = FakeExecutor(lambda job: handler(job) if job.repeat < 3 else record_of(job, Status.CANCELLED))
     run_benchmark(many, store=store, executor=interrupted)
     assert order == [1, 1, 2, 2]
     summary = run_benchmark(many, store=store, executor=FakeExecutor(handler))
@@ -357,8 +329,7 @@ STUBBORN = {"STUBBORN": "1"}
 
 def tree_experiment(folder, env=STUBBORN):
     program = tree_program(folder)
-    custom = CustomCommand(command=("{python}", str(program), str(folder), "2"), launcher="none", metrics=METRICS)
-    return experiment(custom=custom, env=env)
+    return of_command("{python}", str(program), str(folder), "2", env=env)
 
 
 def started(folder):
@@ -391,7 +362,7 @@ def test_after_kill_9_of_everything_of_ours_the_rest_is_ended_and_the_run_tried_
         time.sleep(0.02)
     assert all(lives(pid) for pid in pids(tmp_path)) and store.run(run.job).state is JobState.LOST
     events = []
-    summary = run_benchmark([one], store=store, executor=FakeExecutor(fake_record), on_event=events.append)
+    summary = run_benchmark([one], store=store, executor=FakeExecutor(record_of), on_event=events.append)
     assert not any(lives(pid) for pid in pids(tmp_path))
     assert EventKind.ENDED_LEFTOVERS in [event.kind for event in events]
     assert [run.record.status for run in store.runs(one.id)] == ["lost", "ok"] and summary.exit_code == 0

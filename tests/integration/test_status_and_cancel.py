@@ -14,13 +14,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from factories.results import of_command
 from trees import lives, pids, tree_program, wait_for
 
 from orchestrator import cancel, claims
 from orchestrator.cancel import End
 from orchestrator.errors import ResultsError
 from orchestrator.experiment_status import RepeatState
-from orchestrator.records import CustomCommand, Device, Experiment, JobState, MetricSource, Status
+from orchestrator.records import Experiment, JobState, Status
 from orchestrator.running import Phase
 from orchestrator.status import CampaignStatus, Reader, looks
 from orchestrator.store import Store
@@ -121,17 +122,7 @@ SLEEPS = "import time; print('on', flush=True); time.sleep(600)"
 
 
 def experiment(name: str, code: str = SLEEPS) -> Experiment:
-    metrics = {"train_runtime": MetricSource()}
-    return Experiment(
-        id=f"s-{name}-0123456789ab",
-        scenario="s",
-        model="m",
-        num_gpus=1,
-        device=Device.CPU,
-        trainer="custom",
-        arguments={"code": code},
-        custom=CustomCommand(command=("{python}", "-c", "{code}"), launcher="none", metrics=metrics),
-    )
+    return of_command("{python}", "-c", "{code}", name=name, arguments={"code": code})
 
 
 A, B = experiment("a"), experiment("b")

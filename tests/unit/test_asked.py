@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from factories.results import experiment
+
 from orchestrator import asked
-from orchestrator.records import Device, Experiment
 from orchestrator.selection import Selection
 
 FILE = Path("/s/scenarios.yaml")
 
 
-def experiments(*ids: str) -> list[Experiment]:
-    return [
-        Experiment(
-            id=one, scenario=one.split("-")[0], model="m", num_gpus=1, device=Device.CPU, trainer="custom", arguments={}
-        )
-        for one in ids
-    ]
-
-
 def note(root: Path, *ids: str, names: tuple[str, ...] = ("a", "b"), file: Path = FILE, **choices: object) -> None:
     selection = Selection(**choices)  # type: ignore[arg-type]
-    asked.note(root, file=file, selection=selection, names=names, experiments=experiments(*ids))
+    wanted = [experiment(id=name, scenario=name.split("-")[0]) for name in ids]
+    asked.note(root, file=file, selection=selection, names=names, experiments=wanted)
 
 
 def test_a_folder_of_an_older_version_wants_all_that_it_has(tmp_path: Path) -> None:

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.results import experiment
+from factories.suites import suite
 from hypothesis import given
 from hypothesis import strategies as st
-from suites import suite
 
 from orchestrator.config import load_suite
 from orchestrator.data import data_path
 from orchestrator.errors import ConfigError, OrchestratorError, PreparationError, ResultsError, SelectionError
 from orchestrator.printable import is_printable, is_utf8, with_bytes
-from orchestrator.records import DataSpec, Device, Experiment
+from orchestrator.records import DataSpec
 from orchestrator.redact import MASK, redact
 from orchestrator.selection import parse_selection
 from orchestrator.store import Store
@@ -101,10 +102,7 @@ def test_prepared_data_lies_in_no_folder_of_such_a_name(tmp_path: Path) -> None:
 def test_what_came_by_another_way_stops_at_the_store(tmp_path: Path) -> None:
     """A link may lead to a file of any name."""
     store = Store.create(tmp_path / "results", {})
-    one = Experiment(
-        id="s-a-0123456789ab", scenario="s", model="m", num_gpus=1, device=Device.CPU, trainer="custom",
-        arguments={"training_data_path": f"/data/{BYTE}.json"},
-    )  # fmt: skip
+    one = experiment(arguments={"training_data_path": f"/data/{BYTE}.json"})
     with pytest.raises(OrchestratorError, match="scenario 's' cannot be written down"):
         store.add([one])
     assert store.ids() == []

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from stored_results import BASE, ended, failed, stored
+from factories.results import BASE, ended, failed, stored
 
 from orchestrator.compare_view import as_json
 from orchestrator.records import DataSpec, Experiment, RunRecord

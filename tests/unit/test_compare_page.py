@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import made_campaigns
 import pytest
-from compared import LOSS, MEMORY, NOISY, SPEED, STEP, compared, entry, paired
+from factories import campaigns as made_campaigns
+from factories.comparisons import LOSS, MEMORY, NOISY, SPEED, STEP, compared, entry, paired
 from hypothesis import given
 from hypothesis import strategies as st
 from test_compare_view import everything, said

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from factories.results import BASE, ended, failed, stored
 from hypothesis import given
 from hypothesis import strategies as st
-from stored_results import BASE, ended, failed, stored
 
 from orchestrator import report
 from orchestrator.compare import environment, keys

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from compared import FIRST, LOSS, MEMORY, NOISY, SPEED, STEP, compared, entry, paired
+from factories.comparisons import FIRST, LOSS, MEMORY, NOISY, SPEED, STEP, compared, entry, paired
 from rich.cells import cell_len
 
 from orchestrator.compare import gate

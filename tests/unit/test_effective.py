@@ -5,28 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from factories.results import experiment
 
 from orchestrator.effective import mismatches, of_ranks
-from orchestrator.records import Device, Experiment
+from orchestrator.records import Device
 
 FSDP = {"distributed_type": "FSDP"}
 
 
-def experiment(**changes: Any) -> Experiment:
-    plain: dict[str, Any] = {
-        "id": "i",
-        "scenario": "s",
-        "model": "m",
-        "num_gpus": 1,
-        "device": Device.CUDA,
-        "trainer": "huggingface",
-        "arguments": {},
-    }
-    return Experiment(**{**plain, **changes})
-
-
 def found(settings: dict[str, Any], **changes: Any) -> str:
-    return "; ".join(mismatches(experiment(**changes), settings))
+    return "; ".join(mismatches(experiment(**{"device": Device.CUDA, **changes}), settings))
 
 
 @pytest.mark.parametrize(

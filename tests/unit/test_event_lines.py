@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stored_results import BASE, ended, failed
+from factories.results import BASE, ended, failed
 
 from orchestrator.benchmark import run_benchmark
 from orchestrator.event_lines import EventLines

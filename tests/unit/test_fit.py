@@ -18,6 +18,7 @@ import pytest
 import torch
 from arguments import Own
 from configs import CONFIGS
+from factories import results
 from hypothesis import given
 from hypothesis import strategies as st
 from models import count_parameters, load_config
@@ -65,11 +66,9 @@ def experiment(model: str = "config:llama-1b", *, processes: int = 1, **argument
     texts: dict[str, Text] = {
         name: value if isinstance(value, tuple) else str(value) for name, value in arguments.items()
     }
-    return Experiment(
-        id="one", scenario="one", model=model, num_gpus=processes,
-        arguments={"max_seq_len": "2048", "per_device_train_batch_size": "8", "optim": "adamw_torch", **texts},
-        **{"device": Device.CUDA, "trainer": "huggingface", "data": SYNTHETIC, **own},
-    )  # fmt: skip
+    arguments = {"max_seq_len": "2048", "per_device_train_batch_size": "8", "optim": "adamw_torch", **texts}
+    known = {"model": model, "num_gpus": processes, "arguments": arguments, "device": Device.CUDA, "data": SYNTHETIC}
+    return results.experiment(id="one", scenario="one", **{**known, **own})
 
 
 def peak(one: Experiment) -> int:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, variance
 
 import pytest
+from factories.tables import Made, made_table, speeds
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from made_tables import Made, made_table, speeds
 from scipy import stats
 
 from orchestrator.doubts import NO_STEADY_SPEED, held_down

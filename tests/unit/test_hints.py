@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from factories.results import experiment
 
 from orchestrator.failure_kinds import KINDS, hint
-from orchestrator.records import Device, Experiment
 
 TORCH = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 512.00 MiB is free. Including"
@@ -21,12 +19,6 @@ IN_PIECES = (  # as an H100 said it, batch 41 × 2048 of six layers
 TOO_MUCH = IN_PIECES.replace("9.14 GiB is reserved", "914.00 MiB is reserved")
 BATCH, NEEDED = "per_device_train_batch_size", "needed at least 80.6 GiB of 79.1"
 INSTEAD = "try a shorter max_seq_len, LoRA, FSDP on more GPUs, or gradient checkpointing"
-
-
-def experiment(**arguments: str) -> Experiment:
-    return Experiment(
-        id="e", scenario="s", model="m", num_gpus=1, device=Device.CUDA, trainer="huggingface", arguments=arguments
-    )
 
 
 @pytest.mark.parametrize(
@@ -52,11 +44,11 @@ def experiment(**arguments: str) -> Experiment:
     ],
 )
 def test_memory(arguments: dict[str, str], text: str, said: str) -> None:
-    assert hint("oom_cuda", text, experiment(**arguments)) == said
+    assert hint("oom_cuda", text, experiment(arguments=arguments)) == said
 
 
 def test_what_is_set_already_is_not_proposed() -> None:
-    apart = replace(experiment(), env={"PYTORCH_ALLOC_CONF": "expandable_segments:True"})
+    apart = experiment(env={"PYTORCH_ALLOC_CONF": "expandable_segments:True"})
     said = hint("oom_cuda", IN_PIECES, apart)
     assert said is not None and "9.1 GiB reserved and unused" in said and "env" not in said
 

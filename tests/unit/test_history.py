@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import typer
+from factories.results import BASE, ended, failed, stored
 from rich.console import Console
-from stored_results import BASE, ended, failed, stored
 from typer.testing import CliRunner
 
 from orchestrator.cli import over_time

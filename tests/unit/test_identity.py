@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.results import experiment
+from factories.suites import expanded, planned, suite
 from hypothesis import given
 from hypothesis import strategies as st
-from suites import expanded, planned, suite
 
 from orchestrator.config import load_suite
 from orchestrator.data import cache_folder, data_path
 from orchestrator.errors import ConfigError
 from orchestrator.identity import Tagger, accelerate_settings, experiment_digest
-from orchestrator.records import DataSpec, Device, Experiment, Framework
+from orchestrator.records import DataSpec, Experiment, Framework
 
-ONE = Experiment(
-    id="", scenario="s", model="m", num_gpus=1, device=Device.CPU, trainer="huggingface", arguments={"a": "1"}
-)
+ONE = experiment(id="", arguments={"a": "1"})
 FIT = re.compile(r"[A-Za-z0-9_=][A-Za-z0-9._=-]*-[0-9a-f]{12}")
 NONE: frozenset[str] = frozenset()
 

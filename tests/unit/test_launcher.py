@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from factories import results
 
 from orchestrator import launcher
 from orchestrator.errors import LaunchError, SelectionError
@@ -22,12 +23,8 @@ FSDP = {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2, "fsdp_res
 
 def experiment(**changes: Any) -> Experiment:
     plain: dict[str, Any] = {
-        "id": "s-tag-0123456789ab",
-        "scenario": "s",
         "model": "config:tiny-llama",
-        "num_gpus": 1,
         "device": Device.CUDA,
-        "trainer": "huggingface",
         "arguments": {
             "model_name_or_path": "config:tiny-llama",
             "learning_rate": "2e-5",
@@ -39,7 +36,7 @@ def experiment(**changes: Any) -> Experiment:
         "accelerate": {"distributed_type": "MULTI_GPU", "mixed_precision": False, "main_process_ip": None},
         "data_path": "/cache/data/docs-1",
     }
-    return Experiment(**{**plain, **changes})
+    return results.experiment("tag", **{**plain, **changes})
 
 
 def build(one: Experiment, **changes: Any) -> Command:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.suites import planned, suite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from suites import planned, suite
 
 from orchestrator import cells as cells_module
 from orchestrator.batch import BatchMistake, settle

@@ -12,9 +12,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from factories.results import BASE, ended, failed, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stored_results import BASE, ended, failed, stored
 
 import orchestrator
 from orchestrator import report

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import BEGAN, worker, write_steps, write_worker
+from factories.results import experiment
+from factories.run_folders import BEGAN, worker, write_steps, write_worker
 
 from orchestrator import findings, throughput
 from orchestrator.errors import LaunchError
@@ -18,7 +19,7 @@ from orchestrator.metrics import METRICS
 from orchestrator.monitors import MONITORS, nvidia_smi
 from orchestrator.monitors.nvml import PERIOD_S, PERIOD_VARIABLE, Nvml, period
 from orchestrator.monitors.timeline import HEADER, SAMPLES
-from orchestrator.records import Device, Experiment, Measurement
+from orchestrator.records import Device, Measurement
 
 COST = {"cpu_s": 0.75, "rss_bytes": 20_000_000, "period_s": 0.01, "worst_period_s": 0.02}
 SLOW_HEAD = [4.0, *[0.1] * 60]  # the steady state is from 4 to 10 s
@@ -263,17 +264,11 @@ def test_a_period_that_is_none_is_a_sentence(monkeypatch: pytest.MonkeyPatch, te
 # What the monitors took, added up
 
 
-def experiment() -> Experiment:
-    return Experiment(
-        id="e", scenario="s", model="m", num_gpus=1, device=Device.CUDA, trainer="huggingface", arguments={}
-    )
-
-
 def test_the_cost_of_all_monitors_is_one_number(tmp_path: Path) -> None:
     trained(sampled(tmp_path, *gpu(0)))
     (tmp_path / nvidia_smi.COST).write_text('{"cpu_s": 2.25, "rss_bytes": 5000000}')
     watching = [(name, MONITORS[name]) for name in ("nvidia_smi", "nvml")]
-    read = findings.read(experiment(), tmp_path, watching=watching, gpus=())
+    read = findings.read(experiment(device=Device.CUDA), tmp_path, watching=watching, gpus=())
     numbers: dict[str, list[Measurement]] = {}
     for number in read.measurements:
         numbers.setdefault(number.name, []).append(number)
@@ -291,13 +286,13 @@ def test_a_monitor_whose_cost_is_not_known_adds_nothing(tmp_path: Path, text: st
     if text is not None:
         (tmp_path / nvidia_smi.COST).write_text(text)
     watching = [(name, MONITORS[name]) for name in ("nvidia_smi", "nvml")]
-    read = findings.read(experiment(), tmp_path, watching=watching, gpus=())
+    read = findings.read(experiment(device=Device.CUDA), tmp_path, watching=watching, gpus=())
     assert [number.value for number in read.measurements if number.name == "monitor_cpu_s"] == [0.75]
 
 
 def test_dashes_become_one_warning_for_each_reason(tmp_path: Path) -> None:
     trained(sampled(tmp_path, *gpu(0)), [4.0, 0.1])
-    read = findings.read(experiment(), tmp_path, watching=[("nvml", Nvml())], gpus=())
+    read = findings.read(experiment(device=Device.CUDA), tmp_path, watching=[("nvml", Nvml())], gpus=())
     (sentence,) = [text for text in read.warnings if "energy_j" in text]
     assert sentence.endswith(" are missing: the run had no steady state")
 
@@ -325,6 +320,6 @@ def test_a_file_that_is_not_read_is_a_warning_and_no_lost_run(
 ) -> None:
     """The training process may write what it likes into its folder."""
     make(tmp_path / file)
-    read = findings.read(experiment(), tmp_path, watching=[(name, MONITORS[name])], gpus=())
+    read = findings.read(experiment(device=Device.CUDA), tmp_path, watching=[(name, MONITORS[name])], gpus=())
     (sentence,) = [text for text in read.warnings if file in text]
     assert sentence.endswith(f"{file}: {why.format(limit=limit)}")

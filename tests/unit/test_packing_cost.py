@@ -6,32 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from factories.results import experiment, record_of
 
 from orchestrator import packing
 from orchestrator.doubts import NO_STEADY_SPEED
 from orchestrator.executors import FakeExecutor
-from orchestrator.records import Device, Experiment, Job, Measurement, RunRecord, Status
+from orchestrator.records import Job, Measurement, RunRecord, Status
 from orchestrator.store import Store
 
-CELL = Experiment(
-    id="s-m-0123456789ab",
-    scenario="s",
-    trainer="huggingface",
-    model="m",
-    num_gpus=1,
-    device=Device.CPU,
-    repeats=3,
-    arguments={},
-)
+CELL = experiment("m", repeats=3)
 Made = Callable[[Job], RunRecord]
 
 
 def record(job: Job, speed: float | None, *, status: Status = Status.OK, **more: object) -> RunRecord:
     found = () if speed is None else (Measurement(name="tokens_per_s", value=speed, source="steps"),)
     own = {"measurements": found, "warnings": () if speed else (f"{NO_STEADY_SPEED}: it swings",), **more}
-    return RunRecord(
-        experiment_id=job.experiment_id, repeat=job.repeat, attempt=job.attempt, status=status, started_at=0.0, wall_s=1.0, **own
-    )  # type: ignore[arg-type]  # fmt: skip
+    return record_of(job, status, **own)
 
 
 @pytest.fixture

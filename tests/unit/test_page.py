@@ -13,12 +13,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import made_campaigns
 import pytest
+from factories import campaigns as made_campaigns
+from factories.campaigns import HOSTILE
+from factories.results import BASE, ended, stored
 from hypothesis import given
 from hypothesis import strategies as st
-from made_campaigns import HOSTILE
-from stored_results import BASE, ended, stored
 
 from orchestrator.highlights import Highlight, HighlightKind, highlights
 from orchestrator.page import bars, cells, colours, curves, folders, parts, report_page, runs, shell, table_data, texts

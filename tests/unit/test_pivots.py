@@ -9,9 +9,9 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from factories.tables import Made, made_table, speeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_tables import Made, made_table, speeds
 from rich.console import Console
 
 from orchestrator.errors import SelectionError

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compared import NOISY, SPEED, entry
-from suites import expanded, suite
+from factories.comparisons import NOISY, SPEED, entry
+from factories.suites import expanded, suite
 
 from orchestrator import executors, monitors, plugs, trainers
 from orchestrator.compare import environment

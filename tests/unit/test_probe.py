@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from factories.results import experiment, job, record_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,15 +13,11 @@ from orchestrator.records import Device, Experiment, RunRecord, Status
 
 
 def cell(batch: str = "8", **more: object) -> Experiment:
-    fields = {"id": "s-x-0123456789ab", "scenario": "s", "model": "m", "num_gpus": 1, "device": Device.CUDA}
-    arguments = {"per_device_train_batch_size": batch, "max_steps": "500"}
-    return Experiment(**{**fields, "trainer": "huggingface", "arguments": arguments, **more})  # type: ignore[arg-type]
+    return experiment(arguments={"per_device_train_batch_size": batch, "max_steps": "500"}, device=Device.CUDA, **more)
 
 
 def record(status: Status, kind: str | None = None) -> RunRecord:
-    return RunRecord(
-        experiment_id="s", repeat=1, attempt=1, status=status, kind=kind, started_at=0.0, wall_s=1.0, cause=kind
-    )
+    return record_of(job(), status, kind=kind, cause=kind)
 
 
 @given(st.integers(0, 5000), st.integers(1, 64))

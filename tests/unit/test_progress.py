@@ -9,28 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign_folders import claimed
+from factories.claimed_runs import claimed
+from factories.results import ended as earlier
+from factories.results import experiment, failed, record_of, stored
 from rich.console import Console
-from stored_results import ended as earlier
-from stored_results import failed, record_of, stored
 
 from orchestrator.benchmark import Event, EventKind
 from orchestrator.experiment_status import RepeatState
 from orchestrator.progress import Progress
-from orchestrator.records import Device, Experiment, Job, Measurement, Status
+from orchestrator.records import Job, Measurement, Status
 from orchestrator.status import Reader
 from orchestrator.store import Store, write_record
 
-EXPERIMENT = Experiment(
-    id="s-m-0123456789ab",
-    scenario="s",
-    model="m",
-    num_gpus=1,
-    device=Device.CPU,
-    trainer="huggingface",
-    arguments={"max_steps": "20"},
-    repeats=3,
-)
+EXPERIMENT = experiment("m", arguments={"max_steps": "20"}, repeats=3)
 
 
 def job(run_dir: Path, repeat: int) -> Job:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from stored_results import BASE, ended
+from factories.results import BASE, ended
 
 from orchestrator.records import SCHEMA_VERSION, RunRecord, dump, load
 from orchestrator.store import Store, write_record

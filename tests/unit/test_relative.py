@@ -8,10 +8,10 @@ from statistics import fmean
 
 import pandas as pd
 import pytest
+from factories.results import BASE, ended
+from factories.tables import Made, made_table, speeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_tables import Made, made_table, speeds
-from stored_results import BASE, ended
 
 from orchestrator import rows
 from orchestrator.columns import cells

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from factories.results import BASE, ended, failed
 from hypothesis import given
 from hypothesis import strategies as st
-from stored_results import BASE, ended, failed
 
 from orchestrator.records import Experiment, Repeats, RunRecord
 from orchestrator.repeats import agree, half_width, most_repeats, wanted

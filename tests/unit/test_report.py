@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from factories.results import BASE, ended, failed, stored
 from hypothesis import given
 from hypothesis import strategies as st
-from stored_results import BASE, ended, failed, stored
 
 from orchestrator import report
 from orchestrator.columns import cells

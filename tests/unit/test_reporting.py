@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from stored_results import BASE, ended, failed, stored
+from factories.results import BASE, ended, failed, stored
 
 from orchestrator import options, reporting
 from orchestrator.cli.results import write_report

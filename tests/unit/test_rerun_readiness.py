@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from campaign_folders import claimed, of_the_dead
+from factories.claimed_runs import claimed, of_the_dead
+from factories.results import BASE, ended, failed, stored
 from hypothesis import given
 from hypothesis import strategies as st
-from stored_results import BASE, ended, failed, stored
 
 from orchestrator import rows
 from orchestrator.benchmark import Event, EventKind

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import worker as worker_file
-from run_folders import write_steps, write_worker
-from stored_results import BASE
+from factories.results import BASE
+from factories.run_folders import worker as worker_file
+from factories.run_folders import write_steps, write_worker
 
 from orchestrator.records import Measure
 from orchestrator.running import Activity, Phase, look, planned_steps

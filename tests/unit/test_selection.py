@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from suites import suite
+from factories.suites import suite
 
 from orchestrator.errors import SelectionError
 from orchestrator.selection import chosen_scenarios, parse_selection, whole_numbers

@@ -7,11 +7,11 @@ import os
 import random
 from pathlib import Path
 
-import made_campaigns
 import pytest
+from factories import campaigns as made_campaigns
+from factories.run_folders import BEGAN, worker, write_steps, write_worker
 from hypothesis import given
 from hypothesis import strategies as st
-from run_folders import BEGAN, worker, write_steps, write_worker
 
 from orchestrator import series, throughput
 from orchestrator.export.series import of_run

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from campaign_folders import ELSEWHERE, changed, claimed, named, of_another_host, of_the_dead
+from factories.claimed_runs import ELSEWHERE, changed, claimed, named, of_another_host, of_the_dead
+from factories.results import ended, failed, stored
+from factories.run_folders import write_steps
 from rich.console import Console
-from run_folders import write_steps
-from stored_results import ended, failed, stored
 
 from orchestrator import claims, status_view
 from orchestrator.benchmark import run_benchmark

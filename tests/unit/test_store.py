@@ -7,7 +7,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from stored_results import record_of
+from factories import results
+from factories.results import record_of
 
 from orchestrator import claims
 from orchestrator.errors import ResultsError
@@ -15,8 +16,6 @@ from orchestrator.experiment_status import RepeatState
 from orchestrator.owed import Retry
 from orchestrator.records import (
     SCHEMA_VERSION,
-    Device,
-    Experiment,
     Framework,
     JobState,
     Measurement,
@@ -29,16 +28,7 @@ from orchestrator.store import Store, is_ours, move_aside, unfinished_record, wr
 
 
 def experiment(name="a", **more):
-    fields = {
-        "id": f"s-{name}-0123456789ab",
-        "scenario": "s",
-        "model": "m",
-        "num_gpus": 1,
-        "device": Device.CPU,
-        "trainer": "custom",
-        "arguments": {"x": name},
-    }
-    return Experiment(**{**fields, **more})
+    return results.experiment(name, **{"arguments": {"x": name}, **more})
 
 
 def end(job, status=Status.OK, **more):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from factories.results import BASE, ended, failed, stored
+from factories.tables import Made, made_table
 from hypothesis import given
 from hypothesis import strategies as st
-from made_tables import Made, made_table
-from stored_results import BASE, ended, failed, stored
 
 from orchestrator import asked, rows
 from orchestrator.errors import ResultsError

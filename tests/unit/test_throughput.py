@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import BEGAN, worker, write_steps, write_worker
+from factories.run_folders import BEGAN, worker, write_steps, write_worker
 
 from orchestrator import series, steps, throughput
 from orchestrator.throughput import Reading, read

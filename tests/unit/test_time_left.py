@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from factories.results import BASE, ended, failed
 from hypothesis import given
 from hypothesis import strategies as st
-from stored_results import BASE, ended, failed
 
 from orchestrator.records import Status
 from orchestrator.time_left import Expectation, Took, Work, gpus_at_once, latest, left_s, took

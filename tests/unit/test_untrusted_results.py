@@ -18,9 +18,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from factories.results import BASE, ended, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from stored_results import BASE, ended, stored
 
 from orchestrator import report, steps, untrusted, vetting
 from orchestrator.columns import cells

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import stdev
 
 import pytest
-from compared import FIRST, LOSS, MEMORY, NOISY, SPEED, STEP, compared, entry, judged, paired
+from factories.comparisons import FIRST, LOSS, MEMORY, NOISY, SPEED, STEP, compared, entry, judged, paired
 from hypothesis import given
 from hypothesis import strategies as st
 from verdicts import SLOWER, Setting, line, rows_alone, rows_of_campaigns, walk

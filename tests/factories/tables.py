@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stored_results import BASE, ended, failed
-
+from factories.results import BASE, ended, failed
 from orchestrator import rows
 from orchestrator.records import Device, Framework
 from orchestrator.table import ResultsTable, of_rows

@@ -11,9 +11,8 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from run_folders import BEGAN, write_steps
-from stored_results import BASE, ended, failed, stored
-
+from factories.results import BASE, ended, failed, stored
+from factories.run_folders import BEGAN, write_steps
 from orchestrator.records import Device, Experiment, Framework, RunRecord
 from orchestrator.store import Store
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stored_results import BASE
-
+from factories.results import BASE
 from orchestrator import claims
 from orchestrator.records import Experiment, Job
 from orchestrator.store import Store

@@ -1,4 +1,4 @@
-"""Results folders for tests, written through the store as a real run would: experiments, records, no processes."""
+"""Experiments, records of their runs, and results folders that hold them, written through the store as a run would."""
 
 from __future__ import annotations
 
@@ -6,16 +6,36 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.records import Device, Experiment, Job, Measurement, RunRecord, Status
+from orchestrator.records import (
+    CustomCommand,
+    Device,
+    Experiment,
+    Job,
+    Measurement,
+    MetricSource,
+    RunRecord,
+    Status,
+)
 from orchestrator.store import Store, write_record
 
-BASE = Experiment(
+
+def experiment(name: str = "a", **fields: Any) -> Experiment:
+    """Make an experiment, by default the smallest one: no arguments, on a CPU, by the built-in trainer."""
+    least = {"id": f"s-{name}-0123456789ab", "scenario": "s", "model": "m", "num_gpus": 1, "device": Device.CPU}
+    return Experiment(**{**least, "trainer": "huggingface", "arguments": {}, **fields})
+
+
+def of_command(*words: str, name: str = "a", **fields: Any) -> Experiment:
+    """Make an experiment whose trainer is this command, which prints the runtime and the loss."""
+    metrics = {"train_runtime": MetricSource(), "train_loss": MetricSource()}
+    custom = CustomCommand(command=words, launcher="none", metrics=metrics)
+    return experiment(name, **{"trainer": "custom", "custom": custom, **fields})
+
+
+BASE = experiment(
     id="full-tiny-000000000000",
     scenario="full",
     model="config:tiny-llama",
-    num_gpus=1,
-    device=Device.CPU,
-    trainer="huggingface",
     arguments={"model_name_or_path": "config:tiny-llama", "learning_rate": "2e-5", "per_device_train_batch_size": "8"},
     repeats=3,
 )
@@ -25,22 +45,19 @@ def measured(**values: float | int | str | None) -> tuple[Measurement, ...]:
     return tuple(Measurement(name=name, value=value, source="test") for name, value in values.items())
 
 
+def job(repeat: int = 1, *, attempt: int = 1, run_dir: Path = Path("/nowhere"), experiment_id: str = "e") -> Job:
+    """Make a job of a run that need not exist."""
+    return Job(experiment_id=experiment_id, repeat=repeat, attempt=attempt, run_dir=run_dir)
+
+
 def record_of(job: Job, status: Status = Status.OK, **more: Any) -> RunRecord:
-    """The least that a run's record says."""
-    return RunRecord(
-        **{
-            "experiment_id": job.experiment_id,
-            "repeat": job.repeat,
-            "attempt": job.attempt,
-            "status": status,
-            "started_at": 1.0,
-            "wall_s": 2.5,
-            **more,
-        }
-    )
+    """Make a record of this run that says only how it ended; `more` are other fields."""
+    run = {"experiment_id": job.experiment_id, "repeat": job.repeat, "attempt": job.attempt, "status": status}
+    return RunRecord(**{**run, "started_at": 1.0, "wall_s": 2.5, **more})
 
 
 def ended(experiment: Experiment, repeat: int, *, attempt: int = 1, **values: float | int | str | None) -> RunRecord:
+    """Make the record of a run that ended well, with these numbers."""
     return RunRecord(
         experiment_id=experiment.id,
         repeat=repeat,
