@@ -1,7 +1,7 @@
-"""Tunebench for notebooks: `import orchestrator; orchestrator.load("results")` gives a results folder as a pandas DataFrame.
+"""The code of Tunebench. For notebooks: `import tunebench; tunebench.load("results")` returns a results folder as a DataFrame.
 
-The command is `tunebench` (`orchestrator.cli`). Importing this costs nothing: pandas comes with the first call. docs/notebook.md
-shows what can be done, docs/metrics.md says what every column is.
+The command is `tunebench` (`orchestrator.cli`). This import is cheap: pandas is imported by the first call. docs/notebook.md has
+examples, docs/metrics.md explains every column.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["dtypes", "load"]
+__all__ = ["__version__", "dtypes", "load"]
+
+__version__ = "0.1.0"
 
 Folder = str | PathLike[str]
 Rows = Literal["experiments", "runs", "ranks", "devices"]
@@ -40,7 +42,7 @@ def load(
 
 
 def dtypes() -> dict[str, str]:
-    """The pandas type of every known column, for `pandas.read_csv("results/benchmarks.csv", dtype=orchestrator.dtypes())`."""
+    """Return the pandas type of each known column, for `pandas.read_csv("results/benchmarks.csv", dtype=tunebench.dtypes())`."""
     from orchestrator.column_types import known
 
     return known()

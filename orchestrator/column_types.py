@@ -1,7 +1,7 @@
 """Which pandas type a column has: the same in every report, so that frames of several campaigns go together.
 
 A table's own columns hold what was measured: a column of which every value is a whole number is `Int64` there, and CSV files
-write it so. What leaves for pandas (Parquet files, `orchestrator.load`) has the types that docs/metrics.md names instead, and
+write it so. What leaves for pandas (Parquet files, `tunebench.load`) has the types that docs/metrics.md names instead, and
 `known` gives them to `pandas.read_csv(…, dtype=…)`. All are nullable: a missing value is NA in each.
 """
 

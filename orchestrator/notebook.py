@@ -1,4 +1,4 @@
-"""What `orchestrator.load` does: results folders as one frame, with the types that docs/metrics.md names."""
+"""What `tunebench.load` does: results folders as one frame, with the types that docs/metrics.md names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = ("experiments", "runs", "ranks", "devices")
 
 
 def frame(folders: Sequence[Path], *, rows: str, baseline: str | None) -> pd.DataFrame:
-    """See `orchestrator.load`."""
+    """See `tunebench.load`."""
     if rows not in ROWS:
         raise SelectionError(f"rows={rows!r}: there are no such rows{suggestion(rows, ROWS)}")
     if not folders:

@@ -11,12 +11,12 @@ import os
 import re
 import sys
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from orchestrator.cli.campaigns import plan, run
-from orchestrator.cli.console import err, tell
+from orchestrator.cli.console import err, say, tell
 from orchestrator.cli.files import init, schema
 from orchestrator.cli.machine import doctor, monitor, run_one
 from orchestrator.cli.over_time import history, rerun
@@ -25,15 +25,30 @@ from orchestrator.cli.sharing import bundle, export
 from orchestrator.cli.verdicts import compare
 from orchestrator.errors import OrchestratorError
 from orchestrator.redact import redact
+from tunebench import __version__
 
 app = typer.Typer(
     name="tunebench",
-    help="Benchmarks of LLM fine-tuning: YAML scenarios in, a matrix of real training runs, a CSV report out.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        say(f"tunebench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _tunebench(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Benchmark LLM fine-tuning: YAML scenarios in, a matrix of real training runs, a CSV report out."""
 
 
 _ON_RESULTS = (report, show, status, cancel, compare, rerun, history, export, bundle)

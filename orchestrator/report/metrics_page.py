@@ -23,8 +23,8 @@ sources of memory are two metrics: allocated (tensors) ≤ reserved (allocator) 
 one into the other. Why three numbers are called tokens a second, and by how much they differ:
 [method.md](method.md#why-three-numbers-called-tokens-a-second-differ).
 
-*dtype* is the pandas type of a column: nullable, so that a missing value is NA in each. `orchestrator.load` and Parquet files
-(`--format parquet`) have exactly these. A CSV file has no types: `pandas.read_csv(file, dtype=orchestrator.dtypes(),
+*dtype* is the pandas type of a column: nullable, so that a missing value is NA in each. `tunebench.load` and Parquet files
+(`--format parquet`) have exactly these. A CSV file has no types: `pandas.read_csv(file, dtype=tunebench.dtypes(),
 keep_default_na=False, na_values=[""])` reads these, and plain `read_csv` guesses. An argument is `Int64` where it is a whole
 number in every row, else `string`; `provenance_<name>` is `string` unless it stands below; a number of a custom trainer's own is
 `Float64` or `Int64`. A column whose values do not go into its type (a custom trainer's word for a number) is `string`.

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import typer
 
+import tunebench
 from orchestrator import claims, cli
 from orchestrator.config import load_suite, schema_text
 from orchestrator.matrix import expand
@@ -81,6 +82,10 @@ def test_the_help_of_the_monitor(call: Call, golden: Golden) -> None:
     code, out, err = call("monitor", "--help", width=80)
     assert (code, err) == (0, "")
     golden("cli/monitor-help.txt", plain(out[out.index("monitor [OPTIONS]") :]))  # before it: how pytest was started
+
+
+def test_the_version(call: Call) -> None:
+    assert call("--version") == (0, f"tunebench {tunebench.__version__}\n", "")
 
 
 @pytest.mark.parametrize("width", [80, 160])

@@ -1,4 +1,4 @@
-"""`orchestrator.load`: the documented examples run, and what leaves for pandas has the types that docs/metrics.md names."""
+"""`tunebench.load`: the documented examples run, and what leaves for pandas has the types that docs/metrics.md names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from factories.results import BASE, ended, failed, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import orchestrator
+import tunebench
 from orchestrator import report
 from orchestrator.column_types import known, typed
 from orchestrator.errors import OrchestratorError, SelectionError
@@ -79,7 +79,7 @@ def documented() -> dict[str, str]:
 
 
 def test_the_page_of_the_metrics_names_every_type() -> None:
-    assert documented() == known() == orchestrator.dtypes()
+    assert documented() == known() == tunebench.dtypes()
 
 
 def types_of(frame: pd.DataFrame) -> dict[str, str]:
@@ -94,7 +94,7 @@ def refuse_other_types(frame: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize("rows", ["experiments", "runs", "ranks", "devices"])
 def test_what_is_loaded_has_the_documented_types(folder: Path, rows: Any) -> None:
-    frame = orchestrator.load(folder / "results", rows=rows)
+    frame = tunebench.load(folder / "results", rows=rows)
     refuse_other_types(frame)
     assert len(frame) == {"experiments": 3, "runs": 7, "ranks": 6, "devices": 0}[rows]
 
@@ -104,13 +104,13 @@ def test_parquet_files_have_the_documented_types(folder: Path, file: str) -> Non
     frame = pd.read_parquet(folder / "results" / f"{file}.parquet")
     refuse_other_types(frame)
     rows: Any = {"benchmarks": "experiments", "raw_summary": "runs", "ranks": "ranks"}[file]
-    pd.testing.assert_frame_equal(frame, orchestrator.load(folder / "results", rows=rows), check_flags=False)
+    pd.testing.assert_frame_equal(frame, tunebench.load(folder / "results", rows=rows), check_flags=False)
 
 
 @pytest.mark.parametrize("file", ["benchmarks", "raw_summary"])
 def test_csv_files_load_with_the_documented_types(folder: Path, file: str) -> None:
     path = folder / "results" / f"{file}.csv"
-    frame = pd.read_csv(path, dtype=orchestrator.dtypes(), keep_default_na=False, na_values=[""])
+    frame = pd.read_csv(path, dtype=tunebench.dtypes(), keep_default_na=False, na_values=[""])
     types = documented()
     named = {name: dtype for name, dtype in types_of(frame).items() if name in types}
     assert named == {name: types[name] for name in named} and "tokens_per_s" in named
@@ -122,7 +122,7 @@ def test_types_are_the_same_whatever_was_measured(tmp_path: Path) -> None:
     """Whole or not, there or missing in every row: frames of two campaigns go together."""
     values = ({"steps": 40, "train_loss": 2}, {"steps": None, "train_loss": 2.5})
     roots = [stored(tmp_path / f"r{n}", (BASE, [ended(BASE, 1, **one)])) for n, one in enumerate(values)]
-    first, second = (orchestrator.load(root) for root in roots)
+    first, second = (tunebench.load(root) for root in roots)
     assert {name: types_of(first)[name] for name in ("steps", "train_loss")} == {
         "steps": "Float64",
         "train_loss": "Float64",
@@ -151,7 +151,7 @@ def test_no_value_is_lost_on_its_way_into_a_type(values: list[Any]) -> None:
 
 
 def test_a_baseline_and_several_folders(folder: Path) -> None:
-    frame = orchestrator.load([folder / "results", str(folder / "results-of-friday")], baseline="baseline")
+    frame = tunebench.load([folder / "results", str(folder / "results-of-friday")], baseline="baseline")
     assert frame["results"].tolist() == ["results"] * 3 + ["results-of-friday"] * 3
     assert frame["speedup"].notna().tolist() == [True, True, False] * 2
     assert frame["speedup"].dtype == "Float64"
@@ -161,34 +161,34 @@ def test_beside_a_baseline_the_columns_are_there_though_a_side_has_one_run(tmp_p
     liger = replace(BASE, id="full-liger-1", framework=Framework(name="liger", digest="1"))
     base = replace(BASE, id="full-base-1", framework=Framework(name="baseline", digest="0"))
     place = stored(tmp_path / "results", *((one, [ended(one, 1, tokens_per_s=100.0)]) for one in (base, liger)))
-    frame = orchestrator.load(place, baseline="baseline")
+    frame = tunebench.load(place, baseline="baseline")
     assert frame["speedup"].tolist() == [1.0, 1.0]
     for name in ("speedup_low", "speedup_high", "memory_ratio"):
         assert frame[name].isna().all() and frame[name].dtype == "Float64"
-    assert "speedup" not in orchestrator.load(place) and "speedup" not in orchestrator.load(place, rows="runs")
+    assert "speedup" not in tunebench.load(place) and "speedup" not in tunebench.load(place, rows="runs")
 
 
 def test_warnings_are_beside_the_frame(tmp_path: Path) -> None:
     root = stored(tmp_path / "r", (BASE, [replace(ended(BASE, 1), warnings=("hot",))]))
-    assert orchestrator.load(root).attrs["warnings"] == [f"{BASE.id}: hot"]
+    assert tunebench.load(root).attrs["warnings"] == [f"{BASE.id}: hot"]
 
 
 def test_mistakes_are_sentences(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(OrchestratorError, match="There is no folder"):
-        orchestrator.load(tmp_path / "nowhere")
+        tunebench.load(tmp_path / "nowhere")
     with pytest.raises(SelectionError, match="did you mean 'runs'"):
-        orchestrator.load(folder / "results", rows="run")  # type: ignore[arg-type]
+        tunebench.load(folder / "results", rows="run")  # type: ignore[arg-type]
     with pytest.raises(SelectionError, match="no results folder is named"):
-        orchestrator.load([])
+        tunebench.load([])
     with pytest.raises(SelectionError, match="--baseline basline"):
-        orchestrator.load(folder / "results", baseline="basline")
+        tunebench.load(folder / "results", baseline="basline")
 
 
 def test_importing_it_is_light_and_nothing_hides_its_functions() -> None:
     code = (
-        "import sys, orchestrator; heavy = {'pandas', 'numpy', 'pydantic', 'rich', 'typer'} & set(sys.modules)\n"
+        "import sys, orchestrator, tunebench; heavy = {'pandas', 'numpy', 'pydantic', 'rich', 'typer'} & set(sys.modules)\n"
         "import orchestrator.reporting, orchestrator.column_types, orchestrator.notebook\n"
-        "print(sorted(heavy), callable(orchestrator.load), callable(orchestrator.dtypes))"
+        "print(sorted(heavy), callable(orchestrator.load), tunebench.load is orchestrator.load)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[] True True\n"
