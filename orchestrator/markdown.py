@@ -43,5 +43,10 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iter
     return "\n".join(lines)
 
 
+def folded(summary: str, inside: str) -> str:
+    """Return what a reader sees only after opening it; `summary` is escaped, `inside` is Markdown."""
+    return f"<details><summary>{escaped(summary)}</summary>\n\n{inside}\n\n</details>"
+
+
 def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from orchestrator.compare.values import Comparison
 from orchestrator.compare_view import wording
 from orchestrator.compare_view.wording import Block, Which
-from orchestrator.markdown import escaped, sentence, table
+from orchestrator.markdown import escaped, folded, sentence, table
 
 MARK = "<!-- tunebench compare -->"
 
@@ -38,10 +38,10 @@ def text(comparison: Comparison, *, conclusion: str, everything: bool = False) -
     parts += _bounded(main, left, most=MAX_ROWS)
     if everything:
         left -= sum(map(len, parts[-1:]))
-        folded = _rows(wording.blocks(comparison, Which.FOLDED))
+        unchanged = _rows(wording.blocks(comparison, Which.FOLDED))
         parts += [
-            _details(f"{len(folded)} rows that are no news: the same, untested, or failed on both sides", inside)
-            for inside in _bounded(folded, left)
+            folded(f"{len(unchanged)} rows that are no news: the same, untested, or failed on both sides", inside)
+            for inside in _bounded(unchanged, left)
         ]
     return "\n\n".join([*parts, *ends]) + "\n"
 
@@ -118,7 +118,7 @@ def _differences(comparison: Comparison) -> Iterator[str]:
         for number, one in enumerate(differences[:MAX_DIFFERENCES])
     ][:MAX_ROWS]
     if rows:
-        yield _details("What differs besides", table(("experiment", "", "base", "new"), rows))
+        yield folded("What differs besides", table(("experiment", "", "base", "new"), rows))
 
 
 def _warnings(comparison: Comparison) -> Iterator[str]:
@@ -126,18 +126,12 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
         return
     lines = [f"- {sentence(_short(warning))}" for warning in comparison.warnings[:MAX_WARNINGS]]
     more = len(comparison.warnings) - len(lines)
-    yield _details(
-        f"{len(comparison.warnings)} warnings", "\n".join([*lines, *([f"- and {more} more"] if more else [])])
-    )
+    yield folded(f"{len(comparison.warnings)} warnings", "\n".join([*lines, *([f"- and {more} more"] if more else [])]))
 
 
 def _rules(comparison: Comparison) -> str:
     said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in comparison.rules.items())
     return f"<sub>Judged by: {escaped(_short(said))}.</sub>"
-
-
-def _details(summary: str, inside: str) -> str:
-    return f"<details><summary>{escaped(summary)}</summary>\n\n{inside}\n\n</details>"
 
 
 def _short(value: str) -> str:

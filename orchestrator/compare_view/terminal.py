@@ -6,11 +6,10 @@ that is too wide goes on in the next, indented: nothing is cut. Makes something 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
@@ -18,6 +17,7 @@ from orchestrator.compare.values import Comparison, Row, Verdict
 from orchestrator.compare_view import wording
 from orchestrator.compare_view.wording import Block, Which
 from orchestrator.printable import printable
+from orchestrator.report.terminal import plain
 
 MAX_BLOCKS, MAX_DIFFERENCES = 100, 12
 STYLES = {
@@ -41,11 +41,8 @@ def view(comparison: Comparison, *, width: int, everything: bool = False) -> Ren
 
 
 def text(comparison: Comparison, *, width: int = 80, everything: bool = False) -> str:
-    """The view as plain text."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
-    console.print(view(comparison, width=width, everything=everything))
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+    """Return the view as plain text."""
+    return plain(view(comparison, width=width, everything=everything), width=width)
 
 
 def _heading(comparison: Comparison) -> Iterator[RenderableType]:

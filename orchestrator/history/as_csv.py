@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping
 
 from orchestrator.history import words
 from orchestrator.history.values import History, Series, Step
@@ -25,12 +24,12 @@ def points(history: History) -> str:
     """`level` is that of the fit, `changes` what is not as it was at the campaign before; the experiment's key stands behind."""
     keys = dict.fromkeys(name for one in history.series for name in one.key if name not in POINTS)
     rows = [row for one in history.series for row in _points(history, one)]
-    return _text(rows, (*POINTS, *keys))
+    return as_csv.rows_text(rows, (*POINTS, *keys))
 
 
 def steps(history: History) -> str:
     """Newest first. `change` is new ÷ old − 1, `campaigns_before` on how many campaigns the old level rests."""
-    return _text([_step(history, series, step) for series, step in words.newest_first(history)], STEPS)
+    return as_csv.rows_text([_step(history, series, step) for series, step in words.newest_first(history)], STEPS)
 
 
 def _points(history: History, series: Series) -> list[Mapping[str, Value]]:
@@ -70,15 +69,6 @@ def _what(series: Series) -> dict[str, Value]:
     return {"experiment": series.label, "id": series.id, "metric": series.metric, "unit": metric(series.metric).unit}
 
 
-def _moment(moment: float | None) -> str | None:
-    try:
-        return None if moment is None else datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
-def _text(rows: Sequence[Mapping[str, Value]], names: Sequence[str]) -> str:
-    import pandas as pd
-
-    columns = {name: pd.Series([row.get(name) for row in rows], dtype="object") for name in names}
-    return as_csv.text(pd.DataFrame(columns, columns=list(names)))
+def _moment(seconds: float | None) -> str | None:
+    moment = words.moment(seconds)
+    return moment and moment.isoformat(timespec="seconds")

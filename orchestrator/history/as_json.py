@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 from orchestrator import untrusted
 from orchestrator.history.values import History
 from orchestrator.metrics import metric
-from orchestrator.printable import escaped
+from orchestrator.report import as_json
 from orchestrator.results_folder import TOOL
 
 DOCUMENT = "history"
@@ -22,8 +21,7 @@ def text(history: History) -> str:
         series["unit"] = metric(one.metric).unit
         for step, found in zip(series["steps"], one.steps, strict=True):
             step["change"] = found.change
-    document = {"tool": TOOL, "document": DOCUMENT, **fields}
-    return escaped(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
+    return as_json.document(tool=TOOL, document=DOCUMENT, **fields)
 
 
 def is_one(path: Path) -> bool:

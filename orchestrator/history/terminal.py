@@ -5,11 +5,10 @@ It is bounded: what is left out is counted, and stands in the files. Whatever is
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -19,6 +18,7 @@ from orchestrator.history.change_points import FEWEST
 from orchestrator.history.values import History, Kind, Series, Step
 from orchestrator.metrics import show
 from orchestrator.printable import printable
+from orchestrator.report.terminal import plain
 
 MOST_STEPS, MOST_EXPERIMENTS = 30, 40
 _STYLES = {Kind.WORSE: "bold red", Kind.BETTER: "bold green", Kind.CHANGED: "bold yellow"}
@@ -33,11 +33,8 @@ def summary(history: History) -> RenderableType:
 
 
 def text(history: History, *, width: int) -> str:
-    """The summary as plain text."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
-    console.print(summary(history))
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+    """Return the summary as plain text."""
+    return plain(summary(history), width=width)
 
 
 def _heading(history: History) -> Iterator[RenderableType]:

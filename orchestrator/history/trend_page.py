@@ -6,7 +6,6 @@ A function from a history to text; `folder` writes it. The page around it, its c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from orchestrator.history import words
@@ -148,11 +147,8 @@ def _places(series: Series) -> list[str | int]:
 
 
 def _date(point: Point) -> str | None:
-    try:
-        moment = None if point.began_at is None else datetime.fromtimestamp(point.began_at, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-    return None if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
+    moment = words.moment(point.began_at)
+    return f"{moment:%Y-%m-%d %H:%M:%S}" if moment else None
 
 
 def _points(series: Series, campaigns: Sequence[Campaign], at: Sequence[str | int]) -> Trace:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from datetime import UTC, datetime
 from orchestrator.compare.values import Difference
 from orchestrator.history.values import Campaign, History, Point, Series, Step
 from orchestrator.metrics import DASH, metric, show
+from orchestrator.report.as_markdown import headings
 from orchestrator.rows import Value
 
 ARROW = "→"
@@ -23,14 +23,18 @@ _LEAST_SPAN = 0.05
 """A curve of less than 5 % from its lowest to its highest value is drawn the flatter: noise should not look like mountains."""
 
 
-def day(moment: float | None) -> str:
-    """The date and time in UTC; a dash where it is not known."""
-    if moment is None:
-        return DASH
+def moment(seconds: float | None) -> datetime | None:
+    """Return the time in UTC of seconds since the epoch; None where they are unknown or out of a calendar's range."""
     try:
-        return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M}"
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
-        return DASH
+        return None
+
+
+def day(seconds: float | None) -> str:
+    """Return the date and time in UTC; a dash where it is not known."""
+    when = moment(seconds)
+    return f"{when:%Y-%m-%d %H:%M}" if when else DASH
 
 
 def percent(change: float) -> str:
@@ -39,10 +43,9 @@ def percent(change: float) -> str:
 
 
 def labels(history: History) -> dict[str, str]:
-    """Metric → what it is called: its heading, or its name where two have the same heading."""
-    known = {one.metric: metric(one.metric).label for one in history.series}
-    shared = Counter(known.values())
-    return {name: label if shared[label] == 1 else name for name, label in known.items()}
+    """Return metric → heading, or its name where two have the same heading."""
+    names = list(dict.fromkeys(series.metric for series in history.series))
+    return dict(zip(names, headings(names), strict=True))
 
 
 def step_text(series: Series, step: Step) -> str:

@@ -13,10 +13,11 @@ stands as its picture ␀.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.columns import cells
+from orchestrator.rows import Value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +29,11 @@ def text(frame: pd.DataFrame) -> str:
     """CSV with a header line; lines end with a newline on every system."""
     columns = [_fields(frame[name]) for name in frame.columns]
     return _line(map(_field, frame.columns)) + "".join(map(_line, zip(*columns, strict=True)))
+
+
+def rows_text(rows: Iterable[Mapping[str, Value]], names: Sequence[str]) -> str:
+    """Return CSV of these columns, with a header line; a value that a row does not have is an empty cell."""
+    return _line(map(_field, names)) + "".join(_line(_field(row.get(name)) for name in names) for row in rows)
 
 
 def _line(fields: Iterable[str]) -> str:

@@ -24,14 +24,14 @@ def text(split: Split, warnings: Sequence[str], *, highlights: Sequence[Highligh
     """`{"experiments": [{column: value}], "constant": {column: value}, "highlights": [{kind, text, experiments}],
     "warnings": [sentence]}`."""
     found = [{"kind": one.kind.value, "text": one.text, "experiments": list(one.experiments)} for one in highlights]
-    return _document(
+    return document(
         experiments=_rows(split.shown), constant=dict(split.constant), highlights=found, warnings=list(warnings)
     )
 
 
 def view(seen: View) -> str:
     """`{"title": sentence, "rows": [{column: value}], "notes": [sentence]}`."""
-    return _document(title=seen.title, rows=_rows(seen.frame), notes=list(seen.notes))
+    return document(title=seen.title, rows=_rows(seen.frame), notes=list(seen.notes))
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Value]]:
@@ -39,5 +39,6 @@ def _rows(frame: pd.DataFrame) -> list[dict[str, Value]]:
     return [{name: values[row] for name, values in columns.items()} for row in range(len(frame))]
 
 
-def _document(**document: object) -> str:
-    return escaped(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
+def document(**fields: object) -> str:
+    """Return a JSON object with these fields as the text of a file."""
+    return escaped(json.dumps(fields, indent=1, ensure_ascii=False, allow_nan=False)) + "\n"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.columns import HEADLINE, Split, cells, for_people, matches
 from orchestrator.highlights import Highlight, HighlightKind
-from orchestrator.markdown import escaped, sentence
+from orchestrator.markdown import escaped, folded, sentence, table
 from orchestrator.metrics import FACTS, METRICS, Show, metric, show
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _list_of(warnings: Sequence[str]) -> str:
     lines = "\n".join(f"- {sentence(line)}" for line in warnings)
     if len(warnings) <= MOST_UNFOLDED:
         return lines
-    return f"<details><summary>{len(warnings)} warnings</summary>\n\n{lines}\n\n</details>"
+    return folded(f"{len(warnings)} warnings", lines)
 
 
 def same_for_all(split: Split) -> str:
@@ -76,9 +76,10 @@ def grid(frame: pd.DataFrame, *, named: Mapping[str, str] | None = None) -> str:
     """A frame as a table; `named` says by which metric or fact the values of a column are shown, where its name does not."""
     named = named or {}
     names = [str(name) for name in frame.columns]
-    aligned = ["---:" if is_number(frame, name, named=named) else "---" for name in names]
+    titles = headings(names)
+    right = [title for title, name in zip(titles, names, strict=True) if is_number(frame, name, named=named)]
     columns = [[show(named.get(name, name), value) for value in cells(frame[name])] for name in names]
-    return "\n".join(_line(row) for row in (headings(names), aligned, *zip(*columns, strict=True)))
+    return table(titles, zip(*columns, strict=True), right=right)
 
 
 def is_number(frame: pd.DataFrame, name: str, *, named: Mapping[str, str] | None = None) -> bool:
@@ -87,7 +88,3 @@ def is_number(frame: pd.DataFrame, name: str, *, named: Mapping[str, str] | None
         "Int64",
         "Float64",
     )
-
-
-def _line(row: Sequence[str]) -> str:
-    return "| " + " | ".join(escaped(value) for value in row) + " |"

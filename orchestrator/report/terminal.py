@@ -76,9 +76,14 @@ def summary(
 
 
 def text(table: ResultsTable, *, width: int, highlights: Sequence[Highlight] = ()) -> str:
-    """The summary as plain text."""
+    """Return the summary as plain text."""
+    return plain(summary(table, width=width, highlights=highlights), width=width)
+
+
+def plain(view: RenderableType, *, width: int) -> str:
+    """Return as plain text what a terminal of `width` columns would show."""
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
-    console.print(summary(table, width=width, highlights=highlights))
+    console.print(view)
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
