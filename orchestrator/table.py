@@ -62,8 +62,7 @@ def load(roots: Sequence[Path]) -> ResultsTable:
     sets: dict[str, frozenset[str]] = {}
     for root, name in zip(roots, names, strict=True):
         read, said = _read(root, sets)
-        read, too_wide = vetting.within_width(read, already=found)
-        warnings += [f"{name}: {sentence}" if len(roots) > 1 else sentence for sentence in (*said, *too_wide)]
+        warnings += [f"{name}: {sentence}" if len(roots) > 1 else sentence for sentence in said]
         found += [_labelled(row, name) for row in read] if len(roots) > 1 else read
     return of_rows(found, warnings=warnings, framework_arguments=sets)
 

@@ -66,10 +66,8 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _refuse(mode: int) -> None:
-    if stat.S_ISREG(mode):
-        return
-    kinds = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-    raise Unreadable(f"it is {kinds.get(stat.S_IFMT(mode), 'a device')}, not a file")
+    if not stat.S_ISREG(mode):
+        raise Unreadable("it is not a regular file; links are not followed")
 
 
 def read_bytes(path: Path, *, limit: int) -> bytes:

@@ -1,14 +1,13 @@
 """Rows of a results folder that may be somebody else's: what of them can be believed, and held in a table.
 
-What a record says is held against the folder that it lies in, numbers that no arithmetic can be done with are missing, and
-there is an end to how many columns a table has. Whatever is left out is named in a sentence, and the rest goes on. Pure: the files
-were read by `store`, as `untrusted` reads them.
+A record must belong to the folder that it is in. Numbers that no arithmetic can be done with are missing. A run has a limit of
+columns. A sentence names whatever is left out, and the rest goes on. Pure: `store` has read the files, with `untrusted`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from orchestrator import rows, untrusted
@@ -19,7 +18,7 @@ from orchestrator.records import Experiment, Job, RunRecord
 from orchestrator.rows import Row, Value
 
 MAX_COLUMNS = 5000
-"""A run has about 200; a table of more columns than this is somebody's joke, and would take all memory."""
+"""A run has about 200. A record with more than this is left out, since its table would take all memory."""
 
 _OF_THE_TABLE = (frozenset(FACTS) - {*rows.ARGUMENT_FACTS}) | {metric.name for metric in BESIDE}
 _SMALLEST = 1 / untrusted.LARGEST
@@ -42,6 +41,11 @@ def run_row(experiment: Experiment, job: Job, record: RunRecord) -> tuple[Row | 
         except (ValueError, OverflowError, OSError) as error:  # a date beyond all calendars, too many digits
             wrong = str(error)
         else:
+            if len(_columns(row)) > MAX_COLUMNS:
+                return (
+                    None,
+                    f"{experiment.id} {job.name}: its record is left out: it has more than {MAX_COLUMNS:,} columns",
+                )
             given = {one.name: one.value for one in record.measurements}
             missing = ", ".join([*_unsound(given), *_words(given)])
             said = (f"{missing[:200]}: no number that can be reckoned with, left out",) if missing else ()
@@ -98,45 +102,26 @@ def _unsound(cells: Mapping[str, Value]) -> list[str]:
     ]
 
 
-def within_width(read: Sequence[Row], *, already: Sequence[Row]) -> tuple[list[Row], list[str]]:
-    """The rows whose columns there is room for beside those of the rows before, and a sentence for each other one."""
-    known = {name for row in already for part in _parts(row) for name in part}
-    kept, said = [], []
-    for row in read:
-        new = {name for part in _parts(row) if not known.issuperset(part) for name in part} - known
-        if len(known) + len(new) > MAX_COLUMNS:
-            said.append(f"{row.facts['id']}: a run is left out, for a table has at most {MAX_COLUMNS:,} columns")
-            continue
-        known |= new
-        kept.append(row)
-    return kept, said
+def _columns(row: Row) -> set[str]:
+    parts = (row.facts, row.outcome, row.arguments, row.measured, *row.ranks, *row.devices)
+    return {name for part in parts for name in part}
 
 
-def _parts(row: Row) -> tuple[Mapping[str, Value], ...]:
-    return (row.facts, row.outcome, row.arguments, row.measured, *row.ranks, *row.devices)
-
-
-_SIGNS = ("=", "+", "@", "-")
 _FORMULA = re.compile(r"\s*[=+@-][^\n]*[(|!]")
 
 
-def formulas(found: Iterable[Row]) -> list[str]:
-    """A sentence where a spreadsheet that opens the CSV files would act on a cell: a call, a pipe, another book's name.
+def formulas(read: Iterable[Row]) -> list[str]:
+    """Return a warning if a spreadsheet that opens the CSV files would run a cell: a call, a pipe, another book's name.
 
     The cells stay as they are (see `report.as_csv`): a report must hold what the trainer was given.
     """
-    hits = {
-        (name, value): None
-        for row in found
-        for part in (row.facts, row.outcome, row.arguments, row.measured)
-        for name, value in part.items()
-        if type(value) is str and (value[:1] in _SIGNS or value[:1].isspace()) and _FORMULA.match(value)
-    }
-    if not hits:
+    cells = (
+        cell for row in read for part in (row.facts, row.outcome, row.arguments, row.measured) for cell in part.values()
+    )
+    formula = next((cell for cell in cells if type(cell) is str and _FORMULA.match(cell)), None)
+    if formula is None:
         return []
-    name, text = next(iter(hits))
-    cells = "one cell" if len(hits) == 1 else f"{len(hits)} cells"
     return [
-        f"{cells} of the CSV files would run as a formula in a spreadsheet, such as {name} {text!r:.80}: "
+        f"a spreadsheet would run cells of the CSV files as formulas, such as {formula!r:.80}: "
         "load the files there with all columns as text"
     ]

@@ -316,9 +316,9 @@ def test_what_is_not_ours_stays_and_is_named(tmp_path: Path) -> None:
     assert why == {
         "notes.txt": "none of the files that Tunebench makes",
         "core.1234": "none of the files that Tunebench makes",
-        "stdout.log": "it is a link, not a file",
-        "steps-rank0.jsonl": "it is a link, not a file",
-        "stderr.log": "it is a pipe, not a file",
+        "stdout.log": "it is not a regular file; links are not followed",
+        "steps-rank0.jsonl": "it is not a regular file; links are not followed",
+        "stderr.log": "it is not a regular file; links are not followed",
         "r2-t1": "it still runs",
         "$(touch x)\n": "no experiment of ours has such a name",
     }

@@ -11,7 +11,6 @@ import json
 import os
 import pty
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -206,7 +205,7 @@ def test_what_the_campaign_said_steers_no_terminal(campaign: Campaign) -> None:
 
 
 @pytest.mark.parametrize("words", [("report", "deep/results"), ("plan", "scenarios.yaml")], ids=lambda words: words[0])
-@pytest.mark.parametrize("width", ["60", "200", "1000"])
+@pytest.mark.parametrize("width", ["60", "1000"])
 def test_tables_steer_no_terminal(campaign: Campaign, call: Call, words: tuple[str, ...], width: str) -> None:
     code, out, err = call(campaign.folder, *words, COLUMNS=width)
     assert code == 0, err
@@ -417,9 +416,3 @@ def test_the_row_says_that_code_of_the_model_was_run(tmp_path: Path) -> None:
     for name in ("benchmarks.csv", "raw_summary.csv"):
         with (tmp_path / "results" / name).open(newline="") as file:
             assert sorted(row["trust_remote_code"] for row in csv.DictReader(file)) == ["", "True"]
-
-
-def test_words_are_those_of_a_shell() -> None:
-    """The test's own premise: the traps are traps."""
-    assert shlex.split("x $(touch CANARY)") != ["x", "$(touch", "CANARY)", "y"]
-    assert sum(not is_printable(text) for text in TRAPS.values()) >= 4

@@ -587,7 +587,7 @@ def test_places_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "suite.json").write_text('{"tool": "tuneb')
-    reasons = {"folder": "without results", "pipe": "a pipe", "none": "There is no", "loop": "loop"}
+    reasons = {"folder": "without results", "pipe": "not a regular file", "none": "There is no", "loop": "loop"}
     for name, reason in {**reasons, "damaged": "its suite.json is none of ours, or damaged"}.items():
         with pytest.raises(ResultsError, match=reason):
             read([tmp_path / name])

@@ -6,10 +6,7 @@ import io
 import json
 import os
 import shutil
-import socket
-import sys
 import tempfile
-import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,7 +23,7 @@ from orchestrator import report, steps, untrusted, vetting
 from orchestrator.columns import cells
 from orchestrator.experiment_view import experiment_view
 from orchestrator.printable import escaped, is_printable, printable, shell_word
-from orchestrator.records import Experiment, Framework, RunRecord, dump
+from orchestrator.records import Framework, dump
 from orchestrator.report import as_markdown, terminal
 from orchestrator.store import Store
 from orchestrator.table import ResultsTable, load
@@ -38,20 +35,6 @@ BAD = replace(BASE, id="bad-2")
 LIMIT = 1000
 
 # --------------------------------------------------------------------------------------------------- the reading itself
-
-
-def pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def listening(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as bound:
-        before = os.getcwd()
-        os.chdir(path.parent)  # such a name may have 108 bytes
-        try:
-            bound.bind(path.name)
-        finally:
-            os.chdir(before)
 
 
 def sparse(path: Path, *, size: int = 10 * 2**30) -> None:
@@ -67,12 +50,9 @@ def link(target: str) -> Callable[[Path], None]:
 
 
 NO_FILES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "pipe": (pipe, "a pipe"),
-    "socket": (listening, "a socket"),
-    "folder": (Path.mkdir, "a folder"),
-    "link to a secret": (link("/etc/passwd"), "a link"),
-    "link to a device": (link("/dev/zero"), "a link"),
-    "link to itself": (link("record.json"), "a link"),
+    "pipe": (os.mkfifo, "not a regular file"),
+    "link to a device": (link("/dev/zero"), "not a regular file"),
+    "link to itself": (link("record.json"), "not a regular file"),
     "ten gigabytes of nothing": (sparse, "more than"),
 }
 
@@ -89,7 +69,7 @@ def test_only_files_of_a_sane_size_are_read_and_nothing_is_waited_for(kind: str,
 
 @pytest.mark.skipif(not os.path.exists("/dev/null"), reason="no devices here")
 def test_a_device_is_not_opened() -> None:
-    with pytest.raises(untrusted.Unreadable, match="a device"):
+    with pytest.raises(untrusted.Unreadable, match="not a regular file"):
         untrusted.read_bytes(Path("/dev/null"), limit=LIMIT)
 
 
@@ -195,7 +175,7 @@ def test_a_hostile_line_is_no_step_and_the_others_are(line: str, tmp_path: Path)
 
 
 def test_steps_that_are_no_file_are_no_steps(tmp_path: Path) -> None:
-    pipe(tmp_path / "steps-rank0.jsonl")
+    os.mkfifo(tmp_path / "steps-rank0.jsonl")
     (tmp_path / "steps-rank1.jsonl").symlink_to("/dev/zero")
     (tmp_path / "steps-rank2.jsonl").write_text(json.dumps(WHOLE) + "\n")
     assert {rank: len(found) for rank, found in steps.read(tmp_path).items()} == {0: 0, 1: 0, 2: 1}
@@ -267,7 +247,7 @@ def test_a_record_that_is_no_file_is_named_and_left_out(kind: str, root: Path) -
         assert said in warning
 
 
-@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("kind", ["pipe", "ten gigabytes of nothing"])
 @pytest.mark.parametrize("name", ["experiment.json", "job.json", "owner.json", "heartbeat", "neighbours.txt"])
 def test_other_files_that_are_none_stop_nothing(name: str, kind: str, root: Path) -> None:
     make, _ = NO_FILES[kind]
@@ -300,17 +280,6 @@ def test_the_files_of_a_run_are_shown_only_where_they_are_files(kind: str, root:
     assert "root:" not in text
     assert kind.startswith("ten") or said in text
     assert len(text) < 300_000
-
-
-def test_a_record_of_a_gigabyte_costs_no_memory(root: Path) -> None:
-    spoil(record_of(root), lambda path: sparse(path, size=2**30))
-    load([root])  # pandas, once
-    tracemalloc.start()
-    try:
-        reported(root)
-        assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
-    finally:
-        tracemalloc.stop()
 
 
 def written(root: Path, **changes: Any) -> None:
@@ -474,7 +443,6 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-FIELDS = st.sampled_from([field for field in json.loads(dump(ended(BAD, 1)))])
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -581,7 +549,7 @@ def reference(tmp_path: Path) -> Path:
     return tmp_path / "theirs"
 
 
-@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("kind", ["pipe", "ten gigabytes of nothing"])
 @pytest.mark.parametrize(
     "name", ["results.json", "command.sh", "stdout", "stderr", "gpu_memory_logs.csv", "script.json"]
 )
@@ -707,25 +675,15 @@ def test_a_word_for_bash_holds_no_control_character() -> None:
     assert shell_word("it's\x1b\\\u202e") == r"$'it\'s\x1b\\\xe2\x80\xae'"
 
 
-FORMULAS = ("=1+1", "+1", "-1e-5 -2", "@x", "=cmd|' /C calc'!A0", '=HYPERLINK("http://example.org")', "\t=SUM(A1)")
-
-
-def test_texts_that_look_like_formulas_come_back_as_they_were(tmp_path: Path) -> None:
-    """What a spreadsheet would make of them is said in a warning: see `report.as_csv` for why they stay."""
-    cells_of = [replace(BASE, id=f"cell-{n}", arguments={"a": text, "n": str(n)}) for n, text in enumerate(FORMULAS)]
-    table = load([stored(tmp_path / "results", *((one, [ended(one, 1, train_loss=-1.5)]) for one in cells_of))])
-    for text in (report.raw_summary(table), report.benchmarks(table)):
-        read = pd.read_csv(io.StringIO(text), keep_default_na=False)
-        assert read["a"].tolist() == list(FORMULAS)
-        assert read["train_loss"].tolist() == [-1.5] * len(FORMULAS)
-    (warning,) = [one for one in table.warnings if "formula" in one]
-    assert "3 cells" in warning and "=cmd" in warning
-
-
-def test_ordinary_texts_are_no_formulas(tmp_path: Path) -> None:
-    one = replace(BASE, arguments={"a": "--flag", "b": "-1e-5", "c": "-100 -200", "d": "+", "e": "f(x) = 1"})
-    table = load([stored(tmp_path / "results", (one, [ended(one, 1, train_loss=-1.5)]))])
-    assert not [warning for warning in table.warnings if "formula" in warning]
+def test_a_formula_stays_and_is_warned_of(tmp_path: Path) -> None:
+    """`report.as_csv` says why it stays; ordinary arguments are not formulas."""
+    texts = ("=cmd|' /C calc'!A0", "--flag", "-1e-5", "-100 -200", "+", "f(x) = 1")
+    experiments = [replace(BASE, id=f"cell-{n}", arguments={"a": text}) for n, text in enumerate(texts)]
+    table = load([stored(tmp_path / "r", *((one, [ended(one, 1, train_loss=-1.5)]) for one in experiments))])
+    read = pd.read_csv(io.StringIO(report.raw_summary(table)), keep_default_na=False)
+    assert read["a"].tolist() == list(texts)
+    (warning,) = [sentence for sentence in table.warnings if "formula" in sentence]
+    assert texts[0] in warning
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -739,24 +697,3 @@ def test_no_text_of_a_folder_reaches_a_terminal_raw(text: str, root: Path) -> No
     for form in ("json", "markdown"):
         assert is_printable(report.benchmarks(table, form=form, keep=["*"]))
     assert all(map(is_printable, experiment_view(Store.resume(root), BAD.id, lines=5)))
-
-
-def test_threads_may_read_at_once(tmp_path: Path) -> None:
-    """Reading keeps nothing between calls."""
-    path = tmp_path / "x.json"
-    path.write_text("[1]")
-    found: list[Any] = []
-    readers = [threading.Thread(target=lambda: found.append(untrusted.read_json(path, limit=9))) for _ in range(8)]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join()
-    assert found == [[1]] * 8
-
-
-def test_records_are_small_beside_their_limit() -> None:
-    many = tuple({"rank": rank, "host": "node", **{f"metric_{n}": 1.5 for n in range(20)}} for rank in range(1000))
-    record: RunRecord = replace(ended(BAD, 1), ranks=many)
-    assert len(dump(record)) < untrusted.RECORD_BYTES / 8
-    assert sys.getsizeof(dump(BAD)) < untrusted.RECORD_BYTES / 100
-    assert isinstance(BAD, Experiment)
