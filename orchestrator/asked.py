@@ -12,26 +12,24 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator import atomic, untrusted
 from orchestrator.records import Experiment
 from orchestrator.redact import redact
-from orchestrator.selection import Selection
 
 FOLDER = "asked"
 
 
 def note(
-    root: Path, *, file: Path, selection: Selection, names: Sequence[str], experiments: Iterable[Experiment]
+    root: Path, *, file: Path, choices: Mapping[str, Any], names: Sequence[str], experiments: Iterable[Experiment]
 ) -> None:
     """Notes what a call wants. `names` are all scenarios of its file: what others wanted of a scenario that is gone is forgotten.
 
     Scenarios that the call left out by `--scenario` keep what they had.
     """
-    choices = redact(json.dumps(asdict(replace(selection, scenarios=())), sort_keys=True, default=str))
+    choice = redact(json.dumps(choices, sort_keys=True, default=str))
     place = str(file.absolute())
     wanted: dict[str, list[str]] = {}
     for experiment in experiments:
@@ -43,11 +41,11 @@ def note(
             _write(
                 path, {**known, "scenarios": {name: ids for name, ids in known["scenarios"].items() if name in names}}
             )
-    digest = hashlib.sha256(f"{place}\n{choices}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{place}\n{choice}".encode()).hexdigest()
     path = folder / f"{digest[:12]}.json"
     before = dict(_entries(folder)).get(path, {"scenarios": {}})
     kept = {name: ids for name, ids in before["scenarios"].items() if name in names}
-    _write(path, {"file": place, "choices": choices, "scenarios": {**kept, **wanted}})
+    _write(path, {"file": place, "choices": choice, "scenarios": {**kept, **wanted}})
 
 
 def current(root: Path) -> frozenset[str] | None:

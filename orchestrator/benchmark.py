@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import FrameType
 
-from orchestrator import claims, process
+from orchestrator import claims
 from orchestrator.errors import ResultsError
 from orchestrator.executors import Executor
 from orchestrator.owed import NO_RETRY, Retry
@@ -26,6 +26,7 @@ from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.repeats import most_repeats
 from orchestrator.store import Store, unfinished_record, write_record
 from orchestrator.stored import StoredRun
+from orchestrator.tree import end_tree
 
 __all__ = ["Event", "EventKind", "Summary", "prepare_data", "run_benchmark"]
 
@@ -161,7 +162,7 @@ def _record_lost(experiments: Sequence[Experiment], store: Store, tell: OnEvent,
     silent = _runs(experiments, store, JobState.SILENT) if take_over else []
     for run in [*_runs(experiments, store, JobState.LOST), *silent]:
         claim = claims.read_claim(run.job.run_dir)
-        left = process.end_tree(claim.marker) if claim is not None and claim.owner.is_here() else 0
+        left = end_tree(claim.marker) if claim is not None and claim.owner.is_here() else 0
         if left:
             text = f"ended {left} process(es) that {run.job.experiment_id} {run.job.name} had left behind"
             tell(Event(kind=EventKind.ENDED_LEFTOVERS, text=text, jobs=(run.job,)))

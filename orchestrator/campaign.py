@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,20 +17,20 @@ from rich.console import Console
 from orchestrator import asked, executors, packing, results_folder
 from orchestrator.batch import BATCH
 from orchestrator.benchmark import Event, EventKind, Summary, prepare_data, run_benchmark
-from orchestrator.config import Suite, suggestion
-from orchestrator.errors import ConfigError, PreparationError, ResultsError, SelectionError
+from orchestrator.config import Suite
+from orchestrator.errors import ConfigError, PreparationError, ResultsError, SelectionError, suggestion
 from orchestrator.event_lines import EventLines
 from orchestrator.executors import LOCAL
 from orchestrator.failure_kinds import KINDS
 from orchestrator.matrix import Plan
-from orchestrator.owed import FAILURES
+from orchestrator.owed import FAILURES, NO_RETRY, Retry
 from orchestrator.probe import LARGEST_BATCH, Found, largest_batches, mark_what_does_not_fit
 from orchestrator.progress import Progress
 from orchestrator.provenance import pip_freeze
 from orchestrator.records import Experiment, JobState
 from orchestrator.repeats import half_width, most_repeats
 from orchestrator.status import Reader
-from orchestrator.store import NO_RETRY, Retry, Store
+from orchestrator.store import Store
 
 if TYPE_CHECKING:
     from orchestrator.selection import Selection
@@ -93,7 +93,8 @@ def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[s
 def note_asked(store: Store, plan: Plan, *, suite: Suite, selection: Selection) -> None:
     """What this call wants of the folder; what no call wants any more leaves the report."""
     names = [scenario.name for scenario in suite.scenarios]
-    asked.note(store.root, file=suite.document.file, selection=selection, names=names, experiments=plan.experiments)
+    choices = asdict(replace(selection, scenarios=()))
+    asked.note(store.root, file=suite.document.file, choices=choices, names=names, experiments=plan.experiments)
 
 
 def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:

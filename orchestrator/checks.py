@@ -13,7 +13,8 @@ from typing import Any
 
 from orchestrator import monitors
 from orchestrator.cells import FRAMEWORK, GPUS, MODEL
-from orchestrator.config import Scenario, argument_text, suggestion
+from orchestrator.config import Scenario, argument_text
+from orchestrator.errors import suggestion
 from orchestrator.local import published
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
 from orchestrator.records import Measure, Text

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.config import suggestion
+from orchestrator.errors import suggestion
 from orchestrator.metrics import FACTS, METRICS, Where, columns, metric
 
 if TYPE_CHECKING:

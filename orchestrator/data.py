@@ -16,8 +16,8 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from orchestrator.config import DataProcessing, Suite, suggestion
-from orchestrator.errors import ConfigError, PreparationError
+from orchestrator.config import DataProcessing, Suite
+from orchestrator.errors import ConfigError, PreparationError, suggestion
 from orchestrator.local import find
 from orchestrator.printable import is_utf8, with_bytes
 from orchestrator.records import DataSpec, Text

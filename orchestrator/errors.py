@@ -12,8 +12,9 @@ A failed experiment is not an exception: it is a record (see `records.RunRecord`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 
@@ -59,3 +60,16 @@ class LaunchError(OrchestratorError):
 
 class PreparationError(OrchestratorError):
     """The training data could not be prepared."""
+
+
+_MEANT_BY = {"gpu": "cuda"}  # the letters say cpu
+
+
+def suggestion(word: object, allowed: Iterable[str]) -> str:
+    """`; did you mean 'x'?` where something allowed is near, and what is allowed in any case."""
+    names = sorted(str(name) for name in allowed)
+    near = [name for name in names if name == _MEANT_BY.get(str(word).lower())]
+    near = near or get_close_matches(str(word), names, n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    shown = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
+    return f"{hint} Allowed: {shown}" if names else "; none is defined"

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from orchestrator import throughput, trainers
 from orchestrator.monitors import Monitor
 from orchestrator.records import Device, Experiment, Gpu, Measurement
-from orchestrator.trainers.instrumented import worker_files
+from orchestrator.summaries import worker_files
 
 _T = TypeVar("_T")
 _COSTS = ("monitor_cpu_s", "monitor_rss_bytes")

@@ -21,9 +21,6 @@ from orchestrator.records import DataSpec, Experiment, Framework
 
 MAX_PART = 80
 
-TAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,250}")
-"""What an id of ours looks like: one word in a shell, one folder on any disk, no way out of the folder that it lies in."""
-
 _RESERVED = frozenset(
     ("CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(1, 10)))
 )

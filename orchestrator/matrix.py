@@ -14,9 +14,9 @@ from typing import Any
 
 from orchestrator import batch, checks, local
 from orchestrator.cells import FRAMEWORK, GPUS, MAX_CELLS, MODEL, AmbiguousInclude, Cell, Duplicate, TooManyCells, cells
-from orchestrator.config import Scenario, Suite, argument_text, argument_texts, suggestion
+from orchestrator.config import Scenario, Suite, argument_text, argument_texts
 from orchestrator.data import OWN_DATA, prepared_data
-from orchestrator.errors import ConfigError, Problem, SelectionError
+from orchestrator.errors import ConfigError, Problem, SelectionError, suggestion
 from orchestrator.identity import Tagger, accelerate_settings, experiment_digest
 from orchestrator.launcher import plan_problems
 from orchestrator.monitors import perturbing

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.column_types import typed
-from orchestrator.config import suggestion
-from orchestrator.errors import SelectionError
+from orchestrator.errors import SelectionError, suggestion
 from orchestrator.relative import COLUMNS
 from orchestrator.reporting import load_table
 

@@ -1,10 +1,10 @@
-"""Starts and watches process trees; the only module that starts processes.
+"""Start and watch process trees. No other module starts a process.
 
 A training tree gets its own session, a marker in its environment (`TUNEBENCH_RUN`) and, where the user may have one, a control
 group, by which every descendant is found again (`tree`). Waiting blocks on the child and on our signals: beside a measurement
 nothing here polls. The tree is ended with INT, TERM and KILL, each with a bounded wait, however `run` is left.
 
-Does not know what a run means: it sees argv, variables and files. `script` writes a command down as a script.
+Does not know what a run means: it sees argv, variables and files.
 """
 
 from __future__ import annotations
@@ -25,24 +25,7 @@ from orchestrator import cgroup, tree
 from orchestrator.environment import MARKER, applied, child_environment
 from orchestrator.errors import LaunchError
 from orchestrator.records import Command, Limit, ProcessOutcome
-from orchestrator.script import command_script
 from orchestrator.stop_signals import StopSignals
-from orchestrator.tree import adopt_orphans, end_tree
-
-__all__ = [
-    "StopSignals",
-    "Watch",
-    "adopt_orphans",
-    "capture",
-    "child_environment",
-    "command_script",
-    "end_descriptor",
-    "end_tree",
-    "run",
-    "sidecar",
-    "spawn",
-    "usage",
-]
 
 
 class Watch(Protocol):

@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from orchestrator import untrusted
+from orchestrator.memory_logs import memory_summary, read_summary
 from orchestrator.metrics import METRICS
-from orchestrator.monitors.hf_memory import memory_summary
-from orchestrator.monitors.nvidia_smi import read_summary
 from orchestrator.records import Status
 from orchestrator.reference_log import failure
 from orchestrator.rows import NO_FRAMEWORK, Row, Value, argument_cells, cell

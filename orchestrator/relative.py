@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.across import baseline_of
 from orchestrator.columns import Numbers, column, for_people, number
-from orchestrator.config import suggestion
-from orchestrator.errors import SelectionError
+from orchestrator.errors import SelectionError, suggestion
 from orchestrator.records import Status
 from orchestrator.rows import ARGUMENT_FACTS, Value
 from orchestrator.statistics import Ratio, ratio

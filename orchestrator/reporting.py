@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator import atomic, results_folder, untrusted
 from orchestrator.columns import no_such
-from orchestrator.config import suggestion
-from orchestrator.errors import ResultsError, SelectionError
+from orchestrator.errors import ResultsError, SelectionError, suggestion
 from orchestrator.options import Format
 from orchestrator.store import Store
 

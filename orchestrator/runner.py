@@ -52,6 +52,7 @@ from orchestrator.records import (
     load,
 )
 from orchestrator.redact import redact
+from orchestrator.stop_signals import StopSignals
 from orchestrator.store import Store, write_record
 
 
@@ -78,7 +79,7 @@ def run_one(run_dir: Path) -> RunRecord:
     if claim is None:
         raise ResultsError(f"{run_dir} holds no claimed run: {claims.JOB_FILE} is missing or damaged")
     experiment = Store(run_dir.parents[3]).experiment(claim.experiment_id)
-    with process.StopSignals() as stop, _marked(claim.marker):
+    with StopSignals() as stop, _marked(claim.marker):
         claims.take_over(run_dir)
         run_files.keep_room(run_dir)
         record = _carry_out(experiment, run_dir, claim, stop)
@@ -111,7 +112,7 @@ def _marked(marker: str) -> Iterator[None]:
             os.environ[MARKER] = before
 
 
-def _carry_out(experiment: Experiment, run_dir: Path, claim: claims.Claim, stop: process.StopSignals) -> RunRecord:
+def _carry_out(experiment: Experiment, run_dir: Path, claim: claims.Claim, stop: StopSignals) -> RunRecord:
     gpus: tuple[Gpu, ...] = ()
     started_at = time.time()
     try:
@@ -156,7 +157,7 @@ def _not_started(started_at: float, *, kind: str, cause: str) -> _Evidence:
 
 
 def _evidence(
-    experiment: Experiment, run_dir: Path, gpus: Sequence[Gpu], *, claim: claims.Claim, stop: process.StopSignals
+    experiment: Experiment, run_dir: Path, gpus: Sequence[Gpu], *, claim: claims.Claim, stop: StopSignals
 ) -> _Evidence:
     missing = why_missing(experiment)
     if missing is not None:
@@ -195,7 +196,7 @@ def _evidence(
 
 
 def _train(
-    experiment: Experiment, command: Command, run_dir: Path, *, claim: claims.Claim, stop: process.StopSignals
+    experiment: Experiment, command: Command, run_dir: Path, *, claim: claims.Claim, stop: StopSignals
 ) -> tuple[ProcessOutcome, bool]:
     """How the training tree ended, and whether the kernel killed one of it for memory."""
     logs = {"stdout": run_dir / run_files.STDOUT, "stderr": run_dir / run_files.STDERR}

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.config import Scenario, Suite, argument_text, parse_scalar, suggestion
-from orchestrator.errors import SelectionError
+from orchestrator.config import Scenario, Suite, argument_text, parse_scalar
+from orchestrator.errors import SelectionError, suggestion
 from orchestrator.printable import is_utf8, with_bytes
 from orchestrator.records import Text
 from orchestrator.redact import MASK, redact

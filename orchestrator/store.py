@@ -20,26 +20,13 @@ from orchestrator import asked, atomic, experiment_file, untrusted
 from orchestrator.claims import RECORD_FILE, Clock, our_clock, read_claim, remove_unfinished, state
 from orchestrator.errors import ResultsError
 from orchestrator.experiment_file import EXPERIMENT_FILE
-from orchestrator.identity import TAME
 from orchestrator.owed import NO_RETRY, Retry, owed_runs, owing
 from orchestrator.printable import is_utf8, with_bytes
 from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunRecord, Status, dump, load
+from orchestrator.records.experiment import TAME
 from orchestrator.redact import redact
-from orchestrator.results_folder import SUITE_FILE, TOOL, is_ours, move_aside, read_suite, refuse_foreign
+from orchestrator.results_folder import SUITE_FILE, TOOL, is_ours, read_suite, refuse_foreign
 from orchestrator.stored import Contents, StoredExperiment, StoredRun
-
-__all__ = [
-    "NO_RETRY",
-    "Contents",
-    "Retry",
-    "Store",
-    "StoredExperiment",
-    "StoredRun",
-    "is_ours",
-    "move_aside",
-    "unfinished_record",
-    "write_record",
-]
 
 RUN_ONE_LOG = "run-one.log"
 _RUN_NAME = re.compile(r"r([1-9]\d*)-t([1-9]\d*)")

@@ -6,7 +6,10 @@ Functions from the worker files of a run, rank 0's first, to numbers and sentenc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from orchestrator import untrusted
 
 Number = float | int
 Worker = Mapping[str, Any]
@@ -18,6 +21,19 @@ _MEMORY_OF_A_STAGE = {
     "peak_reserved": "peak_reserved_bytes",
     "host_rss": "rss_bytes",
 }
+
+
+def worker_files(run_dir: Path) -> list[dict[str, Any]]:
+    """What each rank left, by rank; a file that is not whole is as good as missing."""
+    found: list[dict[str, Any]] = []
+    for path in run_dir.glob("worker-rank*.json"):
+        try:
+            content = untrusted.read_json(path, limit=untrusted.RECORD_BYTES, finite=False)
+        except (OSError, ValueError):
+            continue
+        if isinstance(content, dict):
+            found.append(content)
+    return sorted(found, key=lambda content: int(content.get("rank") or 0))
 
 
 def numbers(workers: Sequence[Worker], *, world_size: int) -> Cells:

@@ -26,7 +26,8 @@ from orchestrator.columns import for_people, varying
 from orchestrator.errors import ResultsError
 from orchestrator.records import JobState, Status
 from orchestrator.rows import Row, Value
-from orchestrator.store import Store, StoredExperiment
+from orchestrator.store import Store
+from orchestrator.stored import StoredExperiment
 
 if TYPE_CHECKING:
     import pandas as pd

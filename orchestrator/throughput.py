@@ -229,7 +229,7 @@ def _rank_speed(window: Sequence[Step], seconds: float) -> Cells:
 @lru_cache(maxsize=8)
 def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
     """The steady steps of all ranks together; the monitors of one run ask for them in turn."""
-    from orchestrator.trainers.instrumented import worker_files
+    from orchestrator.summaries import worker_files
 
     workers = worker_files(run_dir)
     if not workers or workers[0].get("rank") != 0:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from orchestrator import rows, untrusted
-from orchestrator.identity import TAME
 from orchestrator.metrics import FACTS, METRICS, Show
 from orchestrator.metrics.work import BESIDE
 from orchestrator.records import Experiment, Job, RunRecord
+from orchestrator.records.experiment import TAME
 from orchestrator.rows import Row, Value
 
 MAX_COLUMNS = 5000

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from orchestrator import untrusted
 from orchestrator.claims import state
-from orchestrator.identity import TAME
 from orchestrator.records import JobState
+from orchestrator.records.experiment import TAME
 from orchestrator.redact import LONGEST_SECRET, redact
 from orchestrator.trainers import instrumented
 

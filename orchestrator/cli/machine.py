@@ -55,8 +55,8 @@ def monitor(
 
 def run_one(run_dir: Path) -> None:
     """Run one claimed job; every executor starts this."""
-    from orchestrator.process import adopt_orphans
     from orchestrator.runner import run_one as carry_out_one
+    from orchestrator.tree import adopt_orphans
 
     adopt_orphans()
     raise typer.Exit(0 if carry_out_one(run_dir).status == "ok" else 1)

@@ -23,9 +23,9 @@ from orchestrator.compare.environment import NEIGHBOURS
 from orchestrator.compare.experiments import Origin
 from orchestrator.compare.keys import EFFECTIVE, OURS, PLACES
 from orchestrator.compare.values import Side
-from orchestrator.identity import TAME
 from orchestrator.metrics import METRICS, Show
 from orchestrator.records import Status
+from orchestrator.records.experiment import TAME
 from orchestrator.rows import NO_FRAMEWORK, Row, Value
 from orchestrator.untrusted import Unreadable
 from orchestrator.vetting import MAX_COLUMNS

@@ -18,7 +18,8 @@ from orchestrator.compare.values import Side
 from orchestrator.records import Experiment, JobState, RunRecord
 from orchestrator.results_folder import SUITE_FILE, is_ours
 from orchestrator.rows import Row, Value
-from orchestrator.store import Contents, Store, StoredExperiment
+from orchestrator.store import Store
+from orchestrator.stored import Contents, StoredExperiment
 
 
 def holds_results(place: Path) -> bool:

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator.columns import BOOKKEEPING
 from orchestrator.compare.values import Entry
-from orchestrator.config.values import suggestion
-from orchestrator.errors import SelectionError
+from orchestrator.errors import SelectionError, suggestion
 from orchestrator.rows import Value
 
 Group = tuple[str | float | None, ...]

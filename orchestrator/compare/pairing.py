@@ -12,8 +12,7 @@ from itertools import zip_longest
 
 from orchestrator.compare import environment, keys
 from orchestrator.compare.values import Difference, Entry, Pair, Side
-from orchestrator.config.values import suggestion
-from orchestrator.errors import SelectionError
+from orchestrator.errors import SelectionError, suggestion
 
 ALL = "all"
 """For `ignore`: nothing of the environment forbids a comparison."""

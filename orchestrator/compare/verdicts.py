@@ -17,8 +17,7 @@ from orchestrator.compare import fleet
 from orchestrator.compare.judging import Measured, measure, p_value, row
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, has_direction, one_headline
 from orchestrator.compare.values import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
-from orchestrator.config.values import suggestion
-from orchestrator.errors import SelectionError
+from orchestrator.errors import SelectionError, suggestion
 from orchestrator.records import Status
 
 OK = Status.OK.value

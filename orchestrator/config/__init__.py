@@ -3,7 +3,7 @@
 from orchestrator.config.models import DataProcessing, Scenario, SuiteFile
 from orchestrator.config.schema import schema_text
 from orchestrator.config.suite import Suite, load_suite, shipped_folder
-from orchestrator.config.values import argument_text, argument_texts, canonical, suggestion
+from orchestrator.config.values import argument_text, argument_texts, canonical
 from orchestrator.config.yaml_file import Document, parse_scalar, read_document
 
 __all__ = [
@@ -20,5 +20,4 @@ __all__ = [
     "read_document",
     "schema_text",
     "shipped_folder",
-    "suggestion",
 ]

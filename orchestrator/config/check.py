@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.config.values import shown, suggestion
+from orchestrator.config.values import shown
 from orchestrator.config.yaml_file import Document, YamlPath
-from orchestrator.errors import Problem
+from orchestrator.errors import Problem, suggestion
 
 M = TypeVar("M", bound=BaseModel)
 

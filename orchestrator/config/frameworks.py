@@ -8,9 +8,9 @@ from typing import Any
 
 from orchestrator.config.check import check, misplaced
 from orchestrator.config.models import FrameworkContents, FrameworkEntry, FrameworkFile
-from orchestrator.config.values import argument_texts, canonical, suggestion
+from orchestrator.config.values import argument_texts, canonical
 from orchestrator.config.yaml_file import Document, read_document
-from orchestrator.errors import ConfigError, Problem
+from orchestrator.errors import ConfigError, Problem, suggestion
 from orchestrator.records import Device, Framework
 
 

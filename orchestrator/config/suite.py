@@ -14,9 +14,9 @@ from typing import Any
 from orchestrator.config.check import SCENARIO_ONLY, check, misplaced
 from orchestrator.config.frameworks import load_frameworks
 from orchestrator.config.models import DataProcessing, Scenario, SuiteFile
-from orchestrator.config.values import argument_texts, shown, suggestion
+from orchestrator.config.values import argument_texts, shown
 from orchestrator.config.yaml_file import Document, YamlPath, read_document
-from orchestrator.errors import ConfigError, Problem
+from orchestrator.errors import ConfigError, Problem, suggestion
 from orchestrator.printable import is_utf8, with_bytes
 from orchestrator.records import Framework, Text
 

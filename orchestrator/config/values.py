@@ -7,8 +7,7 @@ there), `2.0e-5` becomes `2e-05`, `yes` becomes `True`; a list becomes its items
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.records import Text
@@ -26,19 +25,6 @@ def argument_text(value: Any) -> Text | None:
 def argument_texts(values: Mapping[str, Any]) -> dict[str, Text | None]:
     """`argument_text` for each value of a mapping, in its order."""
     return {name: argument_text(value) for name, value in values.items()}
-
-
-_MEANT_BY = {"gpu": "cuda"}  # the letters say cpu
-
-
-def suggestion(word: object, allowed: Iterable[str]) -> str:
-    """`; did you mean 'x'?` where something allowed is near, and what is allowed in any case."""
-    names = sorted(str(name) for name in allowed)
-    near = [name for name in names if name == _MEANT_BY.get(str(word).lower())]
-    near = near or get_close_matches(str(word), names, n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    shown = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
-    return f"{hint} Allowed: {shown}" if names else "; none is defined"
 
 
 def shown(value: object) -> str:

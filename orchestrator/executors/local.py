@@ -23,7 +23,9 @@ from orchestrator.errors import ResultsError
 from orchestrator.executors.pool import Pool, Queue, Share
 from orchestrator.gpus import idlest_first, pci_addresses, visible_gpus
 from orchestrator.records import Device, Job, JobState, Status
+from orchestrator.stop_signals import StopSignals
 from orchestrator.store import RUN_ONE_LOG, Store, unfinished_record, write_record
+from orchestrator.tree import end_tree
 
 LEAST_FREE_BYTES = 64 * 2**20
 RUN_ONE = (sys.executable, "-m", "orchestrator", "run-one")
@@ -140,8 +142,8 @@ def _await_one(running: Sequence[_Run]) -> list[_Run]:
 
 def _finish(one: _Run) -> None:
     """`run-one` has ended; nothing of its tree may be left."""
-    with process.StopSignals() as stop:
-        process.end_tree(one.marker, root=one.child, hurry=stop.hurried)
+    with StopSignals() as stop:
+        end_tree(one.marker, root=one.child, hurry=stop.hurried)
     os.close(one.ended)
     _drop_empty(one.log)
     if stop.received is not None:  # it came while it was held back
@@ -151,7 +153,7 @@ def _finish(one: _Run) -> None:
 def _end_all(running: Sequence[_Run]) -> None:
     """Ends every `run-one` and its tree. Asked a second time it passes that on, which kills the trees at once; a third time it
     waits no more for the records either."""
-    with process.StopSignals() as stop:  # a second Ctrl-C must not leave half a tree behind
+    with StopSignals() as stop:  # a second Ctrl-C must not leave half a tree behind
         deadline, asked = time.monotonic() + _GOODBYE_S, 0
         living = list(running)
         while living and time.monotonic() < deadline and asked <= _PATIENCE:
@@ -163,7 +165,7 @@ def _end_all(running: Sequence[_Run]) -> None:
                 living[0].child.wait(timeout=_LOOK_AGAIN_S)
             living = [one for one in living if one.child.poll() is None]
         for one in running:
-            process.end_tree(one.marker, root=one.child, hurry=stop.hurried)
+            end_tree(one.marker, root=one.child, hurry=stop.hurried)
             os.close(one.ended)
             # Stopped before `run-one` could write a record: the claim is this process's, which may live on.
             write_record(one.job.run_dir, unfinished_record(one.job, Status.CANCELLED))

@@ -13,23 +13,17 @@ What the numbers leave out: the caching allocator's reserve, CUDA contexts, comm
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from orchestrator import untrusted
+from orchestrator.memory_logs import Number, finite, memory_summary
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.records import Command, Measurement
 
-BEFORE, STAGES = "before_init_mem_gpu", ("init_mem_gpu", "train_mem_gpu")
-_ALLOCATED = ("_alloc_delta", "")
 _FLAG, _INSTRUMENT = "--skip_memory_metrics", "instrument.py"
 _NO_STAGES = "the Trainer's memory tracker left no complete set of GPU stages (none on a CPU)"
 _WORKER_FILE, _TRACKER = "worker-rank0.json", "TUNEBENCH_MEMORY_TRACKER"
-
-Number = int | float
 
 
 class HfMemory(Monitor):
@@ -60,29 +54,6 @@ class HfMemory(Monitor):
         ]
 
 
-def memory_summary(metrics: Mapping[str, Any]) -> tuple[Number, Number] | None:
-    """Peak and allocated bytes of rank 0's GPU, or None when a stage is missing: part of a sum is no number."""
-    allocated = _number(metrics.get(BEFORE))
-    if allocated is None:
-        return None
-    peak = highest = allocated
-    for stage in STAGES:
-        change = next((metrics[stage + end] for end in _ALLOCATED if stage + end in metrics), None)
-        rise = metrics.get(f"{stage}_peaked_delta", 0)
-        if (change := _number(change)) is None or (rise := _number(rise)) is None:
-            return None
-        allocated += change
-        highest = max(highest, allocated)
-        peak = max(peak, allocated + rise)
-    return peak, highest
-
-
-def _number(value: object) -> Number | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return value
-
-
 def _worker_metrics(path: Path) -> tuple[dict[str, Number], str | None]:
     """The Trainer's numbers, and why the file could not be read where it is there."""
     try:
@@ -94,4 +65,4 @@ def _worker_metrics(path: Path) -> tuple[dict[str, Number], str | None]:
     metrics = content.get("metrics") if isinstance(content, dict) else None
     if not isinstance(metrics, dict):
         return {}, None
-    return {name: number for name, value in metrics.items() if (number := _number(value)) is not None}, None
+    return {name: number for name, value in metrics.items() if (number := finite(value)) is not None}, None

@@ -18,8 +18,8 @@ from orchestrator import placement, provenance, rows, trainers, vetting
 from orchestrator.compare import environment
 from orchestrator.compare.values import Difference, Entry, Run
 from orchestrator.errors import OrchestratorError
-from orchestrator.identity import TAME
 from orchestrator.records import Device, Experiment, JobState, RunRecord, Status
+from orchestrator.records.experiment import TAME
 from orchestrator.rows import Value
 from orchestrator.store import Store
 from orchestrator.stored import StoredRun

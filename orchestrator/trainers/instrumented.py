@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import orchestrator
-from orchestrator import losses, untrusted
+from orchestrator import losses
 from orchestrator.records import Measurement, Text, as_items
+from orchestrator.summaries import worker_files
 
 WORKERS = Path(orchestrator.__file__).resolve().parent / "workers"
 SOURCES = WORKERS / "instrument"
@@ -77,19 +78,6 @@ def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, T
 def data_file(data_path: str) -> str:
     """The file with the rows, for a trainer that wants a file where preparation made a folder."""
     return data_path if Path(data_path).suffix in {".json", ".jsonl", ".parquet"} else f"{data_path}/train.json"
-
-
-def worker_files(run_dir: Path) -> list[dict[str, Any]]:
-    """What each rank left, by rank; a file that is not whole is as good as missing."""
-    found: list[dict[str, Any]] = []
-    for path in run_dir.glob("worker-rank*.json"):
-        try:
-            content = untrusted.read_json(path, limit=untrusted.RECORD_BYTES, finite=False)
-        except (OSError, ValueError):
-            continue
-        if isinstance(content, dict):
-            found.append(content)
-    return sorted(found, key=lambda content: int(content.get("rank") or 0))
 
 
 def measurements(run_dir: Path) -> list[Measurement]:

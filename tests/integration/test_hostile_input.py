@@ -22,9 +22,10 @@ import pytest
 import yaml
 from campaigns import Call
 
-from orchestrator.identity import TAME
 from orchestrator.printable import is_printable
-from orchestrator.store import Store, StoredExperiment
+from orchestrator.records.experiment import TAME
+from orchestrator.store import Store
+from orchestrator.stored import StoredExperiment
 
 ROOT = Path(__file__).resolve().parents[2]
 

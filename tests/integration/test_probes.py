@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator import cores
-from orchestrator.store import Store, StoredExperiment
+from orchestrator.store import Store
+from orchestrator.stored import StoredExperiment
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes")

@@ -14,6 +14,8 @@ from orchestrator import cgroup, process, tree
 from orchestrator.environment import MARKER
 from orchestrator.errors import LaunchError
 from orchestrator.records import Command
+from orchestrator.stop_signals import StopSignals
+from orchestrator.tree import end_tree
 
 
 def command(tmp_path, *argv, **env):
@@ -72,7 +74,7 @@ def test_a_signal_to_us_cancels_the_run(tmp_path, number):
 
 
 def test_a_signal_that_came_before_the_start_cancels_too(tmp_path):
-    with process.StopSignals() as stop:
+    with StopSignals() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
         out = tmp_path / "out"
         outcome = process.run(command(tmp_path, "-c", "print(1)"), stdout=out, stderr=out, timeout_s=None, stop=stop)
@@ -143,7 +145,7 @@ def test_a_sidecar_whose_owner_died_is_found_by_its_marker(tmp_path, monkeypatch
     watching = "import time; print('x', flush=True); time.sleep(600)"
     with process.sidecar([sys.executable, "-c", watching], tmp_path / "s") as child:
         wait_for(tmp_path / "s")
-        another = "import sys; from orchestrator import process; print(process.end_tree('the-run'))"
+        another = "import sys; from orchestrator import process; print(end_tree('the-run'))"
         env = {name: value for name, value in os.environ.items() if name != MARKER}
         subprocess.run([sys.executable, "-c", another], env=env, check=True, timeout=30)
         assert child.wait(30) is not None
@@ -170,9 +172,9 @@ def test_leftovers_of_a_killed_run_are_found_by_their_marker(tmp_path):
     wait_for(*(tmp_path / f"pid-{depth}" for depth in range(3)))
     root.kill()
     root.wait()
-    assert process.end_tree(marker) == 2
+    assert end_tree(marker) == 2
     assert not any(lives(pid) for pid in pids(tmp_path))
-    assert process.end_tree(marker) == 0
+    assert end_tree(marker) == 0
 
 
 SLIPS_AWAY = """
@@ -193,7 +195,7 @@ while not os.path.exists(sys.argv[1]) or not os.path.getsize(sys.argv[1]):
 def test_a_daemon_that_slipped_away_is_found_by_who_adopts_orphans(tmp_path):
     code = (
         "import sys; from pathlib import Path; from orchestrator import process; from orchestrator.records import Command\n"
-        "process.adopt_orphans()\n"
+        "adopt_orphans()\n"
         "folder = Path(sys.argv[1])\n"
         "command = Command(argv=(sys.executable, '-c', sys.argv[2], str(folder / 'daemon')), env={}, cwd=folder)\n"
         "print(process.run(command, stdout=folder / 'out', stderr=folder / 'err').survivors)\n"
@@ -253,7 +255,7 @@ def test_a_second_request_kills_at_once(tmp_path, monkeypatch):
         os.kill(os.getpid(), signal.SIGINT)
 
     stubborn, log = command(tmp_path, program, tmp_path, 2, STUBBORN="1"), tmp_path / "log"
-    with process.StopSignals() as stop:
+    with StopSignals() as stop:
         threading.Thread(target=ask_twice, args=(stop,), daemon=True).start()
         began = time.monotonic()
         outcome = process.run(stubborn, stdout=log, stderr=log, stop=stop)

@@ -20,6 +20,7 @@ from orchestrator.errors import ResultsError
 from orchestrator.executors import FakeExecutor, LocalExecutor
 from orchestrator.matrix import Plan
 from orchestrator.monitors import MONITORS, Monitor
+from orchestrator.owed import NO_RETRY, Retry
 from orchestrator.preparation import why_missing
 from orchestrator.records import (
     DataSpec,
@@ -32,7 +33,7 @@ from orchestrator.records import (
     Status,
 )
 from orchestrator.runner import run_one
-from orchestrator.store import NO_RETRY, Retry, Store
+from orchestrator.store import Store
 
 REPO = Path(__file__).parent.parent.parent
 RUN_ONE = (sys.executable, "-c", f"import sys; sys.path.insert(0, {str(REPO)!r})\n"

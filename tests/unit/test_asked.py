@@ -7,15 +7,13 @@ from pathlib import Path
 from factories.results import experiment
 
 from orchestrator import asked
-from orchestrator.selection import Selection
 
 FILE = Path("/s/scenarios.yaml")
 
 
 def note(root: Path, *ids: str, names: tuple[str, ...] = ("a", "b"), file: Path = FILE, **choices: object) -> None:
-    selection = Selection(**choices)  # type: ignore[arg-type]
     wanted = [experiment(id=name, scenario=name.split("-")[0]) for name in ids]
-    asked.note(root, file=file, selection=selection, names=names, experiments=wanted)
+    asked.note(root, file=file, choices={**choices}, names=names, experiments=wanted)
 
 
 def test_a_folder_of_an_older_version_wants_all_that_it_has(tmp_path: Path) -> None:
@@ -36,7 +34,7 @@ def test_other_choices_add_to_it(tmp_path: Path) -> None:
 
 def test_scenarios_that_were_left_out_keep_what_they_had(tmp_path: Path) -> None:
     note(tmp_path, "a-1", "b-1")
-    note(tmp_path, "a-2", scenarios=("a",))
+    note(tmp_path, "a-2")
     assert asked.current(tmp_path) == {"a-2", "b-1"}
 
 

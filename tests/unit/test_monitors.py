@@ -7,8 +7,9 @@ import pytest
 
 from orchestrator import monitors
 from orchestrator.errors import SelectionError
-from orchestrator.monitors.hf_memory import HfMemory, memory_summary
-from orchestrator.monitors.nvidia_smi import SAMPLES, NvidiaSmi, log_summary
+from orchestrator.memory_logs import log_summary, memory_summary
+from orchestrator.monitors.hf_memory import HfMemory
+from orchestrator.monitors.nvidia_smi import SAMPLES, NvidiaSmi
 from orchestrator.records import Command
 
 UNITS = Path(__file__).parent.parent / "golden" / "units"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.process import command_script
 from orchestrator.records import Command
+from orchestrator.script import command_script
 
 HOSTILE = [
     "it's",

@@ -23,8 +23,9 @@ from orchestrator.records import (
     Status,
     dump,
 )
+from orchestrator.results_folder import is_ours, move_aside
 from orchestrator.status import Reader
-from orchestrator.store import Store, is_ours, move_aside, unfinished_record, write_record
+from orchestrator.store import Store, unfinished_record, write_record
 
 
 def experiment(name="a", **more):
