@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.compare import gate
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 MARK = "<title>Comparison: "
 """By which a page of this kind is known; it stands among the first lines."""
 
-MOST_BYTES = 25_000_000
 MOST_DIFFERENCES, MOST_LISTED, MOST_WARNINGS = 100, 200, 100
 NAME, SENTENCE = 160, 600
 
@@ -47,35 +45,14 @@ _LISTS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Room:
-    """How much a page holds: rows of the table, and of each metric rows of the forest plot and points of the scatter."""
-
-    rows: int
-    forest: int
-    points: int
-
-
-ROOMS = (
-    Room(rows=20_000, forest=120, points=1500),
-    Room(rows=5000, forest=80, points=300),
-    Room(rows=500, forest=40, points=50),
-)
-"""The first holds 2 × 1000 experiments with all their metrics; the others are for more, and for names that are endless."""
+MOST_ROWS, MOST_IN_FOREST, MOST_POINTS = 20_000, 120, 1500
+"""Rows of the table, and of each metric rows of the forest plot and points of the scatter."""
 
 
 def page(comparison: Comparison, *, fail_on: Sequence[Cause] = gate.DEFAULT) -> str:
-    """The page as one document that opens from a disk. `fail_on` is what the exit code was made of."""
-    pages = (_page(comparison, fail_on, room) for room in ROOMS)
-    made = next(pages)
-    while len(made.encode()) > MOST_BYTES and (smaller := next(pages, None)) is not None:
-        made = smaller
-    return made
-
-
-def _page(comparison: Comparison, fail_on: Sequence[Cause], room: Room) -> str:
-    charts = list(_charts(comparison, room))
-    table = page_table.of(comparison, most=room.rows)
+    """Return the page as one document that opens from a disk. `fail_on` is what the exit code was made of."""
+    charts = list(_charts(comparison))
+    table = page_table.of(comparison, most=MOST_ROWS)
     left_out = len(comparison.rows) - int(table["rows"])
     notes = (
         [f"The page has room for the {table['rows']:,} worst rows; {left_out:,} more are in the CSV."]
@@ -160,15 +137,15 @@ def _together(comparison: Comparison) -> Markup:
     return shell.render("comparison_together.html", lines=lines)
 
 
-def _charts(comparison: Comparison, room: Room) -> Iterator[Chart | Absent]:
+def _charts(comparison: Comparison) -> Iterator[Chart | Absent]:
     of_metric: dict[str, list[Row]] = defaultdict(list)
     for row in comparison.rows:
         if row.ratio is not None and row.metric:
             of_metric[row.metric].append(row)
     ordered = {name: sorted(rows, key=wording.badness) for name, rows in of_metric.items()}
     called, why = _called([*ordered]), "no row has a number above 0 on both sides"
-    yield chart_or_absent(forest(comparison, ordered, called, most=room.forest), why)
-    yield chart_or_absent(scatter(comparison, ordered, called, most=room.points), why)
+    yield chart_or_absent(forest(comparison, ordered, called, most=MOST_IN_FOREST), why)
+    yield chart_or_absent(scatter(comparison, ordered, called, most=MOST_POINTS), why)
 
 
 def _called(names: Sequence[str]) -> dict[str, str]:

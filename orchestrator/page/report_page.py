@@ -8,7 +8,6 @@ their logs, all of it bounded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,55 +26,29 @@ if TYPE_CHECKING:
 
 __all__ = ["PAGE", "report_page"]
 
-MOST_BYTES = 25_000_000
-"""Of a page: what a mail takes, and a browser opens at once."""
-
 MOST_HIGHLIGHTS, MOST_WARNINGS, MOST_IDS = 60, 100, 200
 
+MOST_CELLS, MOST_SERIES = 1000, 120
+"""Experiments in the charts, and runs with their series."""
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Room:
-    """How much a page holds: experiments in the charts, runs with their series, and bytes of the table and of rows' details."""
-
-    cells: int
-    series: int
-    table_bytes: int
-    detail_bytes: int
-
-
-ROOMS = (
-    Room(cells=1500, series=120, table_bytes=8_000_000, detail_bytes=3_000_000),
-    Room(cells=400, series=20, table_bytes=4_000_000, detail_bytes=500_000),
-    Room(cells=50, series=0, table_bytes=1_000_000, detail_bytes=0),
-)
-"""The first holds a campaign of 1000 experiments with all that is said of them; the others are for names that are endless."""
+DETAIL_BYTES = 3_000_000
+"""Of the commands and logs of the table's rows. A page of 1000 experiments has less than 25 MB."""
 
 
 @garbage.left_alone()
 def report_page(
     table: ResultsTable, *, roots: Sequence[Path], highlights: Sequence[Highlight], baseline: str | None = None
 ) -> str:
-    """The page, of at most MOST_BYTES where the smallest of ROOMS is small enough for it.
+    """Return the page. It says which experiments, rows, commands and logs it has no room for.
 
-    `roots` are the folders that the table was loaded from: with one, the page lies in it as report.html, and links its
-    files. `baseline` is the framework configuration that the others are held against. Raises SelectionError where no
-    experiment has it.
+    `roots` are the folders that the table was loaded from. The page of one folder is its report.html, and links its files.
+    `baseline` is the framework configuration that the others are compared with. Raise SelectionError if no experiment has it.
     """
-    pages = (_page(table, roots=roots, highlights=highlights, baseline=baseline, room=room) for room in ROOMS)
-    page = next(pages)
-    while len(page.encode()) > MOST_BYTES and (smaller := next(pages, None)) is not None:
-        page = smaller
-    return page
-
-
-def _page(
-    table: ResultsTable, *, roots: Sequence[Path], highlights: Sequence[Highlight], baseline: str | None, room: Room
-) -> str:
     names = [str(name) for name in table.runs["results"].unique()] if "results" in table.runs.columns else []
     folders, ended = Folders.of(roots, names), runs.read(table.runs)
-    known, cards = cells.read(table, most=room.cells, baseline=baseline), report_charts.card_sizes(ended, folders)
-    charts = list(report_charts.charts(table, known, ended, folders, cards=cards, most_series=room.series))
-    rows = table_data.of(table, ended, folders, table_bytes=room.table_bytes, detail_bytes=room.detail_bytes)
+    known, cards = cells.read(table, most=MOST_CELLS, baseline=baseline), report_charts.card_sizes(ended, folders)
+    charts = list(report_charts.charts(table, known, ended, folders, cards=cards, most_series=MOST_SERIES))
+    rows = table_data.of(table, ended, folders, detail_bytes=DETAIL_BYTES)
     sections = [
         Section(id="overview", title="What was run, and where", body=_overview(table, roots, {*cards.values()})),
         *_said(highlights, table),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from orchestrator.table import ResultsTable
 
-MOST_COLUMNS = 80
+MOST_ROWS, MOST_COLUMNS = 3000, 80
 MOST_RUNS_SHOWN = 20
 _CELL_WIDTH = 200
 _ALWAYS = ("framework_config", "status", "tokens_per_s")
@@ -69,25 +69,24 @@ def of(
     runs: Mapping[Key, Sequence[Run]],
     folders: Folders,
     *,
-    table_bytes: int,
     detail_bytes: int,
 ) -> TableData:
-    """The table of all experiments: as many rows as about `table_bytes` hold, with the details that `detail_bytes` do."""
+    """Return the table of the first MOST_ROWS experiments, with as many details as `detail_bytes` hold."""
     frame, first = table.experiments, _first(table)
     keep, drop = choose()
     split = varying(frame, keep=keep, drop=(*drop, *_NOT_HERE))
     there = [name for name in for_people(split.shown.columns) if frame[name].notna().any()]
     kept = {*sorted(there, key=lambda name: name not in first)[:MOST_COLUMNS]}
     names = [name for name in there if name in kept]
+    frame = frame.head(MOST_ROWS)
     made = [_column(frame, name) | {"hidden": name not in first} for name in names]
-    height = _height(made, len(frame), table_bytes)
     room = _Room(bytes=detail_bytes)
-    details = _details(frame, height, runs, folders, room)
+    details = _details(frame, runs, folders, room)
     data = {
-        "rows": height,
-        "columns": [_cut(one, height) for one in made],
+        "rows": len(frame),
+        "columns": made,
         "filters": [name for name in _FILTERS if name in names],
-        "ids": [str(value) for value in column(frame, "id")[:height]],
+        "ids": [str(value) for value in column(frame, "id")],
         "details": details,
         "fileSets": [list(names) for names in room.sets],
         "linked": folders.linked,
@@ -96,7 +95,7 @@ def of(
     return TableData(
         data=data,
         constant=tuple((metric(name).label, shown(name, split.constant[name])) for name in constant),
-        notes=tuple(_notes(len(frame), height, len(there) - len(names), room.without, folders)),
+        notes=tuple(_notes(len(table.experiments), len(frame), len(there) - len(names), room.without, folders)),
     )
 
 
@@ -166,29 +165,8 @@ def _title(known: Metric) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _height(columns: Sequence[Mapping[str, Any]], rows: int, room: int) -> int:
-    """How many rows there is room for."""
-    size = sum(map(_size, columns))
-    return rows if size <= room else max(1, int(rows * room / size))
-
-
-def _size(one: Mapping[str, Any]) -> int:
-    if "raw" in one:
-        return sum(len(text) + 12 for text in one["shown"]) + 10 * len(one["raw"])
-    return sum(len(word.encode("utf-8", "replace")) + 3 for word in one["words"]) + 5 * len(one["at"])
-
-
-def _cut(one: dict[str, Any], height: int) -> dict[str, Any]:
-    """The column's first rows."""
-    long = ("raw", "shown", "at")
-    cut = {name: values[:height] if name in long else values for name, values in one.items()}
-    if "words" in cut:
-        cut["words"] = cut["words"][: max((place for place in cut["at"] if place is not None), default=-1) + 1]
-    return cut
-
-
 def _details(
-    frame: pd.DataFrame, height: int, runs: Mapping[Key, Sequence[Run]], folders: Folders, room: _Room
+    frame: pd.DataFrame, runs: Mapping[Key, Sequence[Run]], folders: Folders, room: _Room
 ) -> list[dict[str, Any]]:
     """The details of each row; there is room first for those that did not end well."""
     results = column(frame, "results")
@@ -196,8 +174,8 @@ def _details(
         (None if name is None else str(name), str(id)) for name, id in zip(results, column(frame, "id"), strict=True)
     ]
     status = column(frame, "status")
-    details: list[dict[str, Any]] = [{} for _ in range(height)]
-    for at in sorted(range(height), key=lambda at: (status[at] == "ok", at)):
+    details: list[dict[str, Any]] = [{} for _ in keys]
+    for at in sorted(range(len(keys)), key=lambda at: (status[at] == "ok", at)):
         details[at] = _detail(runs.get(keys[at], ()), folders, room)
     return details
 

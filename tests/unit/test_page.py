@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -508,7 +507,7 @@ def test_only_files_of_ours_are_linked(tmp_path: Path) -> None:
 
 def test_rows_that_ended_badly_get_the_room_first(table: ResultsTable, campaign: Path) -> None:
     ended_runs, places = runs.read(table.runs), folders.Folders.of([campaign], [])
-    found = table_data.of(table, ended_runs, places, table_bytes=10**6, detail_bytes=1500)
+    found = table_data.of(table, ended_runs, places, detail_bytes=1500)
     with_command = [
         id for id, detail in zip(found.data["ids"], found.data["details"], strict=True) if "command" in detail
     ]
@@ -518,23 +517,14 @@ def test_rows_that_ended_badly_get_the_room_first(table: ResultsTable, campaign:
     assert f"no room for the commands and logs of {24 - len(with_command)} rows" in " ".join(found.notes)
 
 
-def test_a_table_that_is_too_large_is_cut_and_says_so(table: ResultsTable, campaign: Path) -> None:
-    places = folders.Folders.of([campaign], [])
-    found = table_data.of(table, {}, places, table_bytes=3000, detail_bytes=0)
-    height = found.data["rows"]
-    assert 1 <= height < 24
-    assert all(len(column["raw" if "raw" in column else "at"]) == height for column in found.data["columns"])
-    assert f"room for {height} of 24 rows" in found.notes[0]
-
-
-def test_a_page_that_is_too_large_is_made_smaller(
-    table: ResultsTable, campaign: Path, page: str, monkeypatch: pytest.MonkeyPatch
+def test_a_table_that_is_too_long_is_cut_and_says_so(
+    table: ResultsTable, campaign: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = import_module("orchestrator.page.report_page")
-    monkeypatch.setattr(module, "MOST_BYTES", len(page.encode()) - 10_000)
-    smaller = page_of(table, [campaign])
-    assert len(smaller) < len(page) - 10_000
-    assert data_of(smaller)["table"]["rows"] == 24
+    monkeypatch.setattr(table_data, "MOST_ROWS", 7)
+    found = table_data.of(table, {}, folders.Folders.of([campaign], []), detail_bytes=0)
+    assert found.data["rows"] == len(found.data["ids"]) == len(found.data["details"]) == 7
+    assert all(len(column["raw" if "raw" in column else "at"]) == 7 for column in found.data["columns"])
+    assert "room for 7 of 24 rows" in found.notes[0]
 
 
 # ------------------------------------------------------------------------------------------------------- colours
