@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.columns import column, for_people, number
 from orchestrator.metrics import metric, show
-from orchestrator.printable import printable
+from orchestrator.printable import one_line
 from orchestrator.records import Device
 from orchestrator.rows import ARGUMENT_FACTS, NO_FRAMEWORK, Value
 
 if TYPE_CHECKING:
     from orchestrator.table import ResultsTable
 
-LONGEST = 60
 _SAID = ("framework_config", "model_name_or_path", "num_gpus", "device")
 _ALSO = ("results", "scenario", "trainer", "python", "data")
 
@@ -61,12 +60,6 @@ class Names:
 
     def _rest(self, row: int) -> list[str]:
         return [f"{label} {one_line(show(name, value))}" for name, label, value in self._also[row]]
-
-
-def one_line(value: object, *, longest: int = LONGEST) -> str:
-    """Any text as a part of a sentence: one line, printable, of at most so many characters."""
-    text = " ".join(printable(str(value)).split())
-    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _short_models(models: Sequence[Value]) -> list[str]:

@@ -20,7 +20,7 @@ from rich.text import Text as Line
 from orchestrator.cells import Duplicate
 from orchestrator.launcher import build_command
 from orchestrator.matrix import Plan
-from orchestrator.printable import printable, shell_word
+from orchestrator.printable import counted, printable, shell_word
 from orchestrator.records import Command, Experiment, Reason, as_items
 from orchestrator.redact import MASK, is_secret_name, redact, redact_words, redactor
 from orchestrator.repeats import most_repeats
@@ -250,15 +250,15 @@ def summary(plan: Plan, *, fit: Card | None = None) -> list[str]:
     ready = [one for one in plan.experiments if not (one.skip or one.cannot_run_here)]
     total = len(plan.experiments)
     least, most = sum(one.repeats for one in ready), sum(most_repeats(one) for one in ready)
-    runs = _count(least, "run") if least == most else f"{least:,} to {_count(most, 'run')}"
-    lines = [f"{_count(total, 'experiment')}, {runs} to do here."]
+    runs = counted(least, "run") if least == most else f"{least:,} to {counted(most, 'run')}"
+    lines = [f"{counted(total, 'experiment')}, {runs} to do here."]
     if total > ROWS_SHOWN:
         lines.append(f"The first {ROWS_SHOWN} rows are shown; --json and --commands give all {total}.")
     if plan.collapsed:
         same = Counter(duplicate.id for duplicate in plan.collapsed)
         examples = ", ".join(f"{name} ({times + 1}×)" for name, times in same.most_common(3))
         lines.append(
-            f"{_count(len(plan.collapsed), 'duplicate')} collapsed, each run once: {examples}{', …' if len(same) > 3 else ''}"
+            f"{counted(len(plan.collapsed), 'duplicate')} collapsed, each run once: {examples}{', …' if len(same) > 3 else ''}"
         )
     skipped = Counter((one.skip.kind, one.skip.text) for one in plan.experiments if one.skip)
     elsewhere = Counter(
@@ -275,7 +275,3 @@ def summary(plan: Plan, *, fit: Card | None = None) -> list[str]:
 
         lines.append(how_many_fit(plan.experiments, gpu_memory_bytes=fit.memory_bytes))
     return lines + [f"note: {note}" for note in plan.notes]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

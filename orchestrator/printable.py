@@ -36,6 +36,17 @@ def printable(text: str) -> str:
     return text.translate(_SHOWN) if _UNFIT.search(text) else text
 
 
+def one_line(value: object, *, longest: int = 60) -> str:
+    """Return any value as printable text on one line, cut after so many characters."""
+    text = " ".join(printable(str(value)).split())
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number of things: "1 row", "12 rows"."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def without_styles(text: str) -> str:
     """A log's text without its colours, which are no part of what it says."""
     return _STYLE.sub("", text)

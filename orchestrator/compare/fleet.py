@@ -6,14 +6,14 @@ room's temperature) is no noise to it: a fleet that moved did move, by whatever 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from orchestrator import statistics
+from orchestrator.compare.judging import by_test
 from orchestrator.compare.rules import Rule
-from orchestrator.compare.values import Fleet, Row, Verdict
+from orchestrator.compare.values import Fleet, Row
 from orchestrator.metrics import Judged
-from orchestrator.statistics import Ratio
 
 
 def line(rule: Rule, rows: Sequence[Row], *, level: float) -> Fleet | None:
@@ -22,14 +22,5 @@ def line(rule: Rule, rows: Sequence[Row], *, level: float) -> Fleet | None:
     if len(ratios) < 2 or rule.judged is Judged.GUARD:
         return None
     found = statistics.paired_ratio([1.0] * len(ratios), ratios)
-    return Fleet(metric=rule.metric, verdict=_verdict(rule, found, level=level), ratio=found, pairs=len(ratios))
-
-
-def _verdict(rule: Rule, found: Ratio, *, level: float) -> Verdict:
-    assert found.interval is not None and found.p is not None, "two pairs or more have an interval"
-    shift, matters = math.log(found.value), math.log1p(rule.fleet_effect)
-    if -matters < math.log(found.interval.low) and math.log(found.interval.high) < matters:
-        return Verdict.SAME
-    if found.p < level and abs(shift) >= matters:
-        return Verdict.IMPROVED if rule.is_better(shift) else Verdict.REGRESSED
-    return Verdict.INCONCLUSIVE
+    verdict, _ = by_test(replace(rule, min_effect=rule.fleet_effect), found, level=level, p=found.p)
+    return Fleet(metric=rule.metric, verdict=verdict, ratio=found, pairs=len(ratios))

@@ -144,7 +144,7 @@ def _verdict(rule: Rule, found: Measured, *, rules: Rules, p_adjusted: float | N
     alone = _without_noise(found.ratio)
     if alone:
         return _by_threshold(rule, found.ratio, alone)
-    return _by_test(rule, found.ratio, level=rules.level, p=p_adjusted)
+    return by_test(rule, found.ratio, level=rules.level, p=p_adjusted)
 
 
 def _by_tolerance(rule: Rule, base: float, new: float) -> tuple[Verdict, str]:
@@ -183,7 +183,8 @@ def _by_threshold(rule: Rule, ratio: Ratio, alone: str) -> tuple[Verdict, str]:
     return Verdict.IMPROVED if rule.is_better(shift) else Verdict.REGRESSED, why
 
 
-def _by_test(rule: Rule, ratio: Ratio, *, level: float, p: float | None) -> tuple[Verdict, str]:
+def by_test(rule: Rule, ratio: Ratio, *, level: float, p: float | None) -> tuple[Verdict, str]:
+    """Return the verdict of a ratio with an interval, and what is to be said of it; `p` is corrected."""
     shift, matters = math.log(ratio.value), math.log1p(rule.min_effect)
     assert ratio.interval is not None and p is not None, "what has noise was tested"
     if -matters < math.log(ratio.interval.low) and math.log(ratio.interval.high) < matters:

@@ -12,6 +12,7 @@ from orchestrator.compare.values import Comparison
 from orchestrator.compare_view import wording
 from orchestrator.compare_view.wording import Block, Which
 from orchestrator.markdown import escaped, folded, sentence, table
+from orchestrator.printable import one_line
 
 MARK = "<!-- tunebench compare -->"
 
@@ -135,4 +136,4 @@ def _rules(comparison: Comparison) -> str:
 
 
 def _short(value: str) -> str:
-    return value if len(value) <= _WIDEST else f"{value[: _WIDEST - 1]}…"
+    return one_line(value, longest=_WIDEST)

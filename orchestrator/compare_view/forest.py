@@ -17,9 +17,10 @@ from orchestrator.compare_view.axes import ratio_ticks
 from orchestrator.compare_view.marks import MARKS
 from orchestrator.metrics import DASH
 from orchestrator.page import colours
-from orchestrator.page.chart import WIDE, Chart, Figure, Trace, View, in_stretches, layout
+from orchestrator.page.chart import WIDE, Chart, Figure, Trace, View, band, error_bars, in_stretches, layout, upright
 from orchestrator.page.rows import narrow_names, row_axis, texts
-from orchestrator.page.texts import counted, for_plotly, lines_for_plotly, one_line, rounded
+from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, rounded
+from orchestrator.printable import counted
 from orchestrator.statistics import Ratio
 
 ROWS, ROW_PX, FRAME_PX = 40, 25, 66
@@ -91,7 +92,10 @@ def _view(
             legend=True,
             xaxis=_axis(reach),
             yaxis=row_axis(names) | {"ticktext": [for_plotly(name, width=NAME) + " " for name in names]},
-            shapes=[*(_band(effect) for effect in effects), _no_change()],
+            shapes=[
+                *(band(rounded(1 / (1 + effect)), rounded(1 + effect)) for effect in effects),
+                upright(1, {"color": colours.MUTED, "width": 1.2}) | {"layer": "below"},
+            ],
         ),
         "narrow": {"ticktext": narrow_names(names), "range": _range(reach, _NARROW_FIELD)},
     }
@@ -175,16 +179,6 @@ def _axis(reach: float) -> dict[str, Any]:
     }
 
 
-def _band(effect: float) -> dict[str, Any]:
-    across = {"x0": rounded(1 / (1 + effect)), "x1": rounded(1 + effect), "y0": 0, "y1": 1, "yref": "paper"}
-    return {"type": "rect", **across, "fillcolor": colours.SHADE, "line": {"width": 0}, "layer": "below"}
-
-
-def _no_change() -> dict[str, Any]:
-    line = {"color": colours.MUTED, "width": 1.2}
-    return {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": line, "layer": "below"}
-
-
 def _traces(rows: Sequence[Row], first: int, pairs: Mapping[str, Pair]) -> list[Trace]:
     """One trace for each verdict, worst first: its name is in the legend, its rows at their places."""
     found = []
@@ -218,15 +212,11 @@ def _fleet_trace(line: Fleet) -> Trace:
 
 
 def _points(name: str, ratios: Sequence[Ratio], places: Sequence[int]) -> Trace:
-    above = [one.interval.high - one.value if one.interval else None for one in ratios]
-    below = [one.value - one.interval.low if one.interval else None for one in ratios]
+    values, intervals = [ratio.value for ratio in ratios], [ratio.interval for ratio in ratios]
     return {
         **{"type": "scatter", "mode": "markers", "name": for_plotly(name), "hoverinfo": "text"},
-        **{"x": [rounded(one.value) for one in ratios], "y": list(places)},
-        "error_x": {
-            **{"type": "data", "symmetric": False, "color": colours.INK, "thickness": 1.5, "width": 0},
-            **{"array": [rounded(one) for one in above], "arrayminus": [rounded(one) for one in below]},
-        },
+        **{"x": [rounded(value) for value in values], "y": list(places)},
+        "error_x": error_bars(values, intervals, thickness=1.5, width=0),
     }
 
 

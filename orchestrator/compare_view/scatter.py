@@ -18,7 +18,8 @@ from orchestrator.compare_view.marks import MARKS
 from orchestrator.metrics import Direction
 from orchestrator.page import colours
 from orchestrator.page.chart import Chart, Figure, Trace, View, layout
-from orchestrator.page.texts import counted, for_plotly, one_line, rounded
+from orchestrator.page.texts import for_plotly, one_line, rounded
+from orchestrator.printable import counted
 
 HEIGHT_PX = 520
 _ROOM = 1.12

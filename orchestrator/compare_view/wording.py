@@ -12,7 +12,8 @@ from orchestrator.compare.gate import DEFAULT, Cause
 from orchestrator.compare.values import Comparison, Difference, Pair, Row, Verdict
 from orchestrator.compare.verdicts import failed_newly
 from orchestrator.metrics import DASH, metric, show
-from orchestrator.printable import printable
+from orchestrator.printable import counted as number_of
+from orchestrator.printable import one_line, printable
 from orchestrator.statistics import Ratio
 
 WORST_FIRST = (
@@ -130,8 +131,7 @@ def differing(found: Difference) -> tuple[str, str, str]:
 
 
 def _short(value: object) -> str:
-    text = DASH if value is None else " ".join(printable(str(value)).split())
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return one_line(DASH if value is None else value, longest=LONGEST)
 
 
 def environment(comparison: Comparison) -> list[tuple[Difference, str]]:
@@ -155,7 +155,7 @@ def stand(comparison: Comparison) -> str:
         "on base alone": sum(pair.new is None for pair in comparison.pairs),
         "on the new side alone": sum(pair.base is None for pair in comparison.pairs),
     }
-    first = f"{both} experiment{'' if both == 1 else 's'} on both sides"
+    first = f"{number_of(both, 'experiment')} on both sides"
     return ", ".join([first, *(f"{number} {where}" for where, number in alone.items() if number)])
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.columns import column
 from orchestrator.highlights.values import MOST_OTHERS, Highlight, HighlightKind, Known
-from orchestrator.highlights.wording import count
-from orchestrator.naming import listed, one_line
+from orchestrator.naming import listed
+from orchestrator.printable import counted, one_line
 from orchestrator.records import Status
 
 _FAILED = frozenset(status.value for status in Status if status is not Status.OK)
@@ -25,9 +25,9 @@ def failures(known: Known) -> Iterator[Highlight]:
     yield from (_failure(known, kind, rows) for kind, rows in often[:MOST_OTHERS])
     rest = [row for _, rows in often[MOST_OTHERS:] for row in rows]
     if rest:
-        kinds = count(len(often) - MOST_OTHERS, "other kind")
+        kinds = counted(len(often) - MOST_OTHERS, "other kind")
         yield known.sentence(
-            HighlightKind.FAILURE, f"{count(len(rest), 'more experiment')} of {kinds} of failure", rest
+            HighlightKind.FAILURE, f"{counted(len(rest), 'more experiment')} of {kinds} of failure", rest
         )
 
 
@@ -36,12 +36,12 @@ def _failure(known: Known, kind: str, rows: Sequence[int]) -> Highlight:
     some = f", {partly} of them in some of their runs alone" if partly else ""
     names = listed([known.names.whole(row) for row in rows])
     words = "ended as" if kind in _FAILED else "failed with"
-    text = f"{count(len(rows), 'experiment')} {words} {one_line(kind)}{some} ({names}){_why(known, rows)}"
+    text = f"{counted(len(rows), 'experiment')} {words} {one_line(kind)}{some} ({names}){_why(known, rows)}"
     return known.sentence(HighlightKind.FAILURE, text, rows)
 
 
 def _why(known: Known, rows: Sequence[int]) -> str:
     causes = column(known.table.experiments, "failure_cause")
     said = list(dict.fromkeys(one_line(causes[row]) for row in rows if causes[row]))
-    more = f" (and {count(len(said) - 1, 'other cause')})" if len(said) > 1 else ""
+    more = f" (and {counted(len(said) - 1, 'other cause')})" if len(said) > 1 else ""
     return f": {said[0]}{more}" if said else ""

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from orchestrator.highlights.values import Highlight, HighlightKind, Known
-from orchestrator.highlights.wording import count, direction, factor, inverse, is_wide, percent, runs, times
+from orchestrator.highlights.wording import direction, factor, inverse, is_wide, percent, runs, times
 from orchestrator.metrics import metric, show
+from orchestrator.printable import counted
 from orchestrator.relative import TRAINERS_SPEED, Beside, Memory, Speed
 from orchestrator.statistics import Ratio
 
@@ -39,11 +40,13 @@ def gains(known: Known, against: Sequence[Beside]) -> Iterator[Highlight]:
     if rest:
         counts = Counter(_word(speed.ratio) for _, speed in rest)
         said = ", ".join(f"{counts[word]} {word}" for word in (*_WORDS.values(), _WIDE) if counts[word])
-        text = f"{count(len(rest), 'more comparison')}: {said}"
+        text = f"{counted(len(rest), 'more comparison')}: {said}"
         yield known.sentence(HighlightKind.GAIN, text, [one.new for one, _ in rest])
     single = [one.new for one, speed in judged if speed.ratio.interval is None]
     if single:
-        text = f"{count(len(single), 'comparison')} of single runs: how far two runs of one cell lie apart is not known"
+        text = (
+            f"{counted(len(single), 'comparison')} of single runs: how far two runs of one cell lie apart is not known"
+        )
         yield known.sentence(HighlightKind.WARNING, f"{text} (--repeats 3 would tell)", single)
 
 

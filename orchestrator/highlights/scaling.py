@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from orchestrator.across import PER_GPU, Cell, scaling_bases
 from orchestrator.columns import column
 from orchestrator.highlights.values import Highlight, HighlightKind, Known
-from orchestrator.highlights.wording import count, efficiency
+from orchestrator.highlights.wording import efficiency
+from orchestrator.printable import counted
 from orchestrator.relative import arguments_of, ok_runs
 from orchestrator.statistics import Ratio, ratio
 from orchestrator.table import ResultsTable
@@ -34,7 +35,7 @@ def scaling(known: Known) -> Iterator[Highlight]:
         yield known.sentence(HighlightKind.GAIN, text, [base, *(row for row, _ in more)])
     rest = [row for base, more in best[MOST_SCALING:] for row in (base, *(row for row, _ in more))]
     if rest:
-        text = f"{count(len(best) - MOST_SCALING, 'more cell')} ran on several GPU counts"
+        text = f"{counted(len(best) - MOST_SCALING, 'more cell')} ran on several GPU counts"
         yield known.sentence(HighlightKind.GAIN, text, rest)
 
 

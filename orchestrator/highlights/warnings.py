@@ -8,8 +8,9 @@ from orchestrator.across import NOT_COMPARED
 from orchestrator.columns import column
 from orchestrator.doubts import DoubtKind
 from orchestrator.highlights.values import MOST_OTHERS, Highlight, HighlightKind, Known
-from orchestrator.highlights.wording import count, percent
-from orchestrator.naming import listed, one_line
+from orchestrator.highlights.wording import percent
+from orchestrator.naming import listed
+from orchestrator.printable import counted, one_line
 
 _LOSSES = {DoubtKind.WRONG: "is faster but wrong", DoubtKind.OTHER_LOSS: "learns otherwise"}
 _OTHERS = {
@@ -33,7 +34,7 @@ def warnings(known: Known) -> Iterator[Highlight]:
         yield from (_other_loss(known, words, row) for row in rows[kind][:MOST_OTHERS])
         rest = rows[kind][MOST_OTHERS:]
         if rest:
-            text = f"{count(len(rest), 'more experiment')} marked {kind.value!r}"
+            text = f"{counted(len(rest), 'more experiment')} marked {kind.value!r}"
             yield known.sentence(HighlightKind.WARNING, text, rest)
     unchecked = [row for row, said in enumerate(column(known.table.experiments, "doubt")) if said == NOT_COMPARED]
     if unchecked:
@@ -54,7 +55,7 @@ def _other_loss(known: Known, words: str, row: int) -> Highlight:
 def _unchecked(known: Known, rows: Sequence[int]) -> Highlight:
     names = listed([known.names.whole(row) for row in rows])
     text = (
-        f"{count(len(rows), 'experiment')} had no loss of the baseline's to be held against, so that none can be called wrong: "
+        f"{counted(len(rows), 'experiment')} had no loss of the baseline's to be held against, so that none can be called wrong: "
         f"{names}"
     )
     return known.sentence(HighlightKind.WARNING, text, rows)
@@ -64,5 +65,5 @@ def _doubted(known: Known, kind: DoubtKind, rows: Sequence[int]) -> Highlight:
     details = dict.fromkeys(one.detail for row in rows for one in known.doubts[row] if one.kind is kind and one.detail)
     why = f" ({listed([one_line(detail, longest=LONGEST_DETAIL) for detail in details], most=2)})" if details else ""
     names = listed([known.names.whole(row) for row in rows])
-    text = f"{count(len(rows), 'experiment')} {_OTHERS[kind]}{why}, so that no claim of speed is made: {names}"
+    text = f"{counted(len(rows), 'experiment')} {_OTHERS[kind]}{why}, so that no claim of speed is made: {names}"
     return known.sentence(HighlightKind.WARNING, text, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.metrics import ONE_RUN_EFFECT
+from orchestrator.printable import counted
 from orchestrator.statistics import Interval, Ratio
 
 
@@ -39,7 +40,7 @@ def times(found: Ratio) -> str:
 
 def runs(found: Ratio) -> str:
     """Of how many runs a ratio without an interval is."""
-    return "one run each" if found.n_base == found.n_new else f"{count(found.n_new, 'run')} against {found.n_base}"
+    return "one run each" if found.n_base == found.n_new else f"{counted(found.n_new, 'run')} against {found.n_base}"
 
 
 def _digits(found: Ratio) -> int:
@@ -55,7 +56,3 @@ def efficiency(found: Ratio) -> str:
 
 def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
-
-
-def count(how_many: int, noun: str) -> str:
-    return f"{how_many} {noun}" + ("" if how_many == 1 else "s")

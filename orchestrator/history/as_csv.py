@@ -71,4 +71,4 @@ def _what(series: Series) -> dict[str, Value]:
 
 def _moment(seconds: float | None) -> str | None:
     moment = words.moment(seconds)
-    return moment and moment.isoformat(timespec="seconds")
+    return moment.isoformat(timespec="seconds") if moment else None

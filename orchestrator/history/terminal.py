@@ -17,7 +17,7 @@ from orchestrator.history import words
 from orchestrator.history.change_points import FEWEST
 from orchestrator.history.values import History, Kind, Series, Step
 from orchestrator.metrics import show
-from orchestrator.printable import printable
+from orchestrator.printable import counted, printable
 from orchestrator.report.terminal import plain
 
 MOST_STEPS, MOST_EXPERIMENTS = 30, 40
@@ -41,11 +41,9 @@ def _heading(history: History) -> Iterator[RenderableType]:
     known = [one.began_at for one in history.campaigns if one.began_at is not None]
     when = f", {words.day(min(known))} to {words.day(max(known))} UTC" if known else ""
     experiments = len({(one.label, one.id) for one in history.series})
-    yield Text(f"{_count(len(history.campaigns), 'campaign')}{when}; {_count(experiments, 'experiment')}", style="bold")
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+    yield Text(
+        f"{counted(len(history.campaigns), 'campaign')}{when}; {counted(experiments, 'experiment')}", style="bold"
+    )
 
 
 def _steps(history: History) -> Iterator[RenderableType]:
@@ -57,7 +55,7 @@ def _steps(history: History) -> Iterator[RenderableType]:
         )
         yield Text(f"No step in any series{few}.")
         return
-    yield Text(f"\n{_count(len(steps), 'step')}, newest first", style="bold")
+    yield Text(f"\n{counted(len(steps), 'step')}, newest first", style="bold")
     for turn in words.turns(steps[:MOST_STEPS], history.campaigns):
         yield Text(printable(f"{words.day(turn.campaign.began_at)}  {turn.campaign.name}"))
         yield _indented(f"changed: {turn.changes}")
@@ -88,7 +86,7 @@ def _experiments(history: History) -> Iterator[RenderableType]:
         yield Text(printable(group[0].label))
         yield _grid(group, called)
     if len(groups) > MOST_EXPERIMENTS:
-        yield Text(f"and {_count(len(groups) - MOST_EXPERIMENTS, 'more experiment')}: see history.csv")
+        yield Text(f"and {counted(len(groups) - MOST_EXPERIMENTS, 'more experiment')}: see history.csv")
 
 
 def _grid(group: Sequence[Series], called: Mapping[str, str]) -> Table:
@@ -107,5 +105,5 @@ def _cells(series: Series, called: str) -> Iterable[str]:
         words.curve(series, width=_CURVE),
         show(series.metric, series.points[-1].value),
         "" if change is None else words.percent(change),
-        f"in {_count(len(series.steps), 'step')}" if series.steps else "",
+        f"in {counted(len(series.steps), 'step')}" if series.steps else "",
     )

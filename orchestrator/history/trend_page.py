@@ -12,7 +12,7 @@ from orchestrator.history import words
 from orchestrator.history.values import Campaign, History, Kind, Point, Series, Step
 from orchestrator.metrics import DASH, metric, show
 from orchestrator.page import colours, shell
-from orchestrator.page.chart import Chart, Figure, Trace, View, chart_or_absent, layout
+from orchestrator.page.chart import Chart, Figure, Trace, View, chart_or_absent, error_bars, layout, upright
 from orchestrator.page.shell import Section
 from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, rounded
 
@@ -152,18 +152,14 @@ def _date(point: Point) -> str | None:
 
 
 def _points(series: Series, campaigns: Sequence[Campaign], at: Sequence[str | int]) -> Trace:
-    above = [point.interval.high - point.value if point.interval else 0 for point in series.points]
-    below = [point.value - point.interval.low if point.interval else 0 for point in series.points]
+    values, intervals = [point.value for point in series.points], [point.interval for point in series.points]
     return {
         "type": "scatter",
         "mode": "markers",
         "name": "campaign",
         "x": list(at),
-        "y": [rounded(point.value) for point in series.points],
-        "error_y": {
-            **{"type": "data", "symmetric": False, "color": colours.MUTED, "thickness": 1.2, "width": 3},
-            **{"array": [rounded(one) for one in above], "arrayminus": [rounded(one) for one in below]},
-        },
+        "y": [rounded(value) for value in values],
+        "error_y": error_bars(values, intervals, color=colours.MUTED, thickness=1.2, width=3),
         "marker": {"color": colours.colour(0), "symbol": colours.symbol(0), "size": 8},
         "hovertext": [_hover(series, point, campaigns) for point in series.points],
         "hoverinfo": "text",
@@ -193,8 +189,7 @@ def _level_lines(series: Series, at: Sequence[str | int]) -> list[Trace]:
 
 
 def _upright(step: Step, at: Sequence[str | int]) -> dict[str, Any]:
-    line = {"color": _COLOURS[step.kind], "width": 1.5, "dash": _DASHES[step.kind]}
-    return {"type": "line", "x0": at[step.at], "x1": at[step.at], "y0": 0, "y1": 1, "yref": "paper", "line": line}
+    return upright(at[step.at], {"color": _COLOURS[step.kind], "width": 1.5, "dash": _DASHES[step.kind]})
 
 
 def _label(step: Step, at: Sequence[str | int]) -> dict[str, Any]:

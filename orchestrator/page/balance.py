@@ -14,7 +14,8 @@ from orchestrator.page import colours
 from orchestrator.page.cells import Cell, Key
 from orchestrator.page.chart import Chart, Figure, Trace, View, in_stretches, layout
 from orchestrator.page.rows import FRAME_PX, ROW_PX, ROWS, narrow_names, row_axis, texts
-from orchestrator.page.texts import counted, for_plotly, one_line, rounded
+from orchestrator.page.texts import for_plotly, one_line, rounded
+from orchestrator.printable import counted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from orchestrator.metrics import metric
 from orchestrator.page import colours
 from orchestrator.page.cells import ALL, ENERGY, SPEEDS, Cell, Key, by_panel, first_measured, gpu_counts, noun, of_gpus
-from orchestrator.page.chart import Chart, Figure, Trace, View, in_stretches, layout
+from orchestrator.page.chart import Chart, Figure, Trace, View, error_bars, in_stretches, layout
 from orchestrator.page.rows import FRAME_PX, ROWS, narrow_names, row_axis, texts
-from orchestrator.page.texts import counted, for_plotly, lines_for_plotly, one_line, rounded, shown
+from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, rounded, shown
+from orchestrator.printable import counted
 from orchestrator.statistics import Interval
 
 MOST_BARS_A_ROW = 6
@@ -36,9 +37,6 @@ class Group:
         """How far the bar and its whisker reach."""
         value = self.values.get(row, 0.0)
         return self.intervals[row].high if row in self.intervals else value
-
-    def start(self, row: int) -> float:
-        return self.intervals[row].low if row in self.intervals else self.values[row]
 
 
 def throughput(cells: Sequence[Cell], facet: str) -> Chart:
@@ -232,15 +230,8 @@ def _bars(place: int, group: Group, rows: int) -> Trace:
         },
     }
     if group.intervals:
-        trace["error_x"] = {
-            "type": "data",
-            "symmetric": False,
-            "array": [rounded(group.end(row) - group.values[row]) for row in at],
-            "arrayminus": [rounded(group.values[row] - group.start(row)) for row in at],
-            "color": colours.INK,
-            "thickness": 1.25,
-            "width": 3,
-        }
+        intervals = [group.intervals.get(row) for row in at]
+        trace["error_x"] = error_bars([group.values[row] for row in at], intervals, thickness=1.25, width=3)
     return trace
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from orchestrator.columns import BOOKKEEPING, column, for_people, number
 from orchestrator.doubts import doubts
 from orchestrator.metrics import METRICS, metric
-from orchestrator.page.texts import counted, one_line
+from orchestrator.page.texts import one_line
+from orchestrator.printable import counted
 from orchestrator.records import Device
 from orchestrator.relative import beside, ok_runs
 from orchestrator.rows import ARGUMENT_FACTS, Value

@@ -7,11 +7,13 @@ trace.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.page import colours
+from orchestrator.page.texts import rounded
+from orchestrator.statistics import Interval
 
 Figure = dict[str, Any]
 Trace = dict[str, Any]
@@ -87,6 +89,34 @@ def layout(
 
 def axis_title(text: str) -> dict[str, Any]:
     return {"text": text, "standoff": 10, "font": {"size": 12, "color": colours.MUTED}}
+
+
+def upright(x: object, line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line at `x` over the whole height of a drawing."""
+    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": line}
+
+
+def level(y: object, line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line at `y` over the whole width of a drawing."""
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line}
+
+
+def band(begin: float | None, end: float | None) -> dict[str, Any]:
+    """Return a shaded band between two values of x, below what is drawn."""
+    return {
+        **{"type": "rect", "x0": begin, "x1": end, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"},
+        **{"fillcolor": colours.SHADE, "line": {"width": 0}},
+    }
+
+
+def error_bars(values: Iterable[float], intervals: Iterable[Interval | None], **style: object) -> dict[str, Any]:
+    """Return the whiskers of a trace: from each value to the ends of its interval, where it has one."""
+    both = [(value, interval) for value, interval in zip(values, intervals, strict=True)]
+    return {
+        **{"type": "data", "symmetric": False, "color": colours.INK, **style},
+        "array": [rounded(interval.high - value) if interval else None for value, interval in both],
+        "arrayminus": [rounded(value - interval.low) if interval else None for value, interval in both],
+    }
 
 
 def chart_or_absent(chart: Chart, why: str) -> Chart | Absent:

@@ -9,9 +9,10 @@ from typing import Any
 from orchestrator.metrics import MIB, Show, metric
 from orchestrator.page import colours
 from orchestrator.page.cells import ALL, SPEEDS, Cell, by_panel, first_measured, gpu_counts, noun, of_gpus
-from orchestrator.page.chart import WIDE, Chart, Figure, Trace, View, in_stretches, layout
+from orchestrator.page.chart import WIDE, Chart, Figure, Trace, View, in_stretches, layout, level
 from orchestrator.page.rows import NBSP, row_names
-from orchestrator.page.texts import counted, for_plotly, lines_for_plotly, one_line, rounded, shown
+from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, rounded, shown
+from orchestrator.printable import counted
 
 GIB = 2**30
 HEIGHT_PX = 420
@@ -56,17 +57,7 @@ def _scaling_view(at: tuple[str, ...], lines: Sequence[Sequence[Cell]]) -> View:
             legend=True,
             xaxis={"type": "log", "tickvals": counts, "ticktext": [str(count) for count in counts], "showgrid": False},
             yaxis={"tickformat": ".0%", "range": [rounded(max(0.0, low)), rounded(max(1.06, *shares) + 0.02)]},
-            shapes=[
-                {
-                    "type": "line",
-                    "x0": 0,
-                    "x1": 1,
-                    "xref": "paper",
-                    "y0": 1,
-                    "y1": 1,
-                    "line": _thin(colours.INK, "dash"),
-                }
-            ],
+            shapes=[level(1, _thin(colours.INK, "dash"))],
             annotations=[_note(1, 1, "ideal", xref="paper", xanchor="right", yanchor="bottom")],
         ),
         "narrow": {},

@@ -10,8 +10,9 @@ from typing import Any
 from orchestrator.metrics import Show
 from orchestrator.metrics import shown as forms
 from orchestrator.page import colours
-from orchestrator.page.chart import Chart, Figure, Trace, View, axis_title, layout
-from orchestrator.page.texts import counted, for_plotly, one_line, rounded
+from orchestrator.page.chart import Chart, Figure, Trace, View, axis_title, band, layout, level, upright
+from orchestrator.page.texts import for_plotly, one_line, rounded
+from orchestrator.printable import counted
 from orchestrator.series import Device, Point, RunSeries, Steps
 
 GIB = 2**30
@@ -82,24 +83,11 @@ def _steps_shapes(steps: Steps, begin: float) -> list[dict[str, Any]]:
     shapes = []
     if steps.cut:
         end = rounded(steps.first[0] + steps.cut - 0.5)
-        shapes.append(_band(rounded(begin), end))
-        shapes.append({**_upright(end), "line": {"color": colours.MUTED, "width": 1, "dash": "dash"}})
+        shapes.append(band(rounded(begin), end))
+        shapes.append(upright(end, {"color": colours.MUTED, "width": 1, "dash": "dash"}))
     if steps.median_s is not None:
-        level = rounded(steps.median_s)
-        line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": level, "y1": level}
-        shapes.append({**line, "line": {"color": colours.INK, "width": 1, "dash": "dot"}})
+        shapes.append(level(rounded(steps.median_s), {"color": colours.INK, "width": 1, "dash": "dot"}))
     return shapes
-
-
-def _band(begin: float | None, end: float | None) -> dict[str, Any]:
-    return {
-        **{"type": "rect", "x0": begin, "x1": end, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"},
-        **{"fillcolor": colours.SHADE, "line": {"width": 0}},
-    }
-
-
-def _upright(x: float | None) -> dict[str, Any]:
-    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper"}
 
 
 def _steps_notes(steps: Steps, *, off_scale: bool, y: float) -> list[dict[str, Any]]:
@@ -184,19 +172,11 @@ def devices(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
 
 def _devices_view(at: tuple[str, str], series: RunSeries, card_bytes: float | None) -> View:
     traces = [trace for place, device in enumerate(series.devices) for trace in _device_lines(place, device)]
-    shapes = [_band(rounded(series.window[0]), rounded(series.window[1]))] if series.window else []
+    shapes = [band(rounded(series.window[0]), rounded(series.window[1]))] if series.window else []
     notes: list[dict[str, Any]] = []
     peak = max((y for device in series.devices for _, y in device.memory_bytes), default=0.0)
     if card_bytes and card_bytes < 2.5 * peak:
-        level = {
-            "type": "line",
-            "xref": "paper",
-            "x0": 0,
-            "x1": 1,
-            "y0": rounded(card_bytes / GIB),
-            "y1": rounded(card_bytes / GIB),
-        }
-        shapes.append({**level, "line": {"color": colours.BAD, "width": 1.5, "dash": "dash"}})
+        shapes.append(level(rounded(card_bytes / GIB), {"color": colours.BAD, "width": 1.5, "dash": "dash"}))
         notes.append(_card_note(card_bytes))
     both: dict[str, Any] = layout(
         height=DEVICES_PX,

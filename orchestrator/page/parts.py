@@ -16,9 +16,10 @@ from orchestrator.metrics import MIB, Show, metric
 from orchestrator.metrics import shown as forms
 from orchestrator.page import colours
 from orchestrator.page.cells import Cell, Key, first_measured, noun
-from orchestrator.page.chart import Chart, Figure, Trace, View, layout
+from orchestrator.page.chart import Chart, Figure, Trace, View, layout, upright
 from orchestrator.page.rows import FRAME_PX, ROW_PX, narrow_names, row_axis, row_names, rows_of, texts
-from orchestrator.page.texts import counted, for_plotly, lines_for_plotly, one_line, rounded, shown
+from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, rounded, shown
+from orchestrator.printable import counted
 
 GIB = 2**30
 
@@ -160,7 +161,6 @@ def _nested(place: int, part: tuple[str, str], rows: Sequence[Cell], width: floa
 
 def _card_line(gib: float) -> dict[str, Any]:
     """A dashed line at the card's size, and its name above the plot."""
-    line = {"type": "line", "x0": gib, "x1": gib, "y0": 0, "y1": 1, "yref": "paper"}
     label = {
         "x": gib,
         "y": 1,
@@ -172,7 +172,7 @@ def _card_line(gib: float) -> dict[str, Any]:
         "showarrow": False,
         "font": {"color": colours.BAD, "size": 12},
     }
-    return {"shapes": [{**line, "line": {"color": colours.BAD, "dash": "dash", "width": 1.5}}], "annotations": [label]}
+    return {"shapes": [upright(gib, {"color": colours.BAD, "dash": "dash", "width": 1.5})], "annotations": [label]}
 
 
 def wall_time(cells: Sequence[Cell], facet: str) -> Chart:

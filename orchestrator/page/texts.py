@@ -35,11 +35,6 @@ def lines_for_plotly(lines: Sequence[str]) -> str:
     return "<br>".join(for_plotly(line) for line in lines)
 
 
-def counted(count: int, word: str, words: str = "") -> str:
-    """A number of things: "1 row", "12 rows"."""
-    return f"{count:,} {word if count == 1 else words or word + 's'}"
-
-
 def rounded(value: float | None, *, digits: int = 6) -> float | None:
     """A number as a page holds it: so many significant digits, and None where it is none or not finite."""
     if value is None or not math.isfinite(value):

@@ -24,7 +24,7 @@ from orchestrator.highlights import Highlight, HighlightKind
 from orchestrator.highlights.gains import PADDING
 from orchestrator.metrics import METRICS
 from orchestrator.metrics import show as shown_value
-from orchestrator.printable import printable
+from orchestrator.printable import counted, printable
 from orchestrator.report.as_markdown import headings, is_number, same_for_all
 
 if TYPE_CHECKING:
@@ -104,8 +104,11 @@ def _counts(frame: pd.DataFrame) -> tuple[str, ...]:
 
 def _heading(frame: pd.DataFrame) -> Text:
     ended = Counter(str(value) for value in cells(frame["status"]))
-    count = f"{len(frame)} experiment{'s' if len(frame) > 1 else ''}"
-    return Text(f"{count}: " + ", ".join(f"{number} {status}" for status, number in ended.most_common()), style="bold")
+    return Text(
+        f"{counted(len(frame), 'experiment')}: "
+        + ", ".join(f"{number} {status}" for status, number in ended.most_common()),
+        style="bold",
+    )
 
 
 def _names(split: Split, *, first: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ from orchestrator.highlights import Highlight, HighlightKind, highlights
 from orchestrator.page import bars, cells, colours, curves, folders, parts, report_page, runs, shell, table_data, texts
 from orchestrator.page.cells import Cell
 from orchestrator.page.chart import Absent, Chart, in_stretches
+from orchestrator.printable import counted
 from orchestrator.table import ResultsTable, load
 
 
@@ -180,7 +181,7 @@ def test_bars_are_as_long_as_the_table_says(table: ResultsTable, known: list[Cel
     rows = table.experiments[table.experiments["status"] == "ok"]
     assert len(drawn) == len(rows) == 23
     for row in rows.itertuples():
-        place = (row.model_name_or_path, row.framework_config, texts.counted(int(row.num_gpus), "GPU"))
+        place = (row.model_name_or_path, row.framework_config, counted(int(row.num_gpus), "GPU"))
         assert drawn[place] == pytest.approx(float(row.tokens_per_s), rel=1e-5)
 
 
