@@ -13,7 +13,7 @@ from pathlib import Path
 from orchestrator.errors import OrchestratorError
 from orchestrator.export import to_mlflow, to_tensorboard, to_trackio, to_wandb
 from orchestrator.export.reading import read
-from orchestrator.export.values import Exported, Open
+from orchestrator.export.tracker import Exported, Open
 from orchestrator.redact import redact
 
 __all__ = ["TARGETS", "Exported", "export"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from orchestrator import reference, untrusted, vetting
 from orchestrator.errors import ResultsError
 from orchestrator.export.series import of_run as series_of
-from orchestrator.export.values import Status, TrackerRun
+from orchestrator.export.tracker import Status, TrackerRun
 from orchestrator.printable import without_styles
 from orchestrator.records import Experiment, Job, RunRecord
 from orchestrator.records import Status as Ending

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import steps, untrusted
-from orchestrator.export.values import Point
+from orchestrator.export.tracker import Point
 from orchestrator.monitors import timeline
 from orchestrator.series import thin
 

@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.export.packages import package_of
-from orchestrator.export.places import outside_of_results
-from orchestrator.export.values import Status, Tracker, TrackerRun
+from orchestrator.export.tracker import Status, Tracker, TrackerRun, outside_of_results, package_of
 
 KEY_TAG, ADDRESS_VARIABLE = "tunebench.run", "MLFLOW_TRACKING_URI"
 _ALLOWED = re.compile(r"(?!mlflow\.|tunebench\.|[./])(?!.*(//|/\.))[\w.\-/ :]{1,250}(?<!/)", re.ASCII)

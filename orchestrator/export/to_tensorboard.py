@@ -17,9 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator.export.packages import package_of
-from orchestrator.export.places import outside_of_results
-from orchestrator.export.values import Point, Status, Tracker, TrackerRun
+from orchestrator.export.tracker import Point, Status, Tracker, TrackerRun, outside_of_results, package_of
 from orchestrator.untrusted import sound_number
 
 DEFAULT_FOLDER = "tensorboard"

@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.export.packages import package_of
-from orchestrator.export.places import outside_of_results
 from orchestrator.export.to_wandb import rows
-from orchestrator.export.values import Tracker, TrackerRun
+from orchestrator.export.tracker import Tracker, TrackerRun, outside_of_results, package_of
 
 FOLDER_VARIABLE, ELSEWHERE = "TRACKIO_DIR", ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 

@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.export.packages import package_of
-from orchestrator.export.places import outside_of_results
-from orchestrator.export.values import Point, Status, Tracker, TrackerRun
+from orchestrator.export.tracker import Point, Status, Tracker, TrackerRun, outside_of_results, package_of
 
 WHOLE = "handed-over-by-tunebench"
 STEP, TIME = "optimizer_step", "time_s"

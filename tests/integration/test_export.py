@@ -24,10 +24,9 @@ from tensorboard.plugins.hparams import metadata as hparams
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.export import TARGETS, export, reading
-from orchestrator.export.packages import package_of
 from orchestrator.export.series import MOST_POINTS
 from orchestrator.export.to_wandb import rows
-from orchestrator.export.values import Point, Status
+from orchestrator.export.tracker import Point, Status, package_of
 from orchestrator.metrics import METRICS
 from orchestrator.records import Device, Framework, Measurement, RunRecord
 from orchestrator.records import Status as Ending

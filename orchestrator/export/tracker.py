@@ -1,15 +1,20 @@
-"""What a tracker is given of one run, and what it said to it. Values alone: `reading` makes them, each target's room hands them on.
+"""What a tracker is given of one run, what it reports, and what each target needs: its package, and a place to write to.
 
-Numbers stand in the base units of `metrics` under its names; times are seconds since the epoch. All text is without secrets.
+Values in the base units of `metrics`, under its names; times are seconds since the epoch. All text is without secrets. `reading`
+makes the values, and each target's module hands them on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
+
+from orchestrator import results_folder
+from orchestrator.errors import OrchestratorError
 
 
 class Status(StrEnum):
@@ -80,3 +85,23 @@ class Exported:
     new: int
     already: int
     warnings: tuple[str, ...] = ()
+
+
+@contextmanager
+def package_of(target: str) -> Iterator[None]:
+    """Surround the imports of a target's module. Raise OrchestratorError, which names the extra, if a package is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise OrchestratorError(
+            f"--to {target}: a package is missing ({error}); pip install 'tunebench[{target}]' brings it."
+        ) from error
+
+
+def outside_of_results(folder: Path) -> Path:
+    """Return the folder. Raise OrchestratorError if it is a results folder or inside one: that contains only results."""
+    absolute = folder.resolve()
+    around = next((parent for parent in (absolute, *absolute.parents) if results_folder.is_ours(parent)), None)
+    if around is not None:
+        raise OrchestratorError(f"{folder} lies in the results folder {around}; name another folder with --dest")
+    return folder
