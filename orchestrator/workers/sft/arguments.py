@@ -1,13 +1,16 @@
-"""The words of the command line as typed values: the built-in trainer's own arguments and all TrainingArguments.
+"""Reads the command line of the built-in trainer: its own arguments, TrainingArguments' fields, and the model's.
 
-`parse` is pure and knows nothing of torch or transformers; `sft.py` hands it the fields that exist. Values arrive as
-`--key item item`: text, of which the type is settled here by the field's annotation. What is wrong is told in one
-sentence, before any model is loaded. Abbreviations are refused: `--adam_eps` is not `--adam_epsilon`.
+`parse` needs neither torch nor transformers: `sft.py` gives it the fields that exist. Values arrive as `--key item item`,
+each a text. The annotation of the field decides the type. A mistake is one sentence, before any model is loaded.
+
+Why not HfArgumentParser: the words are `str()` of YAML values. It refuses `False` for `no`, `None`, `1e3` for a whole
+number, and a mapping in Python's notation.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import difflib
 import enum
@@ -18,36 +21,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Dict, List, Optional, Union
 
 TRUE, FALSE = ("true", "yes", "on"), ("false", "no", "off")
-# Names that people bring from elsewhere, and what they are called here.
-KNOWN_AS = {
-    "torch_dtype": "dtype",
-    "evaluation_strategy": "eval_strategy",
-    "use_flash_attn": "attn_implementation",
-    "max_seq_length": "max_seq_len",
-    "max_length": "max_seq_len",
-    "lora_r": "r",
-    "lora_target_modules": "target_modules",
-    "no_cuda": "use_cpu",
-    "include_tokens_per_second": "include_num_input_tokens_seen",
-    "load_in_4bit": "quantization",
-    "load_in_8bit": "quantization",
-    "dataset_name": "training_data_path",
-    "liger": "use_liger_kernel",
-    "use_liger": "use_liger_kernel",
-    "batch_size": "per_device_train_batch_size",
-    "per_device_batch_size": "per_device_train_batch_size",
-}
+# Common short names that are too far from the real one to be guessed.
+SHORT_NAMES = {"batch_size": "per_device_train_batch_size", "liger": "use_liger_kernel"}
 
 
 class ArgumentError(Exception):
-    """A mistake in the arguments, as one sentence."""
+    """A mistake in the arguments, in one sentence."""
 
     __module__ = "builtins"  # shown by its bare name in the run's error
 
 
 @dataclasses.dataclass(frozen=True)
 class Own:
-    """The arguments that are the built-in trainer's, not the Trainer's."""
+    """The arguments that the built-in trainer adds to those of the Trainer."""
 
     model_name_or_path: str = ""
     training_data_path: str = ""
@@ -79,7 +65,7 @@ REQUIRED = ("model_name_or_path", "training_data_path")
 
 @dataclasses.dataclass(frozen=True)
 class Parsed:
-    """`training` are TrainingArguments' fields; `model` what is left for the model's configuration, not yet typed."""
+    """A command line in three parts. `model` has the words for the model's configuration, not yet typed."""
 
     own: Own
     training: Mapping[str, Any]
@@ -87,7 +73,7 @@ class Parsed:
 
 
 def words_by_name(argv: Sequence[str]) -> dict[str, list[str]]:
-    """`--key item item` as a mapping. `--key=value` and `--some-key` are understood; a key twice is a mistake."""
+    """Return `--key item item` as a mapping. `--key=value` and `--some-key` work too; a key twice is a mistake."""
     found: dict[str, list[str]] = {}
     current: list[str] | None = None
     for word in argv:
@@ -98,14 +84,14 @@ def words_by_name(argv: Sequence[str]) -> dict[str, list[str]]:
                 raise ArgumentError(f"the argument --{name} is given twice; give it once.")
             current = found[name] = [value] if equals else []
         elif current is None:
-            raise ArgumentError(f"{word!r} stands before any --argument; write --name value.")
+            raise ArgumentError(f"{word!r} comes before any --argument; write --name value.")
         else:
             current.append(word)
     return found
 
 
 def parse(argv: Sequence[str], training_fields: Mapping[str, Any]) -> Parsed:
-    """The command line, typed. `training_fields` maps TrainingArguments' field names to their types."""
+    """Return the command line with typed values. `training_fields` maps TrainingArguments' fields to their types."""
     own_types = typing.get_type_hints(Own)
     own: dict[str, Any] = {}
     training: dict[str, Any] = {}
@@ -115,8 +101,8 @@ def parse(argv: Sequence[str], training_fields: Mapping[str, Any]) -> Parsed:
             own[name] = convert(name, words, own_types[name])
         elif name in training_fields:
             training[name] = convert(name, words, training_fields[name])
-        elif name in KNOWN_AS:
-            raise ArgumentError(f"unknown argument --{name}; here it is called --{KNOWN_AS[name]}.")
+        elif name in SHORT_NAMES:
+            raise ArgumentError(f"unknown argument --{name}; here it is called --{SHORT_NAMES[name]}.")
         else:
             model[name] = words
     check_own(own)
@@ -124,6 +110,7 @@ def parse(argv: Sequence[str], training_fields: Mapping[str, Any]) -> Parsed:
 
 
 def check_own(own: Mapping[str, Any]) -> None:
+    """Refuse own arguments that are missing, out of range, or exclude each other."""
     for name in REQUIRED:
         if not own.get(name):
             raise ArgumentError(f"--{name} is missing; it is needed for every run.")
@@ -141,7 +128,7 @@ def check_own(own: Mapping[str, Any]) -> None:
 
 
 def check_unknown(names: Iterable[str], known: Iterable[str], *, what: str) -> None:
-    """Refuses names that nothing answers to, with the nearest that does."""
+    """Refuse names that neither the trainer nor `what` knows, and suggest the nearest known name."""
     everything = sorted(set(known))
     for name in names:
         near = difflib.get_close_matches(name, everything, n=1, cutoff=0.6)
@@ -152,109 +139,65 @@ def check_unknown(names: Iterable[str], known: Iterable[str], *, what: str) -> N
 # --- one value -------------------------------------------------------------------------------------------------------
 
 
-def alternatives(kind: Any) -> list[Any]:
-    """The members of a union, or the type itself."""
-    origin = typing.get_origin(kind)
-    if origin is Union or origin is getattr(types, "UnionType", Union):
-        return [one for member in typing.get_args(kind) for one in alternatives(member)]
-    return [kind]
-
-
 def convert(name: str, words: Sequence[str], kind: Any) -> Any:
-    """The words of one argument as a value of its type. Raises ArgumentError, naming the argument and what it takes."""
-    members = alternatives(kind)
-    lists = [member for member in members if (typing.get_origin(member) or member) is list]
-    if lists and (len(words) != 1 or str not in members):
-        inner = (typing.get_args(lists[0]) or (str,))[0]
-        items = literal(words[0]) if len(words) == 1 and words[0].startswith("[") else list(words)
-        if not isinstance(items, list):
-            raise ArgumentError(f"--{name} is {words[0]!r}, which is not a list; give its items one after the other.")
-        return [convert(name, [str(item)], inner) for item in items]
+    """Return the words of one argument as a value of its type, or raise ArgumentError.
+
+    TrainingArguments checks the words of an enumeration itself.
+    """
+    is_union = typing.get_origin(kind) in (Union, getattr(types, "UnionType", Union))
+    members = typing.get_args(kind) if is_union else (kind,)
+    plain = [typing.get_origin(member) or member for member in members]
+    if list in plain and (len(words) != 1 or str not in plain):
+        return as_list(name, words, members[plain.index(list)])
     if len(words) != 1:
         what = "no value" if not words else f"{len(words)} values"
-        raise ArgumentError(f"--{name} got {what}; it takes one, {describe(members)}.")
-    for attempt in (as_nothing, as_bool, as_int, as_float, as_choice, as_mapping, as_text):
-        done, value = attempt(words[0], members)
-        if done:
-            return value
-    raise ArgumentError(f"--{name} is {words[0]!r}; it takes {describe(members)}.")
+        raise ArgumentError(f"--{name} got {what}; it takes one, {describe(plain)}.")
+    text = words[0]
+    if text == "None" and type(None) in plain:
+        return None
+    if bool in plain and text.lower() in TRUE + FALSE:
+        return text.lower() in TRUE
+    if dict in plain and isinstance(mapping := literal(text), dict):
+        return mapping
+    if {int, float} & {*plain} and (number := as_number(text, whole=float not in plain)) is not None:
+        return number
+    if any(isinstance(member, type) and issubclass(member, enum.Enum) for member in plain):
+        return "no" if text.lower() == "false" else text  # YAML 1.1 reads `no` as False
+    if str in plain or typing.Literal in plain:
+        return text
+    raise ArgumentError(f"--{name} is {text!r}; it takes {describe(plain)}.")
 
 
-Attempt = typing.Tuple[bool, Any]
-NO: Attempt = (False, None)
+def as_list(name: str, words: Sequence[str], kind: Any) -> List[Any]:
+    """Return the words, or the one word that is a list in JSON or Python notation, as a list of this kind."""
+    items = literal(words[0]) if len(words) == 1 and words[0].startswith("[") else list(words)
+    if not isinstance(items, list):
+        raise ArgumentError(f"--{name} is {words[0]!r}, which is not a list; give its items one after the other.")
+    inner = (typing.get_args(kind) or (str,))[0]
+    return [convert(name, [str(item)], inner) for item in items]
 
 
-def as_nothing(text: str, members: Sequence[Any]) -> Attempt:
-    return (True, None) if text == "None" and type(None) in members else NO
-
-
-def as_bool(text: str, members: Sequence[Any]) -> Attempt:
-    if bool in members and text.lower() in TRUE + FALSE:
-        return True, text.lower() in TRUE
-    return NO
-
-
-def as_int(text: str, members: Sequence[Any]) -> Attempt:
-    """Whole numbers, also written as 1e3, unless the field would rather have a float."""
-    if int not in members:
-        return NO
-    try:
-        return True, int(text)
-    except ValueError:
-        done, value = as_float(text, [float])
-        whole = done and value.is_integer() and float not in members
-        return (True, int(value)) if whole else NO
-
-
-def as_float(text: str, members: Sequence[Any]) -> Attempt:
-    if float not in members:
-        return NO
-    try:
-        return True, float(text)
-    except ValueError:
-        return NO
-
-
-def is_choice(member: Any) -> bool:
-    return typing.get_origin(member) is None and isinstance(member, type) and issubclass(member, enum.Enum)
-
-
-def as_choice(text: str, members: Sequence[Any]) -> Attempt:
-    """A word of an enumeration, as text. `False` stands for `no`: YAML makes the one of the other."""
-    for member in members:
-        if is_choice(member):
-            words = [str(choice.value) for choice in member]
-            word = "no" if text.lower() == "false" and "no" in words else text
-            return (True, word) if word in words else NO
-    return NO
-
-
-def as_mapping(text: str, members: Sequence[Any]) -> Attempt:
-    """A dict as JSON or as a Python literal."""
-    if any((typing.get_origin(member) or member) is dict for member in members) and text.lstrip().startswith("{"):
-        value = literal(text)
-        return (True, value) if isinstance(value, dict) else NO
-    return NO
-
-
-def as_text(text: str, members: Sequence[Any]) -> Attempt:
-    """Any text where text is meant; where it stands beside an enumeration, the enumeration has decided."""
-    chosen = any(map(is_choice, members))
-    plain = str in members or any(typing.get_origin(member) is typing.Literal for member in members)
-    return (True, text) if plain and not chosen else NO
-
-
-def literal(text: str) -> Any:
-    for read in (json.loads, ast.literal_eval):
-        try:
-            return read(text)
-        except (ValueError, SyntaxError):
-            continue
+def as_number(text: str, *, whole: bool) -> Union[int, float, None]:
+    """Return the number that the text is, or None. A whole number may be written as 1e3."""
+    with contextlib.suppress(ValueError, OverflowError):
+        if not whole:
+            return float(text)
+        with contextlib.suppress(ValueError):
+            return int(text)
+        return int(float(text)) if float(text).is_integer() else None
     return None
 
 
-def describe(members: Sequence[Any]) -> str:
-    """What the members of a union accept, in words."""
+def literal(text: str) -> Any:
+    """Return the value that the text is in JSON or Python notation, or None."""
+    for read in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError):
+            return read(text)
+    return None
+
+
+def describe(kinds: Iterable[Any]) -> str:
+    """Return in words the values that these types accept."""
     names: Dict[Any, str] = {
         bool: "True or False",
         int: "a whole number",
@@ -263,11 +206,4 @@ def describe(members: Sequence[Any]) -> str:
         dict: "a mapping as JSON",
         list: "a list",
     }
-    parts = []
-    for member in members:
-        if is_choice(member):
-            return "one of " + ", ".join(str(choice.value) for choice in member)
-        word = names.get(typing.get_origin(member) or member)
-        if word and word not in parts:
-            parts.append(word)
-    return " or ".join(parts) or "another value"
+    return " or ".join(names[kind] for kind in kinds if kind in names) or "another value"

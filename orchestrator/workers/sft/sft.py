@@ -47,7 +47,7 @@ def training_fields() -> dict[str, Any]:
 
 
 def training_arguments(given: typing.Mapping[str, Any]) -> Any:
-    """TrainingArguments of what was given and our defaults; what it refuses is an ArgumentError."""
+    """Return TrainingArguments of the given values and our defaults, or raise ArgumentError where it refuses them."""
     from transformers import TrainingArguments
 
     known = training_fields()
@@ -64,7 +64,7 @@ def training_arguments(given: typing.Mapping[str, Any]) -> Any:
     try:
         return TrainingArguments(**values)
     except (ValueError, TypeError, ImportError) as error:
-        raise ArgumentError(f"the training arguments do not go together: {' '.join(str(error).split())}") from error
+        raise ArgumentError(f"TrainingArguments refuses these arguments: {' '.join(str(error).split())}") from error
 
 
 def on_device(known: typing.Container[str]) -> dict[str, Any]:
