@@ -13,6 +13,7 @@ _KEPT_PAGE = _KEPT | Where.PAGE
 _fact = partial(Metric, show=Show.TEXT, source="experiment.json")
 _count = partial(_fact, show=Show.COUNT)
 _outcome = partial(_fact, source=_RECORD)
+_ending = partial(_outcome, show=Show.COUNT, where=Where.FILES)
 
 _FACTS = (
     _fact(
@@ -43,20 +44,8 @@ _FACTS = (
     _count("repeat", "repeat", "Number of the repeat, from 1.", source=_RECORD),
     _count("attempt", "attempt", "Number of the try at this repeat, from 1.", source=_RECORD),
     _outcome("started_at", "started", "Start of the run, UTC."),
-    _outcome(
-        "exit_code",
-        "exit code",
-        "Exit code of the trainer, as far as its launcher tells it.",
-        show=Show.COUNT,
-        where=Where.FILES,
-    ),
-    _outcome(
-        "signal",
-        "signal",
-        "Signal that ended the trainer, as far as its launcher tells it.",
-        show=Show.COUNT,
-        where=Where.FILES,
-    ),
+    _ending("exit_code", "exit code", "Exit code of the trainer, as far as its launcher tells it."),
+    _ending("signal", "signal", "Signal that ended the trainer, as far as its launcher tells it."),
     _outcome("warnings", "warnings", "What to know beside the numbers.", where=Where.FILES),
     _fact("dtype", "dtype", "Argument: type of the weights, as asked for (`torch_dtype` in older files).", where=_KEPT),
     _fact("torch_dtype", "dtype", "Argument: type of the weights, as asked for.", where=_KEPT),

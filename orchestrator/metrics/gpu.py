@@ -11,7 +11,9 @@ _STEADY = "What happened outside the steady state."
 
 _nvml = partial(Metric, source=_NVML)
 _bytes = partial(_nvml, unit="bytes", direction=Direction.LOWER, show=Show.BYTES, judged=Judged.TOLERANCE)
+_more_bytes = partial(_bytes, where=Where.FILES)
 _steady = partial(_nvml, leaves_out=_STEADY, min_effect=0.03)
+_more_steady = partial(_steady, where=Where.FILES)
 _share = partial(_nvml, leaves_out=_STEADY, unit="share", direction=Direction.LOWER, show=Show.SHARE)
 _cost = partial(Metric, source="the monitors' own processes", direction=Direction.LOWER, where=Where.FILES)
 
@@ -43,11 +45,8 @@ GPU = (
         where=Where.FIRST | Where.PAGE | Where.COMPARED,
         order=160,
     ),
-    _bytes(
-        "device_mean_peak_used_bytes",
-        "GPU peak mean",
-        "The devices' highest memory in use, mean over devices.",
-        where=Where.FILES,
+    _more_bytes(
+        "device_mean_peak_used_bytes", "GPU peak mean", "The devices' highest memory in use, mean over devices."
     ),
     _share(
         "device_peak_imbalance",
@@ -56,20 +55,14 @@ GPU = (
         leaves_out="",
         where=Where.FILES,
     ),
-    _bytes("device_baseline_bytes", "GPU before", "Memory in use before the run, highest device.", where=Where.FILES),
-    _bytes(
-        "device_residue_bytes",
-        "GPU after",
-        "Memory in use after the run less before it, highest device.",
-        where=Where.FILES,
-    ),
+    _more_bytes("device_baseline_bytes", "GPU before", "Memory in use before the run, highest device."),
+    _more_bytes("device_residue_bytes", "GPU after", "Memory in use after the run less before it, highest device."),
     _steady("energy_j", "energy", "Energy of the steady state by the devices' counters.", unit="J, all devices"),
-    _steady(
+    _more_steady(
         "integrated_energy_j",
         "energy (power)",
         "The same by integrating power readings: a check of the counter.",
         unit="J, all devices",
-        where=Where.FILES,
     ),
     _steady(
         "energy_per_real_token_j",
@@ -91,14 +84,8 @@ GPU = (
         leaves_out="How much of the device a kernel used; a wait for another rank is a kernel, too. No measure of efficiency.",
         where=Where.FILES,
     ),
-    _steady(
-        "sm_clock_mhz",
-        "SM clock",
-        "Mean clock of the multiprocessors in the steady state.",
-        unit="MHz",
-        where=Where.FILES,
-    ),
-    _steady("temperature_c", "temperature", "Highest temperature in the steady state.", unit="°C", where=Where.FILES),
+    _more_steady("sm_clock_mhz", "SM clock", "Mean clock of the multiprocessors in the steady state.", unit="MHz"),
+    _more_steady("temperature_c", "temperature", "Highest temperature in the steady state.", unit="°C"),
     _share(
         "throttled_share",
         "throttled",

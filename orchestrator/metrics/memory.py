@@ -12,6 +12,7 @@ _RESERVE = "The allocator's reserve, contexts, communication buffers, libraries'
 _bytes = partial(
     Metric, source=_TORCH, unit="bytes", direction=Direction.LOWER, show=Show.BYTES, judged=Judged.TOLERANCE
 )
+_allocated = partial(_bytes, leaves_out=_RESERVE, where=Where.FILES)
 _count = partial(
     Metric,
     source="torch's allocator, sum over ranks",
@@ -38,27 +39,13 @@ MEMORY = (
         where=Where.TABLES | Where.COMPARED,
         order=150,
     ),
-    _bytes(
-        "allocated_after_load_bytes",
-        "alloc loaded",
-        "Memory that tensors held when training began.",
-        leaves_out=_RESERVE,
-        where=Where.FILES,
-    ),
-    _bytes(
+    _allocated("allocated_after_load_bytes", "alloc loaded", "Memory that tensors held when training began."),
+    _allocated(
         "peak_allocated_first_step_bytes",
         "peak 1st step",
         "Highest memory that tensors held during the first step, compilation included.",
-        leaves_out=_RESERVE,
-        where=Where.FILES,
     ),
-    _bytes(
-        "peak_allocated_steady_bytes",
-        "peak steady",
-        "Highest memory that tensors held after the first step.",
-        leaves_out=_RESERVE,
-        where=Where.FILES,
-    ),
+    _allocated("peak_allocated_steady_bytes", "peak steady", "Highest memory that tensors held after the first step."),
     _count(
         "alloc_retries", "retries", "How often the allocator freed its cache because memory was full.", unit="retries"
     ),

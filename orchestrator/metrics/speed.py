@@ -10,12 +10,14 @@ _STEPS = "steps of all ranks, in steady state"
 _STAMPS = "stamps of rank 0"
 
 _rate = partial(Metric, source=_STEPS, direction=Direction.HIGHER, by_ratio=True)
+_end = partial(_rate, unit="tokens/s, all devices", where=Where.FILES)
 _time = partial(Metric, source=_STEPS, unit="s", direction=Direction.LOWER, show=Show.SECONDS)
 
 # What happens once a run depends on caches of files and kernels: first steps of 1.5 s differed by 12 to 21 % (standard deviation)
 # between runs of one experiment on one H100, steady speeds by 0.1 to 0.8 %. Five runs a side can show a change of 50 %; of single
 # runs only a change of 100 % says something.
 _once = partial(_time, min_effect=0.5, one_run_effect=1.0)
+_start = partial(_once, source=_STAMPS, where=Where.FILES)
 
 _share = partial(Metric, source=_STEPS, unit="share", direction=Direction.LOWER, show=Show.SHARE)
 _steps = partial(Metric, source=_STEPS, unit="steps", show=Show.COUNT)
@@ -106,36 +108,20 @@ SPEED = (
     _time("step_time_high_s", "step time high", "Upper end of that interval.", where=Where.FILES),
     _time("step_time_p5_s", "step p5", "5 % of the steady steps were faster.", where=Where.FILES),
     _time("step_time_p95_s", "step p95", "5 % of the steady steps were slower.", where=Where.FILES),
-    _rate(
+    _end(
         "tokens_per_s_low",
         "tok/s low",
         "Lower end of the 95 % t interval of tokens_per_s over repeats (of logs).",
-        unit="tokens/s, all devices",
         leaves_out="Differences that all repeats share: machine, day, versions.",
-        where=Where.FILES,
     ),
-    _rate(
-        "tokens_per_s_high",
-        "tok/s high",
-        "Upper end of that interval.",
-        unit="tokens/s, all devices",
-        where=Where.FILES,
-    ),
-    _rate(
+    _end("tokens_per_s_high", "tok/s high", "Upper end of that interval."),
+    _end(
         "real_tokens_per_s_low",
         "real tok/s low",
         "Lower end of the 95 % t interval of real_tokens_per_s over repeats (of logs).",
-        unit="tokens/s, all devices",
         leaves_out="Differences that all repeats share: machine, day, versions.",
-        where=Where.FILES,
     ),
-    _rate(
-        "real_tokens_per_s_high",
-        "real tok/s high",
-        "Upper end of that interval.",
-        unit="tokens/s, all devices",
-        where=Where.FILES,
-    ),
+    _end("real_tokens_per_s_high", "real tok/s high", "Upper end of that interval."),
     _share(
         "tokens_per_s_spread",
         "spread",
@@ -180,27 +166,11 @@ SPEED = (
         leaves_out="How long it is depends on how many steps were asked for: it is no speed.",
         where=Where.FILES,
     ),
-    _once(
-        "startup_s",
-        "start-up",
-        "From the training process' start until its libraries were imported.",
-        source=_STAMPS,
-        where=Where.FILES,
+    _start("startup_s", "start-up", "From the training process' start until its libraries were imported."),
+    _start(
+        "model_load_s", "model load", "From there until the Trainer was given its model: data, configuration, weights."
     ),
-    _once(
-        "model_load_s",
-        "model load",
-        "From there until the Trainer was given its model: data, configuration, weights.",
-        source=_STAMPS,
-        where=Where.FILES,
-    ),
-    _once(
-        "trainer_setup_s",
-        "set-up",
-        "From there until the loop began: wrapping, sharding, optimizer.",
-        source=_STAMPS,
-        where=Where.FILES,
-    ),
+    _start("trainer_setup_s", "set-up", "From there until the loop began: wrapping, sharding, optimizer."),
     _steps(
         "discarded_steps",
         "cut",
