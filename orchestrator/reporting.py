@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from orchestrator import atomic, results_folder, untrusted
+from orchestrator import results_folder
 from orchestrator.columns import no_such
 from orchestrator.errors import ResultsError, SelectionError, suggestion
 from orchestrator.options import Format
@@ -235,26 +235,9 @@ def _aside(output: Path, folders: Sequence[Path]) -> Write:
     """Into a folder of its own: a new or empty one, or one that holds a report of ours, as its marker says."""
     if results_folder.is_ours(output):
         raise ResultsError(f"--output {output}: that is a results folder; name a new or an empty folder")
-    if not _holds_a_report(output):
+    if results_folder.read_ours(output / MARKER) is None:
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise ResultsError(f"--output {output}: something else stands there; name a new or an empty folder")
         mark = {"tool": results_folder.TOOL, "report_of": [str(folder.resolve()) for folder in folders]}
-        _written(output, MARKER, json.dumps(mark, indent=2) + "\n")
-    return lambda name, content: _written(output, name, content)
-
-
-def _holds_a_report(output: Path) -> bool:
-    try:
-        mark = untrusted.read_json(output / MARKER, limit=untrusted.CLAIM_BYTES)
-    except (OSError, ValueError):
-        return False
-    return isinstance(mark, dict) and mark.get("tool") == results_folder.TOOL
-
-
-def _written(output: Path, name: str, content: str | bytes) -> Path:
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        atomic.replace(output / name, content)
-    except OSError as error:
-        raise ResultsError(f"--output {output}: {name} cannot be written: {error.strerror}") from error
-    return output / name
+        results_folder.write_into(output, MARKER, json.dumps(mark, indent=2) + "\n")
+    return partial(results_folder.write_into, output)

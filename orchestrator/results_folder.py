@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from orchestrator import untrusted
+from orchestrator import atomic, untrusted
 from orchestrator.claims import state
 from orchestrator.errors import ResultsError
 from orchestrator.records import JobState
@@ -65,9 +65,24 @@ def refuse_foreign(root: Path) -> None:
 
 
 def read_suite(root: Path) -> dict[str, Any] | None:
-    """What `suite.json` says; None when it is missing, damaged, or not ours."""
+    """Return what `suite.json` says; None when it is missing, damaged, or not ours."""
+    return read_ours(root / SUITE_FILE)
+
+
+def read_ours(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object of a file by which a folder is known; None when it is missing, damaged, or not ours."""
     try:
-        suite = untrusted.read_json(root / SUITE_FILE, limit=untrusted.SUITE_BYTES)
+        document = untrusted.read_json(path, limit=untrusted.SUITE_BYTES)
     except (OSError, ValueError):
         return None
-    return suite if isinstance(suite, dict) and suite.get("tool") == TOOL else None
+    return document if isinstance(document, dict) and document.get("tool") == TOOL else None
+
+
+def write_into(folder: Path, name: str, content: str | bytes) -> Path:
+    """Write a file that is made from results, over an older one, and return its path. Raises ResultsError if that fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic.replace(folder / name, content)
+    except OSError as error:
+        raise ResultsError(f"--output {folder}: {name} cannot be written: {error.strerror}") from error
+    return folder / name

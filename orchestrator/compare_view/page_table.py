@@ -12,6 +12,7 @@ from typing import Any
 from orchestrator.compare.values import Comparison, Entry, Pair, Row
 from orchestrator.compare_view import marks, wording
 from orchestrator.metrics import DASH, metric, show
+from orchestrator.page.table_data import in_words
 from orchestrator.page.texts import one_line, rounded
 from orchestrator.rows import Value
 
@@ -67,16 +68,8 @@ def _metric(row: Row) -> str | None:
 def _words(
     name: str, label: str, words: Sequence[str | None], *, title: str = "", hidden: bool = False
 ) -> dict[str, Any]:
-    places: dict[str, int] = {}
-    at = [None if word is None else places.setdefault(word, len(places)) for word in words]
-    return {
-        "name": name,
-        "label": label,
-        "title": title or label,
-        "hidden": hidden or not places,
-        "words": list(places),
-        "at": at,
-    }
+    hidden = hidden or all(word is None for word in words)
+    return {"name": name, "label": label, "title": title or label, "hidden": hidden, **in_words(words)}
 
 
 def _numbers(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from orchestrator import untrusted
 from orchestrator.history.values import History
 from orchestrator.metrics import metric
 from orchestrator.report import as_json
-from orchestrator.results_folder import TOOL
+from orchestrator.results_folder import TOOL, read_ours
 
 DOCUMENT = "history"
 
@@ -25,9 +24,5 @@ def text(history: History) -> str:
 
 
 def is_one(path: Path) -> bool:
-    """Whether a file is such a document."""
-    try:
-        found = untrusted.read_json(path, limit=untrusted.SUITE_BYTES)
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and (found.get("tool"), found.get("document")) == (TOOL, DOCUMENT)
+    """Return whether a file is such a document."""
+    return (read_ours(path) or {}).get("document") == DOCUMENT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator import atomic, results_folder
+from orchestrator import results_folder
 from orchestrator.errors import ResultsError
 from orchestrator.history import as_json
 
@@ -27,11 +27,6 @@ def refuse_foreign(folder: Path) -> None:
 def write(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     """Writes each text to its name, over an older history's. Raises ResultsError where that cannot be done."""
     refuse_foreign(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        ordered = sorted(texts, key=lambda name: name != JSON)  # first that by which the folder is known again
-        for name in ordered:
-            atomic.replace(folder / name, texts[name])
-    except OSError as error:
-        raise ResultsError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
+    for name in sorted(texts, key=lambda name: name != JSON):  # first the file by which the folder is known again
+        results_folder.write_into(folder, name, texts[name])
     return [folder / name for name in texts]

@@ -7,7 +7,7 @@ left out, as in benchmarks.csv. What does not fit into a page is left out row by
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -118,9 +118,14 @@ def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
         form = known.show if known.show is not Show.TEXT else Show.NUMBER
         texts = [DASH if number is None else forms.text(number, form) for number in numbers]
         return head | {"raw": [_number(number) for number in numbers], "shown": texts}
-    words: dict[str, int] = {}
-    places = [None if value is None else words.setdefault(shown_word(name, value), len(words)) for value in values]
-    return head | {"words": list(words), "at": places}
+    return head | in_words(None if value is None else shown_word(name, value) for value in values)
+
+
+def in_words(cells: Iterable[str | None]) -> dict[str, Any]:
+    """Return a column of words as the script reads it: each word once, and for each row the place of its word."""
+    places: dict[str, int] = {}
+    at = [None if cell is None else places.setdefault(cell, len(places)) for cell in cells]
+    return {"words": list(places), "at": at}
 
 
 def _first(table: ResultsTable) -> set[str]:
