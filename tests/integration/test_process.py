@@ -145,7 +145,7 @@ def test_a_sidecar_whose_owner_died_is_found_by_its_marker(tmp_path, monkeypatch
     watching = "import time; print('x', flush=True); time.sleep(600)"
     with process.sidecar([sys.executable, "-c", watching], tmp_path / "s") as child:
         wait_for(tmp_path / "s")
-        another = "import sys; from orchestrator import process; print(end_tree('the-run'))"
+        another = "import sys; from orchestrator.tree import end_tree; print(end_tree('the-run'))"
         env = {name: value for name, value in os.environ.items() if name != MARKER}
         subprocess.run([sys.executable, "-c", another], env=env, check=True, timeout=30)
         assert child.wait(30) is not None
@@ -194,8 +194,9 @@ while not os.path.exists(sys.argv[1]) or not os.path.getsize(sys.argv[1]):
 
 def test_a_daemon_that_slipped_away_is_found_by_who_adopts_orphans(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from orchestrator import process; from orchestrator.records import Command\n"
-        "adopt_orphans()\n"
+        "import sys\nfrom pathlib import Path\n"
+        "from orchestrator import process, tree\nfrom orchestrator.records import Command\n"
+        "tree.adopt_orphans()\n"
         "folder = Path(sys.argv[1])\n"
         "command = Command(argv=(sys.executable, '-c', sys.argv[2], str(folder / 'daemon')), env={}, cwd=folder)\n"
         "print(process.run(command, stdout=folder / 'out', stderr=folder / 'err').survivors)\n"
