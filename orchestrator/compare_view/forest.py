@@ -222,11 +222,10 @@ def _points(name: str, ratios: Sequence[Ratio], places: Sequence[int]) -> Trace:
 
 def _words(ratios: Sequence[Ratio], reach: float) -> list[Trace]:
     """Two columns of words behind the field: the changes, and where there is room their intervals."""
-    places = list(range(len(ratios)))
 
     def column(words: Sequence[str], share: float, field: float) -> Trace:
-        at = rounded(math.exp(min(-reach + 2 * reach / field * share, _MOST_EXPONENT)))
-        return texts([for_plotly(word) for word in words], [at] * len(places), places)
+        at = math.exp(min(-reach + 2 * reach / field * share, _MOST_EXPONENT))
+        return texts([for_plotly(word) for word in words], [(at, place) for place in range(len(ratios))])
 
     changes = column([wording.percent(one.value) for one in ratios], _CHANGE_AT, _FIELD)
     intervals = column([wording.interval(one) for one in ratios], _INTERVAL_AT, _FIELD)

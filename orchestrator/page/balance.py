@@ -12,9 +12,9 @@ from orchestrator.metrics import Show
 from orchestrator.metrics import shown as forms
 from orchestrator.page import colours
 from orchestrator.page.cells import Cell, Key
-from orchestrator.page.chart import Chart, Figure, Trace, View, in_stretches, layout
-from orchestrator.page.rows import FRAME_PX, ROW_PX, ROWS, narrow_names, row_axis, texts
-from orchestrator.page.texts import for_plotly, one_line, rounded
+from orchestrator.page.chart import Chart, Trace, View, in_stretches, marker, scatter
+from orchestrator.page.rows import ROWS, row_figure, texts
+from orchestrator.page.texts import for_plotly, one_line
 from orchestrator.printable import counted
 
 if TYPE_CHECKING:
@@ -86,27 +86,17 @@ def _view(at: tuple[str, str], rows: Sequence[_Ranks], show: Show) -> View:
     reach = max(_LEAST_REACH, *(abs(one.off(rank)) for one in rows for rank in one.values))
     traces = [_dots(rank, rows) for rank in numbers] if len(numbers) <= MOST_RANKS else [_dots(None, rows)]
     said = [f"rank {one.worst} {one.off(one.worst):+.2%}" for one in rows]
-    behind = texts(
-        [for_plotly(text) for text in said],
-        [rounded(one.off(one.worst) + reach * 0.03) for one in rows],
-        list(range(len(rows))),
+    ends = [(one.off(one.worst) + reach * 0.03, row) for row, one in enumerate(rows)]
+    figure = row_figure(
+        names,
+        [*traces, texts([for_plotly(text) for text in said], ends)],
+        x_title="off the mean of the ranks",
+        x_range=(-reach * 1.1, reach * _ROOM),
+        narrow_range=(-reach * 1.2, reach * 2.6),
+        legend=len(traces) > 1,
+        xaxis={"tickformat": "+.1%", "zeroline": True, "zerolinecolor": colours.MUTED},
     )
-    figure: Figure = {
-        "data": [*traces, behind],
-        "layout": layout(
-            height=len(rows) * ROW_PX + FRAME_PX,
-            x_title="off the mean of the ranks",
-            legend=len(traces) > 1,
-            xaxis={
-                "tickformat": "+.1%",
-                "range": [rounded(-reach * 1.1), rounded(reach * _ROOM)],
-                "zeroline": True,
-                "zerolinecolor": colours.MUTED,
-            },
-            yaxis=row_axis(names) | {"showgrid": True},
-        ),
-        "narrow": {"ticktext": narrow_names(names), "range": [rounded(-reach * 1.2), rounded(reach * 2.6)]},
-    }
+    figure["layout"]["yaxis"]["showgrid"] = True
     table = [
         (one_line(one.name), forms.text(one.mean, show), f"rank {one.worst}", f"{one.off(one.worst):+.2%}")
         for one in rows
@@ -123,14 +113,11 @@ def _view(at: tuple[str, str], rows: Sequence[_Ranks], show: Show) -> View:
 def _dots(rank: int | None, rows: Sequence[_Ranks]) -> Trace:
     """One rank's dots over all rows, or those of all ranks as one trace."""
     dots = [(one, row, of) for row, one in enumerate(rows) for of in one.values if rank in (None, of)]
-    place = rank or 0
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "ranks" if rank is None else f"rank {rank}",
-        "x": [rounded(one.off(of)) for one, _, of in dots],
-        "y": [row for _, row, _ in dots],
-        "marker": {"color": colours.colour(place), "symbol": colours.symbol(place), "size": 10},
-        "hovertext": [f"rank {of}: {one.off(of):+.2%}" for one, _, of in dots],
-        "hoverinfo": "text",
-    }
+    return scatter(
+        "markers",
+        "ranks" if rank is None else f"rank {rank}",
+        [(one.off(of), row) for one, row, of in dots],
+        marker=marker(rank or 0, size=10),
+        hovertext=[f"rank {of}: {one.off(of):+.2%}" for one, _, of in dots],
+        hoverinfo="text",
+    )

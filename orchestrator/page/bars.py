@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from orchestrator.metrics import metric
 from orchestrator.page import colours
 from orchestrator.page.cells import ALL, ENERGY, SPEEDS, Cell, Key, by_panel, first_measured, gpu_counts, noun, of_gpus
-from orchestrator.page.chart import Chart, Figure, Trace, View, error_bars, in_stretches, layout
-from orchestrator.page.rows import FRAME_PX, ROWS, narrow_names, row_axis, texts
-from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, rounded, shown
+from orchestrator.page.chart import Chart, Figure, Trace, View, error_bars, in_stretches
+from orchestrator.page.rows import ROWS, row_bars, row_figure, texts
+from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, shown
 from orchestrator.printable import counted
 from orchestrator.statistics import Interval
 
@@ -193,56 +193,39 @@ def _of_gpus(part: Mapping[int, Cell], said: Mapping[int, _Said], name: str) -> 
 
 
 def _figure(names: Sequence[str], groups: Sequence[Group], *, title: str, ticks: str) -> Figure:
-    """Bars of several groups beside each other, with their words behind them."""
-    traces = [_bars(place, group, len(names)) for place, group in enumerate(groups)]
-    longest = max((group.end(row) for group in groups for row in group.values), default=0.0)
-    height = len(names) * (len(groups) * _BAR + _GAP) + FRAME_PX
-    return {
-        "data": [*traces, _words_behind(groups)],
-        "layout": layout(
-            height=height,
-            x_title=for_plotly(title),
-            legend=len(groups) > 1,
-            barmode="group",
-            bargap=_GAP / (len(groups) * _BAR + _GAP),
-            xaxis={"range": [0, rounded((longest or 1) * _ROOM)], "tickformat": ticks},
-            yaxis=row_axis(names),
-        ),
-        "narrow": {"ticktext": narrow_names(names), "range": [0, rounded((longest or 1) * _NARROW_ROOM)]},
-    }
+    """Return bars of several groups next to each other, with their words behind them."""
+    longest = max((group.end(row) for group in groups for row in group.values), default=0.0) or 1
+    row_px = len(groups) * _BAR + _GAP
+    return row_figure(
+        names,
+        [*(_bars(place, group) for place, group in enumerate(groups)), _words_behind(groups)],
+        x_title=for_plotly(title),
+        x_range=(0, longest * _ROOM),
+        narrow_range=(0, longest * _NARROW_ROOM),
+        row_px=row_px,
+        legend=len(groups) > 1,
+        barmode="group",
+        bargap=_GAP / row_px,
+        xaxis={"tickformat": ticks},
+    )
 
 
-def _bars(place: int, group: Group, rows: int) -> Trace:
-    at = sorted(group.values)
-    trace: Trace = {
-        "type": "bar",
-        "orientation": "h",
-        "name": for_plotly(group.name),
-        "offsetgroup": str(place),
-        "x": [rounded(group.values[row]) for row in at],
-        "y": at,
-        "hovertext": [group.hover[row] for row in at],
-        "hoverinfo": "text",
-        "marker": {
-            "color": colours.colour(place),
-            "pattern": colours.pattern(place),
-            "line": {"width": 0},
-        },
-    }
+def _bars(place: int, group: Group) -> Trace:
+    values = dict(sorted(group.values.items()))
+    more: Trace = {"offsetgroup": str(place), "marker": colours.bar(place)}
     if group.intervals:
-        intervals = [group.intervals.get(row) for row in at]
-        trace["error_x"] = error_bars([group.values[row] for row in at], intervals, thickness=1.25, width=3)
-    return trace
+        intervals = map(group.intervals.get, values)
+        more["error_x"] = error_bars(values.values(), intervals, thickness=1.25, width=3)
+    return row_bars(group.name, values, [group.hover[row] for row in values], **more)
 
 
 def _words_behind(groups: Sequence[Group]) -> Trace:
-    """The words behind all bars: a trace of texts alone."""
+    """Return the words behind all bars: a trace that contains only texts."""
     width = 1 - _GAP / (len(groups) * _BAR + _GAP)
-    words, x, y = [], [], []
+    words, ends = [], []
     for place, group in enumerate(groups):
         offset = (place - (len(groups) - 1) / 2) * width / len(groups)
         for row, text in group.words.items():
             words.append(for_plotly(text))
-            x.append(rounded(group.end(row)))
-            y.append(rounded(row + offset))
-    return texts(words, x, y)
+            ends.append((group.end(row), row + offset))
+    return texts(words, ends)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.page import colours
-from orchestrator.page.texts import rounded
+from orchestrator.page.texts import for_plotly, rounded
 from orchestrator.statistics import Interval
 
 Figure = dict[str, Any]
@@ -89,6 +89,27 @@ def layout(
 
 def axis_title(text: str) -> dict[str, Any]:
     return {"text": text, "standoff": 10, "font": {"size": 12, "color": colours.MUTED}}
+
+
+def scatter(mode: str, name: str, points: Iterable[tuple[float, float]], **more: Any) -> Trace:
+    """Return a trace of points, lines or texts."""
+    x, y = zip(*points, strict=True) if (points := [*points]) else ((), ())
+    return {
+        **{"type": "scatter", "mode": mode, "name": for_plotly(name, width=46)},
+        **{"x": [*map(rounded, x)], "y": [*map(rounded, y)]},
+        **more,
+    }
+
+
+def marker(place: int, *, size: int, **more: Any) -> dict[str, Any]:
+    """Return the marker of a series by its place."""
+    return {"color": colours.colour(place), "symbol": colours.symbol(place), "size": size, **more}
+
+
+def note(x: object, y: object, text: str, *, colour: str = colours.INK, **more: Any) -> dict[str, Any]:
+    """Return words at a place of a drawing."""
+    font = {"color": colour, "size": 12}
+    return {"x": x, "y": y, "text": for_plotly(text), "showarrow": False, "font": font, **more}
 
 
 def upright(x: object, line: dict[str, Any]) -> dict[str, Any]:

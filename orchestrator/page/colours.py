@@ -37,3 +37,8 @@ def pattern(place: int) -> dict[str, str | float]:
     """The pattern over a bar's colour, as Plotly has it in `marker`."""
     shape = PATTERNS[place % len(PATTERNS)]
     return {"shape": shape, "fillmode": "overlay", "fgcolor": PAPER, "fgopacity": 0.45, "size": 6, "solidity": 0.3}
+
+
+def bar(place: int) -> dict[str, object]:
+    """Return the marker of a series of bars."""
+    return {"color": colour(place), "pattern": pattern(place), "line": {"width": 0}}

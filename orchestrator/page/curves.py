@@ -9,8 +9,8 @@ from typing import Any
 from orchestrator.metrics import MIB, Show, metric
 from orchestrator.page import colours
 from orchestrator.page.cells import ALL, SPEEDS, Cell, by_panel, first_measured, gpu_counts, noun, of_gpus
-from orchestrator.page.chart import WIDE, Chart, Figure, Trace, View, in_stretches, layout, level
-from orchestrator.page.rows import NBSP, row_names
+from orchestrator.page.chart import WIDE, Chart, Figure, Trace, View, in_stretches, layout, level, marker, note, scatter
+from orchestrator.page.rows import NBSP, row_names, words_at
 from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, rounded, shown
 from orchestrator.printable import counted
 
@@ -58,7 +58,7 @@ def _scaling_view(at: tuple[str, ...], lines: Sequence[Sequence[Cell]]) -> View:
             xaxis={"type": "log", "tickvals": counts, "ticktext": [str(count) for count in counts], "showgrid": False},
             yaxis={"tickformat": ".0%", "range": [rounded(max(0.0, low)), rounded(max(1.06, *shares) + 0.02)]},
             shapes=[level(1, _thin(colours.INK, "dash"))],
-            annotations=[_note(1, 1, "ideal", xref="paper", xanchor="right", yanchor="bottom")],
+            annotations=[note(1, 1, "ideal", xref="paper", xanchor="right", yanchor="bottom")],
         ),
         "narrow": {},
     }
@@ -79,20 +79,16 @@ def _scaling_row(line: Sequence[Cell], counts: Sequence[int]) -> tuple[str, ...]
 
 
 def _scaling_line(place: int, line: Sequence[Cell]) -> Trace:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": for_plotly(line[0].name, width=46),
-        "x": [cell.gpus for cell in line],
-        "y": [rounded(cell.numbers[EFFICIENCY]) for cell in line],
-        "line": {"color": colours.colour(place), "dash": colours.dash(place), "width": 2},
-        "marker": {"color": colours.colour(place), "symbol": colours.symbol(place), "size": 9},
-        "hovertext": [
-            lines_for_plotly([cell.name, f"{cell.where}: {shown(EFFICIENCY, cell.numbers[EFFICIENCY])} of ideal"])
-            for cell in line
-        ],
-        "hoverinfo": "text",
-    }
+    hover = [f"{cell.where}: {shown(EFFICIENCY, cell.numbers[EFFICIENCY])} of ideal" for cell in line]
+    return scatter(
+        "lines+markers",
+        line[0].name,
+        [(cell.gpus, cell.numbers[EFFICIENCY]) for cell in line],
+        line={"color": colours.colour(place), "dash": colours.dash(place), "width": 2},
+        marker=marker(place, size=9),
+        hovertext=[lines_for_plotly([cell.name, words]) for cell, words in zip(line, hover, strict=True)],
+        hoverinfo="text",
+    )
 
 
 def tradeoff(cells: Sequence[Cell], facet: str) -> Chart:
@@ -181,16 +177,8 @@ def _tradeoff_view(at: tuple[str, ...], cells: Sequence[Cell], speed: str, need:
 
 
 def _front_line(points: Sequence[tuple[float, float]]) -> Trace:
-    """Steps, for between two points of the front nothing is known."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "Pareto front",
-        "x": [rounded(x) for x, _ in points],
-        "y": [rounded(y) for _, y in points],
-        "line": {**_thin(colours.INK, "dot"), "shape": "hv"},
-        "hoverinfo": "skip",
-    }
+    """Return steps, since nothing is known between two points of the front."""
+    return scatter("lines", "Pareto front", points, line={**_thin(colours.INK, "dot"), "shape": "hv"}, hoverinfo="skip")
 
 
 def _reach(values: Sequence[float], *, before: float, behind: float) -> list[float | None]:
@@ -204,60 +192,25 @@ def _front_names(named: Sequence[tuple[str, tuple[float, float]]]) -> Trace:
     """The names of a few points of the front, evenly chosen: above and to the left of it there is nothing that they could cover."""
     every = math.ceil(len(named) / MOST_NAMES)
     some = named[::-1][::every]
-    return {
-        "type": "scatter",
-        "mode": "text",
-        "meta": WIDE,
-        "x": [rounded(x) for _, (x, _) in some],
-        "y": [rounded(y) for _, (_, y) in some],
-        "text": [for_plotly(name, width=34) + NBSP for name, _ in some],
-        "textposition": "top left",
-        "textfont": {"color": colours.INK, "size": 12},
-        "hoverinfo": "skip",
-        "showlegend": False,
-        "cliponaxis": False,
-    }
+    names = [for_plotly(name, width=34) + NBSP for name, _ in some]
+    return words_at(names, [point for _, point in some], at="top left", meta=WIDE)
 
 
 def _dots(
     place: int, framework: str, cells: Sequence[Cell], points: Sequence[tuple[float, float]], names: tuple[str, str]
 ) -> Trace:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": for_plotly(framework, width=46),
-        "x": [rounded(x) for x, _ in points],
-        "y": [rounded(y) for _, y in points],
-        "marker": {
-            "color": colours.colour(place),
-            "symbol": colours.symbol(place),
-            "size": 11,
-            "line": {"color": colours.PAPER, "width": 1},
-        },
-        "hovertext": [
-            lines_for_plotly(
-                [
-                    cell.full_name,
-                    *(f"{metric(name).label}: {shown(name, cell.numbers[name])}" for name in names),
-                    cell.id,
-                ]
-            )
-            for cell in cells
+    hover = [[f"{metric(name).label}: {shown(name, cell.numbers[name])}" for name in names] for cell in cells]
+    return scatter(
+        "markers",
+        framework,
+        points,
+        marker=marker(place, size=11, line={"color": colours.PAPER, "width": 1}),
+        hovertext=[
+            lines_for_plotly([cell.full_name, *words, cell.id]) for cell, words in zip(cells, hover, strict=True)
         ],
-        "hoverinfo": "text",
-    }
+        hoverinfo="text",
+    )
 
 
 def _thin(colour: str, dash: str) -> dict[str, Any]:
     return {"color": colour, "dash": dash, "width": 1.5}
-
-
-def _note(x: float, y: float, text: str, **more: Any) -> dict[str, Any]:
-    return {
-        "x": x,
-        "y": y,
-        "text": for_plotly(text),
-        "showarrow": False,
-        "font": {"color": colours.INK, "size": 12},
-        **more,
-    }

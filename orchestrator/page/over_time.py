@@ -10,8 +10,21 @@ from typing import Any
 from orchestrator.metrics import Show
 from orchestrator.metrics import shown as forms
 from orchestrator.page import colours
-from orchestrator.page.chart import Chart, Figure, Trace, View, axis_title, band, layout, level, upright
-from orchestrator.page.texts import for_plotly, one_line, rounded
+from orchestrator.page.chart import (
+    Chart,
+    Figure,
+    Trace,
+    View,
+    axis_title,
+    band,
+    layout,
+    level,
+    marker,
+    note,
+    scatter,
+    upright,
+)
+from orchestrator.page.texts import one_line, rounded
 from orchestrator.printable import counted
 from orchestrator.series import Device, Point, RunSeries, Steps
 
@@ -94,8 +107,7 @@ def _steps_notes(steps: Steps, *, off_scale: bool, y: float) -> list[dict[str, A
     if not off_scale:
         return []
     said = f"first step {forms.text(steps.first[1], Show.SECONDS)}, off the scale ↑"
-    place = {"x": steps.first[0], "y": rounded(y), "xanchor": "left", "xshift": 10, "showarrow": False}
-    return [{**place, "text": for_plotly(said), "font": {"color": colours.INK, "size": 12}}]
+    return [note(steps.first[0], rounded(y), said, xanchor="left", xshift=10)]
 
 
 def _steps_summary(steps: Steps) -> str:
@@ -125,28 +137,15 @@ def _steps_table(steps: Steps) -> list[tuple[str, str]]:
 
 
 def _line(name: str, points: Sequence[Point], place: int = 0, **more: Any) -> Trace:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": for_plotly(name),
-        "x": [rounded(x) for x, _ in points],
-        "y": [rounded(y) for _, y in points],
-        "line": {"color": colours.colour(place), "dash": colours.dash(place), "width": 1.75},
-        **more,
-    }
+    line = {"color": colours.colour(place), "dash": colours.dash(place), "width": 1.75}
+    return scatter("lines", name, points, line=line, **more)
 
 
 def _marks(name: str, points: Sequence[Point], place: int, symbol: str, seconds: Sequence[float]) -> Trace:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": [rounded(x) for x, _ in points],
-        "y": [rounded(y) for _, y in points],
-        "marker": {"color": colours.colour(place), "symbol": symbol, "size": 10},
-        "hovertext": [f"{name}: {forms.text(value, Show.SECONDS)}" for value in seconds],
-        "hoverinfo": "text",
-    }
+    hover = [f"{name}: {forms.text(value, Show.SECONDS)}" for value in seconds]
+    return scatter(
+        "markers", name, points, marker=marker(place, size=10, symbol=symbol), hovertext=hover, hoverinfo="text"
+    )
 
 
 def devices(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
@@ -177,7 +176,9 @@ def _devices_view(at: tuple[str, str], series: RunSeries, card_bytes: float | No
     peak = max((y for device in series.devices for _, y in device.memory_bytes), default=0.0)
     if card_bytes and card_bytes < 2.5 * peak:
         shapes.append(level(rounded(card_bytes / GIB), {"color": colours.BAD, "width": 1.5, "dash": "dash"}))
-        notes.append(_card_note(card_bytes))
+        text = f"the card: {card_bytes / GIB:.0f} GiB"
+        place = {"xref": "paper", "xanchor": "right", "yanchor": "bottom"}
+        notes.append(note(1, rounded(card_bytes / GIB), text, colour=colours.BAD, **place))
     both: dict[str, Any] = layout(
         height=DEVICES_PX,
         x_title="seconds since the first reading",
@@ -199,13 +200,6 @@ def _devices_view(at: tuple[str, str], series: RunSeries, card_bytes: float | No
         columns=("GPU", "highest memory", "highest power"),
         rows=tuple(watched),
     )
-
-
-def _card_note(card_bytes: float) -> dict[str, Any]:
-    """The name of the line at the card's size, at its right end."""
-    place = {"x": 1, "xref": "paper", "xanchor": "right", "y": rounded(card_bytes / GIB), "yanchor": "bottom"}
-    text = f"the card: {card_bytes / GIB:.0f} GiB"
-    return {**place, "text": text, "showarrow": False, "font": {"color": colours.BAD, "size": 12}}
 
 
 def _device_row(device: Device) -> tuple[str, str, str]:

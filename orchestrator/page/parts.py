@@ -16,9 +16,9 @@ from orchestrator.metrics import MIB, Show, metric
 from orchestrator.metrics import shown as forms
 from orchestrator.page import colours
 from orchestrator.page.cells import Cell, Key, first_measured, noun
-from orchestrator.page.chart import Chart, Figure, Trace, View, layout, upright
-from orchestrator.page.rows import FRAME_PX, ROW_PX, narrow_names, row_axis, row_names, rows_of, texts
-from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, rounded, shown
+from orchestrator.page.chart import Chart, Trace, View, note, upright
+from orchestrator.page.rows import row_bars, row_figure, row_names, rows_of, texts
+from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, shown
 from orchestrator.printable import counted
 
 GIB = 2**30
@@ -102,23 +102,18 @@ def _memory_view(
     end = max(outer, default=0.0) / GIB
     end = max(end, card / GIB) if card and card / GIB < 6 * end else end
     words = [f"{forms.text(value, Show.BYTES)}" for value in outer]
-    behind = texts(
-        [for_plotly(word) for word in words], [rounded(value / GIB) for value in outer], list(range(len(rows)))
+    behind = texts([for_plotly(word) for word in words], [(value / GIB, row) for row, value in enumerate(outer)])
+    figure = row_figure(
+        names,
+        [*traces, behind],
+        x_title="GiB on the GPU where it is highest",
+        x_range=(0, (end or 1) * _ROOM),
+        narrow_range=(0, (end or 1) * _NARROW_ROOM),
+        legend=True,
+        above=28,
+        barmode="overlay",
+        **(_card_line(card / GIB) if card and card / GIB <= end else {}),
     )
-    figure: Figure = {
-        "data": [*traces, behind],
-        "layout": layout(
-            height=len(rows) * ROW_PX + FRAME_PX,
-            x_title="GiB on the GPU where it is highest",
-            legend=True,
-            above=28,
-            barmode="overlay",
-            xaxis={"range": [0, rounded((end or 1) * _ROOM)]},
-            yaxis=row_axis(names),
-            **(_card_line(card / GIB) if card and card / GIB <= end else {}),
-        ),
-        "narrow": {"ticktext": narrow_names(names), "range": [0, rounded((end or 1) * _NARROW_ROOM)]},
-    }
     said = f"; the card has {forms.text(card, Show.BYTES)}" if card else ""
     table = [
         (one_line(name), *(_shown_bytes(cell, source) for _, source in parts))
@@ -145,33 +140,15 @@ def _shown_bytes(cell: Cell, source: str) -> str:
 
 def _nested(place: int, part: tuple[str, str], rows: Sequence[Cell], width: float) -> Trace:
     name, source = part
-    found = [(row, cell, value) for row, cell in enumerate(rows) if (value := _bytes(cell, source)) is not None]
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": for_plotly(name),
-        "x": [rounded(value / GIB) for _, _, value in found],
-        "y": [row for row, _, _ in found],
-        "width": width,
-        "marker": {"color": f"@part-{place}", "line": {"width": 0}},
-        "hovertext": [lines_for_plotly([cell.name, f"{name}: {_shown_bytes(cell, source)}"]) for _, cell, _ in found],
-        "hoverinfo": "text",
-    }
+    values = {row: value / GIB for row, cell in enumerate(rows) if (value := _bytes(cell, source)) is not None}
+    hover = [lines_for_plotly([rows[row].name, f"{name}: {_shown_bytes(rows[row], source)}"]) for row in values]
+    return row_bars(name, values, hover, width=width, marker={"color": f"@part-{place}", "line": {"width": 0}})
 
 
 def _card_line(gib: float) -> dict[str, Any]:
     """A dashed line at the card's size, and its name above the plot."""
-    label = {
-        "x": gib,
-        "y": 1,
-        "yref": "paper",
-        "yanchor": "bottom",
-        "xanchor": "right",
-        "xshift": 4,
-        "text": for_plotly(f"the card: {gib:.0f} GiB"),
-        "showarrow": False,
-        "font": {"color": colours.BAD, "size": 12},
-    }
+    place = {"yref": "paper", "yanchor": "bottom", "xanchor": "right", "xshift": 4}
+    label = note(gib, 1, f"the card: {gib:.0f} GiB", colour=colours.BAD, **place)
     return {"shapes": [upright(gib, {"color": colours.BAD, "dash": "dash", "width": 1.5})], "annotations": [label]}
 
 
@@ -210,19 +187,16 @@ def _time_view(at: tuple[str, ...], rows: Sequence[Cell]) -> View:
     traces = [_stage_bars(place, name, rows, split) for place, name in enumerate(stages)]
     words = [for_plotly(f"{forms.text(total, Show.SECONDS)}") for total in totals]
     end = max(totals, default=0.0) or 1.0
-    figure: Figure = {
-        "data": [*traces, texts(words, [rounded(total) for total in totals], list(range(len(rows))))],
-        "layout": layout(
-            height=len(rows) * ROW_PX + FRAME_PX,
-            x_title="seconds of wall time",
-            legend=True,
-            barmode="stack",
-            bargap=0.35,
-            xaxis={"range": [0, rounded(end * _ROOM)]},
-            yaxis=row_axis(names),
-        ),
-        "narrow": {"ticktext": narrow_names(names), "range": [0, rounded(end * _NARROW_ROOM)]},
-    }
+    figure = row_figure(
+        names,
+        [*traces, texts(words, [(total, row) for row, total in enumerate(totals)])],
+        x_title="seconds of wall time",
+        x_range=(0, end * _ROOM),
+        narrow_range=(0, end * _NARROW_ROOM),
+        legend=True,
+        barmode="stack",
+        bargap=0.35,
+    )
     measured = sum(one.get(STAGES[-1].name, 0.0) for one in split)
     share = measured / sum(totals) if sum(totals) else 0.0
     table = [
@@ -243,18 +217,7 @@ def _seconds(value: float | None) -> str:
 
 
 def _stage_bars(place: int, name: str, rows: Sequence[Cell], split: Sequence[Mapping[str, float]]) -> Trace:
-    found = [(row, rows[row], one[name]) for row, one in enumerate(split) if name in one]
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": for_plotly(name),
-        "x": [rounded(seconds) for _, _, seconds in found],
-        "y": [row for row, _, _ in found],
-        "marker": {
-            "color": colours.MUTED if name == REST else colours.colour(place),
-            "pattern": colours.pattern(place),
-            "line": {"width": 0},
-        },
-        "hovertext": [lines_for_plotly([cell.name, f"{name}: {_seconds(seconds)}"]) for _, cell, seconds in found],
-        "hoverinfo": "text",
-    }
+    values = {row: stages[name] for row, stages in enumerate(split) if name in stages}
+    hover = [lines_for_plotly([rows[row].name, f"{name}: {_seconds(seconds)}"]) for row, seconds in values.items()]
+    style = {} if name != REST else {"color": colours.MUTED}
+    return row_bars(name, values, hover, marker=colours.bar(place) | style)

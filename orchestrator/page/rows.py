@@ -4,13 +4,13 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.page import colours
 from orchestrator.page.cells import ALL, Cell, by_panel, gpu_counts, of_gpus
-from orchestrator.page.chart import LABELS, Trace, in_stretches
-from orchestrator.page.texts import for_plotly
+from orchestrator.page.chart import LABELS, Figure, Trace, in_stretches, layout, scatter
+from orchestrator.page.texts import for_plotly, rounded
 
 NBSP = "\N{NO-BREAK SPACE}"
 
@@ -44,20 +44,56 @@ def _short(name: str) -> str:
     return " · ".join([head, *(part if part[:1].isdigit() else part.rpartition(" ")[2] for part in rest)])
 
 
-def texts(words: Sequence[str], x: Sequence[float | None], y: Sequence[float | None]) -> Trace:
-    """A trace of texts, each to the right of its point."""
+def row_bars(name: str, values: Mapping[int, float], hover: Sequence[str], **more: Any) -> Trace:
+    """Return a trace of horizontal bars; `values` by the row's place."""
     return {
-        "type": "scatter",
-        "mode": "text",
-        "meta": LABELS,
-        "x": x,
-        "y": y,
-        "text": [NBSP + word for word in words],
-        "textposition": "middle right",
-        "textfont": {"color": colours.INK, "size": 12},
-        "hoverinfo": "skip",
-        "showlegend": False,
-        "cliponaxis": False,
+        **{"type": "bar", "orientation": "h", "name": for_plotly(name), "hovertext": hover, "hoverinfo": "text"},
+        **{"x": [*map(rounded, values.values())], "y": [*values]},
+        **more,
+    }
+
+
+def texts(words: Sequence[str], points: Sequence[tuple[float, float]]) -> Trace:
+    """Return a trace of texts, each to the right of its point."""
+    return words_at([NBSP + word for word in words], points, at="middle right", meta=LABELS)
+
+
+def words_at(words: Sequence[str], points: Sequence[tuple[float, float]], *, at: str, meta: str) -> Trace:
+    """Return a trace of texts next to their points."""
+    return scatter(
+        "text",
+        "",
+        points,
+        meta=meta,
+        text=words,
+        textposition=at,
+        textfont={"color": colours.INK, "size": 12},
+        hoverinfo="skip",
+        showlegend=False,
+        cliponaxis=False,
+    )
+
+
+def row_figure(
+    names: Sequence[str],
+    traces: Sequence[Trace],
+    *,
+    x_range: tuple[float, float],
+    narrow_range: tuple[float, float],
+    row_px: float = ROW_PX,
+    xaxis: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Figure:
+    """Return a figure with a row for each name; `more` is what `layout` takes. The narrow range is for phones."""
+    return {
+        "data": [*traces],
+        "layout": layout(
+            height=round(len(names) * row_px) + FRAME_PX,
+            xaxis={"range": [*map(rounded, x_range)], **(xaxis or {})},
+            yaxis=row_axis(names),
+            **more,
+        ),
+        "narrow": {"ticktext": narrow_names(names), "range": [*map(rounded, narrow_range)]},
     }
 
 
