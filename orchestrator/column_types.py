@@ -16,6 +16,7 @@ from orchestrator.metrics.metric import NUMBER, TEXT, TRUTH, WHOLE
 if TYPE_CHECKING:
     import pandas as pd
 
+# Columns that the registry does not have: type, meaning.
 OTHERS: Mapping[str, tuple[str, str]] = {
     "provenance_git_dirty": (TRUTH, "Whether the checkout held changes that no commit has."),
     "provenance_host_cpu_count": (WHOLE, "CPUs of the host."),
@@ -39,7 +40,6 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     "experiments": (WHOLE, "`--group-by`: experiments of the group."),
     "experiments_ok": (WHOLE, "`--group-by`: those of them whose repeats all ended ok."),
 }
-"""Columns that the registry does not have: type, meaning."""
 
 
 def known() -> dict[str, str]:

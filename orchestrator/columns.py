@@ -36,8 +36,8 @@ DETAILS = tuple(metric.name for metric in _KNOWN if metric.where & Where.TABLES 
 
 HEADLINE = columns(Where.FIRST)
 
+# Different in every row and no property of the experiment: never in a table unless kept.
 BOOKKEEPING = ("id", "output_dir", "started_at", "logging_dir", "run_name", "provenance_collected_at")
-"""Different in every row and no property of the experiment: never in a table unless kept."""
 
 _OUTCOME = ("status", "runs_ok", "runs", "failure_kind", "failure_cause", "failure_hint")
 

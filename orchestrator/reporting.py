@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from orchestrator.pivots import View
     from orchestrator.table import ResultsTable
 
+# What goes to stdout when it is asked for alone.
 OF_TEXT = (Format.CSV, Format.JSON, Format.MARKDOWN)
-"""What goes to stdout when it is asked for alone."""
 
 PAGE, MARKER = "report.html", "tunebench-report.json"
 Content = Callable[[], str | bytes]

@@ -38,20 +38,20 @@ _IDENTIFYING = ("model_name_or_path", "framework_config", "scenario", "id")
 
 _NOT_RUN = ("pending", "running", "silent", "skipped")
 _RUN_TIME = "train_runtime"
+# Metrics by their registry that a row has although no run of it ended ok.
 _OF_THE_PLAN = frozenset({"global_batch", "world_size", "neighbours"})
-"""Metrics by their registry that a row has although no run of it ended ok."""
 
+# A folder of the reference: a number in its list, so that another list's is another experiment.
 _REFERENCE_ID = re.compile(r"exp_\d+")
-"""A folder of the reference: a number in its list, so that another list's is another experiment."""
 
 _PLUGIN, _PLUGIN_SUFFIX = "acceleration_framework_config_file", "-sample-configuration.yaml"
 _WHOLE = re.compile(r"-?[1-9]\d{0,17}|0")
 
+# 20,000 runs with 250 columns: a table of more would take more memory than a comparison may.
 MAX_CELLS = 5_000_000
-"""20,000 runs with 250 columns: a table of more would take more memory than a comparison may."""
 
+# The cells of a line that are not empty, by column.
 Cells = Mapping[str, str]
-"""The cells of a line that are not empty, by column."""
 
 
 def read(place: Path, content: bytes) -> Side:

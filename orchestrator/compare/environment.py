@@ -30,6 +30,7 @@ GPU, CPU, DEVICE, NEIGHBOURS, MONITORING, DATA = "gpu", "cpu", "device", "neighb
 _GPU_STATE = ("power_limit_w", "sm_clock_max_mhz", "persistence_mode", "ecc")
 _DATA_FIELDS = ("split", "formatting", "samples", "seed", "fingerprint")
 
+# Cell of a run → name here. Of two for one name the later stands.
 _NAMES = {
     "device": DEVICE,
     "gpu_device_name": GPU,
@@ -52,7 +53,6 @@ _NAMES = {
     **{f"provenance_gpu_{name}": f"gpu_{name}" for name in _GPU_STATE},
     **{f"provenance_data_{name}": f"data_{name}" for name in _DATA_FIELDS},
 }
-"""Cell of a run → name here. Of two for one name the later stands."""
 
 _WORKERS = "provenance_worker_versions_"
 _OF_DATA = (DATA, *(f"data_{name}" for name in _DATA_FIELDS))
@@ -184,6 +184,7 @@ def _slowing(value: Value) -> frozenset[str]:
     return perturbing({*str(value).replace(",", " ").split()} - {"none", "?"})
 
 
+# Name → whether two values of it that are not alike forbid a comparison.
 DISQUALIFYING: Mapping[str, Callable[[Value, Value], bool]] = {
     GPU: _always,
     CPU: _always,
@@ -193,7 +194,6 @@ DISQUALIFYING: Mapping[str, Callable[[Value, Value], bool]] = {
     **dict.fromkeys(_OF_THE_GPUS, _always),
     MONITORING: _other_disturbance,
 }
-"""Name → whether two values of it that are not alike forbid a comparison."""
 
 _ORDER = {
     name: rank

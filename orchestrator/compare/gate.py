@@ -10,27 +10,27 @@ from orchestrator.compare.verdicts import failed_newly
 from orchestrator.errors import SelectionError
 from orchestrator.metrics import Judged, metric
 
+# 2 is the user's mistake, as everywhere.
 NOTHING_WORSE, WORSE, INCONCLUSIVE, NOTHING_COMPARABLE = 0, 1, 3, 4
-"""2 is the user's mistake, as everywhere."""
 
 
 class Cause(StrEnum):
     """What can fail a build, in the words of `--fail-on`."""
 
+    # An experiment that ran on base, and does not any more.
     FAILED = "failed"
-    """An experiment that ran on base, and does not any more."""
+    # A metric of an experiment.
     REGRESSED = "regressed"
-    """A metric of an experiment."""
+    # An experiment or a metric that base has.
     MISSING = "missing"
-    """An experiment or a metric that base has."""
+    # A metric over all experiments, though perhaps in no row.
     FLEET = "fleet"
-    """A metric over all experiments, though perhaps in no row."""
+    # A loss that left its tolerance, for the better as well: what was compared may be another training.
     GUARD = "guard"
-    """A loss that left its tolerance, for the better as well: what was compared may be another training."""
+    # A row that more runs would settle.
     INCONCLUSIVE = "inconclusive"
-    """A row that more runs would settle."""
+    # A pair that ran under another environment.
     NOT_COMPARABLE = "not_comparable"
-    """A pair that ran under another environment."""
 
 
 DEFAULT = (Cause.FAILED, Cause.REGRESSED, Cause.MISSING, Cause.FLEET, Cause.GUARD, Cause.INCONCLUSIVE)

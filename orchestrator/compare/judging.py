@@ -22,11 +22,11 @@ from orchestrator.statistics import Ratio
 LOSS, STEPS = "train_loss", "steps"
 EARLY = "runs ended early at different steps, or it is not said at which, and no losses over the same ones are at hand"
 
+# For logarithms that are as large as an effect to the last digit.
 SLACK = 1e-9
-"""For logarithms that are as large as an effect to the last digit."""
 
+# An interval narrower than this, as a share, is of numbers that were copied or counted: no two trainings are so alike.
 NO_NOISE = 1e-9
-"""An interval narrower than this, as a share, is of numbers that were copied or counted: no two trainings are so alike."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

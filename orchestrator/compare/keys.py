@@ -22,20 +22,21 @@ SCENARIO, FULLNAME = "scenario", "fullname"
 OURS = (SCENARIO, "framework_config", "model_name_or_path", "num_gpus", "trainer")
 REFERENCE = ("framework_config", "peft_method", "model_name_or_path", "num_gpus", "per_device_train_batch_size")
 
+# Names that a whole entry lacks because there are none of that kind; any other that it lacks was not given to it.
 FACTS = frozenset({*OURS, FULLNAME})
-"""Names that a whole entry lacks because there are none of that kind; any other that it lacks was not given to it."""
 
+# Of an environment, what an experiment may be told from its neighbour by.
 SETTLED = ("device", "data", "interpreter")
-"""Of an environment, what an experiment may be told from its neighbour by."""
 
+# Settings as they took effect: told where they differ, but what an experiment is, its arguments say.
 EFFECTIVE = "effective_"
-"""Settings as they took effect: told where they differ, but what an experiment is, its arguments say."""
 
+# The content of a framework configuration, which has a name that tells it from others; told where it changed under that
+# name.
 DIGEST = "framework_digest"
-"""The content of a framework configuration, which has a name that tells it from others; told where it changed under that name."""
 
+# Names of files and dates, which differ from run to run and make no experiment.
 PLACES = frozenset({*BOOKKEEPING, "training_data_path", "acceleration_framework_config_file", "error_messages"})
-"""Names of files and dates, which differ from run to run and make no experiment."""
 
 
 def cells(entry: Entry) -> dict[str, Value]:

@@ -14,11 +14,11 @@ from orchestrator.compare import environment, keys
 from orchestrator.compare.values import Difference, Entry, Pair, Side
 from orchestrator.errors import SelectionError, suggestion
 
+# For `ignore`: nothing of the environment forbids a comparison.
 ALL = "all"
-"""For `ignore`: nothing of the environment forbids a comparison."""
 
+# Base and new, and the names of which only one side says what tells its entries apart.
 Match = tuple[Entry | None, Entry | None, tuple[str, ...]]
-"""Base and new, and the names of which only one side says what tells its entries apart."""
 
 
 def pair(base: Side, new: Side, *, by: Sequence[str] = (), ignore: Sequence[str] = ()) -> tuple[Pair, ...]:

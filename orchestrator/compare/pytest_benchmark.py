@@ -23,8 +23,9 @@ from orchestrator.untrusted import Unreadable
 
 ROUND_TIME = "round_time_s"
 
+# Of one benchmark: what takes a microsecond has a hundred thousand rounds in a second, and neighbours among them are
+# alike.
 MOST_ROUNDS = 500
-"""Of one benchmark: what takes a microsecond has a hundred thousand rounds in a second, and neighbours among them are alike."""
 
 MOST_BENCHMARKS = 5000
 

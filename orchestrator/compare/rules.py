@@ -23,13 +23,13 @@ HEADLINES = (*columns(Where.SPEED), "round_time_s")
 
 DEFAULT = (*HEADLINES, *columns(Where.COMPARED))
 
+# The largest adjusted p of a change. Of two sides that are the same, 5 interleaved runs each with 1.5 % between runs,
+# 1.7 % of the rows then seem to differ by the 2 % that matter, and 98.3 % of those that are 5 % apart are found; at
+# 0.05 it would be 2.2 and 99.1 % (benchmarks/verdicts.py).
 LEVEL = 0.035
-"""The largest adjusted p of a change. Of two sides that are the same, 5 interleaved runs each with 1.5 % between runs, 1.7 % of the
-rows then seem to differ by the 2 % that matter, and 98.3 % of those that are 5 % apart are found; at 0.05 it would be 2.2 and
-99.1 % (benchmarks/verdicts.py)."""
 
+# What `--min-effect` calls the mean over all experiments.
 FLEET = "fleet"
-"""What `--min-effect` calls the mean over all experiments."""
 
 
 class Correction(StrEnum):

@@ -8,8 +8,8 @@ from statistics import fmean
 
 from orchestrator.compare.values import Run
 
+# Runs a side from which a drift is fitted: with two a side there would be one degree of freedom left.
 FEWEST = 3
-"""Runs a side from which a drift is fitted: with two a side there would be one degree of freedom left."""
 
 Places = tuple[list[int], list[int]]
 

@@ -13,8 +13,8 @@ from enum import StrEnum
 from orchestrator.rows import Value
 from orchestrator.statistics import Ratio
 
+# Of `comparison.json`, which `tunebench rerun --from` reads.
 SCHEMA_VERSION = 1
-"""Of `comparison.json`, which `tunebench rerun --from` reads."""
 
 
 class Verdict(StrEnum):

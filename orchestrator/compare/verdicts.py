@@ -22,8 +22,8 @@ from orchestrator.records import Status
 
 OK = Status.OK.value
 
+# A pair's place, and one metric of it.
 Judgement = tuple[int, Rule, Measured]
-"""A pair's place, and one metric of it."""
 
 
 def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Comparison:

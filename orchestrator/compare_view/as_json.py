@@ -19,11 +19,11 @@ from orchestrator.printable import escaped
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+# The document's first entry, by which it is known.
 KIND = "tunebench comparison"
-"""The document's first entry, by which it is known."""
 
+# For one file; 10,000 experiments of five runs a side take about 60 MiB.
 BYTES = 256 * untrusted.MIB
-"""For one file; 10,000 experiments of five runs a side take about 60 MiB."""
 
 
 def text(comparison: Comparison) -> str:

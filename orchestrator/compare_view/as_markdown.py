@@ -16,8 +16,8 @@ from orchestrator.printable import one_line
 
 MARK = "<!-- tunebench compare -->"
 
+# Characters; GitHub takes 65,536 a comment.
 LONGEST = 60_000
-"""Characters; GitHub takes 65,536 a comment."""
 
 MAX_ROWS, MAX_DIFFERENCES, MAX_WARNINGS = 100, 20, 20
 _WIDEST = 400

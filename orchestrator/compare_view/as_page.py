@@ -25,8 +25,8 @@ from orchestrator.page.texts import one_line
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+# By which a page of this kind is known; it stands among the first lines.
 MARK = "<title>Comparison: "
-"""By which a page of this kind is known; it stands among the first lines."""
 
 MOST_DIFFERENCES, MOST_LISTED, MOST_WARNINGS = 100, 200, 100
 NAME, SENTENCE = 160, 600
@@ -45,8 +45,8 @@ _LISTS = (
 )
 
 
+# Rows of the table, and of each metric rows of the forest plot and points of the scatter.
 MOST_ROWS, MOST_IN_FOREST, MOST_POINTS = 20_000, 120, 1500
-"""Rows of the table, and of each metric rows of the forest plot and points of the scatter."""
 
 
 def page(comparison: Comparison, *, fail_on: Sequence[Cause] = gate.DEFAULT) -> str:

@@ -16,8 +16,8 @@ Ticks = tuple[list[float], list[str]]
 
 _STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25)
 _FACTORS = (1.5, 2.0, 3.0, 5.0, 10.0, 100.0, 1e3, 1e6, 1e12, 1e50, 1e100, 1e200)
+# The change from which on ticks are factors: -60 % and +120 % are hard to tell for the same.
 _AS_FACTORS = 1.2
-"""The change from which on ticks are factors: -60 % and +120 % are hard to tell for the same."""
 
 _MOST = 6
 

@@ -12,6 +12,7 @@ from orchestrator import atomic, untrusted
 from orchestrator.compare_view import as_json, as_markdown, as_page
 from orchestrator.errors import OrchestratorError
 
+# Ending of a file → its form.
 FORMS = {
     ".json": "json",
     ".md": "markdown",
@@ -20,13 +21,12 @@ FORMS = {
     ".html": "html",
     ".txt": "terminal",
 }
-"""Ending of a file → its form."""
 
 _BEGINS = {"json": f'{{\n "kind": "{as_json.KIND}"', "markdown": as_markdown.MARK}
 _IN_HEADER = {"csv": "reference,metric,new,verdict,ratio,"}
 _MOST_HEADER = 64 * 2**10
+# A text for a terminal has no mark: it is known by how it begins and how it ends.
 _TERMINAL = re.compile(rb"base  .*\(exit code \d\)\n", re.DOTALL)
-"""A text for a terminal has no mark: it is known by how it begins and how it ends."""
 
 
 def form(path: Path) -> str:

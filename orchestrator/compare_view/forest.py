@@ -24,20 +24,20 @@ from orchestrator.printable import counted
 from orchestrator.statistics import Ratio
 
 ROWS, ROW_PX, FRAME_PX = 40, 25, 66
+# Characters of an experiment's name, in words and beside its row; what is longer is cut in its middle.
 LABEL, NAME = 160, 50
-"""Characters of an experiment's name, in words and beside its row; what is longer is cut in its middle."""
 
+# What stands between the parts of a label.
 BETWEEN = " · "
-"""What stands between the parts of a label."""
 
 MOST_DIFFERENCES = 4
 _LEAST_REACH, _BEYOND_POINTS = math.log(1.03), 2.5
+# A float ends at e^709.
 _MOST_EXPONENT = 700.0
-"""A float ends at e^709."""
 
 _FIELD, _CHANGE_AT, _INTERVAL_AT = 0.62, 0.64, 0.75
+# Shares of the drawing's width: where the field ends and the words' columns begin; on a phone there is one column.
 _NARROW_FIELD, _NARROW_CHANGE_AT = 0.7, 0.74
-"""Shares of the drawing's width: where the field ends and the words' columns begin; on a phone there is one column."""
 
 
 def forest(

@@ -22,8 +22,8 @@ from orchestrator.page.texts import for_plotly, one_line, rounded
 from orchestrator.printable import counted
 
 HEIGHT_PX = 520
+# How far the axes go on beyond the outermost values, as a factor, at least; of wide ranges a share.
 _ROOM = 1.12
-"""How far the axes go on beyond the outermost values, as a factor, at least; of wide ranges a share."""
 
 
 def scatter(

@@ -20,8 +20,8 @@ WORST_FIRST = (
     *(Verdict.FAILED, Verdict.REGRESSED, Verdict.MISSING, Verdict.NOT_COMPARABLE),
     *(Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.NEW, Verdict.UNTESTED, Verdict.SAME),
 )
+# Characters of one value of an environment or an argument.
 LONGEST = 80
-"""Characters of one value of an environment or an argument."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,19 +20,20 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
 
+# Campaigns to a level: what a single one shows may be that campaign. What is new since last time is `compare`'s to
+# judge.
 MIN_LENGTH = 2
-"""Campaigns to a level: what a single one shows may be that campaign. What is new since last time is `compare`'s to judge."""
 
+# Campaigns in which a step can be found.
 FEWEST = 2 * MIN_LENGTH
-"""Campaigns in which a step can be found."""
 
 MOST_STEPS = 12
+# Of a step, in logarithms of the number of values. Twice Schwarz's, which counts two parameters a step (a place, a
+# level): the place is sought among all, and campaigns that follow one another are somewhat alike.
 PENALTY = 2.0
-"""Of a step, in logarithms of the number of values. Twice Schwarz's, which counts two parameters a step (a place, a level): the
-place is sought among all, and campaigns that follow one another are somewhat alike."""
 
+# Of a normal value from its mean, in standard deviations.
 _MEAN_DEVIATION = math.sqrt(2 / math.pi)
-"""Of a normal value from its mean, in standard deviations."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,12 +17,12 @@ from orchestrator.page.shell import Section
 from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, rounded
 
 MOST_STEPS, MOST_VIEWS, MOST_WARNINGS = 100, 500, 100
+# Of all charts together: about 12 MB of a page that should stay below 25.
 MOST_POINTS = 60_000
-"""Of all charts together: about 12 MB of a page that should stay below 25."""
 
 HEIGHT_PX = 400
+# Above is what stands over each step.
 _MARGINS = {"l": 12, "r": 12, "t": 30, "b": 12}
-"""Above is what stands over each step."""
 
 _CLASSES = {Kind.BETTER: "gain", Kind.WORSE: "failure", Kind.CHANGED: "warning"}
 _COLOURS = {Kind.BETTER: "@good", Kind.WORSE: colours.BAD, Kind.CHANGED: "@warn"}

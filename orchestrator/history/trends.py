@@ -28,8 +28,9 @@ from orchestrator.statistics import Interval
 
 _ID_DIGITS = 12
 
+# The least noise that is believed of a campaign's value, as a share: what repeats to a thousandth need not be true to
+# one.
 RESOLUTION = 0.001
-"""The least noise that is believed of a campaign's value, as a share: what repeats to a thousandth need not be true to one."""
 
 
 @dataclass(kw_only=True, slots=True)

@@ -13,8 +13,8 @@ from orchestrator.compare.values import Difference
 from orchestrator.rows import Value
 from orchestrator.statistics import Interval
 
+# Of `history.json`.
 SCHEMA_VERSION = 1
-"""Of `history.json`."""
 
 
 class Kind(StrEnum):

@@ -13,14 +13,15 @@ from orchestrator.report.as_markdown import headings
 from orchestrator.rows import Value
 
 ARROW = "→"
+# Of what changed at a campaign, in one sentence; the files have all of it.
 MOST_CHANGES = 8
-"""Of what changed at a campaign, in one sentence; the files have all of it."""
 
 _COMMIT = "git_commit"
 _COMMIT_DIGITS, _LONGEST = 10, 80
 _BARS = "▁▂▃▄▅▆▇█"
+# A curve of less than 5 % from its lowest to its highest value is drawn the flatter: noise should not look like
+# mountains.
 _LEAST_SPAN = 0.05
-"""A curve of less than 5 % from its lowest to its highest value is drawn the flatter: noise should not look like mountains."""
 
 
 def moment(seconds: float | None) -> datetime | None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+# A longer list of warnings is folded: a reader of a pull request opens it or not.
 MOST_UNFOLDED = 5
-"""A longer list of warnings is folded: a reader of a pull request opens it or not."""
 
 
 def text(

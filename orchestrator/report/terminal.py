@@ -38,8 +38,8 @@ _WIDEST = 28
 _GAP = 3
 
 _ASKED_FIRST = ("results", "framework_config", "tokens_per_s", "status")
+# Asked first of all where rows are padded: speeds that count padding as work do not compare.
 _PADDED = ("real_tokens_per_s",)
-"""Asked first of all where rows are padded: speeds that count padding as work do not compare."""
 _TELLING = ("model_name_or_path", "num_gpus", "peft_method", "scenario")
 _BELOW = ("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors")
 
