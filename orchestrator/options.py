@@ -1,16 +1,21 @@
-"""What the command's options and arguments are called, what they take, and what their help says. Values alone: no logic."""
+"""The options and arguments of the command: names, types and help. `takes` hands them to a function as one value."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
+from inspect import signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
-import typer
+from typer import Argument, Option
+
+T = TypeVar("T")
 
 
 class Memory(StrEnum):
-    """Which memory is watched, in the reference's words."""
+    """The ways to measure memory, in the reference's words."""
 
     HUGGINGFACE = "huggingface"
     NVIDIA = "nvidia"
@@ -27,7 +32,7 @@ MONITORS_OF = {
 
 
 class Format(StrEnum):
-    """How a report is written. `table` is for a terminal; `html` and `parquet` are files."""
+    """The forms of a report. `table` is for a terminal; `html` and `parquet` are files."""
 
     TABLE = "table"
     HTML = "html"
@@ -37,106 +42,140 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
-Scenarios = Annotated[
-    Path | None, typer.Argument(help="Scenario file; the shipped one, and in it 'quickstart', when left out.")
-]
-Defaults = Annotated[Path | None, typer.Option("--defaults", help="Arguments that every scenario starts from.")]
-Accelerate = Annotated[Path | None, typer.Option("--accelerate", help="Launch settings.")]
-Frameworks = Annotated[Path | None, typer.Option("--frameworks", help="Folder of framework configurations.")]
-NumGpus = Annotated[str | None, typer.Option("--num-gpus", help="Process counts, one GPU each: 1,2,4.")]
-ScenarioNames = Annotated[list[str] | None, typer.Option("--scenario", help="Run this scenario only; repeatable.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="Set one value: arguments.max_steps=20; repeatable.")]
-Axes = Annotated[
-    list[str] | None, typer.Option("--axis", help="Add an axis: per_device_train_batch_size=1,2,4; repeatable.")
-]
-TrainerName = Annotated[str | None, typer.Option("--trainer", help="Trainer of all scenarios.")]
-Repeats = Annotated[int | None, typer.Option("--repeats", min=1, help="How often each experiment is run.")]
-MemoryKind = Annotated[
-    Memory | None, typer.Option("--memory", help="Watch memory: by the Trainer, by nvidia-smi; all: both and NVML.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-AsCommands = Annotated[bool, typer.Option("--commands", help="Print the shell line of each run.")]
-Fit = Annotated[bool, typer.Option("--fit", help="Estimate each cell's GPU memory from its configuration.")]
-GpuMemory = Annotated[
-    str | None, typer.Option("--gpu-memory", help="Say which cells fit a GPU of so much memory: 80GiB.")
-]
-Results = Annotated[Path, typer.Option("--results", help="Results folder.")]
-MoveAside = Annotated[
-    bool, typer.Option("--move-aside", help="Move an older results folder aside instead of resuming it.")
-]
-NoData = Annotated[
-    bool, typer.Option("--no-data-processing", help="Use the data that was prepared before; prepare none.")
-]
-RetryFailed = Annotated[
-    str | None,
-    typer.Option("--retry-failed", metavar="[KIND,…]", help="Run again what failed before; of these kinds, or all."),
-]
-FailFast = Annotated[bool, typer.Option("--fail-fast", help="End the campaign at the first run that fails.")]
-Executor = Annotated[
-    str | None,
-    typer.Option(
-        "--executor", metavar="NAME", help="What starts the runs. [default: the scenario file's executor, or local]"
-    ),
-]
-Parallel = Annotated[
-    str,
-    typer.Option(
-        "--parallel",
-        metavar="N|auto",
-        help="Runs at once, on GPUs and cores of their own; auto: as many as fit, once measured what that costs.",
-    ),
-]
-Probe = Annotated[
-    bool, typer.Option("--probe", help="Try two steps of each cell first; what does not fit fails at once.")
-]
-FindBatch = Annotated[
-    bool, typer.Option("--find-batch", help="Measure nothing: find each cell's largest per-device batch that fits.")
-]
-TakeOver = Annotated[
-    bool, typer.Option("--take-over", help="Run what a host had claimed of which nothing was heard for minutes.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, write and run nothing.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]
+AsCommands = Annotated[bool, Option("--commands", help="Print the shell command of each run.")]
+Results = Annotated[Path, Option("--results", help="Results folder.")]
 ConfirmAbove = Annotated[
-    float, typer.Option("--confirm-above", min=0, help="Ask before a campaign of more GPU-hours than this.")
+    float, Option("--confirm-above", min=0, help="Ask before a campaign that may take more GPU-hours than this.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-Folder = Annotated[Path, typer.Argument(help="Results folder.")]
-Folders = Annotated[list[Path], typer.Argument(help="Results folders.")]
-Keep = Annotated[
-    list[str] | None, typer.Option("--keep", help="Columns to keep though they do not vary; commas or repeated.")
-]
-Drop = Annotated[list[str] | None, typer.Option("--drop", help="Columns to leave out; commas or repeated.")]
-Formats = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar=",".join(form.value for form in Format),
-        help="csv, markdown or json alone: print it, write nothing. html, parquet, or several with commas: write files.",
-    ),
-]
-Baseline = Annotated[
-    str | None,
-    typer.Option("--baseline", metavar="FRAMEWORK", help="Show speed and memory relative to this framework's."),
-]
-Pivot = Annotated[
-    str | None,
-    typer.Option("--pivot", metavar="ROWS,COLUMNS[:METRIC]", help="Show means of a metric by two columns' values."),
-]
-GroupBy = Annotated[
-    str | None, typer.Option("--group-by", metavar="COLUMNS", help="Show means over what shares these columns' values.")
-]
-Output = Annotated[
-    Path | None, typer.Option("--output", help="Folder for the files: a new one, or one that holds such a report.")
-]
-GpuNames = Annotated[str | None, typer.Option("--gpus", help="Indices or UUIDs, with commas; all when left out.")]
-RunGpus = Annotated[str | None, typer.Option("--gpus", help="Use these GPUs only: indices or UUIDs, with commas.")]
-Interval = Annotated[float, typer.Option("--interval", help="Seconds between two views, 0.1 to 60.")]
-Watch = Annotated[bool, typer.Option("--watch", help="Look again until everything is done, or Ctrl-C.")]
-Running = Annotated[
-    list[str] | None, typer.Argument(help="Experiments by id, or a part that no other has; all when left out.")
-]
-JsonLines = Annotated[
-    bool, typer.Option("--json-lines", help="Print a line of JSON for each run that is due, starts, ends.")
-]
-Once = Annotated[bool, typer.Option("--once", help="Show one view, then end.")]
-AsJsonLines = Annotated[bool, typer.Option("--json", help="Print a line of JSON for each view.")]
+Yes = Annotated[bool, Option("--yes", help="Start without asking.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would run; write nothing and run nothing.")]
+Folder = Annotated[Path, Argument(help="Results folder.")]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuiteOptions:
+    """The options of `plan` and `run`: the files, and what is chosen and changed in them."""
+
+    scenarios: Annotated[
+        Path | None, Argument(help="Scenario file. [default: the shipped one, and in it 'quickstart']")
+    ] = None
+    defaults: Annotated[Path | None, Option(help="File with the arguments that every scenario starts from.")] = None
+    accelerate: Annotated[Path | None, Option(help="File with the settings of accelerate.")] = None
+    frameworks: Annotated[Path | None, Option(help="Folder of framework configurations.")] = None
+    num_gpus: Annotated[str | None, Option(help="Numbers of processes, each with one GPU: 1,2,4.")] = None
+    scenario: Annotated[
+        list[str] | None, Option(help="Use only this scenario; repeatable. [default: all but slow ones]")
+    ] = None
+    settings: Annotated[
+        list[str] | None, Option("--set", help="Set one value: arguments.max_steps=20; repeatable.")
+    ] = None
+    axis: Annotated[list[str] | None, Option(help="Add an axis: per_device_train_batch_size=1,2,4; repeatable.")] = None
+    trainer: Annotated[str | None, Option(help="Use this trainer for all scenarios.")] = None
+    repeats: Annotated[int | None, Option(min=1, help="Number of runs of each experiment.")] = None
+    memory: Annotated[
+        Memory | None, Option(help="Measure memory with the Trainer, with nvidia-smi, or with both and NVML (all).")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanOptions(SuiteOptions):
+    """The options of `plan`."""
+
+    fit: Annotated[bool, Option("--fit", help="Estimate each experiment's GPU memory from its configuration.")] = False
+    gpu_memory: Annotated[str | None, Option(help="Show which experiments fit a GPU of this size: 80GiB.")] = None
+    as_json: AsJson = False
+    commands: AsCommands = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions(SuiteOptions):
+    """The options of `run`."""
+
+    results: Results = Path("results")
+    move_aside: Annotated[
+        bool, Option("--move-aside", help="Move an existing results folder aside instead of resuming it.")
+    ] = False
+    no_data_processing: Annotated[
+        bool, Option("--no-data-processing", help="Use the data that was prepared before; prepare nothing.")
+    ] = False
+    retry_failed: Annotated[
+        str | None, Option(metavar="[KIND,…]", help="Repeat failed runs: those of these kinds, or all.")
+    ] = None
+    fail_fast: Annotated[bool, Option("--fail-fast", help="Stop the campaign after the first run that fails.")] = False
+    take_over: Annotated[
+        bool, Option("--take-over", help="Take over runs of a host that has been silent for five minutes.")
+    ] = False
+    probe: Annotated[
+        bool, Option("--probe", help="Run two steps of each experiment first; what does not fit fails at once.")
+    ] = False
+    find_batch: Annotated[
+        bool, Option("--find-batch", help="Find each experiment's largest per-device batch that fits; measure nothing.")
+    ] = False
+    executor: Annotated[
+        str | None, Option(metavar="NAME", help="Start the runs with this executor. [default: the file's, else local]")
+    ] = None
+    parallel: Annotated[
+        str,
+        Option(
+            metavar="N|auto",
+            help="Number of concurrent runs, each on its own GPUs and cores. auto: as many as fit, after measuring the slowdown.",
+        ),
+    ] = "1"
+    gpus: Annotated[
+        str | None, Option(help="Use only these GPUs: indices or UUIDs, separated by commas. [default: all]")
+    ] = None
+    confirm_above: ConfirmAbove = 8.0
+    yes: Yes = False
+    dry_run: DryRun = False
+    as_json: AsJson = False
+    json_lines: Annotated[
+        bool, Option("--json-lines", help="Print a line of JSON for each run that is due, starts or ends.")
+    ] = False
+    commands: AsCommands = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportOptions:
+    """The options of `report`."""
+
+    folders: Annotated[list[Path], Argument(help="Results folders.")]
+    keep: Annotated[
+        list[str] | None, Option(help="Columns to show although they do not vary; separated by commas, or repeated.")
+    ] = None
+    drop: Annotated[list[str] | None, Option(help="Columns to leave out; separated by commas, or repeated.")] = None
+    form: Annotated[
+        str | None,
+        Option(
+            "--format",
+            metavar=",".join(form.value for form in Format),
+            help="csv, markdown or json: print it and write nothing. html, parquet, or several of all: write files.",
+        ),
+    ] = None
+    baseline: Annotated[
+        str | None, Option(metavar="FRAMEWORK", help="Show speed and memory relative to this configuration.")
+    ] = None
+    pivot: Annotated[
+        str | None, Option(metavar="ROWS,COLUMNS[:METRIC]", help="Show the means of a metric by two columns.")
+    ] = None
+    group_by: Annotated[
+        str | None, Option(metavar="COLUMNS", help="Show the means over rows with equal values in these columns.")
+    ] = None
+    output: Annotated[
+        Path | None, Option(help="Folder for the files: a new one, or one that contains such a report.")
+    ] = None
+
+
+def takes(kind: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
+    """Return a decorator: a function that takes one `kind` becomes a command that has an option for each field of `kind`."""
+    fields = signature(kind, eval_str=True)
+
+    def decorated(function: Callable[[T], None]) -> Callable[..., None]:
+        def command(**values: Any) -> None:
+            function(kind(**values))
+
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__signature__ = fields  # type: ignore[attr-defined]  # typer reads the options from it
+        return command
+
+    return decorated

@@ -8,188 +8,128 @@ from __future__ import annotations
 import os
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from orchestrator import options
 from orchestrator.cli.console import err, out, print_raw, say, tell
 from orchestrator.cli.given import confirm
 from orchestrator.cli.results import write_report
 from orchestrator.errors import SelectionError
+from orchestrator.options import MONITORS_OF, Format, PlanOptions, RunOptions, SuiteOptions, takes
 
 if TYPE_CHECKING:
+    from orchestrator.campaign import Way
     from orchestrator.config import Suite
     from orchestrator.matrix import Plan
     from orchestrator.selection import Selection
+    from orchestrator.store import Store
 
 QUICKSTART = "quickstart"
 
 
-def plan(
-    scenarios: options.Scenarios = None,
-    defaults: options.Defaults = None,
-    accelerate: options.Accelerate = None,
-    frameworks: options.Frameworks = None,
-    num_gpus: options.NumGpus = None,
-    scenario: options.ScenarioNames = None,
-    settings: options.Settings = None,
-    axis: options.Axes = None,
-    trainer: options.TrainerName = None,
-    repeats: options.Repeats = None,
-    memory: options.MemoryKind = None,
-    fit: options.Fit = False,
-    gpu_memory: options.GpuMemory = None,
-    as_json: options.AsJson = False,
-    commands: options.AsCommands = False,
-) -> None:
-    """Show what would run: writes nothing, needs no GPU and no torch."""
-    suite = _load(scenarios, defaults, accelerate, frameworks)
-    selection = _select(scenarios, scenario, axis, settings, num_gpus, trainer=trainer, repeats=repeats, memory=memory)
-    _show_plan(_expand(suite, selection), as_json=as_json, commands=commands, fit=fit, gpu_memory=gpu_memory)
+@takes(PlanOptions)
+def plan(options: PlanOptions) -> None:
+    """Show what would run. Writes nothing, and needs neither a GPU nor torch."""
+    suite = _load(options)
+    _refuse_unknown_executor(suite, None)
+    planned = _expand(suite, _select(options))
+    _show_plan(planned, options, fit=options.fit, gpu_memory=options.gpu_memory)
 
 
-def run(
-    scenarios: options.Scenarios = None,
-    defaults: options.Defaults = None,
-    accelerate: options.Accelerate = None,
-    frameworks: options.Frameworks = None,
-    num_gpus: options.NumGpus = None,
-    scenario: options.ScenarioNames = None,
-    settings: options.Settings = None,
-    axis: options.Axes = None,
-    trainer: options.TrainerName = None,
-    repeats: options.Repeats = None,
-    memory: options.MemoryKind = None,
-    results: options.Results = Path("results"),
-    move_aside: options.MoveAside = False,
-    no_data_processing: options.NoData = False,
-    retry_failed: options.RetryFailed = None,
-    fail_fast: options.FailFast = False,
-    take_over: options.TakeOver = False,
-    probe: options.Probe = False,
-    find_batch: options.FindBatch = False,
-    executor: options.Executor = None,
-    parallel: options.Parallel = "1",
-    gpus: options.RunGpus = None,
-    confirm_above: options.ConfirmAbove = 8.0,
-    yes: options.Yes = False,
-    dry_run: options.DryRun = False,
-    as_json: options.AsJson = False,
-    json_lines: options.JsonLines = False,
-    commands: options.AsCommands = False,
-) -> None:
+@takes(RunOptions)
+def run(options: RunOptions) -> None:
     """Run what is missing in the results folder, then write its report."""
-    if not dry_run:
-        _refuse_views_of_plans(as_json=as_json, commands=commands)
+    _refuse_views_of_plans(options)
+    suite, selection = _load(options), _select(options)
+    way = _way(options, suite)
+    _use_only(options.gpus)
+    planned = _expand(suite, selection)
+    if options.dry_run:
+        return _show_dry_run(planned, options, way)
     from orchestrator import campaign
 
-    suite = _load(scenarios, defaults, accelerate, frameworks, executor=executor)
-    starter, copies = executor or suite.executor, campaign.parallel_of(parallel)
-    campaign.refuse_options_of_local(starter, parallel=copies, gpus=gpus)
-    _use_only(gpus)
-    selection = _select(scenarios, scenario, axis, settings, num_gpus, trainer=trainer, repeats=repeats, memory=memory)
-    planned = _expand(suite, selection)
-    if dry_run:
-        _show_plan(planned, as_json=as_json, commands=commands)
-        return None if as_json or commands or move_aside else _show_what_stands(planned, results, retry_failed)
-    retry = campaign.retry_of(retry_failed)
-    way = campaign.Way(
-        prepare=not no_data_processing,
-        retry=retry,
-        fail_fast=fail_fast,
-        take_over=take_over,
-        executor=starter,
-        parallel=copies,
-        probe=probe,
-    )
     campaign.refuse_empty(planned)
-    for sentence in planned.notes:
-        tell(f"note: {sentence}")
-    confirm(campaign.gpu_hours(planned, results, move_aside=move_aside), above=confirm_above, yes=yes)
-    store = campaign.open_results(results, move_aside=move_aside, suite=suite, argv=sys.argv[1:], say=err.print)
-    if find_batch:
-        for line in campaign.batch_lines(campaign.find_batches(planned, store, way=way, console=err)):
-            say(line)
-        return
+    for note in planned.notes:
+        tell(f"note: {note}")
+    hours = campaign.gpu_hours(planned, options.results, move_aside=options.move_aside)
+    confirm(hours, above=options.confirm_above, yes=options.yes)
+    store = campaign.open_results(
+        options.results, move_aside=options.move_aside, suite=suite, argv=sys.argv[1:], say=err.print
+    )
+    if options.find_batch:
+        return _find_batches(planned, store, way)
     store.add(planned.experiments)
     campaign.note_asked(store, planned, suite=suite, selection=selection)
-    lines = (lambda text: print_raw([text])) if json_lines else None
     began = time.time()
+    lines = (lambda text: print_raw([text])) if options.json_lines else None
     summary = campaign.carry_out(planned, store, way=way, console=err, json_lines=lines)
-    for sentence in campaign.remarks(planned, store, summary, since=began, retry=retry):
-        tell(f"note: {sentence}")
-    write_report([results], keep=(), drop=(), form=None if json_lines else options.Format.TABLE)
+    for remark in campaign.remarks(planned, store, summary, since=began, retry=way.retry):
+        tell(f"note: {remark}")
+    write_report([options.results], keep=(), drop=(), form=None if options.json_lines else Format.TABLE)
     raise typer.Exit(summary.exit_code)
 
 
-def _load(
-    scenarios: Path | None,
-    defaults: Path | None,
-    accelerate: Path | None,
-    frameworks: Path | None,
-    *,
-    executor: str | None = None,
-) -> Suite:
+def _load(options: SuiteOptions) -> Suite:
     from orchestrator.config import load_suite, shipped_folder
 
-    file = scenarios or shipped_folder() / "scenarios.yaml"
-    suite = load_suite(file, defaults=defaults, accelerate=accelerate, frameworks=frameworks)
-    if (executor or suite.executor) != "local":  # a plan loads no executor, and `local` is there
-        from orchestrator.campaign import refuse_unknown_executor
-
-        refuse_unknown_executor(suite, executor)
-    return suite
+    file = options.scenarios or shipped_folder() / "scenarios.yaml"
+    return load_suite(file, defaults=options.defaults, accelerate=options.accelerate, frameworks=options.frameworks)
 
 
-def _refuse_views_of_plans(*, as_json: bool, commands: bool) -> None:
-    if as_json or commands:
-        said = "--json-lines tells of each run as it goes, and `tunebench report --format json` of the results"
-        raise SelectionError(f"{'--json' if as_json else '--commands'} shows a plan: add --dry-run; {said}")
+def _select(options: SuiteOptions) -> Selection:
+    from orchestrator.selection import parse_selection, whole_numbers
+
+    return parse_selection(
+        scenarios=options.scenario or ([QUICKSTART] if options.scenarios is None else []),
+        axes=options.axis or (),
+        settings=options.settings or (),
+        num_gpus=whole_numbers(options.num_gpus, option="--num-gpus") if options.num_gpus else None,
+        trainer=options.trainer,
+        repeats=options.repeats,
+        monitors=MONITORS_OF[options.memory] if options.memory else None,
+    )
 
 
-def _show_what_stands(planned: Plan, results: Path, retry_failed: str | None) -> None:
-    from orchestrator import results_folder
+def _way(options: RunOptions, suite: Suite) -> Way:
+    """Return how the campaign is carried out. Raises an error where the options do not go together."""
+    from orchestrator import campaign
 
-    if results_folder.is_ours(results):
+    _refuse_unknown_executor(suite, options.executor)
+    executor, parallel = options.executor or suite.executor, campaign.parallel_of(options.parallel)
+    campaign.refuse_options_of_local(executor, parallel=parallel, gpus=options.gpus)
+    return campaign.Way(
+        prepare=not options.no_data_processing,
+        retry=campaign.retry_of(options.retry_failed),
+        fail_fast=options.fail_fast,
+        take_over=options.take_over,
+        executor=executor,
+        parallel=parallel,
+        probe=options.probe,
+    )
+
+
+def _refuse_unknown_executor(suite: Suite, name: str | None) -> None:
+    if (name or suite.executor) != "local":  # a plan loads no executor, and `local` is always there
         from orchestrator import campaign
 
-        say(campaign.due_line(planned, results, retry=campaign.retry_of(retry_failed)))
+        campaign.refuse_unknown_executor(suite, name)
+
+
+def _refuse_views_of_plans(options: RunOptions) -> None:
+    if (options.as_json or options.commands) and not options.dry_run:
+        said = "--json-lines tells of each run as it goes, and `tunebench report --format json` of the results"
+        raise SelectionError(f"{'--json' if options.as_json else '--commands'} shows a plan: add --dry-run; {said}")
 
 
 def _use_only(gpus: str | None) -> None:
-    """For this process and its runs. What names no GPU that it may use is refused, as CUDA would ignore it in silence."""
+    """Restrict this process and its runs to these GPUs. Refuse what names none of them, which CUDA would ignore in silence."""
     if gpus is None:
         return
     from orchestrator.gpus import chosen, visible_gpus
 
     picked = chosen(gpus, visible_gpus(), option="--gpus")
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in picked)
-
-
-def _select(
-    file: Path | None,
-    names: list[str] | None,
-    axes: list[str] | None,
-    settings: list[str] | None,
-    num_gpus: str | None,
-    *,
-    trainer: str | None,
-    repeats: int | None,
-    memory: options.Memory | None,
-) -> Selection:
-    from orchestrator.selection import parse_selection, whole_numbers
-
-    return parse_selection(
-        scenarios=names or ([QUICKSTART] if file is None else []),
-        axes=axes or (),
-        settings=settings or (),
-        num_gpus=whole_numbers(num_gpus, option="--num-gpus") if num_gpus else None,
-        trainer=trainer,
-        repeats=repeats,
-        monitors=options.MONITORS_OF[memory] if memory else None,
-    )
 
 
 def _expand(suite: Suite, selection: Selection) -> Plan:
@@ -199,17 +139,34 @@ def _expand(suite: Suite, selection: Selection) -> Plan:
     return expand(suite, selection, this_machine())
 
 
+def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
+    """Show the plan, and how much of it the results folder has already."""
+    from orchestrator import campaign, results_folder
+
+    _show_plan(planned, options)
+    is_table = not (options.as_json or options.commands)
+    if is_table and not options.move_aside and results_folder.is_ours(options.results):
+        say(campaign.due_line(planned, options.results, retry=way.retry))
+
+
 def _show_plan(
-    planned: Plan, *, as_json: bool, commands: bool, fit: bool = False, gpu_memory: str | None = None
+    planned: Plan, options: PlanOptions | RunOptions, *, fit: bool = False, gpu_memory: str | None = None
 ) -> None:
     from orchestrator import plan_view
 
     card = plan_view.card(fit=fit, gpu_memory=gpu_memory)
-    if as_json:
+    if options.as_json:
         print_raw(plan_view.json_document(planned, sys.executable, fit=card))
-    elif commands:
+    elif options.commands:
         print_raw(plan_view.command_lines(planned.experiments, sys.executable))
     else:
         out.print(plan_view.table(planned, width=out.width, fit=card))
         for line in plan_view.summary(planned, fit=card):
             say(line)
+
+
+def _find_batches(planned: Plan, store: Store, way: Way) -> None:
+    from orchestrator import campaign
+
+    for line in campaign.batch_lines(campaign.find_batches(planned, store, way=way, console=err)):
+        say(line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from orchestrator.cli.console import print_raw, say
 
@@ -18,7 +18,7 @@ def schema() -> None:
 
 
 def init(
-    file: Annotated[Path, typer.Argument(help="File to write; it must not exist yet.")] = Path("scenarios.yaml"),
+    file: Annotated[Path, Argument(help="File to write; it must not exist.")] = Path("scenarios.yaml"),
 ) -> None:
     """Write a commented starter scenario file."""
     from orchestrator.starter import write_starter

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from orchestrator import options
 from orchestrator.cli.console import out, print_raw, tell
@@ -13,9 +14,11 @@ from orchestrator.cli.console import out, print_raw, tell
 
 def doctor(
     as_json: options.AsJson = False,
-    python: Annotated[str | None, typer.Option("--python", help="Interpreter of the environment that trains.")] = None,
+    python: Annotated[
+        str | None, Option(help="Interpreter of the environment that trains. [default: Tunebench's own]")
+    ] = None,
 ) -> None:
-    """Say what this machine can run, and what to do about what is missing."""
+    """Check what this machine can run, and say how to get what is missing."""
     from orchestrator import doctor as examination
 
     findings = examination.examine(python)
@@ -27,12 +30,14 @@ def doctor(
 
 
 def monitor(
-    gpus: options.GpuNames = None,
-    interval: options.Interval = 1.0,
-    once: options.Once = False,
-    as_json: options.AsJsonLines = False,
+    gpus: Annotated[
+        str | None, Option(help="Show only these GPUs: indices or UUIDs, separated by commas. [default: all]")
+    ] = None,
+    interval: Annotated[float, Option(help="Seconds between two views, 0.1 to 60.")] = 1.0,
+    once: Annotated[bool, Option("--once", help="Show one view and exit.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print a line of JSON for each view.")] = False,
 ) -> None:
-    """Show what the GPUs are at, alone or beside a running benchmark; Ctrl-C ends it."""
+    """Show the activity of the GPUs, also during a benchmark. Ctrl-C ends it."""
     from itertools import islice
 
     from orchestrator import gpu_watch, monitor_view
@@ -54,7 +59,7 @@ def monitor(
 
 
 def run_one(run_dir: Path) -> None:
-    """Run one claimed job; every executor starts this."""
+    """Run one claimed job. Every executor starts this command."""
     from orchestrator.runner import run_one as carry_out_one
     from orchestrator.tree import adopt_orphans
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from orchestrator import options
 from orchestrator.cli.console import err, out, print_raw, say, tell
@@ -21,23 +22,21 @@ if TYPE_CHECKING:
 def history(
     places: Annotated[
         list[Path],
-        typer.Argument(help="Campaigns: results folders, folders of such, CSV files; in the order of their runs."),
+        Argument(
+            help="Campaigns: results folders, folders of results folders, CSV files. They are sorted by their dates."
+        ),
     ],
-    output: Annotated[Path, typer.Option("--output", help="Folder for the files; never a results folder.")] = Path(
-        "history"
-    ),
+    output: Annotated[Path, Option(help="Folder for the files; not a results folder.")] = Path("history"),
     metrics: Annotated[
-        list[str] | None, typer.Option("--metrics", help="Follow these: METRIC or METRIC:lower; commas or repeated.")
+        list[str] | None, Option(help="Metrics to follow: METRIC or METRIC:lower; separated by commas, or repeated.")
     ] = None,
-    min_effect: Annotated[
-        list[str] | None, typer.Option("--min-effect", help="Smallest step that is told: 0.02, or METRIC=0.05.")
-    ] = None,
+    min_effect: Annotated[list[str] | None, Option(help="Smallest change to report: 0.02, or METRIC=0.05.")] = None,
     by: Annotated[
-        list[str] | None, typer.Option("--by", help="Names that make an experiment the same; commas or repeated.")
+        list[str] | None, Option(help="Names that identify an experiment; separated by commas, or repeated.")
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Follow each experiment over many campaigns: where its level changed, and what changed with it."""
+    """Follow each experiment over many campaigns: when its level changed, and what changed with it."""
     from orchestrator.compare import rules
     from orchestrator.history import as_csv, campaigns, folder, terminal, trends
     from orchestrator.history import as_json as document
@@ -67,29 +66,29 @@ def history(
 def rerun(
     comparison: Annotated[
         Path,
-        typer.Option(
-            "--from", help="What `tunebench compare BASE NEW --output comparison.json` wrote.", show_default=False
+        Option(
+            "--from", help="File that `tunebench compare BASE NEW --output comparison.json` wrote.", show_default=False
         ),
     ],
     runs: Annotated[
-        int | None, typer.Option("--runs", min=1, max=1000, help="Runs a side; what the comparison says when left out.")
+        int | None,
+        Option(min=1, max=1000, help="Number of further runs of each side. [default: as the comparison says]"),
     ] = None,
     ignore: Annotated[
-        list[str] | None,
-        typer.Option("--ignore", help="What of the environment may differ from when a side was measured; or all."),
+        list[str] | None, Option(help="Facts of the environment that may have changed since the first runs, or all.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, write and run nothing.")] = False,
-    executor: options.Executor = None,
+    dry_run: options.DryRun = False,
+    executor: Annotated[str, Option(metavar="NAME", help="Start the runs with this executor.")] = "local",
     confirm_above: options.ConfirmAbove = 8.0,
     yes: options.Yes = False,
 ) -> None:
-    """Run again exactly what a comparison left inconclusive, its two sides in turns."""
+    """Repeat what a comparison left inconclusive, its two sides in turns."""
     from orchestrator import executors
     from orchestrator.compare_view import as_json
     from orchestrator.progress import Progress
     from orchestrator.rerun import contests, rounds
 
-    starter = executors.get(executor or executors.LOCAL)
+    starter = executors.get(executor)
     compared = as_json.load(comparison)
     prepared = contests.prepare(compared, runs=runs, ignore=words(ignore))
     for sentence in prepared.warnings:

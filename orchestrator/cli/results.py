@@ -8,50 +8,49 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from orchestrator import options
 from orchestrator.cli.console import out, print_raw, say, tell
 from orchestrator.cli.given import words
 from orchestrator.errors import OrchestratorError
+from orchestrator.options import ReportOptions, takes
 
 if TYPE_CHECKING:
     from orchestrator.reporting import Report, Write
 
 
-def report(
-    folders: options.Folders,
-    keep: options.Keep = None,
-    drop: options.Drop = None,
-    form: options.Formats = None,
-    baseline: options.Baseline = None,
-    pivot: options.Pivot = None,
-    group_by: options.GroupBy = None,
-    output: options.Output = None,
-) -> None:
-    """Make the report of results folders again, at any time."""
+@takes(ReportOptions)
+def report(choices: ReportOptions) -> None:
+    """Write the report of results folders again, at any time."""
     from orchestrator import reporting
 
-    forms = reporting.forms_of(form)
-    write = reporting.writer(folders, output)
+    forms = reporting.forms_of(choices.form)
+    write = reporting.writer(choices.folders, choices.output)
     if write is None and reporting.are_files(forms):
         raise OrchestratorError("several folders, and folders of others, stay as they are: name a folder with --output")
     plain = reporting.report_of(
-        folders, keep=words(keep), drop=words(drop), baseline=baseline, pivot=pivot, group_by=group_by
+        choices.folders,
+        keep=words(choices.keep),
+        drop=words(choices.drop),
+        baseline=choices.baseline,
+        pivot=choices.pivot,
+        group_by=choices.group_by,
     )
     made = reporting.with_findings(plain)
     _warn(made)
     _show(made, forms)
-    looks_only = reporting.is_one_text(forms) and output is None
+    looks_only = reporting.is_one_text(forms) and choices.output is None
     for line in _remade(made, forms, write) if write and not looks_only else ():
         tell(line)
 
 
 def show(
-    experiment: Annotated[str, typer.Argument(help="An experiment's id, or a part of it that no other has.")],
+    experiment: Annotated[str, Argument(help="Experiment: its id, or a unique part of it.")],
     results: options.Results = Path("results"),
-    lines: Annotated[int, typer.Option("--lines", min=0, help="Lines of each log's end.")] = 20,
+    lines: Annotated[int, Option(min=0, help="Number of last lines to print of each log.")] = 20,
 ) -> None:
-    """Print one experiment's facts, its command, and the end of its logs."""
+    """Print an experiment's facts, its command, and the last lines of its logs."""
     from orchestrator.experiment_view import experiment_view
     from orchestrator.store import Store
 
@@ -59,8 +58,12 @@ def show(
         say(part)
 
 
-def status(folder: options.Folder, watch: options.Watch = False, as_json: options.AsJson = False) -> None:
-    """Show where a campaign stands, and how long it may still take."""
+def status(
+    folder: options.Folder,
+    watch: Annotated[bool, Option("--watch", help="Update the view until everything is done.")] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show how far a campaign is, and how long it may still take."""
     from orchestrator import asked, status_view
     from orchestrator.status import Reader, looks, pause_on
     from orchestrator.stop_signals import StopSignals
@@ -79,8 +82,13 @@ def status(folder: options.Folder, watch: options.Watch = False, as_json: option
             status_view.follow(looks(reader, pause=pause_on(stop)), out, title=str(folder))
 
 
-def cancel(folder: options.Folder, experiments: options.Running = None) -> None:
-    """End running runs from outside; each leaves a cancelled record, and the next `tunebench run` owes it again."""
+def cancel(
+    folder: options.Folder,
+    experiments: Annotated[
+        list[str] | None, Argument(help="Experiments: ids, or unique parts of them. [default: all that run]")
+    ] = None,
+) -> None:
+    """Stop runs from outside. Their records say cancelled, and the next `tunebench run` repeats them."""
     from orchestrator import cancel as ending
     from orchestrator.store import Store
 

@@ -6,14 +6,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from orchestrator import options
 from orchestrator.cli.console import say, tell
 
 
 class Target(StrEnum):
-    """The trackers that runs can be handed to."""
+    """The trackers that runs can be sent to."""
 
     TENSORBOARD = "tensorboard"
     MLFLOW = "mlflow"
@@ -23,16 +23,15 @@ class Target(StrEnum):
 
 def export(
     folder: options.Folder,
-    to: Annotated[Target, typer.Option("--to", help="The tracker; its package is an extra of ours.")],
+    to: Annotated[Target, Option(help="Tracker; install it with pip install 'tunebench[NAME]'.")],
     destination: Annotated[
-        str | None, typer.Option("--dest", help="Folder, or the tracking server's address (mlflow).")
+        str | None, Option("--dest", help="Folder, or address of the tracking server (mlflow).")
     ] = None,
     experiment: Annotated[
-        str | None,
-        typer.Option("--experiment", help="The tracker's experiment or project; the folder's name when left out."),
+        str | None, Option(help="Experiment or project in the tracker. [default: the folder's name]")
     ] = None,
 ) -> None:
-    """Hand the runs of a results folder to a tracker; runs that are there already are left as they are."""
+    """Send the runs of a results folder to a tracker. Runs that are already there stay as they are."""
     from orchestrator.export import export as hand_over
 
     done = hand_over(folder, to=to.value, destination=destination, project=experiment)
@@ -44,12 +43,11 @@ def export(
 def bundle(
     folder: options.Folder,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", help="File to write; it must not exist yet. NAME-bundle.tar.gz when left out."),
+        Path | None, Option(help="File to write; it must not exist. [default: NAME-bundle.tar.gz]")
     ] = None,
-    whole_logs: Annotated[bool, typer.Option("--whole-logs", help="Take logs whole, not their ends alone.")] = False,
+    whole_logs: Annotated[bool, Option("--whole-logs", help="Include complete logs instead of their ends.")] = False,
 ) -> None:
-    """Put a campaign into one file for others: without secrets, host and user names, and addresses."""
+    """Pack a campaign into one file for others, without secrets, addresses, and names of hosts and users."""
     from orchestrator import bundle as packing
 
     for line in packing.summary(packing.bundle(folder, output=output, whole_logs=whole_logs)):

@@ -1,16 +1,19 @@
-"""`compare`: is it slower than before? Two sides in, a verdict a row and an exit code out."""
+"""`compare`: reads two sides, prints a verdict for each row, and exits with a code for CI."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from orchestrator.cli.console import out, print_raw, say, tell
 from orchestrator.cli.given import words
 from orchestrator.errors import SelectionError
+from orchestrator.options import takes
 
 if TYPE_CHECKING:
     from orchestrator.compare.gate import Cause
@@ -34,100 +37,88 @@ class Correction(StrEnum):
     NONE = "none"
 
 
-Sides = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="BASE NEW",
-        help="Results folders, CSV files (also the reference's), pytest-benchmark's JSON; several a side with commas.",
-    ),
-]
-AgainstItself = Annotated[
-    Path | None, typer.Option("--aa", help="In place of BASE and NEW: odd against even repeats, what noise alone does.")
-]
-By = Annotated[list[str] | None, typer.Option("--by", help="Names that make an experiment; commas or repeated.")]
-Ignore = Annotated[
-    list[str] | None, typer.Option("--ignore", help="Facts of the environment that may differ (gpu, data…), or all.")
-]
-Metrics = Annotated[
-    list[str] | None, typer.Option("--metrics", help="Metrics to judge: NAME or NAME:higher; commas or repeated.")
-]
-MinEffect = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--min-effect", metavar="[METRIC=]SHARE", help="Smallest change that matters: 0.02, METRIC=5%, fleet=1%."
-    ),
-]
-Threshold = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--threshold", metavar="[METRIC=]SHARE", help="Change that counts with one run a side. [default: 0.1]"
-    ),
-]
-Level = Annotated[
-    float | None, typer.Option("--level", help="Largest p, after correction, of a change. [default: 0.035]")
-]
-Corrected = Annotated[Correction, typer.Option("--correction", help="For many rows: Benjamini-Hochberg, or none.")]
-FailOn = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fail-on",
-        help="What makes the exit code: regressed, failed, missing, fleet, guard, inconclusive (all of these when left out), "
-        "not_comparable; or none.",
-    ),
-]
-Form = Annotated[View, typer.Option("--format", help="What is printed.")]
-Output = Annotated[
-    list[Path] | None,
-    typer.Option("--output", help="Write a file, its form by its ending: .json, .md, .csv, .html, .txt; repeatable."),
-]
-Everything = Annotated[
-    bool, typer.Option("--all", help="Show what is no news, too: the same, untested, failed on both sides.")
-]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompareOptions:
+    """The options of `compare`."""
+
+    sides: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="BASE NEW",
+            help="Results folders, CSV files (also the reference's), pytest-benchmark's JSON. Commas join several places.",
+        ),
+    ] = None
+    aa: Annotated[
+        Path | None,
+        Option(help="Compare odd with even repeats of this folder, which shows the noise. Replaces BASE and NEW."),
+    ] = None
+    by: Annotated[
+        list[str] | None, Option(help="Names that identify an experiment; separated by commas, or repeated.")
+    ] = None
+    ignore: Annotated[
+        list[str] | None, Option(help="Facts of the environment that may differ (gpu, data…), or all.")
+    ] = None
+    metrics: Annotated[
+        list[str] | None, Option(help="Metrics to judge: NAME or NAME:higher; separated by commas, or repeated.")
+    ] = None
+    min_effect: Annotated[
+        list[str] | None,
+        Option(metavar="[METRIC=]SHARE", help="Smallest change that matters: 0.02, METRIC=5%, fleet=1%."),
+    ] = None
+    threshold: Annotated[
+        list[str] | None,
+        Option(metavar="[METRIC=]SHARE", help="Change that counts where a side has one run. [default: 0.1]"),
+    ] = None
+    level: Annotated[float | None, Option(help="Largest corrected p value of a change. [default: 0.035]")] = None
+    correction: Annotated[Correction, Option(help="Correction for many rows. bh: Benjamini-Hochberg.")] = Correction.BH
+    fail_on: Annotated[
+        list[str] | None,
+        Option(
+            help="Verdicts that set the exit code: regressed, failed, missing, fleet, guard, inconclusive, not_comparable; or "
+            "none. [default: all but not_comparable]"
+        ),
+    ] = None
+    form: Annotated[View, Option("--format", help="Form of what is printed.")] = View.TERMINAL
+    output: Annotated[
+        list[Path] | None,
+        Option(help="Write a file in the form of its suffix: .json, .md, .csv, .html, .txt; repeatable."),
+    ] = None
+    everything: Annotated[
+        bool, Option("--all", help="Include rows that are unchanged, untested, or failed on both sides.")
+    ] = False
 
 
-def compare(
-    sides: Sides = None,
-    aa: AgainstItself = None,
-    by: By = None,
-    ignore: Ignore = None,
-    metrics: Metrics = None,
-    min_effect: MinEffect = None,
-    threshold: Threshold = None,
-    level: Level = None,
-    correction: Corrected = Correction.BH,
-    fail_on: FailOn = None,
-    form: Form = View.TERMINAL,
-    output: Output = None,
-    everything: Everything = False,
-) -> None:
-    """Compare two sides: what is faster, slower, the same, or not known yet.
+@takes(CompareOptions)
+def compare(options: CompareOptions) -> None:
+    """Compare two sides: faster, slower, the same, or not known yet.
 
     Exit codes: 0 nothing worse, 1 worse, 3 inconclusive, 4 nothing comparable.
     """
     from orchestrator.compare import gate, pairing, rules, verdicts
     from orchestrator.compare_view import files
 
-    for path in output or ():
+    outputs = options.output or ()
+    for path in outputs:
         files.form(path)
         files.refuse_foreign(path)
     judged_by = rules.parse(
-        metrics=words(metrics),
-        min_effect=words(min_effect),
-        threshold=words(threshold),
-        level=rules.LEVEL if level is None else level,
-        correction=rules.Correction(correction.value),
+        metrics=words(options.metrics),
+        min_effect=words(options.min_effect),
+        threshold=words(options.threshold),
+        level=rules.LEVEL if options.level is None else options.level,
+        correction=rules.Correction(options.correction.value),
     )
-    causes = gate.parse_causes(words(fail_on)) if fail_on else gate.DEFAULT
-    base, new = _sides(sides or [], aa, by=words(by))
-    pairs = pairing.pair(base, new, by=words(by), ignore=words(ignore))
+    causes = gate.parse_causes(words(options.fail_on)) if options.fail_on else gate.DEFAULT
+    base, new = _sides(options.sides or [], options.aa, by=words(options.by))
+    pairs = pairing.pair(base, new, by=words(options.by), ignore=words(options.ignore))
     comparison = verdicts.compare(base, new, pairs=pairs, rules=judged_by)
     for warning in comparison.warnings:
         tell(f"warning: {warning}")
-    for path, as_ in ((path, files.form(path)) for path in output or ()):
-        files.write(path, _text(comparison, as_, causes=causes, everything=everything))
+    for path in outputs:
+        files.write(path, _text(comparison, files.form(path), causes=causes, everything=options.everything))
         tell(f"wrote {path}")
-    written = form.value in map(files.form, output or ())
-    _show(comparison, form, causes=causes, everything=everything, written=written)
+    written = options.form.value in map(files.form, outputs)
+    _show(comparison, options.form, causes=causes, everything=options.everything, written=written)
     raise typer.Exit(gate.exit_code(comparison, fail_on=causes))
 
 
