@@ -225,24 +225,6 @@ def test_the_report_as_csv_is_what_the_file_says(campaign: Campaign) -> None:
     assert "formula" in done.stderr
 
 
-def test_the_report_as_json_is_whole_and_printable(campaign: Campaign) -> None:
-    done = tunebench(campaign.folder, "report", "deep/results", "--format", "json", "--keep", "scenario,value")
-    assert done.returncode == 0
-    assert is_printable(done.stdout)
-    assert [row["value"] for row in json.loads(done.stdout)["experiments"]] == list(TRAPS.values())
-
-
-def test_the_report_as_markdown_is_one_table_of_text(campaign: Campaign) -> None:
-    done = tunebench(campaign.folder, "report", "deep/results", "--format", "markdown", "--keep", "scenario,value")
-    assert done.returncode == 0
-    assert is_printable(done.stdout)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("|")]
-    assert len(lines) == len(TRAPS) + 2
-    assert len({len(re.findall(r"(?<!\\)\|", line.replace("\\\\", ""))) for line in lines}) == 1
-    assert "<b>" not in done.stdout
-    assert "\\[y](javascript:z)" in done.stdout
-
-
 def test_every_experiment_is_shown(campaign: Campaign, call: Call) -> None:
     for one in campaign.experiments():
         code, out, _ = call(campaign.folder, "show", one.experiment.id, "--results", "deep/results")

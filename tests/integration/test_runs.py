@@ -16,7 +16,6 @@ from trees import lives, pids, tree_program, wait_for
 
 from orchestrator import campaign, claims, trainers
 from orchestrator.benchmark import EventKind, prepare_data, run_benchmark
-from orchestrator.errors import ResultsError
 from orchestrator.executors import FakeExecutor, LocalExecutor
 from orchestrator.matrix import Plan
 from orchestrator.monitors import MONITORS, Monitor
@@ -75,23 +74,6 @@ def test_a_good_run_leaves_its_files_and_its_record(store):
     done = subprocess.run([str(job.run_dir / "command.sh")], capture_output=True, text=True, check=True)
     assert done.stdout == (job.run_dir / "stdout.log").read_text()
     assert {path.name for path in job.run_dir.iterdir()} == names
-
-
-@pytest.mark.parametrize(
-    ("code", "status", "kind", "cause"),
-    [
-        ("print('{}')", "failed", "no_metrics", "exit code 0"),
-        ("raise MemoryError('no room')", "failed", "oom_host", "MemoryError: no room"),
-        ("import no_such_module", "failed", "import_error", "No module named 'no_such_module'"),
-        ("import os; os.kill(os.getpid(), 9)", "failed", "killed", "SIGKILL"),
-        ("import sys; sys.exit(3)", "failed", "unknown", "exit code 3"),
-        ("import time; time.sleep(600)", "timeout", "timeout", "timeout_s"),
-    ],
-)
-def test_ways_to_fail(store, code, status, kind, cause):
-    _, record = carried_out(store, experiment(code, timeout_s=0.5 if status == "timeout" else 60.0))
-    assert (record.status, record.kind) == (status, kind)
-    assert cause in record.cause
 
 
 def test_a_run_that_cannot_be_started_is_a_record(store):
@@ -213,24 +195,11 @@ open('steps-rank0.jsonl', 'w').write({"".join(json.dumps(step) + chr(10) for ste
     assert "mfu" not in values(record) and values(record)["tokens_per_s"] == pytest.approx(1e6)
 
 
-def test_secrets_of_the_environment_do_not_reach_our_files(store, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "hf_0123456789")
-    job, record = carried_out(store, experiment("import os, sys; sys.exit('Error: ' + os.environ['HF_TOKEN'])"))
-    ours = ("record.json", "command.sh", "job.json", "owner.json")
-    assert not any("hf_0123456789" in (job.run_dir / name).read_text() for name in ours)
-    assert "***" in record.tail
-
-
 @pytest.mark.parametrize(("keep", "left"), [("none", False), ("all", True)])
 def test_checkpoints_go_when_nobody_keeps_them(store, keep, left):
     code = "import os; os.makedirs('output/checkpoint-1'); open('output/checkpoint-1/model', 'w').write('x')\n" + GOOD
     job, record = carried_out(store, experiment(code, keep=keep))
     assert record.status is Status.OK and (job.run_dir / "output").exists() is left
-
-
-def test_a_folder_without_a_claim_is_an_error(tmp_path):
-    with pytest.raises(ResultsError, match="no claimed run"):
-        run_one(tmp_path)
 
 
 def test_two_processes_claim_the_same_run_and_one_gets_it(store):

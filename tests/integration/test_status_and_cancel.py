@@ -23,7 +23,7 @@ from orchestrator.errors import ResultsError
 from orchestrator.experiment_status import RepeatState
 from orchestrator.records import Experiment, JobState, Status
 from orchestrator.running import Phase
-from orchestrator.status import CampaignStatus, Reader, looks
+from orchestrator.status import Reader, looks
 from orchestrator.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -259,15 +259,3 @@ def test_a_word_that_names_nothing_is_a_mistake(store: Store) -> None:
     with pytest.raises(ResultsError, match="has no experiment 'nonsense'"):
         list(cancel.cancel(store, ["nonsense"]))
     assert cancel.nothing_runs(store, []) == f"Nothing runs in {store.root}."
-
-
-def test_looking_changes_nothing(store: Store, start: Callable[[Experiment], Path]) -> None:
-    def files() -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns for path in store.root.rglob("*") if path.is_dir()}
-
-    start(A)
-    reader: Reader = Reader(store)
-    seen: list[CampaignStatus] = []
-    before = files()
-    seen += [reader.look(), reader.look()]
-    assert files() == before and [one.counts()[RepeatState.RUNNING] for one in seen] == [1, 1]

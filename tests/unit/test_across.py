@@ -216,9 +216,3 @@ def test_the_nearest_of_several_differs_in_the_fewest_arguments(given_to: list[d
         fewest = min(len(one.items() ^ asked.items()) for one in given_to)
         losses = {2.0 + n for n, one in enumerate(given_to) if len(one.items() ^ asked.items()) == fewest}
         assert min(abs(found["loss_difference"] - (1 / loss - 1)) for loss in losses) < 1e-12  # type: ignore[operator]
-
-
-def test_the_nearest_baseline_is_the_one_with_the_same_arguments() -> None:
-    rows = [cell("none", arguments={"lr": lr}, train_loss=loss, steps=1) for lr, loss in (("1", 2.0), ("2", 4.0))]
-    found = list(compared([*rows, cell("sdpa", arguments={"lr": "2", "attn": "sdpa"}, train_loss=4.0, steps=1)]))
-    assert found[2] == {"loss_difference": 0.0}

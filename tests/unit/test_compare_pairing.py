@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from factories.results import BASE, ended, failed, stored
+from factories.results import BASE, ended, stored
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator import report
 from orchestrator.compare import environment, keys
 from orchestrator.compare.pairing import pair
-from orchestrator.compare.sides import halves, read
+from orchestrator.compare.sides import read
 from orchestrator.compare.values import Entry, Pair, Run, Side
 from orchestrator.errors import SelectionError
 from orchestrator.records import DataSpec, Experiment, Framework, RunRecord
@@ -376,34 +376,6 @@ def test_a_number_beyond_all_numbers_is_a_text() -> None:
 # real places
 
 
-def test_the_published_table_with_itself_loses_no_row() -> None:
-    one = read([A100])
-    pairs = pair(one, one)
-    assert len(pairs) == 124
-    assert all(found.base is found.new and not found.environment and not found.arguments for found in pairs)
-
-
-def test_rows_that_were_dropped_are_missing_and_those_that_came_are_new(tmp_path: Path) -> None:
-    header, *lines = A100.read_text().splitlines()
-    file = tmp_path / "fewer.csv"
-    file.write_text("\n".join([header, *lines[10:60], *lines[61:]]) + "\n")
-    whole, fewer = read([A100]), read([file])
-    there = pair(whole, fewer)
-    assert [number for number, one in enumerate(there) if one.new is None] == [*range(10), 60]
-    assert all(one.base is not None and (one.new is None or one.new.key == one.base.key) for one in there)
-    back = pair(fewer, whole)
-    assert len(back) == 124 and [one.base is None for one in back] == [False] * 113 + [True] * 11
-
-
-@pytest.mark.parametrize(("case", "missing"), [("same", 0), ("perturbed", 0), ("ref-has-more", 5)])
-def test_the_references_cases(case: str, missing: int) -> None:
-    base, new = read([CASES / case / "reference.csv"]), read([CASES / case / "benchmarks.csv"])
-    pairs = pair(base, new)
-    assert len(pairs) == 8 and sum(one.new is None for one in pairs) == missing
-    for one in pairs:
-        assert one.base is not None and (one.new is None or one.new.key == one.base.key)
-
-
 def campaign(root: Path, *, learning_rate: str = "2e-5", **more: object) -> Path:
     cells = []
     for number, batch in enumerate(("4", "8")):
@@ -435,13 +407,6 @@ def test_campaigns_that_differ_in_an_argument_are_paired_and_it_is_told(tmp_path
     ] * 2
 
 
-def test_other_data_is_paired_and_not_comparable(tmp_path: Path) -> None:
-    base, new = read([campaign(tmp_path / "b")]), read([campaign(tmp_path / "n", data="other", learning_rate="2e-05")])
-    pairs = pair(base, new)
-    assert [one.disqualifying for one in pairs] == [("data",)] * 4
-    assert not any(one.arguments for one in pairs)
-
-
 def test_a_folder_and_the_tables_made_of_it_agree(tmp_path: Path) -> None:
     root = campaign(tmp_path / "r")
     table = load([root])
@@ -470,17 +435,3 @@ def test_ours_is_paired_with_the_references_table_by_the_names_that_both_have(tm
         assert one.new is not None and one.base is not None
         assert one.new.key["framework_config"] == one.base.key["framework_config"]
         assert one.arguments == () and one.environment == ()
-
-
-def test_a_failure_on_a_side_is_still_a_pair(tmp_path: Path) -> None:
-    base = read([stored(tmp_path / "b", (BASE, [ended(BASE, 1)]))])
-    new = read([stored(tmp_path / "n", (BASE, [failed(BASE, 1)]))])
-    found = only(pair(base, new))
-    assert found.base and found.base.status == "ok" and found.new and found.new.status == "failed"
-
-
-def test_halves_are_paired_without_differences(tmp_path: Path) -> None:
-    odd, even = halves(campaign(tmp_path / "r"))
-    pairs = pair(odd, even)
-    assert len(pairs) == 4
-    assert all(one.base and one.new and not one.environment and not one.arguments for one in pairs)

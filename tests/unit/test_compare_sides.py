@@ -26,7 +26,6 @@ from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.metrics import METRICS, Show
 from orchestrator.records import DataSpec, Device, Framework, Reason, RunRecord
 from orchestrator.table import load
-from orchestrator.untrusted import Unreadable
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 A100 = GOLDEN / "compat" / "refs" / "a100_80gb.csv"
@@ -54,6 +53,12 @@ def only(side: Side) -> Entry:
 
 def speeds(entry: Entry) -> list[float]:
     return [run.numbers["tokens_per_s"] for run in entry.runs]
+
+
+def csv_side(folder: Path, text: str) -> Side:
+    """Read one side from a CSV file `b.csv` with this text."""
+    (folder / "b.csv").write_text(text)
+    return read([folder / "b.csv"])
 
 
 def campaign(root: Path, *, experiments: int = 3, repeats: int = 3) -> Path:
@@ -269,19 +274,15 @@ def test_losses_of_runs_that_ended_early_are_alike_wherever_they_are_read_from(f
 
 
 def test_an_experiment_of_which_some_repeats_failed_has_its_numbers_in_benchmarks_csv(tmp_path: Path) -> None:
-    file = tmp_path / "b.csv"
-    file.write_text(
-        "scenario,status,failure_kind,runs,runs_ok,tokens_per_s\na,failed,data,3,2,5.5\nb,failed,data,3,0,\n"
-    )
-    one, other = read([file]).entries
+    one, other = csv_side(
+        tmp_path, "scenario,status,failure_kind,runs,runs_ok,tokens_per_s\na,failed,data,3,2,5.5\nb,failed,data,3,0,\n"
+    ).entries
     assert (one.status, speeds(one), one.failure) == ("ok", [5.5], None)
     assert (other.status, other.failure) == ("failed", "data")
 
 
 def test_rows_without_a_run_are_counted(tmp_path: Path) -> None:
-    file = tmp_path / "b.csv"
-    file.write_text("scenario,status,global_batch,tokens_per_s\na,ok,8,5\nb,skipped,8,\nc,pending,8,\n")
-    side = read([file])
+    side = csv_side(tmp_path, "scenario,status,global_batch,tokens_per_s\na,ok,8,5\nb,skipped,8,\nc,pending,8,\n")
     assert [entry.key["scenario"] for entry in side.entries] == ["a"]
     assert side.warnings[0].endswith("2 experiments have no run that ended and stay out: 1 pending, 1 skipped")
 
@@ -331,20 +332,18 @@ def test_the_plugins_file_names_the_framework_in_the_references_raw_table() -> N
 
 
 def test_arguments_that_only_tell_rows_apart_are_in_the_key(tmp_path: Path) -> None:
-    file = tmp_path / "theirs.csv"
     head = "framework_config,peft_method,model_name_or_path,num_gpus,per_device_train_batch_size,r,torch_dtype,train_loss\n"
-    file.write_text(head + "none,lora,m,1,4,8,bfloat16,1\nnone,lora,m,1,4,16,bfloat16,2\nnone,,m,1,4,,float16,3\n")
-    first, second, third = read([file]).entries
+    first, second, third = csv_side(
+        tmp_path, head + "none,lora,m,1,4,8,bfloat16,1\nnone,lora,m,1,4,16,bfloat16,2\nnone,,m,1,4,,float16,3\n"
+    ).entries
     assert (first.key["r"], second.key["r"]) == (8, 16)
     assert "torch_dtype" not in first.key and first.arguments["torch_dtype"] == "bfloat16"
     assert "r" not in third.key
 
 
 def test_a_key_has_no_more_names_than_tell_rows_apart(tmp_path: Path) -> None:
-    file = tmp_path / "b.csv"
     head = "scenario,alpha,learning_rate,per_device_train_batch_size,wide,tokens_per_s\n"
-    file.write_text(head + "a,1,1e-4,4,x,1\na,2,1e-4,8,x,1\na,2,2e-4,8,x,1\nb,3,3e-4,4,y,1\n")
-    side = read([file])
+    side = csv_side(tmp_path, head + "a,1,1e-4,4,x,1\na,2,1e-4,8,x,1\na,2,2e-4,8,x,1\nb,3,3e-4,4,y,1\n")
     assert [list(entry.key) for entry in side.entries] == [
         *[["scenario", "per_device_train_batch_size", "learning_rate"]] * 3,
         ["scenario"],
@@ -353,17 +352,15 @@ def test_a_key_has_no_more_names_than_tell_rows_apart(tmp_path: Path) -> None:
 
 
 def test_rows_that_nothing_tells_apart_are_kept_and_said(tmp_path: Path) -> None:
-    file = tmp_path / "b.csv"
-    file.write_text("scenario,tokens_per_s\na,1\na,2\nb,3\n")
-    side = read([file])
+    side = csv_side(tmp_path, "scenario,tokens_per_s\na,1\na,2\nb,3\n")
     assert [speeds(entry) for entry in side.entries] == [[1], [2], [3]]
-    assert side.warnings == (f"{file}: 1 experiment(s) stand there more than once, and are paired in their order: a",)
+    assert side.warnings == (
+        f"{tmp_path / 'b.csv'}: 1 experiment(s) stand there more than once, and are paired in their order: a",
+    )
 
 
 def test_numbers_that_are_none_are_missing_and_counted(tmp_path: Path) -> None:
-    file = tmp_path / "b.csv"
-    file.write_text("scenario,tokens_per_s,train_loss\na,nan,1\nb,inf,1\nc,1e400,1\nd,ten,1\ne,,1\nf,0,1\n")
-    side = read([file])
+    side = csv_side(tmp_path, "scenario,tokens_per_s,train_loss\na,nan,1\nb,inf,1\nc,1e400,1\nd,ten,1\ne,,1\nf,0,1\n")
     assert [entry.runs[0].numbers.get("tokens_per_s") for entry in side.entries] == [None] * 5 + [0.0]
     assert side.warnings[0].endswith(
         "4 cell(s) of metrics are no numbers that can be reckoned with, and count as missing"
@@ -371,9 +368,7 @@ def test_numbers_that_are_none_are_missing_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
-    file = tmp_path / "b.csv"
-    file.write_text("scenario,tokens_per_s,train_loss\na,12,1\nb,12,1,1\nc,1")
-    side = read([file])
+    side = csv_side(tmp_path, "scenario,tokens_per_s,train_loss\na,12,1\nb,12,1,1\nc,1")
     assert [entry.key["scenario"] for entry in side.entries] == ["a"]
     assert side.warnings[0].endswith("2 line(s) that are cut short or too long are left out")
 
@@ -386,19 +381,21 @@ def test_files_that_were_put_together_and_a_byte_order_mark(tmp_path: Path) -> N
 
 
 def test_a_run_on_two_lines_is_said(tmp_path: Path) -> None:
-    file = tmp_path / "raw.csv"
-    file.write_text("id,scenario,repeat,attempt,status,tokens_per_s\nx,a,1,1,ok,1\nx,a,1,1,ok,2\nx,a,2,1,failed,3\n")
-    side = read([file])
+    side = csv_side(
+        tmp_path, "id,scenario,repeat,attempt,status,tokens_per_s\nx,a,1,1,ok,1\nx,a,1,1,ok,2\nx,a,2,1,failed,3\n"
+    )
     assert speeds(only(side)) == [2]
     assert "1 experiment(s) have a run on two lines" in side.warnings[0]
 
 
 def test_an_id_of_the_reference_is_a_number_in_its_list(tmp_path: Path) -> None:
-    file = tmp_path / "raw.csv"
-    file.write_text(
-        "id,model_name_or_path,repeat,status,train_loss\nexp_1,m,1,ok,1\n../../x,n,1,ok,1\nfull-a-1,o,1,ok,1\n"
-    )
-    assert [entry.id for entry in read([file]).entries] == [None, None, "full-a-1"]
+    assert [
+        entry.id
+        for entry in csv_side(
+            tmp_path,
+            "id,model_name_or_path,repeat,status,train_loss\nexp_1,m,1,ok,1\n../../x,n,1,ok,1\nfull-a-1,o,1,ok,1\n",
+        ).entries
+    ] == [None, None, "full-a-1"]
 
 
 # the reference's folders, and pytest-benchmark
@@ -596,9 +593,7 @@ def test_places_that_are_none(tmp_path: Path) -> None:
 
 
 def test_a_table_without_rows_is_a_side_without_entries(tmp_path: Path) -> None:
-    file = tmp_path / "b.csv"
-    file.write_text("scenario,tokens_per_s\n")
-    assert read([file]).entries == ()
+    assert csv_side(tmp_path, "scenario,tokens_per_s\n").entries == ()
 
 
 def test_a_link_that_the_user_names_is_followed(tmp_path: Path) -> None:
@@ -639,13 +634,9 @@ def _as_read(cell: str) -> object:
     return int(cell) if cell.isascii() and cell.isdigit() and str(int(cell)) == cell else cell
 
 
-def test_a_header_that_repeats_is_refused_before_its_rows_are_read() -> None:
-    with pytest.raises(Unreadable, match="twice"):
-        csv_files.read(Path("f"), b"scenario,scenario,tokens_per_s\n" + b"\xc3\xa9,,\n" * 3)
-
-
 def test_means_are_said_to_be_means_where_every_run_ended_ok(tmp_path: Path) -> None:
     """The number of ok runs is no column then."""
-    file = tmp_path / "b.csv"
-    file.write_text("scenario,status,runs,tokens_per_s\na,ok,3,5.5\nb,ok,2,6.5\n")
-    assert any("means over repeats" in sentence for sentence in read([file]).warnings)
+    assert any(
+        "means over repeats" in sentence
+        for sentence in csv_side(tmp_path, "scenario,status,runs,tokens_per_s\na,ok,3,5.5\nb,ok,2,6.5\n").warnings
+    )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from factories.comparisons import FIRST, LOSS, MEMORY, NOISY, SPEED, STEP, compared, entry, paired
 from rich.cells import cell_len
@@ -176,14 +174,6 @@ def test_a_missing_file_says_how_one_is_made(tmp_path: Path) -> None:
         as_json.load(tmp_path / "comparison.json")
 
 
-def test_csv_loads_into_pandas() -> None:
-    frame = pd.read_csv(io.StringIO(as_csv.text(everything(), everything=True)))
-    assert len(frame) == len(everything().rows)
-    assert list(frame.columns[:4]) == ["scenario", "reference", "metric", "new"]
-    slower = frame[(frame.scenario == "llama-1b · none · 1 GPU") & (frame.metric == SPEED)].iloc[0]
-    assert slower.new / slower.reference == pytest.approx(slower.ratio) == pytest.approx(0.95)
-
-
 # Names from anywhere
 
 HOSTILE = (
@@ -254,30 +244,6 @@ def test_a_terminal_shows_the_worst_of_thousands() -> None:
 
 
 # Files
-
-
-def test_an_older_comparison_is_replaced_and_nothing_else(tmp_path: Path) -> None:
-    comparison = everything()
-    texts = {
-        "a.json": as_json.text(comparison),
-        "a.md": as_markdown.text(comparison, conclusion=said(comparison)),
-        "a.csv": as_csv.text(comparison),
-    }
-    for name, text in texts.items():
-        file = tmp_path / name
-        files.write(file, text)
-        files.write(file, text)
-        assert file.read_text() == text
-        file.write_text(f"a user's own\n{text}")
-        with pytest.raises(OrchestratorError, match="something else stands there"):
-            files.write(file, text)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(texts)
-
-
-@pytest.mark.parametrize("name", ["comparison", "comparison.xlsx", "missing/comparison.json"])
-def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(OrchestratorError, match="--output"):
-        files.write(tmp_path / name, "")
 
 
 def test_a_link_is_not_written_through(tmp_path: Path) -> None:

@@ -6,23 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories import results
 
-from orchestrator.records import CustomCommand, Device, Experiment, MetricSource, dump
+from orchestrator.records import CustomCommand, Experiment, MetricSource, dump
 from orchestrator.trainers import custom
 
 
 def experiment(*command: str, **changes: Any) -> Experiment:
-    plain: dict[str, Any] = {
-        "id": "i",
-        "scenario": "s",
-        "model": "m",
-        "num_gpus": 2,
-        "device": Device.CPU,
-        "trainer": "custom",
-        "arguments": {"lr": "2e-5", "modules": ("q", "v"), "note": "{gpus} {lr}"},
-        "custom": CustomCommand(command=command, folder="/scenarios"),
-    }
-    return Experiment(**{**plain, **changes})
+    arguments = {"lr": "2e-5", "modules": ("q", "v"), "note": "{gpus} {lr}"}
+    own = {"trainer": "custom", "custom": CustomCommand(command=command, folder="/scenarios")}
+    return results.experiment(**{"num_gpus": 2, "arguments": arguments, **own, **changes})
 
 
 def filled(*command: str) -> list[str]:

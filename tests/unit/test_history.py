@@ -299,15 +299,6 @@ def test_the_csv_files(tmp_path: Path, golden: Callable[[str, str], None], monke
     golden("history/history.csv", as_csv.points(found))
 
 
-def test_the_csv_loads_straight_into_pandas(found: History) -> None:
-    import pandas as pd
-
-    frame = pd.read_csv(io.StringIO(as_csv.points(found)))
-    assert len(frame) == sum(len(one.points) for one in found.series)
-    assert frame["value"].dtype == float and frame["runs"].dtype == int
-    assert list(frame["num_gpus"].unique()) == [1]
-
-
 def test_the_json_document(found: History) -> None:
     document = json.loads(as_json.text(found))
     assert (document["tool"], document["document"], document["schema_version"]) == ("tunebench", "history", 1)

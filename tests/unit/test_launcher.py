@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -139,14 +138,6 @@ def test_the_experiment_has_the_last_word_on_its_environment() -> None:
     command = build(experiment(env={"OMP_NUM_THREADS": "8", "TOKENIZERS_PARALLELISM": None}))
     assert command.env["OMP_NUM_THREADS"] == "8"
     assert command.env["TOKENIZERS_PARALLELISM"] is None
-
-
-def test_what_is_to_be_measured_reaches_the_training_process() -> None:
-    measure = Measure(discard_steps=5, at_least_steps=20, within=0.01)
-    told = build(experiment(measure=measure)).env["TUNEBENCH_MEASURE"]
-    assert told is not None
-    assert json.loads(told) == {"discard_steps": 5, "at_least_steps": 20, "at_most_steps": None, "within": 0.01}
-    assert "TUNEBENCH_MEASURE" not in build(experiment()).env
 
 
 def test_a_users_output_folder_is_not_taken() -> None:

@@ -13,7 +13,6 @@ from factories.suites import planned, suite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator import cells as cells_module
 from orchestrator.batch import BatchMistake, settle
 from orchestrator.cells import cells
 from orchestrator.errors import ConfigError, SelectionError
@@ -367,17 +366,6 @@ def test_include_through_a_file(tmp_path: Path) -> None:
     assert plan.experiments[2].framework is not None
 
 
-def test_a_product_that_nobody_means_is_refused_before_it_is_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cells_module, "MAX_CELLS", 3)
-    with pytest.raises(ConfigError, match=r"num_gpus 2 × seed 2"):
-        planned(
-            tmp_path,
-            "scenarios: [{name: s, num_gpus: [1, 2], matrix: {seed: [1, 2]}, arguments: {model_name_or_path: m}}]",
-        )
-
-
 # -------------------------------------------------------------------------------------------------- effective batch
 
 
@@ -461,18 +449,6 @@ def test_a_mistake_on_the_command_line_is_not_blamed_on_the_file(setting: str, s
     with pytest.raises(SelectionError) as caught:
         planned(tmp_path, {"scenarios": [BASE]}, settings=[setting])
     assert str(caught.value).startswith(said)
-
-
-def test_mistakes_of_several_scenarios_are_said_together(tmp_path: Path) -> None:
-    text = """
-        scenarios:
-        - {name: a, trainer: tlr, arguments: {model_name_or_path: m}}
-        - {name: b, arguments: {model_name_or_path: m}}
-        - {name: c, monitors: [nvidia], arguments: {model_name_or_path: m}}
-    """
-    with pytest.raises(ConfigError) as caught:
-        planned(tmp_path, text)
-    assert [problem.line for problem in caught.value.problems] == [3, 5]
 
 
 def test_a_plan_made_where_nothing_can_run_is_the_same_plan(tmp_path: Path) -> None:

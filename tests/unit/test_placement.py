@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.results import experiment
 
 from orchestrator.placement import cannot_run_here, placed_on, undone, wrong_anywhere
 from orchestrator.provenance import Machine
@@ -29,11 +30,11 @@ class Installed(Machine):
 
 NEEDED = {"torch": "2.9.0", "transformers": "5.1.0", "accelerate": "1.15.0"}
 FRAMEWORK = Framework(name="f", digest="d")
-CPU = Experiment(id="", scenario="s", model="m", num_gpus=1, device=Device.CPU, trainer="huggingface", arguments={})
+CPU = experiment(id="")
 
 
-def kind(experiment: Experiment, machine: Machine) -> str | None:
-    reason = cannot_run_here(experiment, get(experiment.trainer), machine)
+def kind(planned: Experiment, machine: Machine) -> str | None:
+    reason = cannot_run_here(planned, get(planned.trainer), machine)
     return reason.kind if reason else None
 
 
@@ -63,8 +64,8 @@ def test_auto_takes_gpus_where_there_are_enough(asked: Device, gpus: int, proces
     ],
 )
 def test_paths_that_lead_nowhere_run_elsewhere(model: str, source: str, trainer: str, expected: str | None) -> None:
-    experiment = replace(CPU, model=model, data=DataSpec(source=source, form="tokens"))
-    reason = cannot_run_here(experiment, get(trainer), Installed(versions=NEEDED))
+    planned = replace(CPU, model=model, data=DataSpec(source=source, form="tokens"))
+    reason = cannot_run_here(planned, get(trainer), Installed(versions=NEEDED))
     assert (reason is None) if expected is None else (reason is not None and reason.text.startswith(expected))
 
 
@@ -95,8 +96,8 @@ def test_gpus_are_counted(gpus: int, expected: str | None) -> None:
 def test_packages_are_asked_by_name_and_version(
     requires: tuple[str, ...], installed: dict[str, str], missing: str | None
 ) -> None:
-    experiment = replace(CPU, framework=replace(FRAMEWORK, requires=requires))
-    reason = cannot_run_here(experiment, get("huggingface"), Installed(versions={**NEEDED, **installed}))
+    planned = replace(CPU, framework=replace(FRAMEWORK, requires=requires))
+    reason = cannot_run_here(planned, get("huggingface"), Installed(versions={**NEEDED, **installed}))
     if missing is None:
         assert reason is None
     else:
@@ -106,8 +107,8 @@ def test_packages_are_asked_by_name_and_version(
 
 
 def test_what_an_argument_needs_is_asked_too() -> None:
-    experiment = replace(CPU, arguments={"peft_method": "lora", "quantization": "nf4"})
-    reason = cannot_run_here(experiment, get("huggingface"), Installed(versions=NEEDED))
+    planned = replace(CPU, arguments={"peft_method": "lora", "quantization": "nf4"})
+    reason = cannot_run_here(planned, get("huggingface"), Installed(versions=NEEDED))
     assert reason is not None
     assert reason.text == "not installed in this environment: peft, bitsandbytes"
 
@@ -141,16 +142,16 @@ def test_a_plugin_file_that_is_not_there(tmp_path: Path) -> None:
 def test_what_a_framework_asks_for_anywhere(
     framework: dict[str, Any], change: dict[str, Any], trainer: str, expected: str | None
 ) -> None:
-    experiment = replace(CPU, framework=replace(FRAMEWORK, **framework), trainer=trainer, **change)
-    reason = wrong_anywhere(experiment, get(trainer), Device.CPU)
+    planned = replace(CPU, framework=replace(FRAMEWORK, **framework), trainer=trainer, **change)
+    reason = wrong_anywhere(planned, get(trainer), Device.CPU)
     assert (reason.kind if reason else None) == expected
 
 
 def test_auto_that_fell_back_is_wrong_only_here() -> None:
     """`device: auto` with a framework for GPUs: on the cluster it is right."""
-    experiment = replace(CPU, framework=replace(FRAMEWORK, device=Device.CUDA))
-    assert wrong_anywhere(experiment, get("huggingface"), Device.AUTO) is None
-    assert kind(experiment, Installed(versions=NEEDED)) == "no_gpu"
+    planned = replace(CPU, framework=replace(FRAMEWORK, device=Device.CUDA))
+    assert wrong_anywhere(planned, get("huggingface"), Device.AUTO) is None
+    assert kind(planned, Installed(versions=NEEDED)) == "no_gpu"
 
 
 def test_an_argument_that_undoes_the_framework() -> None:

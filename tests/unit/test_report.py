@@ -66,13 +66,6 @@ def test_csv_names_its_rows_and_says_of_how_many_runs_they_are(tmp_path: Path) -
     assert "id" not in several and several["results"].tolist() == ["a", "a", "b", "b"]
 
 
-def test_csv_loads_straight_into_pandas(table: ResultsTable) -> None:
-    frame = pd.read_csv(io.StringIO(report.raw_summary(table)), dtype_backend="numpy_nullable")
-    assert frame["response_template"].tolist()[0] == "\n### Response:"
-    assert frame["num_gpus"].tolist() == table.runs["num_gpus"].tolist()
-    assert str(frame["mem_peak_torch_mem_alloc_in_bytes"].dtype) == "Int64"
-
-
 def test_markdown(golden, table: ResultsTable) -> None:
     golden("table/benchmarks.md", report.benchmarks(table, form="markdown", drop=["argument_*"]))
 

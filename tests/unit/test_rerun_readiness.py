@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 from orchestrator import rows
 from orchestrator.benchmark import Event, EventKind
 from orchestrator.compare.values import Comparison, Entry, Pair, Row, Run, Verdict
-from orchestrator.compare_view import as_json
-from orchestrator.errors import ResultsError
 from orchestrator.executors import FakeExecutor
 from orchestrator.records import Device, Experiment, Job, Reason, Repeats, RunRecord, Status
 from orchestrator.rerun import contests, rounds
@@ -423,13 +421,3 @@ def test_a_run_that_fails_is_told_and_stops_nothing(folder: Path) -> None:
 
 
 # The file.
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", "not json", '{"kind": "tunebench comparison", "schema_version": 99}', "[" * 100_000]
-)
-def test_what_is_no_comparison_is_refused_with_a_sentence(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "comparison.json"
-    file.write_text(text)
-    with pytest.raises(ResultsError, match="is no comparison"):
-        as_json.load(file)

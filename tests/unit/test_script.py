@@ -134,17 +134,6 @@ def test_leaks_are_unset_and_variables_set(run_dir, tmp_path):
     assert done.stdout.strip() == "['A']"
 
 
-def test_a_secret_is_asked_for(run_dir, tmp_path):
-    script = written(
-        run_dir, (sys.executable, "-c", "import os; print(os.environ['MY_TOKEN'])"), MY_TOKEN="s3cret-value"
-    )
-    assert "s3cret" not in script.read_text(encoding="utf-8")
-    environment = {name: value for name, value in os.environ.items() if name != "MY_TOKEN"}
-    bare = subprocess.run(["bash", str(script)], capture_output=True, text=True, env=environment, check=False)
-    assert bare.returncode != 0 and "MY_TOKEN" in bare.stderr
-    assert run_script(script, str(tmp_path / "b"), MY_TOKEN="given").stdout.strip() == "given"
-
-
 def test_the_port_is_chosen_again(run_dir, tmp_path):
     script = written(run_dir, (sys.executable, "-c", "import sys; print(sys.argv)", "--main_process_port", "29500"))
     words = shlex.split(

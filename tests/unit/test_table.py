@@ -127,12 +127,6 @@ def test_a_run_is_everything_flat(tmp_path: Path) -> None:
     assert table.warnings == (f"{BASE.id}: hot",)
 
 
-def test_the_order_is_that_in_which_experiments_were_asked_for(tmp_path: Path) -> None:
-    others = [replace(BASE, id=name) for name in ("z", "a", "m")]
-    table = load([stored(tmp_path / "r", *((experiment, []) for experiment in others))])
-    assert table.experiments["id"].tolist() == ["z", "a", "m"]
-
-
 def test_two_folders_have_a_column_that_tells_them_apart(tmp_path: Path) -> None:
     roots = [stored(tmp_path / name / "results", (BASE, [ended(BASE, 1, train_loss=1.0)])) for name in ("old", "new")]
     table = load(roots)
@@ -141,14 +135,6 @@ def test_two_folders_have_a_column_that_tells_them_apart(tmp_path: Path) -> None
     assert "results" not in load(roots[:1]).experiments
     with pytest.raises(ResultsError, match="named twice"):
         load([roots[0], roots[0]])
-
-
-def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
-    root = stored(tmp_path / "r", (BASE, [ended(BASE, 1, train_loss=1.0), ended(BASE, 2, train_loss=3.0)]))
-    (root / "experiments" / BASE.id / "runs" / "r2-t1" / "record.json").write_text("{")
-    table = load([root])
-    assert table.experiments["train_loss"].tolist() == [1.0]
-    assert len(table.warnings) == 1
 
 
 NUMBERS = st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False, width=32))

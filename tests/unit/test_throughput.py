@@ -93,17 +93,18 @@ MODEL = {
 }  # fmt: skip
 
 
-def two_ranks(run_dir: Path, seconds: list[float], *, settings: Mapping[str, Any]) -> Reading:
+def two_ranks(run_dir: Path, *seconds: list[float], settings: Mapping[str, Any] = NOTHING, **of_rank_1: Any) -> Reading:
+    """A run of two processes; `of_rank_1` are fields of the second one's steps."""
     workers = [worker(rank, world_size=2, settings=settings) for rank in (0, 1)]
     for rank, content in enumerate(workers):
-        write_steps(run_dir, rank, seconds)
+        write_steps(run_dir, rank, seconds[rank], **(of_rank_1 if rank else {}))
         write_worker(run_dir, content)
     return read(run_dir, workers, world_size=2)
 
 
 def test_the_work_of_a_known_model_on_a_known_device(tmp_path: Path) -> None:
     """By hand: 4 a frozen weight, 6 a trained one, and causal attention over sequences of 250 tokens."""
-    found = numbers(two_ranks(tmp_path, [0.1] * 40, settings=MODEL))
+    found = numbers(two_ranks(tmp_path, [0.1] * 40, [0.1] * 40, settings=MODEL))
     work = 4 * 10**8 + 6 * 10**9 + 3 * 4 * 32_768 * 250 / 2
     assert found["model_flops_per_token"] == pytest.approx(work)
     assert found["tflops_per_s_per_gpu"] == pytest.approx(work * 10_000 / 1e12)
@@ -111,26 +112,21 @@ def test_the_work_of_a_known_model_on_a_known_device(tmp_path: Path) -> None:
 
 
 def test_more_work_than_the_device_can_do_is_an_error(tmp_path: Path) -> None:
-    reading = two_ranks(tmp_path, [0.001] * 40, settings=MODEL)
+    reading = two_ranks(tmp_path, [0.001] * 40, [0.001] * 40, settings=MODEL)
     assert not numbers(reading).keys() & {"model_flops_per_token", "tflops_per_s_per_gpu", "mfu", "hfu"}
     assert numbers(reading)["tokens_per_s_per_gpu"] == pytest.approx(1_000_000, rel=1e-4)
     assert reading.impossible is not None and "652% of the peak of 989 TFLOP/s" in reading.impossible
 
 
 def test_on_an_unknown_device_there_is_work_and_no_share(tmp_path: Path) -> None:
-    found = numbers(two_ranks(tmp_path, [0.1] * 40, settings={**MODEL, "device_name": "NVIDIA H999"}))
+    found = numbers(two_ranks(tmp_path, [0.1] * 40, [0.1] * 40, settings={**MODEL, "device_name": "NVIDIA H999"}))
     assert found["tflops_per_s_per_gpu"] > 0
     assert not found.keys() & {"mfu", "hfu"}
 
 
 def test_ranks_add_up_and_the_slowest_sets_the_pace(tmp_path: Path) -> None:
-    ordinary, slow = [0.1] * 40, [0.1] * 39 + [0.12]
-    workers = []
-    for rank, seconds in enumerate((ordinary, slow)):
-        write_steps(tmp_path, rank, seconds, tokens=1000 + 500 * rank)
-        workers.append(worker(rank, world_size=2))
-        write_worker(tmp_path, workers[-1])
-    reading = read(tmp_path, workers, world_size=2)
+    slow = [0.1] * 39 + [0.12]
+    reading = two_ranks(tmp_path, [0.1] * 40, slow, tokens=1500)
     found = numbers(reading)
     window = slow[found["discarded_steps"] :]
     assert found["tokens_per_s"] == pytest.approx(2500 * len(window) / sum(window))
@@ -144,24 +140,15 @@ def test_ranks_add_up_and_the_slowest_sets_the_pace(tmp_path: Path) -> None:
     assert sum(row["tokens_processed"] for row in reading.ranks) == 80_000
 
 
-def two_uneven_ranks(run_dir: Path, *seconds: list[float], **of_rank_1: Any) -> Reading:
-    run_dir.mkdir(exist_ok=True)
-    workers = [worker(rank, world_size=2) for rank in (0, 1)]
-    for rank, content in enumerate(workers):
-        write_steps(run_dir, rank, seconds[rank], **(of_rank_1 if rank else {}))
-        write_worker(run_dir, content)
-    return read(run_dir, workers, world_size=2)
-
-
 def test_a_rank_has_no_rate_where_the_run_has_none(tmp_path: Path) -> None:
-    rows = two_uneven_ranks(tmp_path, [0.1] * 5, [0.1] * 5).ranks
+    rows = two_ranks(tmp_path, [0.1] * 5, [0.1] * 5).ranks
     assert [row["tokens_processed"] for row in rows] == [40_000, 40_000]
     assert not any({"tokens_per_s", "compute_time_s", "data_wait_share"} & row.keys() for row in rows)
 
 
 def test_a_ranks_wait_for_data_is_a_share_of_its_own_time(tmp_path: Path) -> None:
     """Rank 0 takes 0.2 s longer for the first step; rank 1 waits for it in the second, and has waited for data in every one."""
-    reading = two_uneven_ranks(tmp_path, [1.2, *[0.2] * 39], [1.0, 0.4, *[0.2] * 38], wait_s=0.05)
+    reading = two_ranks(tmp_path, [1.2, *[0.2] * 39], [1.0, 0.4, *[0.2] * 38], wait_s=0.05)
     assert [row["data_wait_share"] for row in reading.ranks] == pytest.approx([0.0, 39 * 0.05 / (39 * 0.2 + 0.2)])
 
 
@@ -169,7 +156,7 @@ def test_the_rates_of_ranks_add_up_over_the_steps_that_both_have(tmp_path: Path)
     """Rank 1 has written some more, some twice, and one at the wrong place."""
     lasting = [*range(1, 46), *range(20, 26), 3]
     moments = [BEGAN + 0.1 * number for number in lasting]
-    reading = two_uneven_ranks(tmp_path, [0.1] * 40, [0.1] * len(lasting), step=lasting, t=moments)
+    reading = two_ranks(tmp_path, [0.1] * 40, [0.1] * len(lasting), step=lasting, t=moments)
     assert numbers(reading)["tokens_per_s"] == pytest.approx(20_000)
     assert [row["tokens_per_s"] for row in reading.ranks] == pytest.approx([10_000] * 2)
 
@@ -178,7 +165,7 @@ def test_the_rates_of_ranks_add_up_over_the_steps_that_both_have(tmp_path: Path)
 def test_a_moment_that_cannot_be_makes_no_run_faster(moment: float, tmp_path: Path) -> None:
     moments = [BEGAN + 0.1 * number for number in range(1, 41)]
     moments[21] = moment
-    found = numbers(two_uneven_ranks(tmp_path, [0.1] * 40, [0.1] * 40, t=moments))
+    found = numbers(two_ranks(tmp_path, [0.1] * 40, [0.1] * 40, t=moments))
     assert found["tokens_per_s"] == pytest.approx(20_000, rel=1e-4)
 
 
@@ -186,18 +173,13 @@ def test_a_moment_that_cannot_be_makes_no_run_faster(moment: float, tmp_path: Pa
 def test_steps_after_which_no_time_passes_leave_a_reason(moment: float, tmp_path: Path) -> None:
     seconds = [*[0.1] * 25, *[0.0] * 15]
     moments = [*(BEGAN + 0.1 * number for number in range(1, 26)), *[moment] * 15]
-    two_uneven_ranks(tmp_path, seconds, seconds, t=moments)
+    two_ranks(tmp_path, seconds, seconds, t=moments)
     assert series.read(tmp_path, discarded_steps=25).window is None
 
 
 def test_who_is_done_first_with_the_warm_up_waits_and_that_is_no_time_of_the_steady_steps(tmp_path: Path) -> None:
     """Rank 1 takes 0.1 s longer for the first step; rank 0 waits for it in the second one."""
-    early, late = [1.0, 0.3, *[0.2] * 38], [1.1, *[0.2] * 39]
-    workers = [worker(rank, world_size=2) for rank in (0, 1)]
-    for rank, seconds in enumerate((early, late)):
-        write_steps(tmp_path, rank, seconds)
-        write_worker(tmp_path, workers[rank])
-    reading = read(tmp_path, workers, world_size=2)
+    reading = two_ranks(tmp_path, [1.0, 0.3, *[0.2] * 38], [1.1, *[0.2] * 39])
     found = numbers(reading)
     assert found["discarded_steps"] == 1
     assert found["steady_s"] == pytest.approx(39 * 0.2)
