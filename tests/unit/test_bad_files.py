@@ -1,7 +1,8 @@
 """Wrong files, and what their writer is told: every message is a golden text beside the file that it is about.
 
-golden/errors/<kind>/<case>.yaml is a wrong file of that kind, used with the right ones of golden/errors/right; what is said
-of it is <case>.txt. Read the texts: they are for a person who has the file open and does not know our code.
+golden/errors/<kind>/<case>.yaml is a wrong file of that kind, used with the right ones of golden/errors/right. <case>.txt is
+what is said of it: one text for each kind of sentence. Read them: they are for a person who has the file open and does not know
+our code. For the other files of a kind, golden/errors/places.yaml has the place and the words that begin the sentence.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from orchestrator.config import load_suite
 from orchestrator.errors import ConfigError
@@ -26,6 +28,7 @@ ERRORS = ROOT / "tests" / "golden" / "errors"
 RIGHT = ERRORS / "right"
 KINDS = ("scenarios", "defaults", "accelerate", "contents", "framework")
 CASES = [f"{kind}/{path.stem}" for kind in KINDS for path in sorted((ERRORS / kind).glob("*.yaml"))]
+PLACES: dict[str, str] = yaml.safe_load((ERRORS / "places.yaml").read_text(encoding="utf-8"))
 Golden = Callable[[str, str], None]
 
 
@@ -52,7 +55,11 @@ def test_the_right_files_are_right() -> None:
 def test_a_wrong_file_is_explained(case: str, tmp_path: Path, golden: Golden) -> None:
     kind = case.partition("/")[0]
     said = said_of(folder_with(tmp_path, kind=kind, content=(ERRORS / f"{case}.yaml").read_bytes()))
-    golden(f"errors/{case}.txt", said)
+    if case in PLACES:
+        place, words = PLACES[case].split(" ", 1)
+        assert said.startswith(f"{place}: ") and words in said and said.count("\n") == 1, said
+    else:
+        golden(f"errors/{case}.txt", said)
     for line in said.splitlines():
         assert re.match(r"(frameworks/)?\w+\.yaml(:\d+:\d+)?: \S", line), (
             "each problem is one line that begins with its place"
@@ -97,7 +104,8 @@ GENERATED: dict[str, Callable[[], bytes]] = {
 def test_a_file_that_is_no_file_of_ours_is_refused_at_once(
     case: str, kind: str, tmp_path: Path, golden: Golden
 ) -> None:
-    golden(f"errors/generated/{kind}-{case}.txt", said_of(folder_with(tmp_path, kind=kind, content=GENERATED[case]())))
+    said = said_of(folder_with(tmp_path, kind=kind, content=GENERATED[case]()))
+    golden(f"errors/generated/scenarios-{case}.txt", said.replace(f"{kind}.yaml", "scenarios.yaml"))
 
 
 def test_a_missing_file_and_a_folder_are_said(tmp_path: Path, golden: Golden) -> None:
