@@ -126,16 +126,12 @@ def _read(root: Path, sets: dict[str, frozenset[str]]) -> tuple[list[Row], list[
 
 
 def _stored_rows(stored: StoredExperiment, warnings: list[str]) -> list[Row]:
-    """The rows of an experiment; what is not to be believed is left out, and said in `warnings`."""
-    wrong = vetting.foreign_experiment(stored.experiment, (run.job for run in stored.runs))
-    if wrong is not None:
-        warnings.append(wrong)
+    """Return the rows of an experiment. What cannot be believed is left out, and `warnings` says so."""
+    ended = vetting.run_rows(stored, warnings)
+    if ended is None:
         return []
-    ended = [(run.job, run.record) for run in stored.runs if run.record is not None]
-    read = [vetting.run_row(stored.experiment, job, record) for job, record in ended]
-    warnings += [sentence for _, sentence in read if sentence is not None]
     state = stored.runs[-1].state if stored.runs else JobState.PENDING
-    return [row for row, _ in read if row is not None] or [vetting.sound(rows.of_plan(stored.experiment, state))]
+    return [row for _, _, row in ended] or [vetting.sound(rows.of_plan(stored.experiment, state))]
 
 
 def _labelled(row: Row, name: str) -> Row:

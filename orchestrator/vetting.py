@@ -16,6 +16,7 @@ from orchestrator.metrics.work import BESIDE
 from orchestrator.records import Experiment, Job, RunRecord
 from orchestrator.records.experiment import TAME
 from orchestrator.rows import Row, Value
+from orchestrator.stored import StoredExperiment
 
 MAX_COLUMNS = 5000
 """A run has about 200. A record with more than this is left out, since its table would take all memory."""
@@ -25,32 +26,33 @@ _SMALLEST = 1 / untrusted.LARGEST
 _NUMBERS = frozenset(name for name, metric in METRICS.items() if metric.show is not Show.TEXT)
 
 
-def foreign_experiment(experiment: Experiment, jobs: Iterable[Job]) -> str | None:
-    """Why an experiment is not the one of its folder; None where all is well."""
-    if TAME.fullmatch(experiment.id) and {job.experiment_id for job in jobs} <= {experiment.id}:
+def run_rows(stored: StoredExperiment, warnings: list[str]) -> list[tuple[Job, RunRecord, Row]] | None:
+    """Return the runs that ended, with their rows; None if the experiment is not the one of its folder. Add to `warnings`."""
+    if not TAME.fullmatch(stored.experiment.id) or any(
+        run.job.experiment_id != stored.experiment.id for run in stored.runs
+    ):
+        name = f"{stored.experiment.id!r:.200}"
+        warnings.append(f"an experiment that calls itself {name} is left out: that is not its folder's name")
         return None
-    return f"an experiment that calls itself {experiment.id!r:.200} is left out: that is not its folder's name"
+    ended = ((run.job, run.record) for run in stored.runs if run.record is not None)
+    made = ((job, record, run_row(stored.experiment, job, record, warnings)) for job, record in ended)
+    return [(job, record, row) for job, record, row in made if row is not None]
 
 
-def run_row(experiment: Experiment, job: Job, record: RunRecord) -> tuple[Row | None, str | None]:
-    """The row of a run that ended, or None with a sentence where its record is not to be believed."""
-    wrong = _not_its_own(job, record)
-    if wrong is None:
-        try:
-            row = _numbers_alone(sound(rows.of_run(experiment, record)))
-        except (ValueError, OverflowError, OSError) as error:  # a date beyond all calendars, too many digits
-            wrong = str(error)
-        else:
-            if len(_columns(row)) > MAX_COLUMNS:
-                return (
-                    None,
-                    f"{experiment.id} {job.name}: its record is left out: it has more than {MAX_COLUMNS:,} columns",
-                )
-            given = {one.name: one.value for one in record.measurements}
-            missing = ", ".join([*_unsound(given), *_words(given)])
-            said = (f"{missing[:200]}: no number that can be reckoned with, left out",) if missing else ()
-            return replace(row, warnings=(*row.warnings, *said)), None
-    return None, f"{experiment.id} {job.name}: its record is left out: {wrong}"
+def run_row(experiment: Experiment, job: Job, record: RunRecord, warnings: list[str]) -> Row | None:
+    """Return the row of a run that ended, or None if its record cannot be believed; `warnings` then gets a sentence."""
+    try:
+        _refuse(job, record)
+        row = _numbers_alone(sound(rows.of_run(experiment, record)))
+        if len(_columns(row)) > MAX_COLUMNS:
+            raise ValueError(f"it has more than {MAX_COLUMNS:,} columns")
+    except (ValueError, OverflowError, OSError) as error:  # a date beyond all calendars, too many digits
+        warnings.append(f"{experiment.id} {job.name}: its record is left out: {error}")
+        return None
+    given = {one.name: one.value for one in record.measurements}
+    missing = ", ".join([*_unsound(given), *_words(given)])
+    said = (f"{missing[:200]}: no number that can be reckoned with, left out",) if missing else ()
+    return replace(row, warnings=(*row.warnings, *said))
 
 
 def _numbers_alone(row: Row) -> Row:
@@ -63,13 +65,12 @@ def _words(measured: Mapping[str, Value]) -> list[str]:
     return [name for name, value in measured.items() if type(value) is str and name in _NUMBERS]
 
 
-def _not_its_own(job: Job, record: RunRecord) -> str | None:
-    """Why a record cannot be the one of this run."""
+def _refuse(job: Job, record: RunRecord) -> None:
+    """Raise ValueError if a record cannot be the one of this run."""
     if (record.experiment_id, record.repeat, record.attempt) != (job.experiment_id, job.repeat, job.attempt):
-        return "it says that it is another run's"
+        raise ValueError("it says that it is another run's")
     if _unsound({"started_at": record.started_at, "wall_s": record.wall_s}):
-        return "its times are no times"
-    return None
+        raise ValueError("its times are no times")
 
 
 def sound(row: Row) -> Row:

@@ -6,7 +6,7 @@ No frame is made, since a comparison looks at each number once. Nothing is writt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from orchestrator.compare import environment, experiments
 from orchestrator.compare.experiments import Origin
 from orchestrator.compare.keys import DIGEST
 from orchestrator.compare.values import Side
-from orchestrator.records import Experiment, JobState, RunRecord
+from orchestrator.records import Experiment, Job, JobState, RunRecord
 from orchestrator.results_folder import SUITE_FILE, is_ours
 from orchestrator.rows import Row, Value
 from orchestrator.store import Store
@@ -47,25 +47,19 @@ def _stored(place: Path, contents: Contents, warnings: list[str]) -> Iterator[tu
     if contents.removed:
         warnings.append(f"{len(contents.removed)} experiment(s) that no call asks for any more are not compared")
     for stored in contents.experiments:
-        wrong = vetting.foreign_experiment(stored.experiment, (run.job for run in stored.runs))
-        if wrong is not None:
-            warnings.append(wrong)
-        elif stored.experiment.id not in contents.removed:
-            yield _rows(stored, warnings), Origin(id=stored.experiment.id, folder=folder, whole=True)
-
-
-def _rows(stored: StoredExperiment, warnings: list[str]) -> list[Row]:
-    found: list[Row] = []
-    unseen = _unseen_arguments(stored.experiment)
-    for run in stored.runs:
-        if run.record is None:
+        if stored.experiment.id in contents.removed:
             continue
-        row, wrong = vetting.run_row(stored.experiment, run.job, run.record)
-        warnings += [wrong] if wrong else []
-        if row is not None:
-            found.append(_with_more(row, run.record, stored.experiment, unseen))
+        ended = vetting.run_rows(stored, warnings)
+        if ended is not None:
+            yield _rows(stored, ended), Origin(id=stored.experiment.id, folder=folder, whole=True)
+
+
+def _rows(stored: StoredExperiment, ended: Sequence[tuple[Job, RunRecord, Row]]) -> list[Row]:
+    unseen = _unseen_arguments(stored.experiment)
     state = stored.runs[-1].state if stored.runs else JobState.PENDING
-    return found or [vetting.sound(rows.of_plan(stored.experiment, state))]
+    return [_with_more(row, record, stored.experiment, unseen) for _, record, row in ended] or [
+        vetting.sound(rows.of_plan(stored.experiment, state))
+    ]
 
 
 def _with_more(row: Row, record: RunRecord, experiment: Experiment, unseen: dict[str, Value]) -> Row:

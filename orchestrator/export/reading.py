@@ -61,17 +61,8 @@ def _of_store(store: Store, warnings: list[str], masked: Masked) -> Iterator[Tra
     warnings += contents.warnings
     wanted = [one for one in contents.experiments if one.experiment.id not in contents.removed]
     for stored in wanted:
-        wrong = vetting.foreign_experiment(stored.experiment, (run.job for run in stored.runs))
-        if wrong is not None:
-            warnings.append(wrong)
-            continue
-        for run in stored.runs:
-            if run.record is None:
-                continue
-            row, said = vetting.run_row(stored.experiment, run.job, run.record)
-            warnings += [said] if said else []
-            if row is not None:
-                yield _of_record(stored.experiment, run.job, run.record, row, masked)
+        for job, record, row in vetting.run_rows(stored, warnings) or ():
+            yield _of_record(stored.experiment, job, record, row, masked)
 
 
 def _of_record(experiment: Experiment, job: Job, record: RunRecord, row: Row, masked: Masked) -> TrackerRun:

@@ -138,7 +138,7 @@ def _changed(experiment: Experiment, ok: Sequence[StoredRun], here: Here) -> lis
     """What is not as it was for the last of these runs. What was not noted then is no difference, but for packages: where
     any were noted, the others were not there."""
     record = ok[-1].record if ok else None
-    row, _ = vetting.run_row(experiment, ok[-1].job, record) if record is not None else (None, None)
+    row = vetting.run_row(experiment, ok[-1].job, record, []) if record is not None else None
     if row is None or record is None:
         return []
     then, now = _facts(row.measured, record), here(experiment)
