@@ -19,39 +19,41 @@ _FACTS = (
     _fact(
         "results",
         "results",
-        "Results folder that the row comes from; only where several are reported at once.",
+        "Results folder of the row; only if several are reported at once.",
         where=_KEPT_PAGE,
     ),
-    _fact("id", "experiment", "Identity: scenario, readable tag, digest of what changes the measurement."),
-    _fact("scenario", "scenario", "Scenario of the file that it comes from.", where=_PAGE),
+    _fact("id", "experiment", "Identity: scenario, readable tag, digest of everything that changes the measurement."),
+    _fact("scenario", "scenario", "Name of the scenario in its file.", where=_PAGE),
     _fact(
         "framework_config", "framework", "Framework configuration by its short name; `none` without.", where=_KEPT_PAGE
     ),
     _fact("model_name_or_path", "model", "Model: a folder, a hub name, or `config:<name>`.", where=_KEPT_PAGE),
-    _count("num_gpus", "GPUs", "Training processes, one a GPU (or CPU processes, see device).", where=_KEPT_PAGE),
+    _count(
+        "num_gpus", "GPUs", "Training processes, one for each GPU (or CPU processes, see device).", where=_KEPT_PAGE
+    ),
     _fact("device", "device", "`cuda` or `cpu`."),
     _fact("trainer", "trainer", "Trainer that was started."),
-    _fact("python", "python", "Interpreter that the scenario names, where it names one."),
-    _fact("monitors", "monitors", "What observed the run."),
+    _fact("python", "python", "Interpreter that the scenario names."),
+    _fact("monitors", "monitors", "Monitors that observed the run."),
     _fact("data", "data", "Source of the training data."),
     _fact("tags", "tags", "Tags of the scenario."),
-    _outcome("status", "status", "`ok`, or how its last repeat that is not ok ended.", where=_KEPT_PAGE),
+    _outcome("status", "status", "`ok`, or the status of its last repeat that is not ok.", where=_KEPT_PAGE),
     _outcome("failure_kind", "kind", "Word for the failure, such as `oom_cuda`.", where=_KEPT_PAGE),
     _outcome("failure_cause", "cause", "The failure in a sentence.", where=_KEPT),
-    _outcome("failure_hint", "hint", "What to do about it, where one is known that helps.", where=_KEPT),
+    _outcome("failure_hint", "hint", "What to do about it, if something helpful is known.", where=_KEPT),
     _count("runs", "runs", "Repeats that ended.", source="run folders"),
     _count("runs_ok", "ok runs", "Repeats that ended ok: means are over these.", source="run folders", where=_PAGE),
     _count("repeat", "repeat", "Number of the repeat, from 1.", source=_RECORD),
     _count("attempt", "attempt", "Number of the try at this repeat, from 1.", source=_RECORD),
     _outcome("started_at", "started", "Start of the run, UTC."),
-    _ending("exit_code", "exit code", "Exit code of the trainer, as far as its launcher tells it."),
-    _ending("signal", "signal", "Signal that ended the trainer, as far as its launcher tells it."),
-    _outcome("warnings", "warnings", "What to know beside the numbers.", where=Where.FILES),
+    _ending("exit_code", "exit code", "Exit code of the trainer, if its launcher reports it."),
+    _ending("signal", "signal", "Signal that ended the trainer, if its launcher reports it."),
+    _outcome("warnings", "warnings", "What to know about the numbers.", where=Where.FILES),
     _fact("dtype", "dtype", "Argument: type of the weights, as asked for (`torch_dtype` in older files).", where=_KEPT),
     _fact("torch_dtype", "dtype", "Argument: type of the weights, as asked for.", where=_KEPT),
     _fact("peft_method", "peft", "Argument: `lora`, or empty for full fine-tuning.", where=_KEPT),
     _count(
-        "per_device_train_batch_size", "batch/device", "Argument: samples a device and micro-batch.", where=_KEPT_PAGE
+        "per_device_train_batch_size", "batch/device", "Argument: samples per device and micro-batch.", where=_KEPT_PAGE
     ),
 )
 
@@ -80,10 +82,10 @@ SETTINGS: dict[str, tuple[str, str]] = {
     "device": (TEXT, "Device of rank 0."),
     "device_name": (TEXT, "Name of that device."),
     "num_threads": (WHOLE, "CPU threads of torch in a process."),
-    "per_device_train_batch_size": (WHOLE, "Samples a device and micro-batch."),
-    "gradient_accumulation_steps": (WHOLE, "Micro-batches a step."),
+    "per_device_train_batch_size": (WHOLE, "Samples per device and micro-batch."),
+    "gradient_accumulation_steps": (WHOLE, "Micro-batches per step."),
     "global_batch": (WHOLE, "Samples of one optimizer step over all processes."),
-    "max_steps": (WHOLE, "Steps that the Trainer was to make."),
+    "max_steps": (WHOLE, "Steps that the Trainer should make."),
     "packing": (TRUTH, "Whether rows are packed."),
     "padding_free": (TRUTH, "Whether batches are flattened without padding."),
     "max_seq_len": (WHOLE, "Longest row."),
@@ -92,7 +94,7 @@ SETTINGS: dict[str, tuple[str, str]] = {
     "model_revision": (TEXT, "Commit of a hub model."),
     "recomputation": (
         TEXT,
-        "What checkpointing computes again: none, whole layers, or up to the last thing needed (early_stop).",
+        "What checkpointing computes again: none, whole layers, or up to the last needed tensor (early_stop).",
     ),
     "skip_memory_metrics": (TRUTH, "False: the Trainer's memory tracker ran and slowed the run."),
 }

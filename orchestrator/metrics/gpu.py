@@ -7,7 +7,7 @@ from functools import partial
 from orchestrator.metrics.metric import Direction, Judged, Metric, Show, Where
 
 _NVML = "NVML, every nvml_period_s (samples-nvml.csv)"
-_STEADY = "What happened outside the steady state."
+_STEADY = "Everything outside the steady state."
 
 _nvml = partial(Metric, source=_NVML)
 _bytes = partial(_nvml, unit="bytes", direction=Direction.LOWER, show=Show.BYTES, judged=Judged.TOLERANCE)
@@ -21,7 +21,7 @@ GPU = (
     _nvml(
         "gpu_device_name",
         "GPU",
-        "Name of the GPU (the last device in the log; GPUs of a host are taken to be alike).",
+        "Name of the GPU (the last device in the log; GPUs of a host are assumed to be alike).",
         show=Show.TEXT,
         source="nvidia-smi sidecar",
     ),
@@ -32,8 +32,8 @@ GPU = (
         unit="MiB",
         show=Show.MIB,
         min_effect=0.05,
-        source="nvidia-smi sidecar, one reading a second (samples-nvidia-smi.csv)",
-        leaves_out="Peaks shorter than the sampling interval. Whatever else uses the device in the meantime is in.",
+        source="nvidia-smi sidecar, one reading per second (samples-nvidia-smi.csv)",
+        leaves_out="Peaks shorter than the sampling interval. Other users of the device are included.",
         where=Where.FIRST | Where.KEPT | Where.PAGE | Where.COMPARED,
         order=190,
     ),
@@ -41,12 +41,12 @@ GPU = (
         "device_peak_used_bytes",
         "GPU peak",
         "Highest memory in use on a device during the run, on the device where it is highest.",
-        leaves_out="Peaks shorter than the period. Whoever else uses the device is in; the driver's reserve is not.",
+        leaves_out="Peaks shorter than the period, and the driver's reserve. Other users of the device are included.",
         where=Where.FIRST | Where.PAGE | Where.COMPARED,
         order=160,
     ),
     _more_bytes(
-        "device_mean_peak_used_bytes", "GPU peak mean", "The devices' highest memory in use, mean over devices."
+        "device_mean_peak_used_bytes", "GPU peak mean", "Highest memory in use of each device, mean over devices."
     ),
     _share(
         "device_peak_imbalance",
@@ -81,7 +81,7 @@ GPU = (
         "GPU util",
         "Share of the steady state in which any kernel ran, mean over devices.",
         direction=Direction.HIGHER,
-        leaves_out="How much of the device a kernel used; a wait for another rank is a kernel, too. No measure of efficiency.",
+        leaves_out="How much of the device a kernel used; waiting for another rank is a kernel too. It is not efficiency.",
         where=Where.FILES,
     ),
     _more_steady("sm_clock_mhz", "SM clock", "Mean clock of the multiprocessors in the steady state.", unit="MHz"),
@@ -89,21 +89,23 @@ GPU = (
     _share(
         "throttled_share",
         "throttled",
-        "Share of the steady state in which a device's clocks were held down by power or heat.",
-        leaves_out="How much was lost by it.",
+        "Share of the steady state in which power or heat limited a device's clocks.",
+        leaves_out="How much speed that cost.",
     ),
-    _nvml("throttle_reasons", "throttled by", "What held the clocks down, with the share of each.", show=Show.TEXT),
+    _nvml(
+        "throttle_reasons", "throttled by", "Reasons that limited the clocks, with the share of each.", show=Show.TEXT
+    ),
     _nvml(
         "contaminated",
         "contaminated",
-        "Processes that were none of the run's and used its devices.",
+        "Processes that did not belong to the run and used its devices.",
         show=Show.TEXT,
-        leaves_out="Processes that came and went within a second.",
+        leaves_out="Processes that lived less than a second.",
     ),
     _cost(
         "monitor_cpu_s",
         "monitor CPU",
-        "CPU time that the monitors took beside the run.",
+        "CPU time that the monitors took during the run.",
         unit="CPU seconds",
         show=Show.SECONDS,
     ),

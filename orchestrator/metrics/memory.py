@@ -34,7 +34,7 @@ MEMORY = (
     _bytes(
         "peak_reserved_bytes",
         "peak reserved",
-        "Highest memory that torch's allocator held, tensors and cache.",
+        "Highest memory that torch's allocator held: tensors and cache.",
         leaves_out="Contexts, communication buffers, libraries' own memory.",
         where=Where.TABLES | Where.COMPARED,
         order=150,
@@ -49,13 +49,13 @@ MEMORY = (
     _count(
         "alloc_retries", "retries", "How often the allocator freed its cache because memory was full.", unit="retries"
     ),
-    _count("cuda_ooms", "OOMs", "Out-of-memory errors that torch saw, also those that were caught.", unit="errors"),
+    _count("cuda_ooms", "OOMs", "Out-of-memory errors that torch saw, caught ones included.", unit="errors"),
     _bytes(
         "host_rss_bytes",
         "host mem",
         "Highest resident memory of the training processes and their children, sum over ranks.",
         source="/proc of every rank",
-        leaves_out="Pages that processes share are counted in each. Read at the ends of stages.",
+        leaves_out="Pages that processes share count in each process. Read only at the ends of stages.",
         where=Where.FILES,
     ),
 )

@@ -21,15 +21,15 @@ MODEL = (
         unit="parameters",
         show=Show.MAGNITUDE,
         source="the built model",
-        leaves_out="Quantised weights are counted by their real number, not by their storage.",
+        leaves_out="Quantised weights count by their real number, not by their storage.",
     ),
     Metric(
         "global_batch",
         "global batch",
         "Samples of one optimizer step over all processes: per-device batch × accumulation × processes.",
-        unit="samples a step",
+        unit="samples/step",
         show=Show.COUNT,
-        source="the arguments; what took effect is effective_global_batch",
+        source="the arguments; effective_global_batch is the value in effect",
     ),
     Metric(
         "world_size",
@@ -42,11 +42,11 @@ MODEL = (
     Metric(
         "neighbours",
         "neighbours",
-        "Runs of this campaign that went on beside it on its machine (`--parallel`); none where it ran alone.",
+        "Runs of this campaign that went on at the same time on its machine (`--parallel`).",
         unit="runs",
         show=Show.COUNT,
         source="the executor",
-        leaves_out="What else ran there.",
+        leaves_out="Other programs on the machine.",
     ),
     Metric(
         "wall_s",
@@ -56,7 +56,7 @@ MODEL = (
         direction=Direction.LOWER,
         show=Show.SECONDS,
         source="the orchestrator's clock",
-        leaves_out="Preparing data. Interpreter start, imports and model loading are in.",
+        leaves_out="Preparing data. Interpreter start, imports and model loading are included.",
         where=Where.FILES,
     ),
 )

@@ -6,7 +6,7 @@ from functools import partial
 
 from orchestrator.metrics.metric import Direction, Metric, Show, Where
 
-_ALIKE = "Missing where no cell of the baseline differs by its framework configuration alone."
+_ALIKE = "Missing where no cell of the baseline differs only by its framework configuration."
 
 _ratio = partial(
     Metric,
@@ -22,8 +22,8 @@ RELATIVE = (
         "speedup",
         "speed-up",
         (
-            "Tokens a second ÷ the baseline's, of the same cell: real_tokens_per_s, else tokens_per_s, means of logs over "
-            "runs (train_tokens_per_second where no run has steps)."
+            "Tokens per second ÷ the baseline's, for the same cell: real_tokens_per_s, else tokens_per_s, "
+            "means of logs over runs (train_tokens_per_second if no run has steps)."
         ),
         leaves_out=_ALIKE,
         where=Where.FIRST | Where.KEPT | Where.PAGE,

@@ -27,11 +27,11 @@ SPEED = (
         "tokens_per_s",
         "tok/s",
         (
-            "Tokens of the steady steps of all ranks ÷ the time until the last rank was done with them. Over repeats: mean "
-            "of logs."
+            "Tokens of the steady steps of all ranks ÷ the time until the last rank finished them. Over "
+            "repeats: mean of logs."
         ),
         unit="tokens/s, all devices",
-        leaves_out="Counts padding as work. Warm-up, compilation and whatever came before them.",
+        leaves_out="Counts padding as work. Leaves out warm-up, compilation and everything before them.",
         where=Where.FIRST | Where.KEPT | Where.PAGE | Where.SPEED,
         order=10,
     ),
@@ -47,11 +47,11 @@ SPEED = (
         "real_tokens_per_s",
         "real tok/s",
         (
-            "The same with tokens that are not padding (sum of the attention mask; without one all, but several zeros at the "
-            "end of a row's positions)."
+            "The same with tokens that are not padding: the sum of the attention mask. Without a mask all "
+            "tokens count, except several zeros at the end of a row's positions."
         ),
         unit="tokens/s, all devices",
-        leaves_out="Whether a token bears loss.",
+        leaves_out="Whether a token has loss.",
         where=Where.TABLES | Where.KEPT | Where.PAGE,
     ),
     _rate(
@@ -59,7 +59,7 @@ SPEED = (
         "real tok/s/GPU",
         "real_tokens_per_s ÷ processes.",
         unit="tokens/s per device",
-        leaves_out="Whether a token bears loss.",
+        leaves_out="Whether a token has loss.",
         where=Where.FILES,
     ),
     _rate(
@@ -73,7 +73,7 @@ SPEED = (
     _rate(
         "samples_per_s",
         "samples/s (steady)",
-        "Samples of the steady steps ÷ their time; rows that hold several count as several.",
+        "Samples of the steady steps ÷ their time; a row with several samples counts as several.",
         unit="samples/s, all devices",
         leaves_out="A sample that packing cuts counts twice.",
         where=Where.FILES,
@@ -89,9 +89,9 @@ SPEED = (
     _time(
         "step_time_s",
         "step time",
-        "Median time of a steady optimizer step, from the end of one to the end of the next.",
+        "Median time of a steady optimizer step, from the end of the previous step to its own end.",
         by_ratio=True,
-        leaves_out="Spikes move it little; spike_share says what they cost.",
+        leaves_out="Spikes move it little; spike_share is their cost.",
         where=Where.FIRST | Where.KEPT | Where.PAGE | Where.COMPARED,
         order=90,
     ),
@@ -102,7 +102,7 @@ SPEED = (
             "Lower end of the 95 % interval of step_time_s: over repeats (t, of logs) where there are several, else within "
             "the run."
         ),
-        leaves_out="Of one run: how runs differ.",
+        leaves_out="Within one run: how runs differ.",
         where=Where.FILES,
     ),
     _time("step_time_high_s", "step time high", "Upper end of that interval.", where=Where.FILES),
@@ -126,8 +126,8 @@ SPEED = (
         "tokens_per_s_spread",
         "spread",
         (
-            "By which factor runs lie apart, less 1: exp(standard deviation of the logs of tokens_per_s over repeats) − 1, "
-            "which is the relative standard deviation where that is small."
+            "Factor by which runs differ, less 1: exp(standard deviation of the logs of tokens_per_s over "
+            "repeats) − 1. If small, this is the relative standard deviation."
         ),
         source="experiments with two ok runs or more",
         where=Where.FIRST | Where.PAGE,
@@ -136,7 +136,7 @@ SPEED = (
     _steps(
         "tokens_per_s_runs",
         "n",
-        "Repeats that tokens_per_s is the mean of: those that ended ok and reached a steady state.",
+        "Number of repeats in the mean of tokens_per_s: those that ended ok and reached a steady state.",
         unit=None,
         source="experiments with two ok runs or more",
         where=Where.FILES,
@@ -144,7 +144,7 @@ SPEED = (
     _once(
         "first_step_s",
         "first step",
-        "The first step, from when the last rank began the loop to its end.",
+        "Time of the first step: from the moment when the last rank began the loop to the step's end.",
         by_ratio=True,
         where=Where.TABLES | Where.COMPARED,
         order=100,
@@ -152,8 +152,8 @@ SPEED = (
     _once(
         "compile_s",
         "compile",
-        "What the steps before the steady state took above as many steady ones, where torch.compile was on.",
-        leaves_out="Recompilation later on, which shows as spikes.",
+        "Time of the steps before the steady state, less that of as many steady steps; only with torch.compile.",
+        leaves_out="Later recompilation, which shows as spikes.",
         where=Where.TABLES | Where.COMPARED,
         order=110,
     ),
@@ -161,29 +161,29 @@ SPEED = (
     _time(
         "steady_s",
         "steady",
-        "Time of the steps that the steady state's numbers are of.",
+        "Time of the steps that the steady state's numbers come from.",
         direction=Direction.NONE,
-        leaves_out="How long it is depends on how many steps were asked for: it is no speed.",
+        leaves_out="Its length depends on how many steps were asked for: it is not a speed.",
         where=Where.FILES,
     ),
     _start("startup_s", "start-up", "From the training process' start until its libraries were imported."),
-    _start(
-        "model_load_s", "model load", "From there until the Trainer was given its model: data, configuration, weights."
-    ),
+    _start("model_load_s", "model load", "From there until the Trainer got its model: data, configuration, weights."),
     _start("trainer_setup_s", "set-up", "From there until the loop began: wrapping, sharding, optimizer."),
     _steps(
         "discarded_steps",
         "cut",
-        "Where the steady state begins: as many steps are left out of its numbers.",
+        "Number of steps before the steady state; its numbers leave them out.",
         where=Where.TABLES | Where.KEPT,
     ),
-    _steps("steady_steps", "steady steps", "Steps that the steady state's numbers are of.", where=Where.FILES),
+    _steps(
+        "steady_steps", "steady steps", "Number of steps that the steady state's numbers come from.", where=Where.FILES
+    ),
     Metric(
         "steady_found_by",
         "cut by",
-        "How that place came about: `declared` by the scenario, or `found`.",
+        "How the beginning of the steady state was set: `declared` by the scenario, or `found`.",
         show=Show.TEXT,
-        source="steady.py",
+        source="the rule of the steady state",
         where=Where.FILES,
     ),
     Metric(
@@ -196,15 +196,15 @@ SPEED = (
     _share(
         "data_wait_share",
         "data wait",
-        "Share of the steady time between the end of a step and the next one's beginning.",
-        leaves_out="It holds logging, evaluation and saving too. Loading that the GPU's work hides is not in it.",
+        "Share of the steady time between the end of a step and the beginning of the next.",
+        leaves_out="Includes logging, evaluation and saving. Loading that the GPU's work hides is not in it.",
     ),
-    _share("padding_share", "padding", "Tokens of the steady steps that are padding."),
+    _share("padding_share", "padding", "Share of the steady steps' tokens that are padding."),
     _steps(
         "spikes",
         "spikes",
-        "Steady steps with a modified z-score above 14.8: late recompiles, stalls.",
+        "Number of steady steps with a modified z-score above 14.8: late recompiles, stalls.",
         where=Where.FILES,
     ),
-    _share("spike_share", "spike cost", "Time of the spikes above the median step, as a share of the steady time."),
+    _share("spike_share", "spike cost", "Time of the spikes beyond the median step, as a share of the steady time."),
 )

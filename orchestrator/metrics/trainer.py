@@ -30,9 +30,9 @@ FINAL = (
     _speed(
         "train_tokens_per_second",
         "Trainer tok/s",
-        "Processed tokens ÷ train_runtime ÷ world size, padding counted: the number that the reference's users know.",
+        "Processed tokens ÷ train_runtime ÷ world size, padding included: the number that the reference's users know.",
         unit="tokens/s per device",
-        leaves_out="Counts padding as work; warm-up, compilation, evaluation and saving are in: no steady-state speed.",
+        leaves_out="Counts padding as work. Includes warm-up, compilation, evaluation and saving: not a steady-state speed.",
         where=Where.FIRST | Where.KEPT | Where.PAGE | Where.SPEED,
         order=30,
     ),
@@ -41,7 +41,7 @@ FINAL = (
         "samples/s",
         "Samples ÷ train_runtime, over all processes.",
         unit="samples/s, all devices",
-        leaves_out="A packed row counts as one sample. Holds warm-up and compilation.",
+        leaves_out="A packed row counts as one sample. Includes warm-up and compilation.",
         where=Where.FILES | Where.SPEED,
         order=40,
     ),
@@ -50,7 +50,7 @@ FINAL = (
         "steps/s",
         "Optimizer steps ÷ train_runtime.",
         unit="optimizer steps/s",
-        leaves_out="Steps of different global batches are not comparable. Holds warm-up and compilation.",
+        leaves_out="Steps of different global batches are not comparable. Includes warm-up and compilation.",
         where=Where.FILES,
     ),
     _final(
@@ -60,7 +60,7 @@ FINAL = (
         unit="s",
         direction=Direction.LOWER,
         show=Show.SECONDS,
-        leaves_out="Loading the model. Compilation, first-step set-up, evaluation and saving are in.",
+        leaves_out="Loading the model. Compilation, first-step set-up, evaluation and saving are included.",
         where=Where.FIRST | Where.KEPT | Where.SPEED,
         order=230,
     ),
@@ -82,30 +82,30 @@ FINAL = (
         "logged_losses",
         "losses",
         (
-            "The loss as training went: points `step:mean of the steps since the point before`, at most four for each "
-            "doubling of the steps, and the last."
+            "The loss over the training: points `step:mean of the steps since the previous point`, at most "
+            "four for each doubling of the steps, and the last."
         ),
         show=Show.TEXT,
         source="worker file of rank 0",
-        leaves_out="Where the Trainer logged more often, neighbours are put together. Several runs are separated by commas.",
+        leaves_out="If the Trainer logged more often, neighbouring points are merged. Commas separate several runs.",
         where=Where.RAW,
     ),
-    _final("epoch", "epoch", "Passes over the data that were made.", unit="epochs", where=Where.FILES),
+    _final("epoch", "epoch", "Number of passes over the data.", unit="epochs", where=Where.FILES),
     _final(
         "total_flos",
         "FLOPs (HF)",
         "Floating-point work as the Trainer estimates it.",
         unit="FLOP",
-        leaves_out="Attention and PEFT; counts padding, and differs between FSDP versions: no base for efficiency.",
+        leaves_out="Attention and PEFT. It counts padding and differs between FSDP versions: do not compute an efficiency from it.",
         where=Where.RAW,
     ),
     _final(
         "num_input_tokens_seen",
         "tokens seen",
-        "Input tokens as the Trainer counts them, where it was asked to.",
+        "Input tokens as the Trainer counts them, if it was asked to.",
         unit="tokens, all devices",
         show=Show.COUNT,
-        leaves_out="Whether padding is in depends on include_num_input_tokens_seen.",
+        leaves_out="Whether padding is included depends on include_num_input_tokens_seen.",
     ),
 )
 
@@ -122,7 +122,7 @@ MEMORY = (
         "mem_torch_mem_alloc_in_bytes",
         "torch mem",
         "GPU memory held by tensors at the end of a stage (before init, init, train): the highest.",
-        leaves_out="Everything between the ends of stages: activations are not in. Rank 0 and its device only.",
+        leaves_out="Everything between the ends of stages: activations are not included. Rank 0 and its device only.",
         where=Where.TABLES | Where.KEPT | Where.COMPARED,
         order=180,
     ),

@@ -14,18 +14,19 @@ WORK = (
         "model_flops_per_token",
         "FLOP/token",
         (
-            "Work that the mathematics of training asks for, per processed token: 6 × weights of matrices (4 × where frozen, "
-            "as the base under LoRA; lm_head in, embedding look-up out; of experts those that a token meets) + 6 × Σ over "
-            "layers of (query heads × head dim) × s for causal attention, half of the square (12 × where not causal), s = Σ "
-            "sᵢ² ÷ Σ sᵢ over samples."
+            "Work that the mathematics of training needs per processed token. Matrices: 6 × their weights, "
+            "or 4 × if frozen, as the base under LoRA; with lm_head, without the embedding look-up; of "
+            "experts those that a token meets. Causal attention, half of the square: 6 × Σ over layers of "
+            "(query heads × head dim) × s (12 × if not causal), where s = Σ sᵢ² ÷ Σ sᵢ over samples."
         ),
         unit="FLOP/token",
         source="the built model's architecture and the lengths of its sequences",
         where=Where.FILES,
         leaves_out=(
-            "Recomputation, norms, activations, rotary embeddings, softmax, the loss, the optimizer. Quantised weights count "
-            "by the numbers that they stand for. Missing: architectures that the reader does not know, adapters other than "
-            "plain LoRA, frozen layers below all trained ones, sequences that may outgrow a sliding window."
+            "Recomputation, norms, activations, rotary embeddings, softmax, the loss, the optimizer. "
+            "Quantised weights count as the numbers that they represent. Missing: architectures that the "
+            "reader does not know, adapters other than plain LoRA, frozen layers below all trained ones, "
+            "sequences that may outgrow a sliding window."
         ),
     ),
     Metric(
@@ -44,8 +45,8 @@ WORK = (
         "Model FLOPs utilisation: tflops_per_s_per_gpu ÷ the device's dense peak in the training precision.",
         source="model FLOPs and the table of peaks in flops.py",
         leaves_out=(
-            "Missing for devices not in the table (MIG parts, H200 NVL), quantised weights, fp32 without autocast, fp8. The "
-            "peak is the data sheet's, not that of the run's clocks."
+            "Missing for devices not in the table (MIG parts, H200 NVL), quantised weights, fp32 without "
+            "autocast, fp8. The peak is that of the data sheet, not of the run's clocks."
         ),
         where=Where.FIRST | Where.PAGE,
         order=130,
@@ -54,17 +55,17 @@ WORK = (
         "hfu",
         "HFU",
         (
-            "MFU with what gradient checkpointing computes again: the layers' forward pass, less each layer's last matrix "
-            "where torch may stop before it."
+            "MFU plus what gradient checkpointing computes again: the layers' forward pass, without each "
+            "layer's last matrix if torch may stop before it."
         ),
         source="hardware FLOPs and the table of peaks in flops.py",
         leaves_out=(
-            "What kernels compute again (flash attention's backward), and the masked half that eager or SDPA kernels "
-            "compute. Missing under torch.compile with checkpointing, and where it is not known which layers or how much is "
-            "computed again."
+            "What kernels compute again (flash attention's backward), and the masked half that eager or "
+            "SDPA kernels compute. Missing under torch.compile with checkpointing, and if it is unknown "
+            "which layers or how much is computed again."
         ),
     ),
-    _count("tokens_processed", "tokens", "Tokens of the whole run, padding counted."),
+    _count("tokens_processed", "tokens", "Tokens of the whole run, padding included."),
     _count("samples_processed", "samples", "Samples of the whole run.", unit="samples, all devices"),
     _count("steps", "steps", "Optimizer steps that were made.", unit="steps", source="worker file of rank 0"),
 )
@@ -75,8 +76,8 @@ BESIDE = (
         "scaling_efficiency",
         "scaling",
         "tokens_per_s_per_gpu ÷ that of the same cell at its smallest GPU count.",
-        source="the table: experiments that differ in GPUs alone",
-        leaves_out="What changes with the GPU count by itself: the global batch, where it is not held.",
+        source="the table: experiments that differ only in GPUs",
+        leaves_out="What changes with the GPU count itself: the global batch, unless it is fixed.",
         where=Where.FIRST | Where.PAGE,
         order=120,
     ),
@@ -84,21 +85,23 @@ BESIDE = (
         "loss_difference",
         "loss ≠ baseline",
         (
-            "train_loss ÷ that of the baseline framework (`baseline`, else `none`, else the first that has a loss) among the "
-            "scenario's cells that should learn alike, less 1; beyond the tolerance the row is marked. Where one ended "
-            "early, over the steps that both made, by logged_losses."
+            "train_loss ÷ that of the baseline framework, less 1, among the scenario's cells that should "
+            "learn alike. The baseline framework is `baseline`, else `none`, else the first that has a "
+            "loss. Beyond the tolerance the row is marked. If a run ended early, the steps that both made "
+            "count, by logged_losses."
         ),
         unit="share",
         show=Show.SHARE,
-        source="the table: experiments that differ in framework alone",
-        leaves_out="Noise of short runs. Where rows, length or precision differ by design the losses may too.",
+        source="the table: experiments that differ only in framework",
+        leaves_out="Noise of short runs. If rows, length or precision differ by design, the losses may differ too.",
     ),
     Metric(
         "doubt",
         "doubt",
         (
-            "Why the number may stand for less work: `faster but wrong`, or `other loss` where it is no faster; `loss not "
-            "compared` where the baseline has none, or one ended early and they logged none at the same step."
+            "Why the number may mean less work: `faster but wrong`, or `other loss` if it is not faster. "
+            "`loss not compared`: the baseline has no loss, or a run ended early and both logged none at "
+            "the same step."
         ),
         show=Show.TEXT,
         source="the table",

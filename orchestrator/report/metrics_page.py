@@ -12,24 +12,25 @@ _INTRODUCTION = """# Columns and metrics
 
 Made from `orchestrator/metrics/`; a test holds the two together (`pytest --accept` writes this page again).
 
-- `benchmarks.csv` has a row for each experiment. Every metric is the mean over its repeats that ended ok: `runs_ok` of `runs`. Where *mean* says
-  "of logs", it is the mean of their logarithms.
+- `benchmarks.csv` has a row for each experiment. Every metric is the mean over its repeats that ended ok, `runs_ok`
+  of `runs`. It is the mean of their logarithms where *mean* says "of logs".
 - `raw_summary.csv` has a row for each run and every column.
-- `ranks.csv` has a row for each training process of each run. A rank's tokens per second are its share of the run's: its own tokens in the time
-  that all ranks took together.
+- `ranks.csv` has a row for each training process of each run. A rank's tokens per second are its share of the run's:
+  its own tokens in the time that all ranks took together.
 - `devices.csv` has a row for each watched GPU of each run.
 
-The column `id` is in all four files. Files have base units at full precision. An empty cell is a missing value, never 0. Every argument of the
-trainer is a column too, under its own name, as the text that the trainer received. List items are separated by blanks, and `[]` is an empty list.
-An argument that has the name of another column is `argument_<name>`. Facts about host and software are in `provenance_<name>`.
+The column `id` is in all four files. Files have base units at full precision. An empty cell is a missing value, never
+0. Every argument of the trainer is a column too, under its own name, as the text that the trainer received. List
+items are separated by blanks, and `[]` is an empty list. An argument that has the name of another column is
+`argument_<name>`. Facts about host and software are in `provenance_<name>`.
 
-Two sources of memory are two metrics: allocated (tensors) ≤ reserved (allocator) ≤ used on the device. No constant converts one into another.
-[method.md](method.md#why-three-numbers-called-tokens-per-second-differ) explains why three numbers are called tokens per second, and by how much
-they differ.
+Two sources of memory are two metrics: allocated (tensors) ≤ reserved (allocator) ≤ used on the device. No constant
+converts one into another. [method.md](method.md#why-three-numbers-called-tokens-per-second-differ) explains why three
+numbers are called tokens per second, and by how much they differ.
 
-*dtype* is the pandas type of a column. It is nullable: a missing value is NA. `tunebench.load` and Parquet files (`--format parquet`) have exactly
-these types. A CSV file has no types: plain `read_csv` guesses, and `pandas.read_csv(file, dtype=tunebench.dtypes(), keep_default_na=False,
-na_values=[""])` reads these types.
+*dtype* is the pandas type of a column. It is nullable: a missing value is NA. `tunebench.load` and Parquet files
+(`--format parquet`) have exactly these types. A CSV file has no types: plain `read_csv` guesses, and
+`pandas.read_csv(file, dtype=tunebench.dtypes(), keep_default_na=False, na_values=[""])` reads these types.
 
 - An argument is `Int64` if it is a whole number in every row, else `string`.
 - `provenance_<name>` is `string` unless it is listed below.
