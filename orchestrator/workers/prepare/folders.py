@@ -1,7 +1,6 @@
-"""Folders that appear whole or not at all: made aside, synced, and renamed into place.
+"""Makes folders that appear whole or not at all: filled under a temporary name, synced, and renamed.
 
-Two processes may make the same one at once: the first to rename wins, and the other's copy is dropped. What makes the
-content knows nothing of this.
+Two processes may make the same folder at once. The first to rename wins, and the copy of the other is deleted.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Callable
 
 
 def make_folder(path: str, fill: Callable[[str], None]) -> bool:
-    """Makes `path` by `fill(folder aside)` unless it exists. Returns whether this process made it."""
+    """Make `path` by `fill(temporary folder)` unless it exists, and return whether this process made it."""
     path = os.path.abspath(path)
     if os.path.isdir(path):
         return False
@@ -27,7 +26,7 @@ def make_folder(path: str, fill: Callable[[str], None]) -> bool:
         os.rename(aside, path)
         return True
     except OSError:
-        if os.path.isdir(path):  # another was first; a folder with files in it is never renamed over
+        if os.path.isdir(path):  # another process was first; rename never replaces a folder with files in it
             return False
         raise
     finally:
@@ -35,7 +34,7 @@ def make_folder(path: str, fill: Callable[[str], None]) -> bool:
 
 
 def sync(folder: str) -> None:
-    """Everything below the folder to the disk, so that after a crash what is in place is whole."""
+    """Flush all files below the folder to the disk, so that they are whole after a crash."""
     for home, _, names in os.walk(folder):
         for name in names:
             descriptor = os.open(os.path.join(home, name), os.O_RDONLY)

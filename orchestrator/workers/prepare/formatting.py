@@ -1,9 +1,13 @@
-"""Rows of a training set as text, and text as tokens with labels: the rules, with no file and no library around them.
+"""Turns rows of a training set into text, and text into tokens with labels. It reads no file.
 
-Text is made in one of three ways: by a chat template, rendered as transformers renders it on a list of one message; by
-the instruct format (the default), a fixed prompt and the answer; or not at all (`none`: a field is the text). Labels
-are the tokens, or the response alone: what comes after the last `response_template`, or what `response_field` holds,
-which is then appended to the rendered text. A tokenizer is anything with `encode` as in `tokenizing.Tokenizer`.
+Text is made in one of three ways:
+
+- a chat template, rendered as transformers does on a list of one message;
+- the instruct format (the default): a fixed prompt and the answer;
+- `none`: a field of the row is the text.
+
+Labels are all tokens, or only the response. The response is the text after the last `response_template`, or the content
+of `response_field`, which is then appended to the rendered text. A tokenizer has `encode` as in `tokenizing.Tokenizer`.
 """
 
 from __future__ import annotations
@@ -29,12 +33,12 @@ WITHOUT_INPUT = (
 
 
 class PreparationError(Exception):
-    """The training data could not be prepared: one sentence, with what to do."""
+    """An error of preparation, in one sentence that says what to do."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """What to prepare. The fields of the orchestrator's `DataSpec`, and the folder to make."""
+    """A request to prepare data: the fields of the orchestrator's `DataSpec`, and the folder to make."""
 
     source: str
     path: str
@@ -65,7 +69,7 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """A row's text; `prompt` is the part that is not learnt where the response is known apart, else None."""
+    """The text of a row. `prompt` is the part before a separate response, which is not learnt; None without one."""
 
     text: str
     prompt: Optional[str] = None
@@ -78,7 +82,7 @@ class Tokenized:
 
 
 def check_spec(spec: Spec) -> None:
-    """Refuses what cannot be prepared, before anything is read."""
+    """Refuse a spec that cannot be prepared, before any data is read."""
     if spec.form not in ("tokens", "text"):
         raise PreparationError(f"form is {spec.form!r}; allowed are tokens and text.")
     if spec.formatting is not None and spec.formatting not in FORMATTINGS:
@@ -103,7 +107,7 @@ def check_spec(spec: Spec) -> None:
 
 
 def format_rows(rows: Sequence[Row], spec: Spec, *, special_tokens: Mapping[str, str]) -> list[Sample]:
-    """Every row as text. Raises PreparationError naming the first row that lacks a field."""
+    """Return every row as text. Raise PreparationError for the first row that lacks a field."""
     template = compiled(spec.chat_template) if spec.chat_template else None
     samples = []
     for number, row in enumerate(rows, start=1):
@@ -124,14 +128,14 @@ def format_rows(rows: Sequence[Row], spec: Spec, *, special_tokens: Mapping[str,
 
 
 def instruct(row: Row, spec: Spec) -> Sample:
-    """The prompt, with the input's section only where there is an input, a space, and the answer."""
+    """Return the prompt, a space and the answer. The prompt has an input section only if the row has an input."""
     prompt = (WITH_INPUT if row.get(spec.input_field, "") != "" else WITHOUT_INPUT).format_map(row)
     answer = row[spec.response_field or spec.text_field]
     return Sample(text=f"{prompt} {answer}", prompt=prompt if spec.response_field else None)
 
 
 def chat(row: Row, spec: Spec, *, template: Any, special_tokens: Mapping[str, str]) -> Sample:
-    """The template over this one message; the response field follows it where tokens are wanted and it is set."""
+    """Return the template rendered on this one message, followed by the response field where tokens are wanted."""
     from jinja2.exceptions import TemplateError
 
     try:
@@ -144,7 +148,7 @@ def chat(row: Row, spec: Spec, *, template: Any, special_tokens: Mapping[str, st
 
 
 def compiled(chat_template: str) -> Any:
-    """The template in the sandbox and with the block trimming that transformers gives it."""
+    """Return the compiled template, with the sandbox and the block trimming of transformers."""
     try:
         import jinja2
         from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -179,10 +183,10 @@ def as_json(value: Any, indent: Optional[int] = None) -> str:
 
 
 def tokenize_samples(samples: Sequence[Sample], spec: Spec, *, tokenizer: Any) -> list[Tokenized]:
-    """Every sample as tokens and labels.
+    """Return every sample as tokens and labels.
 
-    A chat template writes its own special tokens, so none are added to its text, as in transformers; other text gets
-    the tokenizer's. An end-of-sequence token closes every row but a chat template's that is meant for other trainers.
+    A chat template writes its own special tokens, so none are added to its text, as in transformers. Other text gets those
+    of the tokenizer. Every row ends with an end-of-sequence token, except rows of a chat template for other trainers.
     """
     special = spec.chat_template is None
     close = tokenizer.eos_token_id if special or spec.form == "tokens" else None
@@ -203,7 +207,7 @@ def tokenize_samples(samples: Sequence[Sample], spec: Spec, *, tokenizer: Any) -
 
 
 def response_start(sample: Sample, spec: Spec) -> int:
-    """The character up to which nothing is learnt. A response template that is nowhere in the text leaves nothing."""
+    """Return the position in the text where learning begins; past the end if the response template is not found."""
     if sample.prompt is not None:
         return len(sample.prompt)
     if not spec.response_template:

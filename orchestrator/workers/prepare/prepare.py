@@ -1,9 +1,12 @@
 """Prepares training data once, outside of every measurement: `prepare.py SPEC.json`.
 
-SPEC.json holds the fields of `formatting.Spec`; the folder `path` is made of them, or is there already. Form `tokens`
-(the built-in trainer): `tokens.npz` (`input_ids` and `labels` int32, flat; `offsets` int64), `tokenizer/`. Form `text`
-(other trainers): `train.json`, one object a line. Both: `manifest.json`, which says what is in it and what made it.
-Exit code 0, or 1 and one last line `error: …` on stderr. Trains nothing; knows no model, only its tokenizer.
+SPEC.json has the fields of `formatting.Spec`. The program makes the folder `path`, unless it exists. Its files:
+
+    form `tokens` (built-in trainer)   `tokens.npz` (`input_ids`, `labels`: flat int32; `offsets`: int64), `tokenizer/`
+    form `text` (other trainers)       `train.json`, one object per line
+    both                               `manifest.json`, which describes the content and its origin
+
+The exit code is 0, or 1 after a last line `error: …` on stderr. The program knows the model only by its tokenizer.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ def read_spec(path: str) -> Spec:
 
 
 def prepare(spec: Spec) -> bool:
-    """Makes the folder of a spec unless it is there. Returns whether it was made now."""
+    """Make the folder of a spec unless it exists, and return whether this call made it."""
     check_spec(spec)
     return make_folder(spec.path, lambda folder: write(spec, folder))
 
@@ -69,7 +72,7 @@ def find_tokenizer(spec: Spec) -> Any:
 
 
 def already_tokenized(rows: Sequence[dict[str, Any]], spec: Spec) -> list[Tokenized]:
-    """Rows that bring `input_ids` (and `labels`) as they are, where nothing is to be formatted."""
+    """Return the rows unchanged if all have `input_ids` and nothing is to be formatted, else an empty list."""
     if spec.formatting != "none" or not all("input_ids" in row for row in rows):
         return []
     part = slice(spec.max_length)
@@ -77,7 +80,7 @@ def already_tokenized(rows: Sequence[dict[str, Any]], spec: Spec) -> list[Tokeni
 
 
 def learnable(samples: Sequence[Sample], spec: Spec, tokenizer: Any) -> list[Tokenized]:
-    """The samples as tokens; an error when the response is found in none of them."""
+    """Return the samples as tokens. Raise PreparationError if no sample contains the response template."""
     rows = tokenize_samples(samples, spec, tokenizer=tokenizer)
     if spec.response_template and not any(spec.response_template in sample.text for sample in samples):
         raise PreparationError(
@@ -88,7 +91,7 @@ def learnable(samples: Sequence[Sample], spec: Spec, tokenizer: Any) -> list[Tok
 
 
 def synthetic(spec: Spec) -> list[Tokenized]:
-    """Rows of one length with random tokens, the same for the same seed. Token 0 is left for padding."""
+    """Return rows of one length with random tokens, decided by the seed. Token 0 is reserved for padding."""
     rows, length = spec.samples or SYNTHETIC_ROWS, spec.max_length or SYNTHETIC_LENGTH
     values = np.random.default_rng(spec.seed).integers(1, spec.vocab_size or SYNTHETIC_VOCABULARY, size=(rows, length))
     return [Tokenized(input_ids=row, labels=row) for row in values.tolist()]

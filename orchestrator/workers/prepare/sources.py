@@ -1,8 +1,8 @@
-"""Where the rows of a training set come from: built in, a local file or folder, or a hub, as a list of mappings.
+"""Reads the rows of a training set as mappings: a built-in set, a local file or folder, or a data set of a hub.
 
-JSON and JSON Lines are read here; Parquet, saved data sets and hub names go through the package `datasets`, which is
-imported only for them. A split such as `train[:2000]` or `train[10%:20%]` means the same for every source. Rows are not
-formatted or tokenised here. Mistakes are a PreparationError of one sentence.
+This module reads JSON and JSON Lines itself. The package `datasets` reads Parquet, saved data sets and hub names, and is
+imported only for them. A split such as `train[:2000]` or `train[10%:20%]` means the same for every source. A mistake is
+a PreparationError of one sentence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ JSON_ENDINGS, ENDINGS = (".json", ".jsonl"), (".json", ".jsonl", ".parquet")
 
 
 def load_rows(source: str, split: Optional[str]) -> list[Row]:
-    """The rows of a source, in order. `split` None is all of `train`."""
+    """Return the rows of a source, in order. Without a split these are all of `train`."""
     if source.startswith("builtin:"):
         return part(builtin(source), split, source)
     if os.path.isdir(source) and is_saved_dataset(source):
@@ -52,7 +52,7 @@ def builtin(source: str) -> list[Row]:
 
 
 def split_of(text: Optional[str]) -> tuple[str, Optional[str], Optional[str]]:
-    """`train[:10%]` as its name, start and stop. Raises PreparationError for anything else."""
+    """Return a split such as `train[:10%]` as name, start and stop. Raise PreparationError for any other text."""
     found = SPLIT.match(text or "train")
     if not found:
         raise PreparationError(
@@ -62,7 +62,7 @@ def split_of(text: Optional[str]) -> tuple[str, Optional[str], Optional[str]]:
 
 
 def part(rows: list[Row], split: Optional[str], source: str) -> list[Row]:
-    """The part of the rows that a split asks for; never empty."""
+    """Return the part of the rows that a split names. It is never empty."""
     _, start, stop = split_of(split)
     chosen = rows[slice(position(start, len(rows)), position(stop, len(rows)))]
     if not chosen:
@@ -71,7 +71,7 @@ def part(rows: list[Row], split: Optional[str], source: str) -> list[Row]:
 
 
 def position(text: Optional[str], rows: int) -> Optional[int]:
-    """A row number, or a percentage as the nearest row."""
+    """Return a row number. A percentage becomes the nearest row."""
     if text is None:
         return None
     return round(int(text[:-1]) * rows / 100) if text.endswith("%") else int(text)
@@ -85,7 +85,7 @@ def is_saved_dataset(folder: str) -> bool:
 
 
 def files_of(source: str, split: Optional[str]) -> list[str]:
-    """The data files of a path. In a folder those named after the split; for `train` all, if none is."""
+    """Return the data files of a path. In a folder: those named after the split, or all files for `train`."""
     name, _, _ = split_of(split)
     if not os.path.isdir(source):
         if name != "train":
@@ -113,7 +113,7 @@ def read_file(path: str) -> list[Row]:
 
 
 def whole_document(text: str) -> Optional[list[Any]]:
-    """The rows of a JSON list, or of `{"data": [...]}` and the like; None when the file is JSON Lines after all."""
+    """Return the rows of a JSON list or of `{"data": [...]}` and the like; None if the text is JSON Lines."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -148,7 +148,7 @@ def check_rows(rows: list[Any], path: str) -> list[Row]:
 
 
 def through_datasets(name: str, loader: str, split: Optional[str], **options: Any) -> list[Row]:
-    """Rows by a function of the package `datasets`; whatever it cannot do is one sentence."""
+    """Return rows read by a function of the package `datasets`. Its errors become one sentence."""
     try:
         import datasets
     except ImportError as error:

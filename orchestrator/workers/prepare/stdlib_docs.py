@@ -1,7 +1,7 @@
-"""Instruction pairs made from the docstrings of Python's standard library: real English text on every machine.
+"""Makes instruction pairs from the docstrings of Python's standard library: real English text on every machine.
 
-Sources are parsed, never imported, in a fixed order, so that one Python version gives the same pairs everywhere.
-Another version has other docstrings, and so other data: `prepare.py` records the version and a digest beside them.
+Sources are parsed in a fixed order and never imported, so one Python version gives the same pairs everywhere. Another
+version has other docstrings, and so other data. `prepare.py` records the version and a digest next to them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Documented = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef]
 
 
 def stdlib_pairs() -> list[dict[str, str]]:
-    """Rows of `instruction`, `input` (the signature) and `output` (the docstring), sorted by module and line."""
+    """Return rows of `instruction`, `input` (the signature) and `output` (the docstring), by module and line."""
     root = sysconfig.get_paths()["stdlib"]
     return [pair for path in source_files(root) for pair in pairs_of(path, module_name(path, root))]
 
 
 def source_files(root: str) -> Iterator[str]:
-    """Public modules and packages, sorted within each folder; what begins with one underscore is private."""
+    """Yield the files of public modules and packages, sorted within each folder. A name with an underscore is private."""
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in LEFT_OUT and name.isidentifier() and name[0] != "_")
         public = (name for name in sorted(names) if name[0] != "_" or name == "__init__.py")
@@ -40,7 +40,7 @@ def module_name(path: str, root: str) -> str:
 
 
 def pairs_of(path: str, module: str) -> Iterator[dict[str, str]]:
-    """One pair for each public function, class and method of a file that says what it does."""
+    """Yield a pair for each public function, class and method of a file that has a docstring."""
     try:
         with open(path, encoding="utf-8") as file:
             tree = ast.parse(file.read())

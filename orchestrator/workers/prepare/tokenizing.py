@@ -1,7 +1,7 @@
-"""Tokenizers: the model's own, or a byte-level BPE trained on the standard library's docstrings where it brings none.
+"""Loads a model's tokenizer, or trains a byte-level BPE on the docstrings of the standard library for a model without one.
 
-The trained one needs the package `tokenizers` alone, is the same for the same Python and size, and is saved in the form
-that any transformers from 4.4x on loads. It is trained once and kept beside the prepared data.
+The trained tokenizer needs only the package `tokenizers`. It is the same for the same Python and size. transformers from
+4.4x on loads it. It is trained once and kept next to the prepared data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Encoded = Tuple[Sequence[int], Sequence[int]]
 
 
 class Tokenizer:
-    """A tokenizer of either library. `encode` gives for each text its token ids and where in the text each ends."""
+    """A tokenizer of either library. `encode` returns for each text its token ids and the end of each in the text."""
 
     def __init__(self, inner: Any, *, special_tokens: dict[str, str], eos: Optional[int], pad: Optional[int]) -> None:
         self.inner, self.special_tokens, self.eos_token_id, self.pad_token_id = inner, special_tokens, eos, pad
@@ -34,11 +34,11 @@ class Tokenizer:
 
 
 class Trained(Tokenizer):
-    """A `tokenizers.Tokenizer` with the special tokens above; it adds none by itself."""
+    """A `tokenizers.Tokenizer` with the special tokens above. It adds no special token by itself."""
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Encoded]:
-        found = self.inner.encode_batch(list(texts), add_special_tokens=False)
-        return [(one.ids, [end for _, end in one.offsets]) for one in found]
+        encodings = self.inner.encode_batch(list(texts), add_special_tokens=False)
+        return [(encoding.ids, [end for _, end in encoding.offsets]) for encoding in encodings]
 
     def save(self, folder: str) -> None:
         self.inner.save(os.path.join(folder, "tokenizer.json"))
@@ -70,7 +70,7 @@ class Pretrained(Tokenizer):
 
 
 def load_tokenizer(name: Optional[str], *, vocab_size: Optional[int], cache: str) -> Tokenizer:
-    """The tokenizer of a model; the trained one for `config:` models, for no model, and where a folder brings none."""
+    """Return the tokenizer of a model; the trained one for `config:` models, no model, and a folder without one."""
     if name is None or name.startswith("config:") or without_tokenizer(name):
         return trained(min(vocab_size or VOCABULARY, VOCABULARY), cache)
     try:
@@ -90,13 +90,13 @@ def load_tokenizer(name: Optional[str], *, vocab_size: Optional[int], cache: str
 
 
 def without_tokenizer(name: str) -> bool:
-    """Whether this is a local model folder that holds no tokenizer."""
+    """Return whether this is a local model folder without a tokenizer."""
     files = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
     return os.path.isdir(name) and not any(os.path.isfile(os.path.join(name, file)) for file in files)
 
 
 def trained(size: int, cache: str) -> Tokenizer:
-    """The trained tokenizer of this size, from the cache or made now."""
+    """Return the trained tokenizer of this size, from the cache or trained now."""
     from stdlib_docs import stdlib_pairs
 
     try:

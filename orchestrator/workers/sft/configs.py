@@ -1,6 +1,6 @@
-"""The sizes of the models named `config:NAME`, as published in the models' config.json files. Data and nothing else.
+"""The sizes of the models named `config:NAME`, as published in the models' config.json files. Only data.
 
-`models.py` builds models of these, and the orchestrator, which imports no worker, reads this file by its path to count
+`models.py` builds models from them. The orchestrator, which imports no worker, reads this file by its path to count
 parameters in a plan. So it needs only the standard library.
 """
 
@@ -31,7 +31,7 @@ def sizes(
     }  # fmt: skip
 
 
-# llama-1b is TinyLlama 1.1B's shape.
+# llama-1b has the shape of TinyLlama 1.1B.
 CONFIGS: dict[str, dict[str, Any]] = {
     "tiny-llama": {"model_type": "llama", **TINY},
     "tiny-moe": {"model_type": "mixtral", **TINY, "num_local_experts": 4, "num_experts_per_tok": 2},

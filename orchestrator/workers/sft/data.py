@@ -1,16 +1,17 @@
-"""Prepared tokens as the rows and batches that a Trainer takes: truncated, packed, padded or flattened.
+"""Makes rows and batches for a Trainer from prepared tokens: truncated, packed, padded or flattened.
 
-`prepare.py` has written the tokens; here nothing is tokenised. Three kinds of batch:
+`prepare.py` has written the tokens. There are three kinds of batch:
 
-- padded (the default): rows side by side, filled to the longest with padding that attention and loss leave out;
-- padding-free: the rows one after the other in one long row, told apart by `position_ids` that start again at 0;
-- packed: all rows cut into chunks of exactly `max_seq_len`: every token is work, and every batch has one shape.
+- padded (the default): rows are filled to the longest with padding, which attention and loss ignore;
+- padding-free: the rows follow one another in one long row; `position_ids` begin at 0 for each;
+- packed: all rows are cut into chunks of exactly `max_seq_len`; every token is work, and all batches have one shape.
 
-Packed and padding-free rows stay apart in attention (block-diagonal) where the attention in use reads `position_ids`:
-flash attention, and sdpa, eager and flex from transformers 4.53 on. With an older one packing is the classic
-concatenation, in which a sample sees the end of the one before (`packed_attention` says which), and padding-free is
-refused. A sample that a chunk's end cuts goes on in the next chunk without its beginning; no label crosses a border;
-the last, incomplete chunk and chunks without any label are left out.
+Samples of one row stay separate in attention (block-diagonal) if the attention reads `position_ids`. Flash attention does;
+sdpa, eager and flex do from transformers 4.53 on. With an older version packing is the classic concatenation, in which a
+sample sees the end of the previous sample, and padding-free is refused. `packed_attention` names the kind.
+
+A sample that is cut at the end of a chunk continues in the next chunk, without its beginning. No label crosses a border.
+The last, incomplete chunk and chunks without a label are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ BLOCK_DIAGONAL, CONCATENATED = "block-diagonal", "concatenated"
 
 
 class Tokens:
-    """Flat arrays of a prepared folder: row i is input_ids[offsets[i]:offsets[i + 1]], its labels likewise."""
+    """The flat arrays of a prepared folder. Row i is input_ids[offsets[i]:offsets[i + 1]], and so are its labels."""
 
     def __init__(self, input_ids: Any, labels: Any, offsets: Any) -> None:
         self.input_ids, self.labels, self.offsets = input_ids, labels, offsets
@@ -44,7 +45,7 @@ class Tokens:
 
 
 def load_tokens(folder: str) -> tuple[Tokens, dict[str, Any]]:
-    """The tokens and the manifest of a folder that `prepare.py` made."""
+    """Return the tokens and the manifest of a folder that `prepare.py` made."""
     manifest_path, tokens_path = os.path.join(folder, "manifest.json"), os.path.join(folder, "tokens.npz")
     if not os.path.isfile(manifest_path) or not os.path.isfile(tokens_path):
         raise ArgumentError(
@@ -57,7 +58,7 @@ def load_tokens(folder: str) -> tuple[Tokens, dict[str, Any]]:
 
 
 def truncated(tokens: Tokens, limit: Optional[int]) -> Tokens:
-    """Rows of at most `limit` tokens, less those that have no label left to learn from."""
+    """Return rows of at most `limit` tokens, without the rows that have no label left."""
     lengths = np.diff(tokens.offsets)
     ends = tokens.offsets[:-1] + (lengths if limit is None else np.minimum(lengths, limit))
     # A row's first label is never predicted, so a row needs one further on.
@@ -78,7 +79,7 @@ def truncated(tokens: Tokens, limit: Optional[int]) -> Tokens:
 
 
 class Rows(Dataset):  # type: ignore[misc]
-    """One sample a row."""
+    """A data set with one sample per row."""
 
     packed = False
     packed_attention: Optional[str] = None
@@ -95,7 +96,7 @@ class Rows(Dataset):  # type: ignore[misc]
 
 
 class PackedRows(Dataset):  # type: ignore[misc]
-    """Chunks of exactly `max_seq_len` tokens, as the head of this file says. Fewer tokens make one short row."""
+    """A data set of chunks of exactly `max_seq_len` tokens, as described above. Fewer tokens make one short row."""
 
     packed = True
 
@@ -131,7 +132,7 @@ def as_tensor(values: Any) -> Any:
 
 
 def sees_borders(attention: Optional[str]) -> bool:
-    """Whether this attention keeps the samples of one row apart by their `position_ids`."""
+    """Return whether this attention separates the samples of one row by their `position_ids`."""
     if (attention or "").startswith(("flash", "kernels-community/flash")):
         return True
     try:
@@ -142,7 +143,7 @@ def sees_borders(attention: Optional[str]) -> bool:
 
 
 def build_rows(own: Own, tokens: Tokens, *, attention: Optional[str]) -> Any:
-    """The data set that the arguments ask for."""
+    """Return the data set that the arguments ask for."""
     apart = sees_borders(attention)
     if own.padding_free and not apart:
         raise ArgumentError(
@@ -159,7 +160,7 @@ def build_rows(own: Own, tokens: Tokens, *, attention: Optional[str]) -> Any:
 
 
 class PaddedCollator:
-    """Rows side by side, filled on the right to the longest."""
+    """A collator that fills rows on the right to the longest."""
 
     padding_free = False
 
@@ -176,7 +177,7 @@ class PaddedCollator:
 
 
 class PackedCollator:
-    """Rows of one length as they are. Flash attention wants them as one long row: it tells apart within a row only."""
+    """A collator of rows of one length. Flash attention needs them as one long row: it separates samples within a row only."""
 
     padding_free = False
 
@@ -189,7 +190,7 @@ class PackedCollator:
 
 
 class FlatCollator:
-    """Rows one after the other, by transformers' own collator, of which older versions take lists and no tensors."""
+    """A collator that joins rows, by transformers' own collator. Older versions of it take lists, not tensors."""
 
     padding_free = True
 
@@ -204,7 +205,7 @@ class FlatCollator:
 
 
 def build_collator(own: Own, *, attention: Optional[str], pad_token_id: int) -> Any:
-    """What makes a batch of rows."""
+    """Return the collator that the arguments ask for."""
     if own.packing:
         return PackedCollator(flatten=(attention or "").startswith(("flash", "kernels-community/flash")))
     if own.padding_free:

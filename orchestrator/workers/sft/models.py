@@ -1,9 +1,8 @@
-"""Models to fine-tune: a local folder, a hub name, or `config:<name>` = random weights at a published model's sizes.
+"""Builds the model to fine-tune: from a local folder, a hub name, or `config:<name>`, with LoRA adapters and quantisation.
 
-`config:` models are for speed and memory: shapes, and so kernels and bytes, are the published model's, any field of the
-configuration can be overridden, and losses start where random weights start. Weights depend on the seed and the kind of
-device that they are drawn on, and on nothing else. Also here: LoRA adapters and quantised loading. Neither the data nor
-the training is looked at. torch and transformers are imported in functions.
+A `config:` model has random weights at the sizes of a published model. It is for speed and memory: shapes, and so kernels
+and bytes, are those of the published model. Any field of the configuration can be overridden. The weights depend only on
+the seed and the kind of device that draws them. torch and transformers are imported in functions.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from configs import CONFIGS
 
 
 def load_config(own: Own, words: Mapping[str, Sequence[str]]) -> Any:
-    """The model's configuration with `words` of the command line as overrides. Loads no weights."""
+    """Return the model's configuration with `words` of the command line as overrides. Load no weights."""
     from transformers import AutoConfig
 
     name = own.model_name_or_path
@@ -44,7 +43,7 @@ def load_config(own: Own, words: Mapping[str, Sequence[str]]) -> Any:
 
 
 def overrides(config: Any, words: Mapping[str, Sequence[str]], model: str) -> dict[str, Any]:
-    """The words as values of the configuration's fields, each of the type that stands there now."""
+    """Return the words as values of the configuration's fields, each of the type of its present value."""
     known = config.to_dict()
     known = {**(known.get("rope_parameters") or {}), **known}  # where transformers 5 keeps rope_theta and its kind
     names = set(known) | set(getattr(config, "attribute_map", {}))
@@ -72,7 +71,7 @@ def override(name: str, items: Sequence[str], now: Any) -> Any:
 
 
 def read_value(text: str) -> Any:
-    """None, True, False, a number, list or mapping where the text is one; else the text."""
+    """Return the None, truth, number, list or mapping that the text spells, else the text."""
     plain = {"none": None, "null": None, "true": True, "false": False}
     if text.lower() in plain:
         return plain[text.lower()]
@@ -84,7 +83,7 @@ def read_value(text: str) -> Any:
 
 
 def dtype_option(own: Own) -> dict[str, Any]:
-    """`dtype` as the installed transformers calls it: `torch_dtype` before 4.56."""
+    """Return `dtype` by the name in the installed transformers: `torch_dtype` before 4.56."""
     import torch
     import transformers
 
@@ -94,7 +93,7 @@ def dtype_option(own: Own) -> dict[str, Any]:
 
 
 def build_model(own: Own, config: Any, *, seed: int) -> Any:
-    """The model, in the dtype, attention and quantisation that were asked for; ArgumentError where they can't be."""
+    """Return the model with the requested dtype, attention and quantisation, or raise ArgumentError."""
     from transformers import AutoModelForCausalLM, set_seed
 
     config.use_cache = False  # a cache is for generation, and turns the block-diagonal attention of packed rows off
@@ -116,21 +115,21 @@ def build_model(own: Own, config: Any, *, seed: int) -> Any:
 
 
 def load_quantized(model: Any, **options: Any) -> Any:
-    """The model again, quantised on the library's own road: saved, and loaded as any saved model would be."""
+    """Return the model quantised as the library does it: saved, and loaded like any saved model."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("TUNEBENCH_RUN_DIR")) as folder:
         model.save_pretrained(folder)
         return type(model).from_pretrained(folder, **options)
 
 
 def no_auto(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without `auto`: a configuration has no weights to take a dtype from."""
+    """Return the options without `auto`: a configuration has no weights to take a dtype from."""
     return {name: value for name, value in options.items() if value != "auto"}
 
 
 def drawing_device(own: Own, config: Any) -> Any:
-    """Where random weights are drawn: on this rank's GPU where the model fits easily, since a CPU takes minutes for 7B.
+    """Return the device that draws random weights: this rank's GPU if the model fits easily, else the CPU.
 
-    Not under FSDP or DeepSpeed, which shard a model that must not lie whole on each GPU, nor before quantising.
+    A CPU takes minutes for 7B. FSDP, DeepSpeed and quantisation use the CPU: the whole model may not fit on one GPU.
     """
     import torch
 
@@ -145,7 +144,7 @@ def drawing_device(own: Own, config: Any) -> Any:
 
 
 def count_parameters(config: Any) -> int:
-    """How many numbers a model of this configuration has, without making it."""
+    """Return the number of parameters of a model with this configuration, without making it."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -154,7 +153,7 @@ def count_parameters(config: Any) -> int:
 
 
 def quantization_options(own: Own, config: Any) -> dict[str, Any]:
-    """What from_pretrained needs to load quantised: GPTQ is how a model was saved, the others are done at loading."""
+    """Return the options of from_pretrained for quantisation. GPTQ models are saved so; others are quantised at loading."""
     ready = getattr(config, "quantization_config", None)
     if own.quantization == "gptq":
         method = ready.get("quant_method") if isinstance(ready, dict) else getattr(ready, "quant_method", None)
@@ -177,7 +176,7 @@ def quantization_options(own: Own, config: Any) -> dict[str, Any]:
 
 
 def here() -> dict[str, Any]:
-    """This rank's device as a device map."""
+    """Return this rank's device as a device map."""
     import torch
 
     return {"": int(os.environ.get("LOCAL_RANK", 0)) if torch.cuda.is_available() else "cpu"}
@@ -191,7 +190,7 @@ def require(package: str, wanted_by: str) -> None:
 
 
 def adapt(model: Any, own: Own, *, checkpointing: bool, reentrant: bool) -> Any:
-    """The model with LoRA adapters when asked for, its base frozen; a quantised base is made ready for training."""
+    """Return the model, with LoRA adapters on a frozen base if asked for. Prepare a quantised base for training."""
     if own.peft_method == "none":
         return model
     require("peft", "--peft_method lora")
@@ -203,7 +202,7 @@ def adapt(model: Any, own: Own, *, checkpointing: bool, reentrant: bool) -> Any:
             model, use_gradient_checkpointing=checkpointing, gradient_checkpointing_kwargs=options
         )
     elif checkpointing and reentrant:
-        model.enable_input_require_grads()  # else the re-entrant kind sees only frozen inputs, and no gradient
+        model.enable_input_require_grads()  # else re-entrant checkpointing sees only frozen inputs, and no gradient
     targets: Any = own.target_modules or None
     if targets is not None and len(targets) == 1 and "all-linear" in targets:
         targets = "all-linear"

@@ -1,12 +1,12 @@
-"""The built-in trainer: fine-tunes a causal language model with the Hugging Face Trainer, with nothing unusual in it.
+"""The built-in trainer: fine-tunes a causal language model with the Hugging Face Trainer.
 
-A plain Trainer script that also runs without `instrument.py`. It measures nothing itself. Arguments are those of
-`arguments.Own`, every field of the installed TrainingArguments, and any field of the model's configuration; a mistake
-in them ends the script with one sentence and exit code 2 before the model is loaded. Data come from `prepare.py`.
+It is a plain Trainer script, measures nothing itself, and also runs without `instrument.py`. Its arguments are those of
+`arguments.Own`, every field of the installed TrainingArguments, and any field of the model's configuration. A mistake in
+them ends the script with one sentence and exit code 2, before the model is loaded. Data come from `prepare.py`.
 
-What it changes of the Trainer's defaults, unless given: no reports, no checkpoints, no progress bars; no test of each
-loss for NaN and no search for unused parameters, since both synchronise or cost time in every step; the non-reentrant
-kind of gradient checkpointing. In `output_dir` it leaves `all_results.json` and `trainer_state.json`.
+Some defaults differ from the Trainer's: no reports, no checkpoints, no progress bars; no test of each loss for NaN and no
+search for unused parameters, since both cost time in every step; non-reentrant gradient checkpointing. The script writes
+`all_results.json` and `trainer_state.json` to `output_dir`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ DEFAULTS = {
 }
 
 
-# The two names of one thing, the newer first.
+# Two names of one argument, the newer first.
 CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
 
 
 def training_fields() -> dict[str, Any]:
-    """TrainingArguments' fields with their types, as the installed transformers has them."""
+    """Return the fields of the installed TrainingArguments with their types."""
     from transformers import TrainingArguments
 
     try:
@@ -68,7 +68,7 @@ def training_arguments(given: typing.Mapping[str, Any]) -> Any:
 
 
 def on_device(known: typing.Container[str]) -> dict[str, Any]:
-    """What has to be said where there is no accelerator, or where `ACCELERATE_USE_CPU` says not to use it."""
+    """Return the arguments for a CPU if there is no accelerator or `ACCELERATE_USE_CPU` says not to use it."""
     import torch
 
     accelerated = getattr(torch, "accelerator", torch.cuda).is_available()
@@ -78,14 +78,14 @@ def on_device(known: typing.Container[str]) -> dict[str, Any]:
 
 
 def checkpointing(args: Any) -> tuple[bool, bool]:
-    """Whether activations are recomputed, and whether by the re-entrant kind."""
+    """Return whether activations are recomputed, and whether re-entrantly."""
     on = any(getattr(args, name, None) for name in CHECKPOINTING)
     options = [getattr(args, name + "_kwargs", None) or {} for name in CHECKPOINTING]
     return on, any(option.get("use_reentrant") for option in options)
 
 
 def check_data(own: Own, manifest: typing.Mapping[str, Any], config: Any) -> None:
-    """Refuses prepared data that another model's tokens are in, or that learns from what was to be left out."""
+    """Refuse data with tokens of another model, or with a loss on everything where only the response is wanted."""
     size = getattr(config, "vocab_size", None)
     largest = manifest.get("largest_token_id")
     if size and largest is not None and largest >= size:
@@ -101,7 +101,7 @@ def check_data(own: Own, manifest: typing.Mapping[str, Any], config: Any) -> Non
 
 
 def build_trainer(argv: typing.Sequence[str]) -> Any:
-    """The Trainer that the command line asks for: arguments first, then data, then the model."""
+    """Return the Trainer that the command line asks for: arguments first, then data, then the model."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -130,7 +130,7 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
 
 
 def train(argv: typing.Sequence[str]) -> None:
-    """Builds, trains, and saves the numbers. Nothing of the Trainer outlives this function."""
+    """Build, train, and save the numbers. Nothing of the Trainer outlives this function."""
     trainer = build_trainer(argv)
     result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
     trainer.save_metrics("train", result.metrics)
@@ -138,10 +138,10 @@ def train(argv: typing.Sequence[str]) -> None:
 
 
 def leave_process_group() -> None:
-    """Takes leave of the other ranks, so that none waits for us, and NCCL has nothing to warn of.
+    """Leave the process group, so that no rank waits for this one and NCCL does not warn.
 
-    Only once the wrapped model is gone: freed after the group, DDP's reducer holds the last reference to it, and joins the
-    threads of gloo while it holds the interpreter's lock, which they may be waiting for: runs of two ranks hung so.
+    The wrapped model must be gone first. Else DDP's reducer holds the last reference to the group. It then joins the threads
+    of gloo while it holds the interpreter's lock, for which they may wait. Runs of two ranks hung so.
     """
     import gc
 
