@@ -19,8 +19,8 @@ Made from `orchestrator/metrics/`; a test holds the two together (`pytest --acce
   its own tokens in the time that all ranks took together.
 - `devices.csv` has a row for each watched GPU of each run.
 
-The column `id` is in all four files. Files have base units at full precision. An empty cell is a missing value, never
-0. Every argument of the trainer is a column too, under its own name, as the text that the trainer received. List
+The column `id` is in all four files. Files have base units at full precision. An empty cell is a missing value, not
+zero. Every argument of the trainer is a column too, under its own name, as the text that the trainer received. List
 items are separated by blanks, and `[]` is an empty list. An argument that has the name of another column is
 `argument_<name>`. Facts about host and software are in `provenance_<name>`.
 
