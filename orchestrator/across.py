@@ -18,7 +18,8 @@ from orchestrator.rows import NO_FRAMEWORK, Value
 Cells = Mapping[str, Value]
 
 RATE, PER_GPU, LOSS, STEPS = "tokens_per_s", "tokens_per_s_per_gpu", "train_loss", "steps"
-LOGGED, PLANNED, STOPPED, NOT_COMPARED = "logged_losses", "effective_max_steps", "stopped_early", "loss not compared"
+LOGGED, PLANNED, STOPPED = "logged_losses", "effective_max_steps", "stopped_early"
+WRONG, OTHER_LOSS, NOT_COMPARED = "faster but wrong", "other loss", "loss not compared"
 BY_RATIO = frozenset(metric.name for metric in METRICS.values() if metric.by_ratio)
 
 INTERVALS: Mapping[str, tuple[str, str]] = {
@@ -215,7 +216,7 @@ def _learning(cell: Cell) -> Hashable:
 
 def _doubt(cell: Cell, baseline: Cell) -> str:
     mine, theirs = _number(cell, PER_GPU), _number(baseline, PER_GPU)
-    return "faster but wrong" if mine and theirs and mine > theirs else "other loss"
+    return WRONG if mine and theirs and mine > theirs else OTHER_LOSS
 
 
 def _given(cell: Cell) -> Hashable:

@@ -1,20 +1,20 @@
 """What speaks against a number: why no claim of speed is made of an experiment.
 
-Functions from a table to values. What a run was marked with when it ended (`monitors`, `throughput`) and what the table says of
-its loss (`across`) are read off the columns; nothing is measured or judged anew. A power cap is no doubt: it is daily life on
+Functions from a table to values. They read the caveats in a run's record (`monitors`, `throughput`), and the columns about its loss
+(`across`) and its neighbours. Nothing is measured or judged anew. A power cap is no doubt: it is daily life on
 today's GPUs, and both sides of a comparison live with it.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from orchestrator import across
 from orchestrator.columns import column, number
-from orchestrator.monitors.nvml_numbers import NOTABLE_THROTTLING
-from orchestrator.monitors.timeline import POWER_CAP, REASONS
+from orchestrator.records import Caveat, CaveatKind
 from orchestrator.rows import Value
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class DoubtKind(StrEnum):
     """Why a number may not be what it seems."""
 
-    WRONG = "faster but wrong"
-    OTHER_LOSS = "other loss"
+    WRONG = across.WRONG
+    OTHER_LOSS = across.OTHER_LOSS
     CONTAMINATED = "contaminated"
     THROTTLED = "throttled"
     NOT_STEADY = "not steady"
@@ -34,53 +34,36 @@ class DoubtKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Doubt:
-    """One doubt of one experiment; `detail` are a record's own words, raw, or empty."""
+    """One doubt of one experiment; `detail` is the detail of its caveats, raw, or empty."""
 
     kind: DoubtKind
     detail: str = ""
 
 
-NO_STEADY_SPEED = "no steady-state speed"
-"""How the warning of a run begins in which `steady` found no steady state."""
-
-_HELD_DOWN = re.compile(
-    "(" + "|".join(re.escape(name) for name in REASONS.values() if name != POWER_CAP) + r") (\d{1,3})%"
-)
+_CAVEATS = {
+    CaveatKind.CONTAMINATED: DoubtKind.CONTAMINATED,
+    CaveatKind.THROTTLED: DoubtKind.THROTTLED,
+    CaveatKind.NO_STEADY_SPEED: DoubtKind.NOT_STEADY,
+    CaveatKind.NOT_LEVEL: DoubtKind.NOT_STEADY,
+}
 
 
 def doubts(table: ResultsTable) -> list[tuple[Doubt, ...]]:
-    """For each row of `experiments` what speaks against its speed."""
-    frame = table.experiments
-    names = ("doubt", "loss_difference", "contaminated", "throttle_reasons", "warnings", "neighbours", "runs_ok")
-    rows = zip(*(column(frame, name) for name in names), strict=True)
-    return [tuple(_of_row(dict(zip(names, row, strict=True)))) for row in rows]
+    """Return for each row of `experiments` what speaks against its speed."""
+    columns = (column(table.experiments, name) for name in ("doubt", "neighbours", "runs_ok"))
+    return [tuple(_of_row(*row)) for row in zip(*columns, table.caveats, strict=True)]
 
 
-def _of_row(row: dict[str, Value]) -> list[Doubt]:
-    found = []
-    if row["doubt"] in (DoubtKind.WRONG.value, DoubtKind.OTHER_LOSS.value):
-        found.append(Doubt(kind=DoubtKind(str(row["doubt"]))))
-    if not row["runs_ok"]:
-        return found  # without a number there is nothing to doubt
-    if row["contaminated"]:
-        found.append(Doubt(kind=DoubtKind.CONTAMINATED, detail=str(row["contaminated"])))
-    held = held_down(row["throttle_reasons"])
-    if held:
-        found.append(Doubt(kind=DoubtKind.THROTTLED, detail=held))
-    for line in str(row["warnings"] or "").splitlines():
-        if line.startswith(NO_STEADY_SPEED):
-            reason = line.removeprefix(NO_STEADY_SPEED).lstrip(": ").partition(";")[0]  # behind it: what to do
-            found.append(Doubt(kind=DoubtKind.NOT_STEADY, detail=reason))
-            break
-    if number(row["neighbours"]):
-        found.append(Doubt(kind=DoubtKind.PACKED))
-    return found
-
-
-def held_down(reasons: Value) -> str:
-    """What held clocks down besides the power cap for a notable share of the steady state, longest first; empty for nothing."""
-    shares: dict[str, float] = {}
-    for name, percent in _HELD_DOWN.findall(str(reasons or "")):
-        shares[name] = max(shares.get(name, 0.0), int(percent) / 100)
-    notable = sorted(shares.items(), key=lambda one: -one[1])
-    return ", ".join(f"{name} {share:.0%}" for name, share in notable if share > NOTABLE_THROTTLING)
+def _of_row(loss: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Caveat]) -> Iterator[Doubt]:
+    if loss in (DoubtKind.WRONG.value, DoubtKind.OTHER_LOSS.value):
+        yield Doubt(kind=DoubtKind(str(loss)))
+    if not runs_ok:
+        return  # without a number there is nothing to doubt
+    details: dict[DoubtKind, dict[str, None]] = {}
+    for caveat in caveats:
+        if caveat.kind in _CAVEATS:
+            details.setdefault(_CAVEATS[caveat.kind], {})[caveat.detail] = None
+    for kind in sorted(details, key=list(DoubtKind).index):
+        yield Doubt(kind=kind, detail=", ".join(details[kind]))
+    if number(neighbours):
+        yield Doubt(kind=DoubtKind.PACKED)

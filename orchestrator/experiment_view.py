@@ -74,9 +74,9 @@ def _run(run: StoredRun) -> Iterator[str]:
     yield f"run {run.job.name}: {record.status}{cause}, {record.wall_s:.1f} s"
     for measurement in record.measurements:
         shown = "-" if measurement.value is None else _plain(measurement.value)
-        yield f"  {measurement.name} = {shown}  [{measurement.source}]"
-    for warning in record.warnings:
-        yield f"  warning: {warning}"
+        source = measurement.why_missing if measurement.value is None else measurement.source
+        yield f"  {measurement.name} = {shown}  [{source}]"
+    yield from (f"  warning: {caveat.sentence}" for caveat in record.warnings)
 
 
 def _plain(value: object) -> object:

@@ -6,14 +6,15 @@ costs its own numbers; a trainer that does is for the runner to catch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import UnionType
 from typing import Any, TypeVar
 
 from orchestrator import throughput, trainers
 from orchestrator.monitors import Monitor
-from orchestrator.records import Device, Experiment, Gpu, Measurement
+from orchestrator.records import Caveat, CaveatKind, Device, Experiment, Gpu, Measurement
 from orchestrator.summaries import worker_files
 
 _T = TypeVar("_T")
@@ -37,7 +38,7 @@ class Findings:
     first: Mapping[str, Any] = field(default_factory=dict)
     complete: bool = False
     impossible: str | None = None
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Caveat, ...] = ()
 
 
 class _Asked:
@@ -47,14 +48,14 @@ class _Asked:
         self.run_dir = run_dir
         self.failures: list[str] = []
 
-    def __call__(self, name: str, question: Callable[[Path], Iterable[_T]], kind: type) -> Sequence[_T]:
+    def __call__(self, name: str, question: Callable[[Path], Iterable[_T]], kind: type | UnionType) -> Sequence[_T]:
         """The answers to one question, each of the `kind` that it should be."""
         try:
             said = question(self.run_dir)
             answers: list[Any] = [said] if isinstance(said, str) else list(said)
             wrong = next((answer for answer in answers if not isinstance(answer, kind)), None)
             if wrong is not None:
-                raise TypeError(f"{wrong!r:.80} is no {kind.__name__}")
+                raise TypeError(f"{wrong!r:.80} is no {getattr(kind, '__name__', kind)}")
         except Exception as error:  # a plug may do anything, and the run went well without it
             self.failures.append(f"monitor {name} failed to read what it saw: {type(error).__name__}: {error}")
             return ()
@@ -80,27 +81,24 @@ def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Seq
         first=next((worker for worker in workers if worker.get("rank") == 0), {}),
         complete=_is_complete(experiment, numbers),
         impossible=reading.impossible,
-        warnings=(*reading.warnings, *_monitor_warnings(experiment, asked, watching, watched), *asked.failures),
+        warnings=(*reading.warnings, *_monitor_warnings(experiment, asked, watching, watched)),
     )
 
 
 def _monitor_warnings(
     experiment: Experiment, asked: _Asked, watching: Watching, watched: Sequence[Measurement]
-) -> list[str]:
-    """A sentence for each number that is missing or disturbed."""
-    warnings = [
-        f"monitor {name} slows the run: do not compare its speed with that of runs without it"
-        for name, monitor in watching
-        if monitor.perturbs
-    ]
+) -> Iterator[Caveat]:
+    """Yield a caveat for each number that is missing or disturbed."""
+    for name in (name for name, monitor in watching if monitor.perturbs):
+        yield Caveat(detail=f"monitor {name} slows the run: do not compare its speed with that of runs without it")
     if experiment.device is Device.CUDA:  # on a CPU there is no GPU to miss anything of
         missing: dict[str, list[str]] = {}
-        for number in watched:
-            if number.value is None:
-                missing.setdefault(number.source, []).append(number.name)
-        verbs = {reason: "is" if len(names) == 1 else "are" for reason, names in missing.items()}
-        warnings += [f"{', '.join(names)} {verbs[reason]} missing: {reason}" for reason, names in missing.items()]
-    return warnings + [sentence for name, monitor in watching for sentence in asked(name, monitor.warnings, str)]
+        for number in (number for number in watched if number.value is None):
+            missing.setdefault(number.why_missing, []).append(number.name)
+        for reason, names in missing.items():
+            yield Caveat(kind=CaveatKind.MISSING, detail=f"{', '.join(names)} ({reason})")
+    said = [one for name, monitor in watching for one in asked(name, monitor.warnings, Caveat | str)]
+    yield from (one if isinstance(one, Caveat) else Caveat(detail=one) for one in (*said, *asked.failures))
 
 
 def _cost_added_up(watched: Sequence[Measurement]) -> list[Measurement]:

@@ -12,7 +12,6 @@ from statistics import fmean
 
 from orchestrator import cores, trainers
 from orchestrator.benchmark import OnEvent, run_benchmark
-from orchestrator.doubts import NO_STEADY_SPEED
 from orchestrator.executors import Executor
 from orchestrator.gpus import visible_gpus
 from orchestrator.records import Device, Experiment, Measure, RunRecord, Status
@@ -104,7 +103,8 @@ def _reason(record: RunRecord | None) -> str:
         return "its run left no record"
     if record.status is not Status.OK:
         return f"{record.status} ({record.kind}: {record.cause})"
-    return next((line for line in record.warnings if line.startswith(NO_STEADY_SPEED)), "its run has no speed")
+    why = [number.missing for number in record.measurements if number.name == SPEED and number.missing]
+    return why[0].sentence if why else "its run has no speed"
 
 
 def _copy(cell: Experiment, name: str) -> Experiment:

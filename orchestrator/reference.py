@@ -18,7 +18,7 @@ from pathlib import Path
 from orchestrator import untrusted
 from orchestrator.memory_logs import memory_summary, read_summary
 from orchestrator.metrics import METRICS
-from orchestrator.records import Status
+from orchestrator.records import Caveat, Status
 from orchestrator.reference_log import failure
 from orchestrator.rows import NO_FRAMEWORK, Row, Value, argument_cells, cell
 
@@ -43,7 +43,7 @@ def read(root: Path) -> tuple[list[Row], list[str]]:
             warnings.append(f"{folder.name} holds neither results.json nor command.sh: left out.")
         else:
             rows.append(row)
-            warnings += [f"{folder.name}: {sentence}" for sentence in row.warnings]
+            warnings += [f"{folder.name}: {caveat.sentence}" for caveat in row.warnings]
     return rows, warnings
 
 
@@ -83,7 +83,7 @@ def _row(folder: Path, names: Mapping[str, str]) -> Row | None:
         arguments=_arguments(given),
         outcome=outcome | ({"failure_kind": kind, "failure_cause": cause} if kind else {}),
         measured=measured | memory,
-        warnings=tuple(warnings),
+        warnings=tuple(Caveat(detail=sentence) for sentence in warnings),
     )
 
 

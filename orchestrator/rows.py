@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from orchestrator.metrics import FACTS, METRICS
-from orchestrator.records import Experiment, JobState, RunRecord, Text, as_items
+from orchestrator.records import Caveat, Experiment, JobState, RunRecord, Text, as_items
 
 Value = str | int | float | bool | None
 
@@ -43,7 +43,7 @@ class Row:
     measured: Mapping[str, Value] = field(default_factory=dict)
     ranks: tuple[Mapping[str, Value], ...] = ()
     devices: tuple[Mapping[str, Value], ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Caveat, ...] = ()
 
     def flat(self) -> dict[str, Value]:
         return {**self.facts, **self.outcome, **self.arguments, **self.measured}
@@ -130,7 +130,7 @@ def _outcome(record: RunRecord) -> dict[str, Value]:
         "started_at": datetime.fromtimestamp(record.started_at, UTC).isoformat(timespec="seconds"),
         "exit_code": record.exit_code,
         "signal": record.signal,
-        "warnings": "\n".join(record.warnings) or None,
+        "warnings": "\n".join(caveat.sentence for caveat in record.warnings) or None,
     }
     return {name: value for name, value in cells.items() if value is not None}
 

@@ -40,7 +40,8 @@ from orchestrator.launcher import build_command
 from orchestrator.monitors import Monitor
 from orchestrator.preparation import why_missing
 from orchestrator.records import (
-    NOT_FINITE,
+    Caveat,
+    CaveatKind,
     Command,
     Device,
     Experiment,
@@ -64,7 +65,7 @@ class _Evidence:
     verdict: Verdict
     hint: str | None = None
     found: Findings = field(default_factory=Findings)
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Caveat, ...] = ()
 
 
 def run_one(run_dir: Path) -> RunRecord:
@@ -185,13 +186,14 @@ def _evidence(
     )
     if judged.status is Status.OK:
         judged = _doubts(experiment, found) or judged
-    left = [f"process {one} could not be ended and may still hold memory" for one in outcome.survivors]
+    left = [f"process {name} could not be ended and may still hold memory" for name in outcome.survivors]
+    before, after = ([Caveat(detail=text) for text in texts] for texts in (disturbed, (*left, *residue)))
     return _Evidence(
         outcome=outcome,
         verdict=judged,
         hint=hint(judged.kind, _said(found, run_dir), experiment),
         found=found,
-        warnings=(*disturbed, *found.warnings, *left, *residue),
+        warnings=(*before, *found.warnings, *after),
     )
 
 
@@ -250,9 +252,9 @@ def _doubts(experiment: Experiment, found: Findings) -> Verdict | None:
     wrong = effective.of_ranks(experiment, found.workers)
     if wrong:
         return Verdict(status=Status.INVALID, kind="not_in_effect", cause="; ".join(wrong))
-    said = [one.source for one in found.measurements if one.name == "train_loss" and one.source.endswith(NOT_FINITE)]
-    if said:
-        return Verdict(status=Status.INVALID, kind="nan_loss", cause=f"the loss is not finite ({said[0]})")
+    losses = [number.missing for number in found.measurements if number.name == "train_loss" and number.missing]
+    if losses and losses[0].kind is CaveatKind.NOT_FINITE:
+        return Verdict(status=Status.INVALID, kind="nan_loss", cause=f"the loss is not finite: {losses[0].detail}")
     steps = [worker["nonfinite_step"] for worker in found.workers if worker.get("nonfinite_step") is not None]
     if steps:
         cause = f"the loss was not finite by step {min(steps)}: what was trained fast was not trained"

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median, pstdev
 
+from orchestrator.records import Caveat, CaveatKind
 from orchestrator.statistics import Interval, median_interval
 
 AT_LEAST_STEPS = 10
@@ -59,13 +60,6 @@ class Steady:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NotSteady:
-    """There is no steady state to measure, and why."""
-
-    reason: str
-
-
 def find(
     seconds: Sequence[float],
     *,
@@ -73,8 +67,8 @@ def find(
     at_least_steps: int | None = None,
     waits_s: Sequence[float] = (),
     after: Sequence[Sequence[str]] = (),
-) -> Steady | NotSteady:
-    """The steady state of a run whose steps took `seconds`.
+) -> Steady | Caveat:
+    """Return the steady state of a run whose steps took `seconds`, or why there is none.
 
     `waits_s` is the part of each that had passed when the step began; `after` names what came before it (`evaluate`, `save`):
     such a wait is no sign of warm-up. `at_least_steps` are needed, 10 unless said.
@@ -82,16 +76,17 @@ def find(
     least = at_least_steps or AT_LEAST_STEPS
     plain = [_without_pause(index, seconds, waits_s, after) for index in range(len(seconds))]
     if seconds and median(seconds) <= 0:
-        return NotSteady(reason=_NO_TIME)
+        return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=_NO_TIME)
     found_by, cut = ("declared", discard_steps) if discard_steps is not None else ("found", _warm_up(plain))
     left = len(seconds) - cut
     if left < least:
-        return NotSteady(reason=f"{max(left, 0)} step(s) are left after {cut} of warm-up, and {least} are needed")
+        short = f"{max(left, 0)} step(s) are left after {cut} of warm-up, and {least} are needed"
+        return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=short)
     if median(seconds[cut:]) <= 0:
-        return NotSteady(reason=_NO_TIME)
+        return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=_NO_TIME)
     shift = _level_shift(plain[cut:])
     if shift is not None:
-        return NotSteady(reason=shift)
+        return Caveat(kind=CaveatKind.NOT_LEVEL, detail=shift)
     return _described(seconds, plain, cut=cut, found_by=found_by, waits_s=waits_s, after=after)
 
 
@@ -195,7 +190,7 @@ def _level_shift(series: Sequence[float]) -> str | None:
     way = "slower" if difference > 0 else "faster"
     return (
         f"the run is not level after its warm-up: its last {len(series) - half} steps are {abs(difference) / before:.1%} {way} "
-        f"than the {half} before; let it run longer, or look for what changes"
+        f"than the {half} before"
     )
 
 

@@ -24,7 +24,7 @@ from orchestrator import garbage, reference, rows, vetting
 from orchestrator.across import BY_RATIO, LOGGED, Cell, compared, over_repeats
 from orchestrator.columns import for_people, varying
 from orchestrator.errors import ResultsError
-from orchestrator.records import JobState, Status
+from orchestrator.records import Caveat, JobState, Status
 from orchestrator.rows import Row, Value
 from orchestrator.store import Store
 from orchestrator.stored import StoredExperiment
@@ -43,6 +43,7 @@ class ResultsTable:
     Columns are those of docs/metrics.md in reading order. `warnings` are sentences about what could not be read and
     about single runs. With several folders the column `results` says which one a row comes from. `arguments` names the columns
     that are arguments of the trainer, `framework_arguments` those that a framework configuration sets itself.
+    `caveats` are for each row of `experiments` those of its repeats that ended ok.
     """
 
     runs: pd.DataFrame
@@ -50,6 +51,7 @@ class ResultsTable:
     ranks: pd.DataFrame
     devices: pd.DataFrame
     warnings: tuple[str, ...] = ()
+    caveats: tuple[tuple[Caveat, ...], ...] = ()
     arguments: frozenset[str] = frozenset()
     framework_arguments: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
@@ -82,6 +84,7 @@ def of_rows(
         ranks=_parts((row, row.ranks) for row in found),
         devices=_parts((row, row.devices) for row in found),
         warnings=(*warnings, *vetting.formulas(found)),
+        caveats=tuple(tuple(c for row in _ok(_last_tries(group)) for c in row.warnings) for group in _groups(found)),
         arguments=arguments,
         framework_arguments=framework_arguments or {},
     )
@@ -121,7 +124,7 @@ def _read(root: Path, sets: dict[str, frozenset[str]]) -> tuple[list[Row], list[
             own = frozenset(map(rows.argument_column, framework.arguments))
             sets[framework.name] = sets.get(framework.name, frozenset()) | own
     read = [row for one in wanted for row in _stored_rows(one, warnings)]
-    said = [f"{row.facts['id']}: {sentence}" for row in read for sentence in row.warnings]
+    said = [f"{row.facts['id']}: {caveat.sentence}" for row in read for caveat in row.warnings]
     return read, [*warnings, *dict.fromkeys(said)]
 
 
@@ -173,20 +176,24 @@ def _experiments(found: Sequence[Row]) -> list[dict[str, Value]]:
 def _experiment(group: Sequence[Row]) -> tuple[Cell, dict[str, Value]]:
     """One experiment: its facts and means over its repeats that ended ok; and how its repeats ended."""
     repeats = _last_tries(group)
-    ok = [row for row in repeats if row.outcome["status"] == Status.OK.value]
+    ok = _ok(repeats)
     others = [row for row in repeats if row.outcome["status"] != Status.OK.value]
     decisive = (others or ok)[-1].outcome
     ended = [row for row in repeats if "repeat" in row.outcome]
     failure = {
         name: decisive[name] for name in ("status", "failure_kind", "failure_cause", "failure_hint") if name in decisive
     }
-    warnings = dict.fromkeys(sentence for row in repeats for sentence in row.warnings)
+    warnings = dict.fromkeys(caveat.sentence for row in repeats for caveat in row.warnings)
     said: dict[str, Value] = {"warnings": "\n".join(warnings)} if warnings else {}
     counts: dict[str, Value] = {"runs": len(ended), "runs_ok": len(ok)}
     first = group[0]
     measured = [row.measured for row in ok] or [_words(row.measured) for row in repeats]
     cell = Cell(facts=first.facts, arguments=first.arguments, numbers=_means(measured))
     return cell, {**failure, **counts, **said}
+
+
+def _ok(repeats: Iterable[Row]) -> list[Row]:
+    return [row for row in repeats if row.outcome["status"] == Status.OK.value]
 
 
 def _words(measured: Mapping[str, Value]) -> dict[str, Value]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import flops, steady, steps, summaries
-from orchestrator.records import Measurement
+from orchestrator.records import Caveat, CaveatKind, Measurement
 from orchestrator.steps import Step
 from orchestrator.summaries import Cells, Number, Worker
 
@@ -31,14 +31,14 @@ MANY_SHORT = 0.1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """What a run's own files say: its numbers, a row for each rank, and sentences that belong beside them.
+    """What a run's own files say: its numbers, a row for each rank, and what to know next to them.
 
     `impossible` says why the numbers cannot be true, where they are more than the device can do.
     """
 
     measurements: tuple[Measurement, ...] = ()
     ranks: tuple[Mapping[str, Any], ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Caveat, ...] = ()
     impossible: str | None = None
 
 
@@ -57,13 +57,14 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
     ordered = sorted(workers, key=lambda worker: int(worker.get("rank") or 0))
     first = ordered[0]
     series = _series(run_dir, world_size)
-    if isinstance(series, str):
-        state: steady.Steady | steady.NotSteady = steady.NotSteady(reason=series)
+    if isinstance(series, Caveat):
+        state: steady.Steady | Caveat = series
         series = _Series(ranks={}, together=())
     else:
         state = _state(series.together, first)
     numbers = summaries.numbers(ordered, world_size=world_size)
-    warnings = summaries.warnings(ordered, numbers)
+    notes = summaries.warnings(ordered, numbers)
+    missing: list[Measurement] = []
     impossible = None
     if isinstance(state, steady.Steady):
         speed = _speed(series.together, state, world_size) | _warm_up(series.together, state, first)
@@ -72,17 +73,15 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
             numbers |= _work(series.together, first, speed["tokens_per_s_per_gpu"])
         except flops.Overcounted as error:
             impossible = str(error)
-        warnings += [*state.warnings, *_short_batches(series.together[state.discarded_steps :])]
-        missing: list[Measurement] = []
+        notes += [*state.warnings, *_short_batches(series.together[state.discarded_steps :])]
     else:
         numbers |= {"first_step_s": series.together[0].seconds} if series.together else {}
-        missing = [Measurement(name=name, value=None, source=state.reason) for name in _HEADLINE]
-        warnings.append(f"no steady-state speed: {state.reason}")
+        missing = [Measurement(name=name, value=None, source=_STEPS, missing=state) for name in _HEADLINE]
     found = (Measurement(name=name, value=value, source=_STEPS) for name, value in numbers.items() if value is not None)
     return Reading(
         measurements=(*found, *missing),
         ranks=tuple(_rank_rows(ordered, series, state)),
-        warnings=tuple(warnings),
+        warnings=(*(Caveat(detail=note) for note in notes), *([state] if isinstance(state, Caveat) else [])),
         impossible=impossible,
     )
 
@@ -91,20 +90,21 @@ _HEADLINE = ("tokens_per_s", "tokens_per_s_per_gpu", "real_tokens_per_s", "step_
 
 
 @lru_cache(maxsize=4)
-def _series(run_dir: Path, world_size: int) -> _Series | str:
+def _series(run_dir: Path, world_size: int) -> _Series | Caveat:
     """The steps of all ranks, cut to those that all have; or why there is no such series."""
     ranks = {rank: found for rank, found in steps.read(run_dir).items() if found}
     if not ranks:
-        return "the run left no steps"
+        return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail="the run left no steps")
     if set(ranks) != set(range(world_size)):
-        return f"steps of the ranks {', '.join(map(str, ranks))} are there, and there were {world_size} rank(s)"
+        there = f"steps of the ranks {', '.join(map(str, ranks))} are there, and there were {world_size} rank(s)"
+        return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=there)
     together = steps.together(ranks)
     numbered = {rank: {step.number: step for step in found} for rank, found in ranks.items()}
     shared = {rank: tuple(found[step.number] for step in together) for rank, found in numbered.items()}
     return _Series(ranks=shared, together=together)
 
 
-def _state(series: Sequence[Step], first: Worker) -> steady.Steady | steady.NotSteady:
+def _state(series: Sequence[Step], first: Worker) -> steady.Steady | Caveat:
     asked = first.get("measure") or {}
     return steady.find(
         [step.seconds for step in series],
@@ -188,7 +188,7 @@ def _work(series: Sequence[Step], first: Worker, speed: Number | None) -> Cells:
 
 
 def _rank_rows(
-    workers: Sequence[Worker], series: _Series, state: steady.Steady | steady.NotSteady
+    workers: Sequence[Worker], series: _Series, state: steady.Steady | Caveat
 ) -> Iterator[Mapping[str, Any]]:
     cut = state.discarded_steps if isinstance(state, steady.Steady) else len(series.together)
     seconds = sum(step.seconds for step in series.together[cut:])
@@ -235,7 +235,7 @@ def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
     if not workers or workers[0].get("rank") != 0:
         return None
     series = _series(run_dir, int(workers[0].get("world_size") or 1))
-    if isinstance(series, str):
+    if isinstance(series, Caveat):
         return None
     state = _state(series.together, workers[0])
     return series.together[state.discarded_steps :] if isinstance(state, steady.Steady) else None

@@ -13,7 +13,7 @@ from dataclasses import replace
 from orchestrator import rows, untrusted
 from orchestrator.metrics import FACTS, METRICS, Show
 from orchestrator.metrics.work import BESIDE
-from orchestrator.records import Experiment, Job, RunRecord
+from orchestrator.records import Caveat, Experiment, Job, RunRecord
 from orchestrator.records.experiment import TAME
 from orchestrator.rows import Row, Value
 from orchestrator.stored import StoredExperiment
@@ -51,8 +51,8 @@ def run_row(experiment: Experiment, job: Job, record: RunRecord, warnings: list[
         return None
     given = {one.name: one.value for one in record.measurements}
     missing = ", ".join([*_unsound(given), *_words(given)])
-    said = (f"{missing[:200]}: no number that can be reckoned with, left out",) if missing else ()
-    return replace(row, warnings=(*row.warnings, *said))
+    note = Caveat(detail=f"{missing[:200]}: no number that can be reckoned with, left out")
+    return replace(row, warnings=(*row.warnings, note)) if missing else row
 
 
 def _numbers_alone(row: Row) -> Row:

@@ -19,7 +19,7 @@ from pathlib import Path
 from orchestrator import untrusted
 from orchestrator.memory_logs import Number, finite, memory_summary
 from orchestrator.monitors.monitor import Monitor
-from orchestrator.records import Command, Measurement
+from orchestrator.records import Caveat, Command, Measurement
 
 _FLAG, _INSTRUMENT = "--skip_memory_metrics", "instrument.py"
 _NO_STAGES = "the Trainer's memory tracker left no complete set of GPU stages (none on a CPU)"
@@ -46,10 +46,10 @@ class HfMemory(Monitor):
         named = {name: value for name, value in metrics.items() if "_mem_" in name}
         summary = memory_summary(metrics)
         peak, allocated = summary or (None, None)
-        why = "hf_memory" if summary else f"hf_memory: {problem or _NO_STAGES}"
+        why = None if summary else Caveat(detail=f"hf_memory: {problem or _NO_STAGES}")
         return [
-            Measurement(name="mem_peak_torch_mem_alloc_in_bytes", value=peak, source=why),
-            Measurement(name="mem_torch_mem_alloc_in_bytes", value=allocated, source=why),
+            Measurement(name="mem_peak_torch_mem_alloc_in_bytes", value=peak, source="hf_memory", missing=why),
+            Measurement(name="mem_torch_mem_alloc_in_bytes", value=allocated, source="hf_memory", missing=why),
             *(Measurement(name=name, value=value, source="hf_memory") for name, value in named.items()),
         ]
 

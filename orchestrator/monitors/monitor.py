@@ -11,13 +11,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from orchestrator.records import Command, Gpu, Measurement
+from orchestrator.records import Caveat, Command, Gpu, Measurement
 
 
 class Monitor:
     """Observes one run. Every method does nothing until overridden.
 
-    A measurement whose value is None is a dash in the report, and its `source` says why: that becomes a warning.
+    A measurement whose value is None is a dash in the report. Its `missing`, or else its `source`, says why, and becomes a
+    warning.
     """
 
     perturbs = False
@@ -39,6 +40,6 @@ class Monitor:
         """A row for each GPU that was watched, cells by metric name, with `gpu` (its UUID); read after the run."""
         return []
 
-    def warnings(self, run_dir: Path) -> list[str]:
-        """Sentences that belong beside the run's numbers, such as that a foreign process used its GPU."""
+    def warnings(self, run_dir: Path) -> Sequence[Caveat | str]:
+        """Return what to know next to the run's numbers, as caveats or sentences."""
         return []

@@ -18,7 +18,7 @@ from orchestrator import process, untrusted
 from orchestrator.memory_logs import read_summary, readings
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.monitors.sampling import sampling
-from orchestrator.records import Gpu, Measurement
+from orchestrator.records import Caveat, Gpu, Measurement
 
 SAMPLES, COST = "samples-nvidia-smi.csv", "cost-nvidia-smi.json"
 _FIELDS = "timestamp,name,index,memory.used"
@@ -32,12 +32,11 @@ class NvidiaSmi(Monitor):
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
         summary = read_summary(run_dir / SAMPLES)
-        source = f"{SAMPLES}: {summary.problem}" if summary.problem else SAMPLES
-        if summary.unreadable:
-            source += f" ({summary.unreadable} unreadable line(s) left out)"
+        source = SAMPLES + (f" ({summary.unreadable} unreadable line(s) left out)" if summary.unreadable else "")
+        why = Caveat(detail=f"{SAMPLES}: {summary.problem}") if summary.problem else None
         return [
-            Measurement(name="mem_nvidia_mem_reserved", value=summary.mean, source=source),
-            Measurement(name="gpu_device_name", value=summary.device_name, source=source),
+            Measurement(name="mem_nvidia_mem_reserved", value=summary.mean, source=source, missing=why),
+            Measurement(name="gpu_device_name", value=summary.device_name, source=source, missing=why),
             *_cost(run_dir / COST),
         ]
 

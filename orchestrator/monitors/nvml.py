@@ -5,7 +5,7 @@ the run starts until its memory is given back. `timeline` reads what it wrote. M
 clocks and throttling are over the steady state alone, by the steps' own times (`throughput.steady_window`).
 
 What the numbers leave out: memory that is taken and given back between two readings; the host's energy. On MIG parts NVML
-gives memory alone. What is missing is a dash, and its source says why.
+gives memory alone. What is missing is a dash, and `missing` says why.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orchestrator.errors import LaunchError
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.monitors.sampling import sampling
 from orchestrator.monitors.timeline import SAMPLES, parse
-from orchestrator.records import Gpu, Measurement
+from orchestrator.records import Caveat, Gpu, Measurement
 
 SAMPLER = Path(__file__).with_name("nvml_sampler.py")
 PERIOD_S, PERIOD_VARIABLE = 0.01, "TUNEBENCH_NVML_PERIOD_S"
@@ -45,7 +45,7 @@ class Nvml(Monitor):
 
         return nvml_numbers.devices(run_dir)
 
-    def warnings(self, run_dir: Path) -> list[str]:
+    def warnings(self, run_dir: Path) -> Sequence[Caveat]:
         from orchestrator.monitors import nvml_numbers
 
         return nvml_numbers.warnings(run_dir)

@@ -13,7 +13,7 @@ from typing import Any
 from orchestrator import throughput, untrusted
 from orchestrator.monitors import timeline
 from orchestrator.monitors.timeline import SAMPLES, Device, Timeline, Window, highest, mean, total
-from orchestrator.records import Measurement
+from orchestrator.records import Caveat, CaveatKind, Measurement
 
 NOTABLE_THROTTLING = 0.05
 
@@ -23,14 +23,15 @@ Cells = dict[str, Any]
 def measurements(run_dir: Path) -> list[Measurement]:
     found = _timeline(run_dir)
     if found.problem:
-        return [Measurement(name="device_peak_used_bytes", value=None, source=f"{SAMPLES}: {found.problem}")]
+        why = Caveat(detail=f"{SAMPLES}: {found.problem}")
+        return [Measurement(name="device_peak_used_bytes", value=None, source=SAMPLES, missing=why)]
     devices, window = list(found.devices.values()), throughput.steady_window(run_dir)
     steady = _steady(run_dir, devices, window) if window else dict.fromkeys(_STEADY)
-    why = _UNSUPPORTED if window else "the run had no steady state"
+    why = Caveat(detail=_UNSUPPORTED if window else "the run had no steady state")
     return [
         *(Measurement(name=name, value=value, source=SAMPLES) for name, value in _whole(found).items()),
         *(
-            Measurement(name=name, value=value, source=SAMPLES if value is not None else why)
+            Measurement(name=name, value=value, source=SAMPLES, missing=why if value is None else None)
             for name, value in steady.items()
         ),
     ]
@@ -46,15 +47,18 @@ def devices(run_dir: Path) -> list[Mapping[str, Any]]:
     return rows
 
 
-def warnings(run_dir: Path) -> list[str]:
+def warnings(run_dir: Path) -> list[Caveat]:
+    """Return what NVML saw that speaks against the run's numbers."""
     found, window = _timeline(run_dir), throughput.steady_window(run_dir)
-    sentences = [f"GPU {one.uuid} was lost during the run: {one.lost}" for one in found.devices.values() if one.lost]
-    if found.devices and not found.cost:
-        sentences.append(f"{SAMPLES} has no closing line: its sampler died, and saw nothing after its last reading")
-    for name, share in _slowed(found.devices.values(), window).items() if window else ():
-        sentences.append(f"{name} held the clocks down in {share:.0%} of the steady state")
-    strangers = _contamination(found.devices.values()).get("contaminated")
-    return [*sentences, *([f"others used the run's GPUs: {strangers}"] if strangers else [])]
+    devices = found.devices.values()
+    notes = [f"GPU {device.uuid} was lost during the run: {device.lost}" for device in devices if device.lost]
+    if devices and not found.cost:
+        notes.append(f"{SAMPLES} has no closing line: its sampler died, and saw nothing after its last reading")
+    slowed = _slowed(devices, window) if window else {}
+    facts = [(CaveatKind.THROTTLED, f"{name} {share:.0%}") for name, share in slowed.items()]
+    strangers = _contamination(devices)["contaminated"]
+    facts += [(CaveatKind.CONTAMINATED, strangers)] if strangers else []
+    return [*(Caveat(detail=note) for note in notes), *(Caveat(kind=kind, detail=detail) for kind, detail in facts)]
 
 
 @lru_cache(maxsize=4)

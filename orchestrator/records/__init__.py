@@ -10,6 +10,7 @@ from orchestrator.records.as_json import (
     dump,
     load,
 )
+from orchestrator.records.caveat import Caveat, CaveatKind
 from orchestrator.records.experiment import (
     CustomCommand,
     DataSpec,
@@ -24,7 +25,6 @@ from orchestrator.records.experiment import (
     as_items,
 )
 from orchestrator.records.run import (
-    NOT_FINITE,
     SCHEMA_VERSION,
     Command,
     Gpu,
@@ -38,8 +38,9 @@ from orchestrator.records.run import (
 )
 
 __all__ = [
-    "NOT_FINITE",
     "SCHEMA_VERSION",
+    "Caveat",
+    "CaveatKind",
     "Command",
     "CustomCommand",
     "DataSpec",

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-SCHEMA_VERSION = 2
-"""Of `record.json`. 1: up to 2026-11. 2: `hint`, `beside`, the status `stalled`; exit code and signal are the trainer's. What a
-version does not know it leaves out, and a field that an older one lacks has its default: each version has a golden that is read.
+from orchestrator.records.caveat import Caveat, Door
+
+SCHEMA_VERSION = 3
+"""Of `record.json`. 1: up to 2026-11. 2: `hint`, `beside`, the status `stalled`; exit code and signal are the trainer's. 3:
+`warnings` are caveats, and a missing measurement has its reason in `missing`. What a version does not know it leaves out, and a
+field that an older one lacks has its default: each version has a golden that is read.
 """
-
-NOT_FINITE = "was no finite number"
-"""The end of a measurement's source where the program gave NaN or infinity, which is kept as a missing value."""
 
 
 class Status(StrEnum):
@@ -114,11 +114,19 @@ class ProcessOutcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """One number (or word) of a run: its name in `metrics.METRICS`, its value in base units, what it was read from."""
+    """One number (or word) of a run: its name in `metrics.METRICS`, its value in base units, what it was read from.
+
+    `missing` says why there is no value. Where it is None (older records, plugs of others), `source` may say so.
+    """
 
     name: str
     value: float | int | str | None
     source: str
+    missing: Caveat | None = None
+
+    @property
+    def why_missing(self) -> str:
+        return self.missing.sentence if self.missing else self.source
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,7 +135,7 @@ class RunRecord:
 
     `kind` is a word for the failure (None when ok), `cause` a sentence, `tail` the end of the log. `settings` are what
     really took effect, read off the built model. `ranks` are rows of each training process, `devices` of each GPU (cells by
-    the names of `metrics`). `warnings` are sentences that belong beside the number; `beside` are the experiments whose runs went
+    the names of `metrics`). `warnings` are what to know next to the numbers; `beside` are the experiments whose runs went
     on beside it on its machine.
     """
 
@@ -149,5 +157,5 @@ class RunRecord:
     ranks: tuple[Mapping[str, Any], ...] = ()
     devices: tuple[Mapping[str, Any], ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Annotated[Caveat, Door()], ...] = ()
     beside: tuple[str, ...] = ()

@@ -18,7 +18,17 @@ from typing import Any
 
 from orchestrator import untrusted
 from orchestrator.metrics import MIB, metric
-from orchestrator.records import NOT_FINITE, CustomCommand, Experiment, Measurement, MetricSource, Text, as_items, load
+from orchestrator.records import (
+    Caveat,
+    CaveatKind,
+    CustomCommand,
+    Experiment,
+    Measurement,
+    MetricSource,
+    Text,
+    as_items,
+    load,
+)
 from orchestrator.trainers import instrumented
 from orchestrator.trainers.trainer import NOTHING, Trainer
 
@@ -163,7 +173,9 @@ def _results(results: str, run_dir: Path) -> LookUp:
 def _measurement(name: str, source: MetricSource, raw: object, results: str) -> Measurement:
     number = _number(raw)
     if number is not None and not math.isfinite(number):
-        return Measurement(name=name, value=None, source=f"{results}: {raw} {NOT_FINITE}")
+        return Measurement(
+            name=name, value=None, source=results, missing=Caveat(kind=CaveatKind.NOT_FINITE, detail=str(raw))
+        )
     if number is not None:
         return Measurement(name=name, value=to_base(name, number, source.unit), source=results)
     word = isinstance(raw, str) and raw.strip() and source.unit is None and metric(name).unit is None

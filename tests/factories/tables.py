@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from factories.results import BASE, ended, failed
 from orchestrator import rows
-from orchestrator.records import Device, Framework
+from orchestrator.records import Caveat, Device, Framework
 from orchestrator.table import ResultsTable, of_rows
 
 
@@ -18,7 +18,7 @@ class Made:
     framework: str = "baseline"
     runs: Sequence[Mapping[str, float | int | str | None]] = ()
     kinds: Sequence[str] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Caveat, ...] = ()
     model: str = "config:llama-1b"
     num_gpus: int = 1
     scenario: str = "full"

@@ -100,7 +100,7 @@ def test_a_real_out_of_memory_is_told_with_what_it_needed(tmp_path: Path) -> Non
     assert (record.status, record.kind) == ("failed", "oom_cuda"), said
     assert "rank 0" in (record.cause or "") and "OutOfMemoryError" in (record.cause or "")
     assert "batch 128 needed at least" in (record.hint or "") and "64, or gradient" in (record.hint or ""), record.hint
-    assert not [one for one in record.warnings if "more in use" in one]
+    assert not [one for one in record.warnings if "more in use" in one.detail]
 
 
 def test_what_does_not_fit_is_marked_by_a_probe(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_rank_that_hangs_or_is_killed_under_ddp(tmp_path: Path, what: str, sta
     _, _, said = carried_out(tmp_path)
     (record,) = records(tmp_path)
     assert (record.status, record.kind) == (status, kind), (record, said)
-    assert not [one for one in record.warnings if "more in use" in one or "could not be ended" in one]
+    assert not [one for one in record.warnings if "more in use" in one.detail or "could not be ended" in one.detail]
     if kind == "killed":
         assert "rank 1" in (record.cause or "") and record.signal == signal.SIGKILL
     else:

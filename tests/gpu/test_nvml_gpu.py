@@ -200,4 +200,4 @@ def test_a_process_is_the_runs_or_a_strangers(tmp_path: Path, capsys: pytest.Cap
     (stranger,) = [one for one in device.strangers() if one.startswith(f"foreign:{other.pid}:")]
     assert stranger not in device.processes_before
     assert f"process {other.pid} (" in str(numbers["contaminated"])
-    assert any(f"process {other.pid} (" in sentence for sentence in Nvml().warnings(tmp_path))
+    assert any(f"process {other.pid} (" in caveat.detail for caveat in Nvml().warnings(tmp_path))

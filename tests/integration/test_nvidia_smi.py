@@ -71,7 +71,7 @@ def test_without_nvidia_smi_the_number_is_a_dash_with_a_warning(tmp_path, monkey
     assert record.status is Status.OK
     assert values(record)["mem_nvidia_mem_reserved"] is None
     assert values(record)["gpu_device_name"] == "NVIDIA X"
-    assert any("nvidia-smi: cannot be started" in warning for warning in record.warnings)
+    assert any("nvidia-smi: cannot be started" in caveat.detail for caveat in record.warnings)
 
 
 def test_a_sidecar_that_says_nothing_does_not_hold_the_run_up_for_ever(smi, tmp_path, monkeypatch):
@@ -90,4 +90,4 @@ def test_a_sidecar_that_ended_at_once_does_not_hold_the_run_up(smi, tmp_path):
         wait_for(tmp_path / SAMPLES)
     assert time.monotonic() - started < 15
     memory, _ = NvidiaSmi().measurements(tmp_path)
-    assert memory.value is None and "NVIDIA-SMI has failed" in memory.source
+    assert memory.value is None and "NVIDIA-SMI has failed" in memory.why_missing

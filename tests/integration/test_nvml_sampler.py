@@ -26,7 +26,7 @@ from orchestrator.environment import MARKER
 from orchestrator.monitors import nvml_sampler
 from orchestrator.monitors.nvml import PERIOD_VARIABLE, Nvml
 from orchestrator.monitors.timeline import SAMPLES, Timeline, parse
-from orchestrator.records import Device, Gpu, Status
+from orchestrator.records import CaveatKind, Device, Gpu, Status
 from orchestrator.store import Store
 
 GIB = 2**30
@@ -314,7 +314,7 @@ def test_what_is_missing_is_a_sentence_and_a_dash(
     assert time.monotonic() - began < 15, "the run was held up"
     (number,) = Nvml().measurements(tmp_path)
     assert number.value is None
-    assert sentence in number.source
+    assert sentence in number.why_missing
 
 
 def test_a_period_that_is_none_does_not_stop_the_run(
@@ -325,7 +325,7 @@ def test_a_period_that_is_none_does_not_stop_the_run(
     with Nvml().watch(tmp_path, GPUS):
         pass
     (number,) = Nvml().measurements(tmp_path)
-    assert f"{PERIOD_VARIABLE}=often: allowed are" in number.source
+    assert f"{PERIOD_VARIABLE}=often: allowed are" in number.why_missing
     assert not (folder / "pid").exists()
 
 
@@ -427,7 +427,7 @@ def test_a_whole_run_is_watched_until_its_memory_is_given_back(
     assert measured["device_residue_bytes"] == 0
     assert measured["monitor_cpu_s"] > 0
     assert [row["gpu"] for row in record.devices] == ["GPU-a", "GPU-b"]
-    assert not [text for text in record.warnings if "closing line" in text or "others used" in text]
+    assert not [one for one in record.warnings if "closing line" in one.detail or one.kind is CaveatKind.CONTAMINATED]
 
 
 def test_a_run_that_fails_leaves_no_sampler(install: Install, tmp_path: Path) -> None:
@@ -452,7 +452,7 @@ def test_a_killed_sampler_leaves_what_it_saw(install: Install, tmp_path: Path) -
         time.sleep(0.5)
         os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
     assert Nvml().measurements(tmp_path)[0].value > GIB  # type: ignore[operator]
-    assert "has no closing line" in Nvml().warnings(tmp_path)[0]
+    assert "has no closing line" in Nvml().warnings(tmp_path)[0].detail
 
 
 def test_it_keeps_to_the_last_core_where_there_are_enough() -> None:

@@ -22,6 +22,7 @@ from orchestrator.monitors import MONITORS, Monitor
 from orchestrator.owed import NO_RETRY, Retry
 from orchestrator.preparation import why_missing
 from orchestrator.records import (
+    Caveat,
     DataSpec,
     Device,
     Gpu,
@@ -116,7 +117,7 @@ def test_a_run_that_must_have_its_gpu_to_itself_is_not_started_on_a_busy_one(sto
 def test_a_run_on_a_busy_gpu_says_so(store, busy):
     _, record = carried_out(store, experiment(device=Device.CUDA, busy_gpus="warn"))
     assert record.status is Status.OK and values(record)["train_runtime"] == 2.5
-    assert f"{BUSY} when the run began" in record.warnings
+    assert Caveat(detail=f"{BUSY} when the run began") in record.warnings
 
 
 class Broken(Monitor):
@@ -141,7 +142,7 @@ def test_a_monitor_that_fails_behind_the_run_costs_its_own_numbers_only(store, m
     kept = {} if question == "measurements" else {"mean_power_w": 300.0}
     assert values(record) == {"train_runtime": 2.5, "train_loss": 0.5, **kept}
     said = "monitor broken failed to read what it saw: ZeroDivisionError: no samples"
-    assert sorted(record.warnings) == [said, "seen"]
+    assert sorted(caveat.detail for caveat in record.warnings) == [said, "seen"]
 
 
 def test_a_loss_that_was_no_number_makes_the_run_invalid(store):

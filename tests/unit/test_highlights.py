@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import fmean, variance
 
 import pytest
+from factories.results import BASE, ended
 from factories.tables import Made, made_table, speeds
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from orchestrator.doubts import NO_STEADY_SPEED, held_down
+from orchestrator.doubts import Doubt, DoubtKind, doubts
 from orchestrator.errors import SelectionError
 from orchestrator.highlights import Highlight, HighlightKind, highlights
 from orchestrator.highlights.gains import MOST_FASTER
 from orchestrator.highlights.values import MOST_OTHERS
 from orchestrator.metrics import ONE_RUN_EFFECT
 from orchestrator.printable import is_printable
-from orchestrator.records import Device
-from orchestrator.steady import NotSteady
-from orchestrator.table import ResultsTable
+from orchestrator.records import Caveat, CaveatKind, Device, RunRecord, caveat, dump
+from orchestrator.records import load as load_value
+from orchestrator.table import ResultsTable, load
 
 BASELINE = (100.0, 101.0, 99.0)
 FAST = (121.0, 122.5, 119.8)
@@ -227,20 +230,20 @@ def test_padding_is_no_work() -> None:
 
 
 DOUBTED = {
-    "contaminated": ({"contaminated": "python (1234)"}, "ran on GPUs that others used (python (1234))"),
-    "throttled": (
-        {"throttle_reasons": "heat (hardware) 40%, power cap 90%"},
-        "clocks were held down (heat (hardware) 40%)",
-    ),
+    CaveatKind.CONTAMINATED: ("python (1234)", "ran on GPUs that others used (python (1234))"),
+    CaveatKind.THROTTLED: ("heat (hardware) 40%", "clocks were held down (heat (hardware) 40%)"),
+    CaveatKind.NO_STEADY_SPEED: ("it left no steps", "had a run without a steady state (it left no steps), so that"),
+    CaveatKind.NOT_LEVEL: ("it swings", "had a run without a steady state (it swings), so that"),
 }
 
 
 @pytest.mark.parametrize("side", ["baseline", "liger"])
 @pytest.mark.parametrize("kind", DOUBTED)
-def test_a_doubted_cell_is_a_warning_and_no_gain(kind: str, side: str) -> None:
-    marks, said = DOUBTED[kind]
+def test_a_doubted_cell_is_a_warning_and_no_gain(kind: CaveatKind, side: str) -> None:
+    detail, said = DOUBTED[kind]
+    doubted = (Caveat(kind=kind, detail=detail),)
     cells = [
-        Made(framework=name, runs=speeds(*values, **(marks if name == side else {})))
+        Made(framework=name, runs=speeds(*values), warnings=doubted if name == side else ())
         for name, values in (("baseline", BASELINE), ("liger", FAST))
     ]
     assert gains(*cells) == []
@@ -252,15 +255,40 @@ def test_a_power_cap_is_daily_life() -> None:
     capped = {"throttle_reasons": "power cap 100%", "throttled_share": 1.0}
     cells = [Made(runs=speeds(*BASELINE, **capped)), Made(framework="liger", runs=speeds(*FAST, **capped))]
     assert "faster" in gains(*cells)[0] and warned(*cells) == []
-    assert held_down("power cap 100%") == held_down("heat (hardware) 3%") == held_down(None) == ""
 
 
-def test_a_run_without_a_steady_state_is_a_warning() -> None:
-    reason = "the run is not level after its warm-up: its last 20 steps are 3.8% faster than the 19 before"
-    said = f"{NO_STEADY_SPEED}: {NotSteady(reason=f'{reason}; let it run longer, or look for what changes').reason}"
-    cells = [Made(runs=speeds(*BASELINE)), Made(framework="liger", runs=speeds(*FAST), warnings=(said,))]
-    assert gains(*cells) == []
-    assert f"had a run without a steady state ({reason}), so that" in warned(*cells)[0]
+SAMPLE = Path(__file__).parents[2] / "docs" / "sample"
+
+
+def test_sentences_of_older_records_are_the_doubts_that_they_were() -> None:
+    said = "the run is not level after its warm-up: its last 20 steps are 3.8% faster than the 19 before"
+    found = [one for row in doubts(load([SAMPLE])) for one in row]
+    assert found == [Doubt(kind=DoubtKind.NOT_STEADY, detail=said)]
+
+
+@pytest.mark.parametrize(
+    ("older", "kind", "detail"),
+    [
+        ("no steady-state speed: the run left no steps", CaveatKind.NO_STEADY_SPEED, "the run left no steps"),
+        ("others used the run's GPUs: process 7 (x)", CaveatKind.CONTAMINATED, "process 7 (x)"),
+        (
+            "heat (software) held the clocks down in 20% of the steady state",
+            CaveatKind.THROTTLED,
+            "heat (software) 20%",
+        ),
+        ("the mean step is longer", CaveatKind.NOTE, "the mean step is longer"),
+    ],
+)
+def test_a_sentence_of_an_older_record_is_its_caveat(older: str, kind: CaveatKind, detail: str) -> None:
+    text = json.dumps(json.loads(dump(ended(BASE, 1))) | {"warnings": [older], "schema_version": 2})
+    assert load_value(RunRecord, text).warnings == (Caveat(kind=kind, detail=detail),)
+
+
+def test_other_words_for_a_caveat_change_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = doubts(load([SAMPLE]))
+    for kind in CaveatKind:
+        monkeypatch.setitem(caveat.SENTENCES, kind, "in other words")
+    assert doubts(load([SAMPLE])) == before
 
 
 @pytest.mark.parametrize(("loss", "word"), [(3.0, "is faster but wrong"), (1.0, "is faster but wrong")])
@@ -371,7 +399,12 @@ HOSTILE = ["<script>alert(1)</script>", "a\nb\r\x1b[31m", "x" * 400, "\u202egnp.
 def test_names_from_anywhere_are_one_printable_line(name: str) -> None:
     cells = [
         Made(model=name, runs=speeds(*BASELINE)),
-        Made(model=name, framework=name or "-", runs=speeds(*FAST, contaminated=name)),
+        Made(
+            model=name,
+            framework=name or "-",
+            runs=speeds(*FAST),
+            warnings=(Caveat(kind=CaveatKind.THROTTLED, detail=name),),
+        ),
         Made(model=name, framework="f", scenario=name, kinds=[name]),
     ]
     for one in highlights(made_table(*cells)):

@@ -61,7 +61,7 @@ def test_unreadable_lines_in_the_middle_are_counted_and_left_out(tmp_path):
 def test_no_log_is_a_dash_that_says_why(tmp_path):
     memory, name = NvidiaSmi().measurements(tmp_path)
     assert memory.value is None and name.value is None
-    assert "no GPU was watched" in memory.source
+    assert "no GPU was watched" in memory.why_missing
 
 
 def test_hf_memory_reads_the_workers_file(tmp_path):

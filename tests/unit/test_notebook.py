@@ -20,7 +20,7 @@ import tunebench
 from orchestrator import report
 from orchestrator.column_types import known, typed
 from orchestrator.errors import OrchestratorError, SelectionError
-from orchestrator.records import Framework
+from orchestrator.records import Caveat, Framework
 from orchestrator.table import load
 
 ROOT = Path(__file__).parents[2]
@@ -169,7 +169,7 @@ def test_beside_a_baseline_the_columns_are_there_though_a_side_has_one_run(tmp_p
 
 
 def test_warnings_are_beside_the_frame(tmp_path: Path) -> None:
-    root = stored(tmp_path / "r", (BASE, [replace(ended(BASE, 1), warnings=("hot",))]))
+    root = stored(tmp_path / "r", (BASE, [replace(ended(BASE, 1), warnings=(Caveat(detail="hot"),))]))
     assert tunebench.load(root).attrs["warnings"] == [f"{BASE.id}: hot"]
 
 

@@ -19,7 +19,7 @@ from orchestrator.metrics import METRICS
 from orchestrator.monitors import MONITORS, nvidia_smi
 from orchestrator.monitors.nvml import PERIOD_S, PERIOD_VARIABLE, Nvml, period
 from orchestrator.monitors.timeline import HEADER, SAMPLES
-from orchestrator.records import Device, Measurement
+from orchestrator.records import Caveat, CaveatKind, Device, Measurement
 
 COST = {"cpu_s": 0.75, "rss_bytes": 20_000_000, "period_s": 0.01, "worst_period_s": 0.02}
 SLOW_HEAD = [4.0, *[0.1] * 60]  # the steady state is from 4 to 10 s
@@ -123,7 +123,7 @@ def test_without_a_steady_state_memory_stays_and_the_rest_says_so(tmp_path: Path
     numbers = found(trained(sampled(tmp_path, *gpu(0)), [4.0, 0.1]))
     assert numbers["device_peak_used_bytes"].value == 40 * GIB
     assert {name for name, number in numbers.items() if number.value is None} == STEADY
-    assert {numbers[name].source for name in STEADY} == {"the run had no steady state"}
+    assert {numbers[name].why_missing for name in STEADY} == {"the run had no steady state"}
     assert Nvml().devices(tmp_path)[0].keys() == {
         "gpu",
         "device_peak_used_bytes",
@@ -138,7 +138,7 @@ def test_a_mig_part_has_dashes_that_say_why(tmp_path: Path) -> None:
     numbers = found(trained(sampled(tmp_path, *gpu(0, without=kinds))))
     assert numbers["device_peak_used_bytes"].value == 40 * GIB
     assert {name for name, number in numbers.items() if number.value is None} == STEADY
-    assert all("NVML does not say it of every GPU" in numbers[name].source for name in STEADY)
+    assert all("NVML does not say it of every GPU" in numbers[name].why_missing for name in STEADY)
 
 
 def test_one_device_that_does_not_say_makes_the_sum_a_dash(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_short_steady_state_has_power_but_no_energy(tmp_path: Path) -> None:
     numbers = found(trained(sampled(tmp_path, *gpu(0)), [4.0, *[0.05] * 30]))
     assert numbers["mean_power_w"].value == pytest.approx(600, rel=1e-2)
     assert numbers["energy_j"].value is numbers["integrated_energy_j"].value is None
-    assert "shorter than 2 s" in numbers["energy_j"].source
+    assert "shorter than 2 s" in numbers["energy_j"].why_missing
 
 
 @pytest.mark.parametrize(
@@ -171,14 +171,14 @@ def test_no_samples_are_one_dash_that_says_why(tmp_path: Path, text: str | None,
         (tmp_path / SAMPLES).write_text(text, encoding="utf-8")
     (number,) = Nvml().measurements(tmp_path)
     assert (number.name, number.value) == ("device_peak_used_bytes", None)
-    assert reason in number.source
+    assert reason in number.why_missing
     assert Nvml().devices(tmp_path) == [] == Nvml().warnings(tmp_path)
 
 
 def test_a_lost_gpu_is_said(tmp_path: Path) -> None:
     lost = [line for line in gpu(0) if float(line.split(",")[0]) < BEGAN + 6]
     sampled(tmp_path, *lost, f"{BEGAN + 6:.4f},0,lost,GPU is lost", *gpu(1))
-    assert Nvml().warnings(trained(tmp_path)) == ["GPU GPU-0 was lost during the run: GPU is lost"]
+    assert Nvml().warnings(trained(tmp_path)) == [Caveat(detail="GPU GPU-0 was lost during the run: GPU is lost")]
     numbers = values(tmp_path)
     assert numbers["device_peak_used_bytes"] == 40 * GIB
     assert numbers["energy_j"] is numbers["integrated_energy_j"] is None
@@ -186,10 +186,14 @@ def test_a_lost_gpu_is_said(tmp_path: Path) -> None:
 
 
 def test_a_killed_sampler_is_said(tmp_path: Path) -> None:
-    (sentence,) = Nvml().warnings(trained(sampled(tmp_path, *gpu(0), cost=None)))
-    assert sentence.startswith(f"{SAMPLES} has no closing line")
+    (caveat,) = Nvml().warnings(trained(sampled(tmp_path, *gpu(0), cost=None)))
+    assert caveat.detail.startswith(f"{SAMPLES} has no closing line")
     assert {"device_residue_bytes", "monitor_cpu_s", "nvml_period_s"}.isdisjoint(values(tmp_path))
     assert "device_residue_bytes" not in Nvml().devices(tmp_path)[0]
+
+
+def throttled(by: str) -> Caveat:
+    return Caveat(kind=CaveatKind.THROTTLED, detail=by)
 
 
 def test_throttling_of_more_than_a_twentieth_is_said(tmp_path: Path) -> None:
@@ -202,8 +206,7 @@ def test_throttling_of_more_than_a_twentieth_is_said(tmp_path: Path) -> None:
     numbers = values(tmp_path)
     assert numbers["throttled_share"] == pytest.approx(1 / 6, rel=1e-3)
     assert numbers["throttle_reasons"] == "power cap 17%, heat (hardware) 17%"
-    (sentence,) = Nvml().warnings(tmp_path)
-    assert sentence == "heat (hardware) held the clocks down in 17% of the steady state", "a power cap is daily life"
+    assert Nvml().warnings(tmp_path) == [throttled("heat (hardware) 17%")], "a power cap is daily life"
     rows = Nvml().devices(tmp_path)
     assert (rows[0]["throttled_share"], "throttle_reasons" in rows[0]) == (0.0, False)
     assert rows[1]["throttled_share"] == pytest.approx(1 / 6, rel=1e-3)
@@ -229,10 +232,7 @@ def test_a_power_cap_is_a_number_and_no_sentence(tmp_path: Path) -> None:
 
 def test_each_reason_is_told_by_the_device_that_it_held_longest(tmp_path: Path) -> None:
     trained(sampled(tmp_path, *gpu(0, reasons=0x20), *gpu(1, reasons=0x80 | 0x20)))
-    assert sorted(Nvml().warnings(tmp_path)) == [
-        "heat (software) held the clocks down in 100% of the steady state",
-        "power brake held the clocks down in 100% of the steady state",
-    ]
+    assert set(Nvml().warnings(tmp_path)) == {throttled("heat (software) 100%"), throttled("power brake 100%")}
 
 
 def test_who_else_was_there_is_said(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_who_else_was_there_is_said(tmp_path: Path) -> None:
     trained(sampled(tmp_path, *gpu(0, before="foreign:12:Xorg"), *gpu(1), later))
     words = "process 12 (Xorg), process 77 (python)"
     assert values(tmp_path)["contaminated"] == words
-    assert Nvml().warnings(tmp_path) == [f"others used the run's GPUs: {words}"]
+    assert Nvml().warnings(tmp_path) == [Caveat(kind=CaveatKind.CONTAMINATED, detail=words)]
     assert [row["contaminated"] for row in Nvml().devices(tmp_path)] == ["process 12 (Xorg)", "process 77 (python)"]
 
 
@@ -293,8 +293,8 @@ def test_a_monitor_whose_cost_is_not_known_adds_nothing(tmp_path: Path, text: st
 def test_dashes_become_one_warning_for_each_reason(tmp_path: Path) -> None:
     trained(sampled(tmp_path, *gpu(0)), [4.0, 0.1])
     read = findings.read(experiment(device=Device.CUDA), tmp_path, watching=[("nvml", Nvml())], gpus=())
-    (sentence,) = [text for text in read.warnings if "energy_j" in text]
-    assert sentence.endswith(" are missing: the run had no steady state")
+    (missing,) = [caveat for caveat in read.warnings if caveat.kind is CaveatKind.MISSING]
+    assert missing.detail.startswith("energy_j, ") and missing.detail.endswith(" (the run had no steady state)")
 
 
 def empty_giant(path: Path) -> None:
@@ -320,5 +320,5 @@ def test_a_file_that_is_not_read_is_a_warning_and_no_lost_run(
     """The training process may write what it likes into its folder."""
     make(tmp_path / file)
     read = findings.read(experiment(device=Device.CUDA), tmp_path, watching=[(name, MONITORS[name])], gpus=())
-    (sentence,) = [text for text in read.warnings if file in text]
-    assert sentence.endswith(f"{file}: {why.format(limit=limit)}")
+    (missing,) = [caveat for caveat in read.warnings if file in caveat.detail]
+    assert missing.detail.endswith(f"{file}: {why.format(limit=limit)})")

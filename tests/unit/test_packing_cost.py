@@ -9,9 +9,8 @@ import pytest
 from factories.results import experiment, record_of
 
 from orchestrator import packing
-from orchestrator.doubts import NO_STEADY_SPEED
 from orchestrator.executors import FakeExecutor
-from orchestrator.records import Job, Measurement, RunRecord, Status
+from orchestrator.records import Caveat, CaveatKind, Job, Measurement, RunRecord, Status
 from orchestrator.store import Store
 
 CELL = experiment("m", repeats=3)
@@ -19,9 +18,9 @@ Made = Callable[[Job], RunRecord]
 
 
 def record(job: Job, speed: float | None, *, status: Status = Status.OK, **more: object) -> RunRecord:
-    found = () if speed is None else (Measurement(name="tokens_per_s", value=speed, source="steps"),)
-    own = {"measurements": found, "warnings": () if speed else (f"{NO_STEADY_SPEED}: it swings",), **more}
-    return record_of(job, status, **own)
+    swings = None if speed else Caveat(kind=CaveatKind.NOT_LEVEL, detail="it swings")
+    found = (Measurement(name="tokens_per_s", value=speed, source="steps", missing=swings),)
+    return record_of(job, status, **{"measurements": found, **more})
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def test_a_run_that_was_not_steady_is_made_again_with_those_beside_it(cost: Call
 def test_what_is_never_steady_is_told_after_three_tries(cost: Callable[..., object]) -> None:
     seen: list[int] = []
     found = cost(lambda job: (seen.append(job.repeat), record(job, None))[1])
-    assert found == f"{CELL.id}.alone: {NO_STEADY_SPEED}: it swings"
+    assert found == f"{CELL.id}.alone: {Caveat(kind=CaveatKind.NOT_LEVEL, detail='it swings').sentence}"
     assert seen == [1, 2, 3]
 
 

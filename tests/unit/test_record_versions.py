@@ -24,6 +24,8 @@ def test_every_version_has_a_golden() -> None:
 def test_a_record_of_any_version_loads_whole(path: Path) -> None:
     written = json.loads(path.read_text())
     now = json.loads(dump(load(RunRecord, path.read_bytes())))
+    for measurement in now["measurements"] if written["schema_version"] < 3 else ():
+        assert measurement.pop("missing") is None
     assert {name: now[name] for name in written} == written
 
 

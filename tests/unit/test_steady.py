@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.steady import NotSteady, Steady, find
+from orchestrator.records import Caveat
+from orchestrator.steady import Steady, find
 
 
 def noise(n: int, *, seed: int = 1, sd: float = 0.02, carried_over: float = 0.5) -> list[float]:
@@ -29,8 +30,8 @@ def steady(*args: object, **options: object) -> Steady:
 
 def reason(*args: object, **options: object) -> str:
     found = find(*args, **options)  # type: ignore[arg-type]
-    assert isinstance(found, NotSteady), found
-    return found.reason
+    assert isinstance(found, Caveat), found
+    return found.detail
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_a_long_series_is_cut_by_its_blocks() -> None:
 
 def test_noise_alone_is_seldom_cut_and_seldom_refused() -> None:
     found = [find(noise(50, seed=seed)) for seed in range(300)]
-    assert sum(isinstance(one, NotSteady) for one in found) <= 6
+    assert sum(isinstance(one, Caveat) for one in found) <= 6
     assert sum(isinstance(one, Steady) and one.discarded_steps > 1 for one in found) <= 9
 
 
@@ -226,14 +227,14 @@ def test_steps_of_two_kinds_in_turn_are_steady(n: int) -> None:
 
 def test_steps_of_two_kinds_at_random_are_steady() -> None:
     rng = random.Random(3)
-    refused = [isinstance(find([rng.choice((1.0, 1.3)) for _ in range(60)]), NotSteady) for _ in range(200)]
+    refused = [isinstance(find([rng.choice((1.0, 1.3)) for _ in range(60)]), Caveat) for _ in range(200)]
     assert sum(refused) <= 6
 
 
 def test_a_shift_of_a_twentieth_is_still_seen() -> None:
     rng = random.Random(4)
     shifted = [[rng.gauss(1.0, 0.01) * (1.0 if i < 50 else 1.05) for i in range(100)] for _ in range(100)]
-    assert sum(isinstance(find(series, discard_steps=1), NotSteady) for series in shifted) >= 98
+    assert sum(isinstance(find(series, discard_steps=1), Caveat) for series in shifted) >= 98
 
 
 def test_the_interval_is_of_the_median_that_is_shown() -> None:

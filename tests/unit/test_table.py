@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from orchestrator import asked, rows
 from orchestrator.errors import ResultsError
-from orchestrator.records import DataSpec, Framework, Reason, RunRecord
+from orchestrator.records import Caveat, DataSpec, Framework, Reason, RunRecord
 from orchestrator.store import Store
 from orchestrator.table import _experiments, load
 
@@ -93,7 +93,7 @@ def test_a_run_is_everything_flat(tmp_path: Path) -> None:
         tags=("quick", "cpu"),
         global_batch=8,
     )
-    record = replace(ended(experiment, 1, train_loss=1.0, my_metric=3, epoch=None), warnings=("hot",))
+    record = replace(ended(experiment, 1, train_loss=1.0, my_metric=3, epoch=None), warnings=(Caveat(detail="hot"),))
     table = load([stored(tmp_path / "r", (experiment, [record]))])
     row = table.runs.iloc[0].to_dict()
     expected = {

@@ -10,10 +10,15 @@ import pytest
 from factories.run_folders import BEGAN, worker, write_steps, write_worker
 
 from orchestrator import series, steps, throughput
+from orchestrator.records import CaveatKind
 from orchestrator.throughput import Reading, read
 
 NOTHING: Mapping[str, Any] = {}
 SLOW_HEAD = [5.0, 1.0, 0.5, *[0.1 + 0.001 * (i % 5) for i in range(40)]]
+
+
+def details(reading: Reading) -> list[str]:
+    return [caveat.detail for caveat in reading.warnings]
 
 
 def numbers(reading: Reading) -> dict[str, Any]:
@@ -57,7 +62,7 @@ def test_without_a_steady_state_there_is_no_speed_but_a_reason(tmp_path: Path) -
     reading = one_rank(tmp_path, [1.0, 0.1, 0.1])
     assert numbers(reading)["tokens_per_s"] is None
     assert numbers(reading)["first_step_s"] == 1.0
-    assert len([text for text in reading.warnings if text.startswith("no steady-state speed: ")]) == 1
+    assert [caveat.kind for caveat in reading.warnings] == [CaveatKind.NO_STEADY_SPEED]
     assert throughput.steady_window(tmp_path) is None
 
 
@@ -195,7 +200,7 @@ def test_a_rank_that_left_nothing_takes_the_number_away(tmp_path: Path) -> None:
     reading = read(tmp_path, [worker(0, world_size=2)], world_size=2)
     assert numbers(reading)["tokens_per_s"] is None
     assert "peak_allocated_bytes" not in numbers(reading)
-    assert "steps of the ranks 0 are there, and there were 2 rank(s)" in reading.warnings[-1]
+    assert "steps of the ranks 0 are there, and there were 2 rank(s)" in reading.warnings[-1].detail
 
 
 def test_steps_of_a_rank_that_there_was_not_take_the_number_away(tmp_path: Path) -> None:
@@ -204,7 +209,7 @@ def test_steps_of_a_rank_that_there_was_not_take_the_number_away(tmp_path: Path)
         write_steps(tmp_path, rank, [0.1] * 40)
     reading = read(tmp_path, [worker(rank, world_size=2) for rank in range(2)], world_size=2)
     assert numbers(reading)["tokens_per_s"] is None
-    assert "steps of the ranks 0, 1, 2 are there, and there were 2 rank(s)" in reading.warnings[-1]
+    assert "steps of the ranks 0, 1, 2 are there, and there were 2 rank(s)" in reading.warnings[-1].detail
 
 
 def test_a_step_that_could_not_be_counted_takes_the_token_speeds_away_and_no_others(tmp_path: Path) -> None:
@@ -221,7 +226,7 @@ def test_tokens_that_are_unknown_are_said(micro: int, why: str, tmp_path: Path) 
     unknown: list[int | None] = [None] * 40
     tokens = {"processed": None, "steps": 40, "micro": micro}
     reading = one_rank(tmp_path, [0.1] * 40, of_worker={"tokens": tokens}, **dict.fromkeys(steps.COUNTS, unknown))
-    assert [text for text in reading.warnings if why in text and text.startswith("rank 0's tokens are unknown: ")]
+    assert [text for text in details(reading) if why in text and text.startswith("rank 0's tokens are unknown: ")]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +244,7 @@ def test_tokens_that_are_unknown_are_said(micro: int, why: str, tmp_path: Path) 
 )
 def test_batches_of_two_kinds_are_said(counts: dict[str, list[int | None]], said: bool, tmp_path: Path) -> None:
     reading = one_rank(tmp_path, [0.1] * 40, **counts)
-    assert any("had a smaller batch than the others" in text for text in reading.warnings) is said
+    assert any("had a smaller batch than the others" in text for text in details(reading)) is said
 
 
 def test_a_rank_has_its_memory_of_every_stage(tmp_path: Path) -> None:
@@ -258,7 +263,7 @@ def test_a_rank_has_its_memory_of_every_stage(tmp_path: Path) -> None:
 
 def test_blocks_that_were_left_alone_are_said(tmp_path: Path) -> None:
     reading = one_rank(tmp_path, [0.1] * 40, of_worker={"toggle_steps": 20})
-    assert [text for text in reading.warnings if text.startswith("every other block of 20 steps was left alone")]
+    assert [text for text in details(reading) if text.startswith("every other block of 20 steps was left alone")]
 
 
 def test_data_without_labels_have_no_speed_in_labels(tmp_path: Path) -> None:
@@ -270,7 +275,7 @@ def test_data_without_labels_have_no_speed_in_labels(tmp_path: Path) -> None:
 def test_a_full_memory_is_said(tmp_path: Path) -> None:
     memory = {"alloc_retries": 3, "ooms": 0}
     reading = one_rank(tmp_path, [0.1] * 40, of_worker={"memory": {"steady": memory}})
-    assert any("tried again 3 time(s)" in text for text in reading.warnings)
+    assert any("tried again 3 time(s)" in text for text in details(reading))
 
 
 def test_the_window_and_its_tokens_are_those_of_the_steady_steps(tmp_path: Path) -> None:

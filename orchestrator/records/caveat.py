@@ -1,0 +1,75 @@
+"""What to know next to a number, or why there is none: a kind for programs and a detail for people. Nothing reads its sentence."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class CaveatKind(StrEnum):
+    """The kind of a caveat. Code asks for the kind, never for words of the detail."""
+
+    NO_STEADY_SPEED = "no_steady_speed"
+    NOT_LEVEL = "not_level"
+    CONTAMINATED = "contaminated"
+    THROTTLED = "throttled"
+    NOT_FINITE = "not_finite"
+    MISSING = "missing"
+    NOTE = "note"
+
+    @classmethod
+    def _missing_(cls, value: object) -> CaveatKind:
+        return cls.NOTE  # a kind of a newer version: its detail is shown all the same
+
+
+SENTENCES = {
+    CaveatKind.NO_STEADY_SPEED: "no steady-state speed: {}",
+    CaveatKind.NOT_LEVEL: "no steady-state speed: {}; let it run longer, or look for what changes",
+    CaveatKind.CONTAMINATED: "others used the run's GPUs: {}",
+    CaveatKind.THROTTLED: "the clocks were held down in the steady state: {}",
+    CaveatKind.NOT_FINITE: "{} is not a finite number",
+    CaveatKind.MISSING: "without a value: {}",
+    CaveatKind.NOTE: "{}",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caveat:
+    """One caveat. The detail of a note is a whole sentence, that of another kind completes the sentence of its kind."""
+
+    kind: CaveatKind = CaveatKind.NOTE
+    detail: str
+
+    @property
+    def sentence(self) -> str:
+        return SENTENCES[self.kind].format(self.detail)
+
+
+# Sentences of records before version 3. They are read here only.
+_OLDER = (
+    (CaveatKind.NOT_LEVEL, r"no steady-state speed: (.*); let it run longer, or look for what changes"),
+    (CaveatKind.NO_STEADY_SPEED, r"no steady-state speed:? ?(.*)"),
+    (CaveatKind.CONTAMINATED, r"others used the run's GPUs: (.*)"),
+    (CaveatKind.THROTTLED, r"(.*) held the clocks down in (\d+%) of the steady state"),
+)
+
+
+class Door:
+    """Reads the sentences of older records as caveats, once, while a record is read."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_before_validator_function(of_any_version, handler(source))
+
+
+def of_any_version(given: object) -> object:
+    """Return a sentence of an older record as the fields of a caveat, and anything else as it is."""
+    if not isinstance(given, str):
+        return given
+    for kind, pattern in _OLDER:
+        if match := re.fullmatch(pattern, given, re.DOTALL):
+            return {"kind": kind, "detail": " ".join(match.groups())}
+    return {"detail": given}
