@@ -1,8 +1,8 @@
-"""Which pandas type a column has: the same in every report, so that frames of several campaigns go together.
+"""Give each column its pandas type, the same in every report, so that frames of several campaigns fit together.
 
-A table's own columns hold what was measured: a column of which every value is a whole number is `Int64` there, and CSV files
-write it so. What leaves for pandas (Parquet files, `tunebench.load`) has the types that docs/metrics.md names instead, and
-`known` gives them to `pandas.read_csv(…, dtype=…)`. All are nullable: a missing value is NA in each.
+In a table a column of whole numbers is `Int64`, and CSV files write it so. Parquet files and `tunebench.load` have the types that
+docs/metrics.md names instead. `known` gives them to `pandas.read_csv(…, dtype=…)`. All are nullable: a missing value is NA in
+each.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OTHERS: Mapping[str, tuple[str, str]] = {
 
 
 def known() -> dict[str, str]:
-    """Column → pandas type, of every column that is known beforehand. Arguments and a custom trainer's own numbers are not."""
+    """Return column → pandas type, of every column known beforehand; not of arguments or a custom trainer's own numbers."""
     facts = {name: WHOLE if fact.show is Show.COUNT else TEXT for name, fact in FACTS.items()}
     metrics = {name: TEXT if one.show is Show.TEXT else NUMBER for name, one in METRICS.items()}
     settings = {f"effective_{name}": dtype for name, (dtype, _) in SETTINGS.items()}
@@ -51,7 +51,7 @@ def known() -> dict[str, str]:
 
 
 def typed(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with the registry's types. A column that holds something else (a custom trainer's word for a number) is text."""
+    """Return the frame with the registry's types. A column with other values, such as a custom trainer's word, becomes text."""
     types, columns = known(), {}
     for name in map(str, frame.columns):
         wanted = types.get(name, TEXT if name.startswith("provenance_") else None)

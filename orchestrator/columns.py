@@ -1,8 +1,8 @@
-"""Which columns of a table are shown, and in which order (pure).
+"""Choose the columns of a table and their order (pure).
 
-A column that is the same in every row says nothing in a table and leaves it, unless kept; so do the columns of the drop
-list and those that only name files. Missing counts as a value: a column that is set in some rows varies. Names in both
-lists may be patterns (`mem_*`). Kept wins over dropped; what the user says wins over the defaults (`choose`).
+A column with the same value in every row is left out, unless it is kept. So are the columns of the drop list, and those that only
+name files. Missing is a value, too: a column that only some rows have varies. Names in both lists may be patterns (`mem_*`). Kept
+wins over dropped, and the user's lists win over the defaults (`choose`).
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _PEOPLE = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Split:
-    """A table apart: `shown` has the columns that stay, sorted; `constant` the cells that all rows share."""
+    """A table in two parts: `shown` has the columns that stay, sorted; `constant` the cells that all rows share."""
 
     shown: pd.DataFrame
     constant: Mapping[str, Value]
 
 
 def varying(table: pd.DataFrame, *, keep: Iterable[str] = (), drop: Iterable[str] = ()) -> Split:
-    """The table without its constant, dropped and bookkeeping columns, except those kept; rows are as they were."""
+    """Return the table without its constant, dropped and bookkeeping columns, except those kept. Rows stay the same."""
     keep, drop = tuple(keep), (*drop, *BOOKKEEPING)
     shown: list[str] = []
     constant: dict[str, Value] = {}
@@ -70,18 +70,18 @@ def varying(table: pd.DataFrame, *, keep: Iterable[str] = (), drop: Iterable[str
 
 
 def choose(keep: Iterable[str] = (), drop: Iterable[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The keep and drop lists for `varying`: the user's beside the defaults, where theirs wins."""
+    """Return the keep and drop lists for `varying`: the user's and the defaults; the user's win."""
     keep, drop = tuple(keep), tuple(drop)
     return (*keep, *(name for name in DEFAULT_KEEP if not matches(name, drop))), (*drop, *DEFAULT_DROP)
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a column is named by a list of names and patterns."""
+    """Return whether a list of names and patterns contains a column."""
     return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def no_such(name: str, known: Iterable[str]) -> str:
-    """A sentence on a column that there is not; people may name one by the heading that a table shows."""
+    """Return a sentence on an unknown column; the name may be the heading that a table shows."""
     known = sorted(known)
     headed = [repr(column) for column in known if metric(column).label == name]
     if headed:
@@ -90,7 +90,7 @@ def no_such(name: str, known: Iterable[str]) -> str:
 
 
 def for_people(names: Iterable[str]) -> list[str]:
-    """Columns in reading order: what it was, how it ended, what it measured, the rest by name."""
+    """Return columns in reading order: what the experiment was, how it ended, what was measured, the rest by name."""
     order = [*_PEOPLE, *(name for name in FACTS if name not in _PEOPLE and name not in _OUTCOME)]
     rank = {name: place for place, name in enumerate([*order, *_OUTCOME, *METRICS])}
     arguments = len(order) - 0.5
@@ -99,22 +99,22 @@ def for_people(names: Iterable[str]) -> list[str]:
 
 
 def cells(column: pd.Series[Any]) -> list[Value]:
-    """A column as plain Python values, None where it is missing."""
+    """Return a column as plain Python values, None if missing."""
     return [None if missing else value for value, missing in zip(column.tolist(), column.isna().tolist(), strict=True)]
 
 
 def column(frame: pd.DataFrame, name: str) -> list[Value]:
-    """A column as plain values, None where it is missing, and in every row where it is not there at all."""
+    """Return a column as plain values; None if a value or the whole column is missing."""
     return cells(frame[name]) if name in frame else [None] * len(frame)
 
 
 def number(value: Value) -> float | None:
-    """The value where it is a number."""
+    """Return the value if it is a number, else None."""
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 class Numbers:
-    """The numbers of a frame by column and row: `Numbers(frame)("train_loss", 3)`. Each column is made plain once."""
+    """The numbers of a frame by column and row: `Numbers(frame)("train_loss", 3)`. Each column is converted once."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self._frame = frame

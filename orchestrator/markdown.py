@@ -1,6 +1,6 @@
-"""Text from anywhere as Markdown that shows it as it is: no tag, link, mention, entity, heading or further column. Pure.
+"""Write text from anywhere as Markdown that shows it unchanged: no tag, link, mention, entity, heading or further column. Pure.
 
-A name, an argument or an error of a trainer may hold any character. Tags become entities, since not every reader knows `\\<`.
+A name, an argument or an error of a trainer may contain any character. Tags become entities, since not every reader knows `\\<`.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ _ENTITY = re.compile(r"&(?=#|\w+;)")
 
 
 def escaped(text: str) -> str:
-    """The text as one line of Markdown."""
+    """Return the text as one line of Markdown."""
     line = " ".join(printable(text).split())
     line = _ENTITY.sub("&amp;", line).replace("<", "&lt;").replace(">", "&gt;")
     return _MARKS.sub(_as_it_is, line)
 
 
 def _as_it_is(found: re.Match[str]) -> str:
-    """A mark behind a backslash, or where that does not help with nothing behind it."""
+    """Return a mark after a backslash, or, if that does not help, with an empty comment after it."""
     if found[0] == "@":
         return f"@{NOTHING}"
     return f"\\{found[0]}" if found[0] else NOTHING
 
 
 def sentence(text: str) -> str:
-    """Escaped for the beginning of a line, where a mark makes a heading, a list, or a line across the page."""
+    """Return the text escaped for the beginning of a line, where a mark makes a heading, a list, or a rule."""
     return re.sub(r"^(?=[#+=~-])", r"\\", re.sub(r"^(\d+)(?=[.)])", r"\1\\", escaped(text)))
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> str:
-    """A table of escaped cells; the columns in `right` are aligned to the right."""
+    """Return a table of escaped cells; the columns in `right` are aligned to the right."""
     aligned = ["---:" if heading in set(right) else "---" for heading in headings]
     lines = [_line(map(escaped, headings)), _line(aligned), *(_line(map(escaped, row)) for row in rows)]
     return "\n".join(lines)

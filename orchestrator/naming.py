@@ -1,6 +1,6 @@
-"""How an experiment is called in a sentence: framework, model, processes, and what else it takes to tell it from the others.
+"""Name an experiment in a sentence: framework, model, processes, and what else distinguishes it from the others.
 
-Names come from files that may be anybody's: what is given back is one line of printable text of bounded length.
+Names come from files that may be anybody's. What is returned is one line of printable text of bounded length.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class Names:
         return "no framework" if name in (None, NO_FRAMEWORK) else one_line(name)
 
     def place(self, row: int) -> str:
-        """`llama-1b at 2 GPUs, batch/device 4`: what is the same on both sides of a comparison."""
+        """Return what both sides of a comparison share: `llama-1b at 2 GPUs, batch/device 4`."""
         count, where = self.processes(row), "at" if self._device[row] != Device.CPU.value else "with"
         return ", ".join([f"{self._model[row]} {where} {count}", *self._rest(row)])
 
     def cell(self, row: int) -> str:
-        """`llama-1b, batch/device 4`: the same whatever the processes."""
+        """Return what is the same for any number of processes: `llama-1b, batch/device 4`."""
         return ", ".join([self._model[row], *self._rest(row)])
 
     def unlike(self, row: int, other: int) -> list[str]:
-        """What a row's name says besides model, framework and processes, and the other's does not."""
+        """Return what a row's name has besides model, framework and processes, and the other's has not."""
         said = self._rest(other)
         return [part for part in self._rest(row) if part not in said]
 
     def whole(self, row: int) -> str:
-        """`liger on llama-1b at 2 GPUs`."""
+        """Return the whole name: `liger on llama-1b at 2 GPUs`."""
         return f"{self.framework(row)} on {self.place(row)}"
 
     def processes(self, row: int) -> str:
@@ -63,7 +63,7 @@ class Names:
 
 
 def _short_models(models: Sequence[Value]) -> list[str]:
-    """Names without the folders they lie in, and without `config:`, where no two models of the table become alike by that."""
+    """Return models without their folders and `config:`, unless two models of the table would become the same."""
     short = {model: _last_part(str(model)) for model in models if model is not None}
     alike = [name for name in short.values() if list(short.values()).count(name) > 1]
     return ["?" if model is None else one_line(model if short[model] in alike else short[model]) for model in models]
@@ -76,9 +76,9 @@ def _last_part(model: str) -> str:
 
 
 def _telling(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
-    """For each row (column, label, value) of as few columns as leave no two experiments with the same name, if any do.
+    """Return for each row (column, label, value) of as few columns as make the names of experiments unique, if possible.
 
-    What its own framework configuration sets is no part of a row's name: it would stand on one side of a comparison alone.
+    A setting of the row's own framework configuration is not part of its name: only one side of a comparison would have it.
     """
     frame = table.experiments
     keys: list[tuple[Value, ...]] = list(zip(*(column(frame, name) for name in _SAID), strict=True))
@@ -105,6 +105,6 @@ def _telling(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
 
 
 def listed(names: Sequence[str], *, most: int = 3) -> str:
-    """`a; b; c and 4 more`: names hold commas."""
+    """Return `a; b; c and 4 more`: names contain commas."""
     shown, more = names[:most], len(names) - most
     return "; ".join(shown) + (f" and {more} more" if more > 0 else "")

@@ -1,9 +1,9 @@
-"""Text from anywhere, made fit to be shown: what steers a terminal, or hides text from a reader, becomes a visible sign.
+"""Make text from anywhere fit to be shown: what controls a terminal, or hides text from a reader, becomes a visible sign.
 
-A name in a scenario file, an argument, a line of a trainer's log may hold escape sequences (colours, the window's title,
-what a terminal answers as if it had been typed), carriage returns that overwrite a line, and marks that turn the direction
-of reading. Each such character becomes one other character, so that columns stay aligned. Text that is stored stays as it
-is; this is for what is read by people. Pure.
+Names, arguments and lines of logs may contain escape sequences (colours, the window's title, answers that a terminal types
+itself). They may contain carriage returns that overwrite a line, and marks that turn the direction of reading. Each such
+character becomes one other character, so that columns stay aligned. Stored text is not changed; this is for what people read.
+Pure.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STYLE: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def printable(text: str) -> str:
-    """The text with every control character but tab and newline, and every mark of direction, as a visible sign."""
+    """Return the text with a visible sign for every control character but tab and newline, and every mark of direction."""
     return text.translate(_SHOWN) if _UNFIT.search(text) else text
 
 
@@ -48,22 +48,22 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def without_styles(text: str) -> str:
-    """A log's text without its colours, which are no part of what it says."""
+    """Return a log's text without its colours."""
     return _STYLE.sub("", text)
 
 
 def is_printable(text: str) -> bool:
-    """Whether a terminal shows the text as it is."""
+    """Return whether a terminal shows the text unchanged."""
     return _UNFIT.search(text) is None
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a file can hold the text. Bytes of an argument, a variable or a path that are no UTF-8 stand as half characters."""
+    """Return whether a file can store the text. Bytes that are not UTF-8 are half characters in arguments, variables and paths."""
     return _HALF.search(text) is None
 
 
 def with_bytes(text: str) -> str:
-    """The text with its half characters as people write such bytes: `\\xff`."""
+    """Return the text with its half characters as people write such bytes: `\\xff`."""
     return _HALF.sub(lambda found: _for_people(ord(found[0])), text)
 
 
@@ -72,12 +72,12 @@ def _for_people(half: int) -> str:
 
 
 def escaped(text: str) -> str:
-    """JSON text with what is unfit for a terminal as `\\uXXXX`: such characters stand in JSON's strings alone."""
+    """Return JSON text with `\\uXXXX` for what is unfit for a terminal: such characters occur only in JSON's strings."""
     return _UNFIT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def shell_word(text: str) -> str:
-    """The text as one word for bash, as short as it can be; what is unfit for a terminal stands as `$'\\x1b'`."""
+    """Return the text as one word for bash, as short as possible; what is unfit for a terminal becomes `$'\\x1b'`."""
     if is_printable(text):
         return shlex.quote(text)
     return "$'" + "".join(_for_bash(character) for character in text) + "'"

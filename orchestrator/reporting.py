@@ -1,8 +1,8 @@
 """The steps of `tunebench report`, and of the end of a campaign: load, find, show, write.
 
-One function a step; `cli` calls them and prints. Heavy modules (pandas, plotly) are imported by the steps that need them. Of one
-results folder of ours the files lie in it, in their place (`store`); of several, and of folders of others, in a folder that
-`--output` names.
+Each function is one step; `cli` calls them and prints. Heavy modules (pandas, plotly) are imported by the steps that need them.
+The report of one results folder of ours is written into it (`store`). That of several folders, or of foreign ones, is written
+into the folder that `--output` names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """A table with its findings, and how it was asked to be shown: its columns, its baseline, from which side."""
+    """A table with its findings, and how it was requested: its columns, its baseline, its view."""
 
     table: ResultsTable
     folders: tuple[Path, ...]
@@ -59,9 +59,9 @@ def report_of(
     pivot: str | None = None,
     group_by: str | None = None,
 ) -> Report:
-    """The report of one or more results folders, without its findings (`with_findings`).
+    """Return the report of one or more results folders, without its findings (`with_findings`).
 
-    Raises ResultsError, and SelectionError for a choice that nothing answers to.
+    Raises ResultsError, and SelectionError for a choice that matches nothing.
     """
     if pivot and group_by:
         raise SelectionError("--pivot and --group-by: give one of them")
@@ -78,14 +78,14 @@ def report_of(
 
 
 def with_findings(report: Report) -> Report:
-    """The report with what its numbers show, in sentences."""
+    """Return the report with its findings in sentences."""
     from orchestrator.highlights import highlights
 
     return replace(report, highlights=highlights(report.table, baseline=report.baseline))
 
 
 def load_table(folders: Sequence[Path], *, baseline: str | None = None) -> ResultsTable:
-    """The results of one or more folders, beside a baseline where one is named."""
+    """Return the results of one or more folders, compared with a baseline if one is named."""
     from orchestrator.relative import with_baseline
     from orchestrator.table import load
 
@@ -102,7 +102,7 @@ def _view(table: ResultsTable, *, pivot: str | None, group_by: str | None) -> Vi
 
 
 def forms_of(words: str | None) -> tuple[Format, ...]:
-    """What `--format` asks for, in its order; nothing without it. Raises SelectionError for a form that there is not."""
+    """Return the forms that `--format` requests, in its order; empty without it. Raises SelectionError for an unknown form."""
     names = [word.strip() for word in (words or "").split(",") if word.strip()]
     known = [form.value for form in Format]
     for name in names:
@@ -112,24 +112,24 @@ def forms_of(words: str | None) -> tuple[Format, ...]:
 
 
 def is_one_text(forms: Sequence[Format]) -> bool:
-    """Whether one text is asked for alone, which goes to stdout."""
+    """Return whether only one text is requested, which goes to stdout."""
     return len(forms) == 1 and forms[0] in OF_TEXT
 
 
 def are_files(forms: Sequence[Format]) -> bool:
-    """Whether files are asked for by their form, and not only something to look at."""
+    """Return whether files are requested by their form, and not only something to look at."""
     return not is_one_text(forms) and any(form is not Format.TABLE for form in forms)
 
 
 def unknown_columns(table: ResultsTable, names: Sequence[str]) -> list[str]:
-    """A sentence for each of `--keep` and `--drop` that no column answers to; patterns may match nothing."""
+    """Return a sentence for each name of `--keep` and `--drop` that matches no column; patterns may match nothing."""
     known = {str(name) for frame in (table.experiments, table.runs) for name in frame.columns}
     plain = [name for name in names if not set("*?[") & set(name)]
     return [no_such(name, known) for name in plain if name not in known]
 
 
 def on_terminal(report: Report, *, width: int) -> RenderableType:
-    """What a terminal shows of it."""
+    """Return what a terminal shows of the report."""
     if report.view is not None:
         from orchestrator.report import views
 
@@ -140,7 +140,7 @@ def on_terminal(report: Report, *, width: int) -> RenderableType:
 
 
 def as_text(report: Report, form: Format) -> str:
-    """The report as CSV, JSON or Markdown."""
+    """Return the report as CSV, JSON or Markdown."""
     if report.view is not None:
         from orchestrator.report import views
 
@@ -151,7 +151,7 @@ def as_text(report: Report, form: Format) -> str:
 
 
 def files(report: Report, forms: Sequence[Format]) -> Iterator[tuple[str, Content]]:
-    """Name and content of each file of the forms asked for; a content is made when it is called for."""
+    """Yield name and content of each file of the requested forms; a content is made when it is called."""
     for form in dict.fromkeys(forms):
         found = _files_of_view(report, form) if report.view is not None else _files(report, form)
         yield from found.items()
@@ -192,16 +192,16 @@ def _files_of_view(report: Report, form: Format) -> Mapping[str, Content]:
 
 
 def page(report: Report) -> str:
-    """The page that people look at."""
+    """Return the page that people look at."""
     from orchestrator.page import report_page
 
     return report_page(report.table, roots=report.folders, highlights=report.highlights, baseline=report.baseline)
 
 
 def or_sentence(make: Callable[[], Made], *, what: str) -> tuple[Made | None, str | None]:
-    """What `make` makes, or a sentence that says why it was not made: for what comes once the numbers are on disk.
+    """Return the result of `make`, or a sentence that says why it failed: for work after the numbers are on disk.
 
-    Then the campaign has its exit code, and neither a full disk nor a defect of ours may take it.
+    The exit code of the campaign is then known. Neither a full disk nor a defect of ours may change it.
     """
     try:
         return make(), None
@@ -213,9 +213,10 @@ def or_sentence(make: Callable[[], Made], *, what: str) -> tuple[Made | None, st
 
 
 def writer(folders: Sequence[Path], output: Path | None) -> Write | None:
-    """What writes a file of the report by its name: into the one results folder of ours, or into `output`; else None.
+    """Return a function that writes a file of the report by its name: into the results folder of ours, or into `output`; else
+    None.
 
-    Raises ResultsError for an output folder in which something else stands.
+    Raises ResultsError for an output folder with foreign files.
     """
     if output is not None and not _is_the_folder(output, folders):
         return _aside(output, folders)
@@ -232,7 +233,8 @@ def _is_the_folder(output: Path, folders: Sequence[Path]) -> bool:
 
 
 def _aside(output: Path, folders: Sequence[Path]) -> Write:
-    """Into a folder of its own: a new or empty one, or one that holds a report of ours, as its marker says."""
+    """Return a function that writes into a folder of its own: a new or empty one, or one whose marker says it is a report of
+    ours."""
     if results_folder.is_ours(output):
         raise ResultsError(f"--output {output}: that is a results folder; name a new or an empty folder")
     if results_folder.read_ours(output / MARKER) is None:

@@ -1,11 +1,11 @@
-"""A CSV file as a side: `benchmarks.csv` (an experiment a row), `raw_summary.csv` (a run a row), and the reference's as published.
+"""Read a CSV file as a side: `benchmarks.csv` (a row for each experiment), `raw_summary.csv` (a row for each run), or the
+reference's files.
 
-What a column is, its name says: a metric of the registry is a number of the run, what identifies an experiment or says how it ended
-is known by name, and any other column is an argument. An empty cell is missing, never 0. A table that does not say how runs ended,
-as the reference's does not, has a failed experiment where the Trainer's run time is missing.
+The name of a column says what it is. A metric of the registry is a number of the run. Names of facts and outcomes are known. Any
+other column is an argument. An empty cell is missing, never 0. A table of the reference does not say how runs ended: an
+experiment failed if the Trainer's run time is missing.
 
-Files come from anywhere: a table that is none of these is refused in a sentence, and what cannot be believed of a line is left out
-and counted.
+Files come from anywhere. Another kind of table is refused in a sentence. Implausible lines are left out and counted.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Cells = Mapping[str, str]
 
 
 def read(place: Path, content: bytes) -> Side:
-    """The experiments of a CSV file, in its order. Raises Unreadable where it is no table of results."""
+    """Return the experiments of a CSV file, in its order. Raises Unreadable if it is not a table of results."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -93,7 +93,7 @@ def _refuse_header(header: Sequence[str]) -> None:
 
 
 def _cells(lines: Iterable[list[str]], header: Sequence[str], wrong: Counter[str]) -> Iterator[tuple[int, Cells]]:
-    """The number of each line, counted from the header, and its cells."""
+    """Yield the number of each line, counted from the header, and its cells."""
     for number, line in enumerate(lines, start=2):
         if number * len(header) > MAX_CELLS:
             raise Unreadable(f"it has more than {MAX_CELLS:,} cells")
@@ -135,7 +135,7 @@ def _is_argument(name: str) -> bool:
 
 
 def _value(cell: str | None) -> Value:
-    """A cell as it stands; a whole number as such, for a count is shown and compared as one."""
+    """Return a cell as it is; a whole number as an int, since counts are shown and compared as such."""
     return int(cell) if cell and _WHOLE.fullmatch(cell) else cell
 
 
@@ -158,7 +158,7 @@ def _numbers(cells: Cells, wrong: Counter[str]) -> dict[str, Value]:
 def _ending(
     header: Sequence[str], outcome: Mapping[str, Value], numbers: Mapping[str, Value], number: int
 ) -> dict[str, Value]:
-    """How the experiment of a row ended that is no single run: ok where it has numbers, which are those of its ok runs."""
+    """Return how the experiment ended, for a row that is not a single run: ok if it has numbers, the means of its ok runs."""
     stated = outcome.get("status")
     if stated in _NOT_RUN:
         return {}
@@ -181,7 +181,7 @@ def _count(value: Value) -> int:
 
 
 def _framework(plugin: str | None) -> str:
-    """Of the reference's raw table: the file of the plugin, by its name."""
+    """Return the name of the plugin's file, from the reference's raw table."""
     return PurePosixPath(plugin).name.removesuffix(_PLUGIN_SUFFIX) if plugin else NO_FRAMEWORK
 
 
@@ -190,6 +190,6 @@ def _has_a_run_twice(runs: Sequence[Row]) -> bool:
 
 
 def _id(row: Row) -> str | None:
-    """An id of ours: with it an experiment is the same wherever it was run."""
+    """Return the id if it is one of ours: such an experiment is the same wherever it ran."""
     found = row.facts.get("id")
     return found if isinstance(found, str) and TAME.fullmatch(found) and not _REFERENCE_ID.fullmatch(found) else None

@@ -60,7 +60,7 @@ _OF_THE_GPUS = (GPU, "gpu_power_limit_w", "gpu_sm_clock_max_mhz")
 
 
 def of_cells(cells: Cells) -> dict[str, Value]:
-    """What the cells of a run or a CSV row say of its environment. A version that the worker saw itself stands above the
+    """Return what the cells of a run or a CSV row say of its environment. A version that the worker saw itself wins over the
     package list of its interpreter."""
     found = {name: cells[source] for source, name in _NAMES.items() if cells.get(source) is not None}
     for source, value in cells.items():
@@ -70,7 +70,7 @@ def of_cells(cells: Cells) -> dict[str, Value]:
 
 
 def gpu_cells(states: object) -> dict[str, Value]:
-    """How a run's GPUs were set, as cells: of `provenance.gpus` in its record, which may hold anything."""
+    """Return how a run's GPUs were set, as cells, from `provenance.gpus` of its record, which may contain anything."""
     gpus = [state for state in states if isinstance(state, Mapping)] if isinstance(states, (list, tuple)) else []
     found: dict[str, Value] = {}
     for name in _GPU_STATE:
@@ -81,18 +81,18 @@ def gpu_cells(states: object) -> dict[str, Value]:
 
 
 def _in_whole_units(value: Value) -> Value:
-    """NVML gives 699.998 W for a limit of 700 W."""
+    """Round to whole units: NVML gives 699.998 W for a limit of 700 W."""
     return round(value) if isinstance(value, float) else value
 
 
 def data_cells(data: DataSpec | None) -> dict[str, Value]:
-    """What tells one selection of the same source from another, as cells."""
+    """Return as cells what distinguishes one selection of the same source from another."""
     fields: dict[str, Any] = {name: getattr(data, name, None) for name in _DATA_FIELDS}
     return {f"provenance_data_{name}": value for name, value in fields.items() if value is not None}
 
 
 def combined(environments: Sequence[Cells]) -> dict[str, Value]:
-    """The environment of several runs: what differs between them stands side by side, separated by commas."""
+    """Return the environment of several runs. Values that differ are listed, separated by commas."""
     first, *others = environments or [{}]
     if all(one == first for one in others):
         return dict(first)
@@ -106,21 +106,23 @@ def _joined(values: Iterable[Value]) -> Value:
 
 
 def _word(value: Value) -> str:
-    """One of several values. A CSV's numbers are floats: a count is none."""
+    """Return one of several values as text. A CSV's numbers are floats, but a count is whole."""
     if value is None:
         return "?"
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def mixed(around: Cells) -> tuple[str, ...]:
-    """The names in which runs of one experiment are unlike each other in a way that forbids to compare them."""
+    """Return the names in which runs of one experiment differ so much that they cannot be compared."""
     several = (name for name in _OF_THE_GPUS if ", " in str(around.get(name)))
     return (*several, *((NEIGHBOURS,) if _company(around.get(NEIGHBOURS)) == "mixed" else ()))
 
 
 def differences(base: Entry, new: Entry) -> tuple[Difference, ...]:
-    """What is not alike, what forbids a comparison first. A name that one side lacks is told where both are results folders
-    with a run that went well: a run that failed early may not have come to note all of it.
+    """Return the differences, first those that forbid a comparison.
+
+    A name that one side lacks counts if both sides are results folders with an ok run. A run that failed early may not have
+    recorded everything.
     """
     if base.environment == new.environment:
         return ()
@@ -140,7 +142,7 @@ def _rank(name: str) -> int:
 
 
 def disqualifying(base: Entry, new: Entry, told: Iterable[Difference]) -> tuple[str, ...]:
-    """The names of those differences by which the two may not be compared."""
+    """Return the names of the differences that forbid a comparison."""
     both_whole = base.whole and new.whole
     known = [
         one for one in told if (one.base is not None and one.new is not None) or (both_whole and one.name in _OF_DATA)
@@ -154,7 +156,7 @@ def disqualifying(base: Entry, new: Entry, told: Iterable[Difference]) -> tuple[
 
 
 def _text(value: Value) -> str | None:
-    """In the same words whether it was read from a record or a CSV file."""
+    """Return a value as the same text, whether it comes from a record or a CSV file."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return None if value is None else str(value)
@@ -180,7 +182,7 @@ def _other_disturbance(base: Value, new: Value) -> bool:
 
 
 def _slowing(value: Value) -> frozenset[str]:
-    """Return the monitors that slow a run, of a cell that names monitors; runs that differ are separated by commas."""
+    """Return the monitors in a cell that slow a run; the cell separates differing runs by commas."""
     return perturbing({*str(value).replace(",", " ").split()} - {"none", "?"})
 
 

@@ -1,8 +1,8 @@
-"""Rows of runs as the entries of a side: an experiment each, with the numbers of its ok runs. Pure.
+"""Turn rows of runs into the entries of a side: one for each experiment, with the numbers of its ok runs. Pure.
 
-Whatever a side is read from becomes `rows.Row`s first, so that a record, a folder of the reference and a line of a CSV file are
-one thing here. The last try of each repeat counts, as in `table`. A row that names no repeat is no run: its experiment is pending,
-skipped or being run, and stays out, counted.
+Every source becomes `rows.Row`s first, so that a record, a folder of the reference and a line of a CSV file are the same here.
+The last attempt of each repeat counts, as in `table`. A row without a repeat is not a run: its experiment is pending, skipped or
+running. Such experiments are left out and counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNREADABLE = "unreadable"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """What the entries of one experiment have from where they were read: see `values.Entry`."""
+    """Where the rows of one experiment come from; see `values.Entry`."""
 
     id: str | None = None
     folder: str | None = None
@@ -34,7 +34,7 @@ class Origin:
 
 
 def entry(runs: Sequence[Row], origin: Origin) -> Entry:
-    """The entry of one experiment: all its rows in, its key still all that its facts say, its label empty."""
+    """Return the entry of one experiment with all its runs. Its key still has all facts, and its label is empty."""
     tries = _last_tries(runs)
     ok = [row for row in tries if row.outcome["status"] == Status.OK.value]
     failed = [row for row in tries if row.outcome["status"] != Status.OK.value]
@@ -58,7 +58,8 @@ def entry(runs: Sequence[Row], origin: Origin) -> Entry:
 
 
 def _last_tries(runs: Iterable[Row]) -> list[Row]:
-    """The last try at each repeat, by repeat: an earlier one was not the experiment's fault, or was tried again on purpose."""
+    """Return the last attempt at each repeat, by repeat. Earlier attempts were not the experiment's fault, or were repeated on
+    purpose."""
     last: dict[int, Row] = {}
     for row in sorted(runs, key=_repeat_and_try):
         last[_repeat_and_try(row)[0]] = row
@@ -90,7 +91,7 @@ def _run(row: Row) -> Run:
 
 
 def _time(value: Value) -> float | None:
-    """Seconds since the epoch, of such or of a date in ISO's words; None for anything else."""
+    """Return seconds since the epoch, from a number or an ISO date; None for anything else."""
     if isinstance(value, (int, float)):
         return float(value)
     try:
@@ -100,7 +101,7 @@ def _time(value: Value) -> float | None:
 
 
 def _effective(row: Row, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Settings as they took effect, of those that no argument of the same name says."""
+    """Return the settings that took effect, without those that an argument of the same name states."""
     return {
         name: value
         for name, value in row.measured.items()
@@ -115,9 +116,10 @@ def _failure(outcome: Mapping[str, Value]) -> str:
 
 
 def side(name: str, found: Iterable[tuple[Sequence[Row], Origin]], warnings: Sequence[str]) -> Side:
-    """All experiments of one place; `warnings` may still grow while `found` is asked for the next one.
+    """Return all experiments of one place; `warnings` may still grow while `found` is read.
 
-    Those without a run that ended stay out, and a sentence counts them; another counts those of whose repeats some failed.
+    Experiments without a finished run are left out, and a sentence counts them. Another sentence counts the experiments with some
+    failed repeats.
     """
     entries: list[Entry] = []
     not_run: Counter[str] = Counter()
@@ -134,7 +136,7 @@ def side(name: str, found: Iterable[tuple[Sequence[Row], Origin]], warnings: Seq
 
 
 def _was_run(row: Row) -> bool:
-    """Whether a row is of a run that ended, be it that its record cannot be read."""
+    """Return whether a row is a finished run, even if its record cannot be read."""
     return "repeat" in row.outcome or row.outcome.get("failure_kind") == UNREADABLE
 
 
@@ -152,7 +154,7 @@ def _partly_failed(count: int) -> list[str]:
 
 
 def grouped(rows: Iterable[Row]) -> list[list[Row]]:
-    """Rows of runs by experiment, in the order of their first."""
+    """Return rows of runs by experiment, in the order of their first runs."""
     found: dict[object, list[Row]] = {}
     for row in rows:
         found.setdefault((row.facts.get("results"), row.facts.get("id"), _given(row)), []).append(row)
@@ -160,7 +162,7 @@ def grouped(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def _given(row: Row) -> object:
-    """What an experiment without an id is known by."""
+    """Return what identifies an experiment that has no id."""
     if row.facts.get("id") is not None:
         return None
     return tuple(row.facts.items()), tuple(row.arguments.items())

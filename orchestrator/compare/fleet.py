@@ -1,7 +1,8 @@
-"""All experiments together: the geometric mean of a metric's ratios, so that 2 % everywhere is seen where no row shows it. Pure.
+"""Judge all experiments together by the geometric mean of a metric's ratios: 2 % everywhere shows here, even if it shows in no
+row. Pure.
 
-The pair is the sample, and its ratio counts once, however many runs it has. What all pairs of a comparison share (the day, the
-room's temperature) is no noise to it: a fleet that moved did move, by whatever cause.
+The pair is the sample. Its ratio counts once, however many runs it has. What all pairs share (the day, the room's temperature) is
+not noise here: if all of them moved, they did move, whatever the cause.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from orchestrator.metrics import Judged
 
 
 def line(rule: Rule, rows: Sequence[Row], *, level: float) -> Fleet | None:
-    """The line of one metric, from its rows that have a ratio; None for fewer than two, and for a guard."""
+    """Return the line of one metric, from its rows that have a ratio; None for fewer than two, and for a guard."""
     ratios = [row.ratio.value for row in rows if row.ratio is not None]
     if len(ratios) < 2 or rule.judged is Judged.GUARD:
         return None

@@ -1,7 +1,7 @@
-"""A results folder, ours or the reference's, as a side.
+"""Read a results folder, ours or the reference's, as a side.
 
-Reads through `store` or `reference`, whose files may be somebody else's: what `vetting` does not believe is left out and named.
-No frame is made, since a comparison looks at each number once. Nothing is written.
+It reads through `store` or `reference`. The files may come from somebody else: what `vetting` rejects is left out and named. No
+data frame is made, since a comparison looks at each number once. Nothing is written.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from orchestrator.stored import Contents, StoredExperiment
 
 
 def holds_results(place: Path) -> bool:
-    """Whether a folder is a results folder, of ours or of the reference."""
+    """Return whether a folder is a results folder, ours or the reference's."""
     return is_ours(place) or _of_reference(place) is not None
 
 
 def read(place: Path) -> Side:
-    """The experiments of a results folder in the order in which they were asked for. Raises ResultsError where it is none."""
+    """Return the experiments of a results folder in the order of the request. Raises ResultsError if it is not one."""
     theirs = _of_reference(place)
     if theirs is not None:
         return _read_reference(place, theirs)
@@ -41,7 +41,7 @@ def _of_reference(place: Path) -> Path | None:
 
 
 def _stored(place: Path, contents: Contents, warnings: list[str]) -> Iterator[tuple[list[Row], Origin]]:
-    """The rows of each experiment; what is not to be believed is left out, and said in `warnings`."""
+    """Yield the rows of each experiment. Implausible ones are left out and named in `warnings`."""
     folder = str(place.absolute())
     warnings += contents.warnings
     if contents.removed:
@@ -63,7 +63,7 @@ def _rows(stored: StoredExperiment, ended: Sequence[tuple[Job, RunRecord, Row]])
 
 
 def _with_more(row: Row, record: RunRecord, experiment: Experiment, unseen: dict[str, Value]) -> Row:
-    """The row with what a comparison asks and a table does not show."""
+    """Return the row with the facts that a comparison needs and a table does not show."""
     more: dict[str, Value] = {
         "neighbours": len(record.beside),
         **environment.gpu_cells(record.provenance.get("gpus")),
@@ -79,7 +79,7 @@ def _with_more(row: Row, record: RunRecord, experiment: Experiment, unseen: dict
 
 
 def _unseen_arguments(experiment: Experiment) -> dict[str, Value]:
-    """What a framework configuration holds beside arguments, as its digest, and the variables that an experiment sets."""
+    """Return what an experiment has besides arguments: the digest of its framework configuration, and its variables."""
     unseen: dict[str, Value] = {}
     if experiment.framework is not None:
         unseen[DIGEST] = experiment.framework.digest

@@ -1,4 +1,4 @@
-"""What a comparison means for a build: its exit code, and what of it counts. Pure; `cli` exits."""
+"""Turn a comparison into the exit code of a build. Pure; `cli` exits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING_WORSE, WORSE, INCONCLUSIVE, NOTHING_COMPARABLE = 0, 1, 3, 4
 
 
 class Cause(StrEnum):
-    """What can fail a build, in the words of `--fail-on`."""
+    """A reason to fail a build, in the words of `--fail-on`."""
 
     # An experiment that ran on base, and does not any more.
     FAILED = "failed"
@@ -41,7 +41,7 @@ _NUMBERS = frozenset(
 
 
 def causes(comparison: Comparison) -> dict[Cause, int]:
-    """How often each cause is there. A loss that rose counts as regressed, too."""
+    """Return how often each cause occurs. A loss that rose counts as regressed, too."""
     verdicts = [row.verdict for row in comparison.rows]
     left = (Verdict.IMPROVED, Verdict.REGRESSED)
     return {
@@ -56,9 +56,10 @@ def causes(comparison: Comparison) -> dict[Cause, int]:
 
 
 def exit_code(comparison: Comparison, *, fail_on: Iterable[Cause] = DEFAULT) -> int:
-    """0 nothing worse, 1 worse, 3 inconclusive, 4 nothing comparable: the first of 1 (failed anew), 4, 1, 3 that holds.
+    """Return 0 (nothing worse), 1 (worse), 3 (inconclusive) or 4 (nothing comparable).
 
-    What `fail_on` leaves out counts for nothing; that nothing could be compared always counts.
+    The first that applies wins, in the order: newly failed (1), 4, 1, 3. Causes that `fail_on` leaves out do not count. That
+    nothing could be compared always counts.
     """
     found, counted = causes(comparison), set(fail_on)
     if found[Cause.FAILED] and Cause.FAILED in counted:
@@ -71,8 +72,9 @@ def exit_code(comparison: Comparison, *, fail_on: Iterable[Cause] = DEFAULT) -> 
 
 
 def parse_causes(words: Iterable[str]) -> tuple[Cause, ...]:
-    """What `--fail-on` names; `none` for nothing. Raises SelectionError for another word, and for no word at all: a variable that
-    happens to be empty must not take the gate away.
+    """Return the causes that `--fail-on` names; `none` means no cause.
+
+    Raises SelectionError for an unknown word, and for no word at all: an empty variable must not remove the gate.
     """
     given, found = list(words), []
     if not given:

@@ -1,8 +1,8 @@
-"""One metric of one experiment on two sides: what was found, and what is said of it. Pure.
+"""Judge one metric of one experiment on two sides. Pure.
 
-`measure` reckons (the sides' values, their ratio with its interval), `row` says the verdict, once p values have been corrected
-over all rows of the metric. The unit is the run, never the step. Ratios are new ÷ base; effects are symmetric in ratios, so that
-with the sides exchanged every ratio is inverted and every improvement a regression.
+`measure` computes the sides' values and their ratio with its interval. `row` gives the verdict, after p values were corrected
+over all rows of the metric. The unit is the run, never the step. Ratios are new ÷ base, and effects are symmetric in ratios. If
+the sides are exchanged, every ratio is inverted and every improvement becomes a regression.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ NO_NOISE = 1e-9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """One metric on both sides. A side's value is None where none of its runs has the metric; `identical`: so are all values.
+    """One metric on both sides. A side's value is None if none of its runs has the metric. `identical`: all values are the same.
 
-    `over` is the number of steps that both values are of, where that is not the whole run. `unlike` says why the values are not of
-    the same thing, so that nothing is judged by them.
+    `over` is the number of steps behind both values, if it is not the whole run. `unlike` says why the values are of different
+    things, so that they are not judged.
     """
 
     base: float | None
@@ -47,7 +47,7 @@ class Measured:
 
 
 def measure(rule: Rule, base: Sequence[Run], new: Sequence[Run]) -> Measured | None:
-    """What two sides' ok runs say of a metric; None where neither has it."""
+    """Return the values of two sides' ok runs for a metric; None if neither side has it."""
     base = [run for run in base if rule.metric in run.numbers]
     new = [run for run in new if rule.metric in run.numbers]
     if not base and not new:
@@ -73,13 +73,14 @@ def measure(rule: Rule, base: Sequence[Run], new: Sequence[Run]) -> Measured | N
 
 
 def ended_at_different_steps(runs: Sequence[Run]) -> bool:
-    """Whether some ended early, and not all after as many steps, as far as is known: mean losses are of different trainings."""
+    """Return whether some runs ended early, and not all after the same number of steps, as far as is known. Their mean losses are
+    then of different trainings."""
     made = {run.numbers.get(STEPS) for run in runs}
     return any(run.ended_early for run in runs) and (len(made) > 1 or None in made)
 
 
 def _over_the_same_steps(base: Sequence[Run], new: Sequence[Run]) -> Measured | None:
-    """Both sides' mean losses over the steps that all runs made, as far as they were logged."""
+    """Return both sides' mean losses over the steps that all runs made, if they were logged."""
     texts = [", ".join(run.logged_losses or "" for run in runs) for runs in (base, new)]
     both = losses.over_the_same_steps(*texts)
     if both is None:
@@ -92,7 +93,7 @@ def _over_the_same_steps(base: Sequence[Run], new: Sequence[Run]) -> Measured | 
 
 
 def _one_value(rule: Rule, values: Sequence[float]) -> float | None:
-    """What a side is compared by."""
+    """Return the value by which a side is compared."""
     if len(values) < 2:
         return values[0] if values else None
     if rule.judged is Judged.TOLERANCE:
@@ -103,14 +104,14 @@ def _one_value(rule: Rule, values: Sequence[float]) -> float | None:
 
 
 def p_value(rule: Rule, found: Measured) -> float | None:
-    """The p value of a metric of which something was tested, before correction."""
+    """Return the p value of a tested metric before correction; None if nothing was tested."""
     if rule.judged is not Judged.TEST or found.identical or found.ratio is None or _without_noise(found.ratio):
         return None
     return found.ratio.p
 
 
 def row(label: str, rule: Rule, found: Measured, *, rules: Rules, p_adjusted: float | None) -> Row:
-    """The row with its verdict. `p_adjusted` is None where nothing was tested."""
+    """Return the row with its verdict. `p_adjusted` is None if nothing was tested."""
     verdict, why = _verdict(rule, found, rules=rules, p_adjusted=p_adjusted)
     if found.over is not None:
         why = "; ".join(filter(None, (why, f"over the first {found.over} steps, which all runs made")))
@@ -148,7 +149,7 @@ def _verdict(rule: Rule, found: Measured, *, rules: Rules, p_adjusted: float | N
 
 
 def _by_tolerance(rule: Rule, base: float, new: float) -> tuple[Verdict, str]:
-    """No noise to speak of: the same within the tolerance, either way; from 0 or below any change is one."""
+    """Judge by the tolerance, in both directions. From 0 or below any change counts."""
     tolerance = f"tolerance {_percent(rule.min_effect)}"
     if min(base, new) > 0 and not _exceeds(math.log(new / base), rule.min_effect):
         return Verdict.SAME, ""
@@ -159,7 +160,7 @@ def _by_tolerance(rule: Rule, base: float, new: float) -> tuple[Verdict, str]:
 
 
 def _without_ratio(rule: Rule, base: float, new: float) -> tuple[Verdict, str]:
-    """Nothing to test. A rate that fell to 0 is the worst that can become of it all the same (a time of 0 is no time)."""
+    """Judge values that have no ratio. A rate that fell to 0 is a regression all the same; a time of 0 is not a time."""
     why = "a value that is not above 0 has no ratio"
     if rule.direction is not Direction.HIGHER or not min(base, new) <= 0 < max(base, new):
         return Verdict.UNTESTED, why
@@ -167,7 +168,7 @@ def _without_ratio(rule: Rule, base: float, new: float) -> tuple[Verdict, str]:
 
 
 def _without_noise(ratio: Ratio) -> str:
-    """Why runs give no noise to judge by; empty where they do."""
+    """Return why the runs give no noise to judge by; empty if they do."""
     if ratio.interval is None:
         return "one run a side" if max(ratio.n_base, ratio.n_new) == 1 else "one run on a side"
     return "runs too alike to be measured apart" if ratio.interval.high < ratio.interval.low * (1 + NO_NOISE) else ""
@@ -195,12 +196,12 @@ def by_test(rule: Rule, ratio: Ratio, *, level: float, p: float | None) -> tuple
 
 
 def _reaches(shift: float, effect: float) -> bool:
-    """Whether a change of the logarithm is an effect or more; just as much is, whichever way rounding went."""
+    """Return whether a change of the logarithm is at least an effect, whichever way rounding went."""
     return abs(shift) >= math.log1p(effect) - SLACK
 
 
 def _exceeds(shift: float, effect: float) -> bool:
-    """Whether a change of the logarithm is more than an effect; just as much is not."""
+    """Return whether a change of the logarithm is more than an effect."""
     return abs(shift) > math.log1p(effect) + SLACK
 
 
@@ -209,8 +210,11 @@ def _percent(share: float) -> str:
 
 
 def _needs(rule: Rule, found: Measured) -> int | None:
-    """About how many more runs a side would settle it, if the ratio stays where it is: an interval without 1, or within the effect
-    that matters. Near that effect itself nothing would, so that half of it is the narrowest that is asked for."""
+    """Return about how many more runs per side would settle the row, if the ratio stays the same.
+
+    The interval must then exclude 1, or be within the effect that matters. Near the effect no number of runs settles it, so the
+    target is at least half of the effect.
+    """
     ratio = found.ratio
     if ratio is None:
         return None

@@ -1,9 +1,9 @@
-"""What makes an experiment: the names by which two sides are paired, and how their values are held against each other. Pure.
+"""Find the names by which experiments of two sides are paired, and compare their values. Pure.
 
-An experiment is known by a few names first (its *core*): scenario, framework configuration, model, GPUs and trainer for ours; the
-reference's own five for its files, and for a CSV file of ours held against them. Entries that are alike in these are a *group*, and
-within a group those of the other names tell entries apart that differ there: arguments, and what is an environment's otherwise
-(the device, the data). So an experiment of another group never changes how this one is paired.
+An experiment is first known by a few names, its *core*. For our results these are scenario, framework configuration, model, GPUs
+and trainer. For the reference's files, and a CSV file of ours against them, these are the reference's five. Entries with the same
+core are a *group*. Inside a group other names tell entries apart: arguments, the device, the data. So an experiment of another
+group never changes how this one is paired.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ PLACES = frozenset({*BOOKKEEPING, "training_data_path", "acceleration_framework_
 
 
 def cells(entry: Entry) -> dict[str, Value]:
-    """Everything by which an entry can be told from others."""
+    """Return everything that can tell an entry from others."""
     settled = {name: entry.environment[name] for name in SETTLED if name in entry.environment}
     return {**settled, **entry.arguments, **entry.key}
 
 
 def is_known(name: str, entry: Entry, known: Mapping[str, Value]) -> bool:
-    """Whether an entry, whose `cells` these are, has an answer for a name, be it that nothing was given."""
+    """Return whether an entry with these `cells` has an answer for a name, even if the answer is that nothing was set."""
     return name in known or (entry.whole and name not in FACTS)
 
 
@@ -54,7 +54,7 @@ _NUMBER = re.compile(r"[+-]?\d{1,40}(\.\d{0,40})?([eE][+-]?\d{1,3})?")
 
 
 def alike(value: Value) -> str | float | None:
-    """The same for what means the same: 2e-5 as a text and as a number, 1 and 1.0, an empty cell and the reference's `none`."""
+    """Return the same result for the same meaning: 2e-5 as text or number, 1 and 1.0, an empty cell and the reference's `none`."""
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, (int, float)):
@@ -65,7 +65,7 @@ def alike(value: Value) -> str | float | None:
 
 
 def core(sides: Sequence[Sequence[Entry]]) -> tuple[str, ...]:
-    """The names that pair entries of these sides: of ours or of the reference those that every entry has an answer for."""
+    """Return the names that pair entries of these sides: ours or the reference's, if every entry has an answer for them."""
     entries = [(entry, cells(entry)) for side in sides for entry in side]
     if not entries:
         return ()
@@ -81,7 +81,7 @@ def core(sides: Sequence[Sequence[Entry]]) -> tuple[str, ...]:
 
 
 def groups(entries: Iterable[Entry], names: Sequence[str]) -> dict[Group, list[Entry]]:
-    """The entries by their values of these names, both in their order."""
+    """Return the entries by their values of these names, both in their order."""
     found: dict[Group, list[Entry]] = {}
     for entry in entries:
         known = cells(entry)
@@ -90,12 +90,12 @@ def groups(entries: Iterable[Entry], names: Sequence[str]) -> dict[Group, list[E
 
 
 def telling(entry: Entry) -> list[tuple[str, Value]]:
-    """The cells that may tell an entry from others, all that is known of it in itself."""
+    """Return the cells that may tell an entry from others."""
     return [(name, value) for name, value in cells(entry).items() if _may_tell_apart(name)]
 
 
 def refuse_unknown(by: Sequence[str], sides: Sequence[Sequence[Entry]]) -> None:
-    """Raises SelectionError for a name that no entry of a side has; a side without entries has nothing to ask."""
+    """Raise SelectionError for a name that no entry of a side has. A side without entries is not asked."""
     for entries in filter(None, sides):
         allowed = {name for entry in entries for name in cells(entry)}
         for name in by:
@@ -104,9 +104,10 @@ def refuse_unknown(by: Sequence[str], sides: Sequence[Sequence[Entry]]) -> None:
 
 
 def telling_apart(*sides: Sequence[Entry]) -> tuple[str, ...]:
-    """The names in which entries of a side differ, of those that all have an answer for.
+    """Return the names in which entries of a side differ, among those that all entries answer.
 
-    With two sides: those first of which the sides share a value. Where there is none, any: then they are other experiments.
+    With two sides, names for which the sides share a value come first. If there are none, any name counts: the experiments are
+    then different.
     """
     known = [[(entry, cells(entry)) for entry in side] for side in sides]
     names = {name for side in sides for entry in side for name, _ in telling(entry)}
@@ -126,7 +127,7 @@ def _may_tell_apart(name: str) -> bool:
 
 
 def fewest(group: Sequence[Entry]) -> list[str]:
-    """Of the names that tell entries of one group apart as few as do it: a key that people read. The reference's come first."""
+    """Return as few names as tell the entries of a group apart, those of the reference first. People read this key."""
     names: list[str] = []
     for name in sorted(telling_apart(group), key=lambda name: (name not in REFERENCE, name)):
         if len(groups(group, [*names, name])) > len(groups(group, names)):
@@ -135,14 +136,14 @@ def fewest(group: Sequence[Entry]) -> list[str]:
 
 
 def unlike(entries: Sequence[Entry]) -> tuple[str, ...]:
-    """The names in which entries of one side differ, whether or not others have an answer for them."""
+    """Return the names in which entries of one side differ, whether or not other entries have an answer."""
     known = [dict(telling(entry)) for entry in entries]
     names = dict.fromkeys(name for cell in known for name in cell)
     return tuple(name for name in sorted(names) if len({alike(cell.get(name)) for cell in known}) > 1)
 
 
 def label(key: Mapping[str, Value], *, on_cpu: bool = False) -> str:
-    """How people call what a key names. The trainer is its scenario's and stays out."""
+    """Return a key as people read it. The trainer belongs to the scenario and is left out."""
     words = [_word(name, value, on_cpu=on_cpu) for name, value in key.items() if _is_said(name, value)]
     return " · ".join(words) or "the only experiment"
 

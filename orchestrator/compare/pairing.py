@@ -1,8 +1,8 @@
-"""Two sides, experiment by experiment: an outer join, and what is not the same about the two of a pair. Pure.
+"""Pair two sides, experiment by experiment, in an outer join, and list what differs in each pair. Pure.
 
-Two with the same id are the same experiment. The others are paired by what `keys` makes of them, group by group; what cannot be
-told apart on both sides is paired in its order, and where a side differs there in something that the other does not say, the
-pair is not comparable and says by what. Differences of environment and of arguments stand on each pair; `verdicts` judges.
+Experiments with the same id are the same. The others are paired by `keys`, group by group. Entries that nothing tells apart on
+both sides are paired in their order. If one side then differs in something that the other does not state, the pair is not
+comparable and says why. Each pair has its differences of environment and of arguments; `verdicts` judges.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Match = tuple[Entry | None, Entry | None, tuple[str, ...]]
 
 
 def pair(base: Side, new: Side, *, by: Sequence[str] = (), ignore: Sequence[str] = ()) -> tuple[Pair, ...]:
-    """Every entry of both sides once: in base's order, then those of new alone.
+    """Return every entry of both sides once: in base's order, then entries that only the new side has.
 
-    `by` names what pairs them, in place of the default; `ignore` names facts of the environment that may differ, or `all`.
-    Raises SelectionError for names that no side has.
+    `by` names the keys, in place of the default. `ignore` names facts of the environment that may differ, or `all`. Raises
+    SelectionError for names that no side has.
     """
     keys.refuse_unknown(by, (base.entries, new.entries))
     _refuse_unknown_facts(ignore, (*base.entries, *new.entries))
@@ -59,7 +59,7 @@ def _matches(base: Sequence[Entry], new: Sequence[Entry], by: Sequence[str]) -> 
 
 
 def _in_group(base: list[Entry], new: list[Entry]) -> Iterator[Match]:
-    """The matches of entries that are alike in all names so far."""
+    """Yield the matches of entries that agree in all names so far."""
     if not base or not new or len(base) == len(new) == 1:
         yield from ((one, other, ()) for one, other in zip_longest(base, new))
         return
@@ -74,7 +74,7 @@ def _in_group(base: list[Entry], new: list[Entry]) -> Iterator[Match]:
 
 
 def _unsaid(base: Entry | None, new: Entry | None, names: Iterable[str]) -> tuple[str, ...]:
-    """Of the names in which others of a side differ those by which these two may be others: of which only one says something."""
+    """Return the names that distinguish other entries and that only one of these two states; the pair may differ in them."""
     if base is None or new is None:
         return ()
     before, after = keys.cells(base), keys.cells(new)
@@ -99,8 +99,8 @@ def _pair(match: Match, ignore: Sequence[str]) -> Pair:
 
 
 def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
-    """The arguments that are not alike, and the settings that took effect. Those of which a side says nothing are left out, and so
-    are settings where an argument of the same name is told."""
+    """Return the arguments and effective settings that differ. Names that one side does not state are left out. So are settings
+    whose argument of the same name is listed."""
     before, after = ({**entry.key, **entry.arguments} for entry in (base, new))
     if before == after:
         return ()

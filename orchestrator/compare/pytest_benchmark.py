@@ -1,8 +1,8 @@
-"""A pytest-benchmark JSON file as a side: a benchmark is an experiment, and a round of it a run.
+"""Read a pytest-benchmark JSON file as a side: a benchmark is an experiment, and each of its rounds is a run.
 
-The number is `round_time_s`: seconds a call, of each round where the file holds them (`stats.data`; of many rounds, of stretches of
-them), else their median. What it leaves out: rounds of one process share what changes from process to process (memory layout,
-clocks), so that their interval is narrower than that of whole runs would be; a warning says so.
+The number is `round_time_s`: seconds per call, of each round if the file has them (`stats.data`), else their median. Many rounds
+are joined into stretches. Rounds of one process share what changes between processes (memory layout, clocks). Their interval is
+narrower than that of whole runs, and a warning says so.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _ROUNDS = "its runs are rounds of one process each side: what changes from proce
 
 
 def is_one(document: Any) -> bool:
-    """Whether a JSON document is what pytest-benchmark writes."""
+    """Return whether a JSON document was written by pytest-benchmark."""
     return isinstance(document, Mapping) and isinstance(document.get("benchmarks"), list) and "machine_info" in document
 
 
 def read(place: Path, document: Mapping[str, Any]) -> Side:
-    """The benchmarks of a file in its order. Raises Unreadable where one has no name, and where they are too many."""
+    """Return the benchmarks of a file in its order. Raises Unreadable if one has no name, or if there are too many."""
     if len(document["benchmarks"]) > MOST_BENCHMARKS:
         raise Unreadable(f"it has more than {MOST_BENCHMARKS:,} benchmarks")
     around = _environment(document)
@@ -66,7 +66,7 @@ def _entry(found: Mapping[str, Any], around: Mapping[str, Value]) -> Entry:
 
 
 def _runs(stats: Mapping[str, Any]) -> tuple[Run, ...]:
-    """A round each; a time that is none (0, NaN) is missing."""
+    """Return a run for each round; an invalid time (0, NaN) is missing."""
     data = stats.get("data")
     times = data if isinstance(data, list) and data else [stats.get("median") or stats.get("mean")]
     rounds = [seconds for seconds in map(_seconds, times) if seconds is not None]
@@ -76,7 +76,7 @@ def _runs(stats: Mapping[str, Any]) -> tuple[Run, ...]:
 
 
 def _fewer(rounds: Sequence[float]) -> Iterator[float]:
-    """The rounds; of more than MOST_ROUNDS the medians of stretches that are alike in length."""
+    """Return the rounds; if there are more than MOST_ROUNDS, the medians of stretches of similar length."""
     length = -(-len(rounds) // MOST_ROUNDS) or 1
     if length == 1:
         return iter(rounds)

@@ -1,8 +1,7 @@
-"""By what two sides are judged: which metrics, which way they are better, how much matters, and how sure one has to be.
+"""Say how two sides are judged: which metrics, which direction is better, how much matters, and how sure one must be.
 
-The registry (`metrics`) knows each metric's direction, whether it is tested over runs or held against a tolerance, and the
-smallest effect that matters; here is which of them are judged when nobody says, and what the command's options change. Reads no
-runs and judges nothing (`judging` does).
+The registry (`metrics`) knows each metric's direction, its test or tolerance, and the smallest effect that matters. This module
+chooses the default metrics, and applies the command's options. It reads no runs and judges nothing; `judging` does.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ FLEET = "fleet"
 
 
 class Correction(StrEnum):
-    """What is done about the many rows of a metric, of which one in twenty would differ by chance."""
+    """What is done about the many rows of a metric: one in twenty would differ by chance."""
 
     BH = "bh"
     NONE = "none"
@@ -41,7 +40,7 @@ class Correction(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """How one metric is judged. The effects are shares: 0.02 is ×1.02 or ÷1.02, whichever way."""
+    """How one metric is judged. The effects are shares: 0.02 is ×1.02 or ÷1.02, in either direction."""
 
     metric: str
     direction: Direction
@@ -51,13 +50,13 @@ class Rule:
     fleet_effect: float
 
     def is_better(self, shift: float) -> bool:
-        """Whether a change of the logarithm (or of the value) is for the better."""
+        """Return whether a change of the logarithm (or of the value) is an improvement."""
         return (shift > 0) == (self.direction is Direction.HIGHER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """What the options say. `metrics` empty: those that are judged when nobody says. Names in the mappings are metrics'."""
+    """The options. If `metrics` is empty, the default metrics are judged. Names in the mappings are metrics."""
 
     metrics: tuple[str, ...] = ()
     directions: Mapping[str, Direction] = field(default_factory=dict)
@@ -69,7 +68,7 @@ class Rules:
     correction: Correction = Correction.BH
 
     def of(self, name: str) -> Rule:
-        """The rule of a metric. Raises SelectionError where nobody knows which way it is better."""
+        """Return the rule of a metric. Raises SelectionError if nobody knows which way it is better."""
         known = registered(name)
         direction = self.directions.get(name, known.direction)
         if direction is Direction.NONE:
@@ -86,7 +85,7 @@ class Rules:
         )
 
     def described(self) -> dict[str, Value]:
-        """For the record of a comparison: each option by its name, as one would give it."""
+        """Return each option by its name, as a user would give it, for the record of a comparison."""
         effects = {"": self.min_effect} if self.min_effect is not None else {}
         return {
             "metrics": _words({name: self.directions.get(name) for name in self.metrics}, ":") or "default",
@@ -109,7 +108,7 @@ def parse(
     level: float = LEVEL,
     correction: Correction = Correction.BH,
 ) -> Rules:
-    """The rules that options ask for: `METRIC` or `METRIC:higher`, `0.02` or `METRIC=0.05`. Raises SelectionError for others."""
+    """Return the rules of these options, such as `METRIC:higher`, `0.02` or `METRIC=0.05`. Raises SelectionError for others."""
     named = [word.partition(":") for word in metrics]
     directions = {name: _direction(name, way) for name, sign, way in named if sign}
     effects, thresholds = _shares(min_effect, "--min-effect"), _shares(threshold, "--threshold")
@@ -137,7 +136,7 @@ def _direction(name: str, way: str) -> Direction:
 
 
 def _shares(words: Iterable[str], option: str) -> dict[str, float]:
-    """Metric → share, the name being empty where none is given."""
+    """Return metric → share; the name is empty if none was given."""
     found: dict[str, float] = {}
     for word in words:
         name, _, text = word.rpartition("=")
@@ -160,7 +159,8 @@ _BY_UNIT = {
 
 
 def _by_unit(name: str) -> Direction:
-    """Names end with their unit: more tokens a second are better, more seconds worse."""
+    """Return the direction that follows from the unit at the end of a name: more tokens per second are better, more seconds
+    worse."""
     for direction, units in _BY_UNIT.items():
         if name.endswith(units):
             return direction
@@ -172,12 +172,12 @@ def _by_unit(name: str) -> Direction:
 
 
 def has_direction(name: str) -> bool:
-    """Whether a metric can be judged without being told which way it is better."""
+    """Return whether it is known which way a metric is better."""
     units = [unit for endings in _BY_UNIT.values() for unit in endings]
     return registered(name).direction is not Direction.NONE or name.endswith(tuple(units))
 
 
 def one_headline(rules: Sequence[Rule]) -> list[Rule]:
-    """The rules less all headlines but the first."""
+    """Return the rules without all headlines but the first."""
     headlines = [rule for rule in rules if rule.metric in HEADLINES]
     return [rule for rule in rules if rule not in headlines[1:]]

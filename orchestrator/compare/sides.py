@@ -1,7 +1,7 @@
-"""What a user names as one side of a comparison, read: folders and files of several kinds, recognised by looking at them.
+"""Read one side of a comparison: folders and files of several kinds, recognised by their content.
 
-A side of several places holds each experiment once, with the runs of all of them. `halves` makes two sides of one, so that a
-comparison of the two shows what noise alone does. Reads only, bounded, and runs nothing of what it finds.
+A side of several places has each experiment once, with the runs of all places. `halves` makes two sides of one place; comparing
+them shows the effect of noise. Reading is bounded, and nothing that is found is executed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ MOST_WARNINGS = 20
 
 
 def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
-    """Folders and files as one side. `by` names what an experiment is known by; without it `keys` decides.
+    """Return folders and files as one side. `by` names the key of an experiment; without it `keys` decides.
 
-    Raises ResultsError where a place is missing, is named twice, or is nothing that could be compared, and SelectionError
-    where no experiment has what `by` names.
+    Raises ResultsError if a place is missing, is named twice, or cannot be compared. Raises SelectionError if no experiment has
+    what `by` names.
     """
     if not places:
         raise ResultsError(f"No side is named: name {ACCEPTED}.")
@@ -48,9 +48,9 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
 
 
 def halves(place: Path, *, by: Sequence[str] = ()) -> tuple[Side, Side]:
-    """One place as two sides: of each experiment the odd of its ok runs against the even ones, in the order of rounds.
+    """Return one place as two sides: of each experiment the odd ok runs, and the even ones, in the order of rounds.
 
-    They ran under the same environment, so that what differs between them is noise. Raises as `read` does.
+    Both ran under the same environment, so their differences are noise. Raises as `read` does.
     """
     whole = read([place], by=by)
     enough = [entry for entry in whole.entries if len(entry.runs) > 1]
@@ -93,15 +93,15 @@ def _json(place: Path, content: bytes) -> Side:
 
 
 def _bounded(sentences: Sequence[str]) -> list[str]:
-    """A folder of thousands of unreadable files is no reason for thousands of lines."""
+    """Return the first sentences and a count: a folder of thousands of unreadable files must not fill the screen."""
     more = len(sentences) - MOST_WARNINGS
     return [*sentences[:MOST_WARNINGS], *([f"and {more} more such sentences"] if more > 0 else [])]
 
 
 def _pooled(read: Sequence[Sequence[Entry]]) -> list[Entry]:
-    """The entries of all places; where several ran the same experiment, it is one with the runs of all.
+    """Return the entries of all places. An experiment that several places ran is one entry with all runs.
 
-    Two of one place that look the same are kept apart: what tells them apart is not known, and they may be no repeats.
+    Entries of one place that look the same stay separate. What tells them apart is unknown, and they may not be repeats.
     """
     found: dict[object, list[Entry]] = {}
     for entries in read:
@@ -114,12 +114,12 @@ def _pooled(read: Sequence[Sequence[Entry]]) -> list[Entry]:
 
 
 def _identity(entry: Entry) -> object:
-    """What an entry without an id is the same by as one of another place; one with an id, by that."""
+    """Return what identifies an entry across places: its id, or else its cells."""
     return entry.id or frozenset((name, keys.alike(value)) for name, value in keys.telling(entry) if value is not None)
 
 
 def _one(same: Sequence[Entry]) -> Entry:
-    """Several places' entries of one experiment as one: rounds go on counting. It could be run again in the last folder."""
+    """Return the entries of one experiment from several places as one. Rounds are numbered on. Its folder is the last one."""
     if len(same) == 1:
         return same[0]
     ok = [entry for entry in same if entry.runs]
@@ -140,7 +140,7 @@ def _one(same: Sequence[Entry]) -> Entry:
 
 
 def _keyed(entries: Sequence[Entry], by: Sequence[str]) -> tuple[tuple[Entry, ...], list[str]]:
-    """The entries in their order, each with its key and label; and a sentence where some have the same key after all."""
+    """Return the entries in their order with key and label, and a sentence if some still have the same key."""
     core = tuple(by) or keys.core([entries])
     found: dict[int, Entry] = {}
     alike: list[str] = []
@@ -164,7 +164,7 @@ def _with_key(entry: Entry, names: Iterable[str]) -> Entry:
 
 
 def _mixed(entries: Sequence[Entry]) -> list[str]:
-    """A sentence for each fact of the environment by which runs of one experiment do not compare among themselves."""
+    """Return a sentence for each fact of the environment that differs between runs of one experiment and forbids comparing them."""
     counts = Counter(name for entry in entries for name in environment.mixed(entry.environment))
     return [
         f"{count} experiment(s) have runs of more than one {name}, which is no noise" for name, count in counts.items()

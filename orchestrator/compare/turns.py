@@ -1,4 +1,4 @@
-"""Whether two sides' runs took turns on a machine, so that a drift can be told from what differs between them. Pure."""
+"""Find out whether two sides' runs took turns on a machine, so that a drift can be separated from their difference. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Places = tuple[list[int], list[int]]
 
 
 def places(base: Sequence[Run], new: Sequence[Run]) -> Places | None:
-    """Each side's runs by their place in the order in which all started; None where the sides did not take turns.
+    """Return each side's runs by their place in the order of all starts; None if the sides did not take turns.
 
-    They did where there are as many changes from one side to the other as the smaller side has runs, and neither side was earlier
-    than the other by more than one place in the mean. Runs that started at the same time are the same run, seen on both sides.
+    They did if the order changes sides at least as often as the smaller side has runs, and the mean places differ by at most one.
+    Runs that started at the same time are the same run, seen on both sides.
     """
     fewest = min(len(base), len(new))
     starts = [run.started_at for run in (*base, *new) if run.started_at is not None]

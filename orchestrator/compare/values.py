@@ -1,7 +1,7 @@
-"""The values of a comparison: what stands on a side, what was paired with what, and what is said of it.
+"""The values of a comparison: entries on a side, pairs of entries, and verdicts on them.
 
-Side + Side → Pair… → Comparison. `sides` reads them, `pairing` pairs them, `verdicts` judges, `compare_view` writes it down.
-Nothing here does anything. Rates, times and bytes are in the base units of `metrics`; a ratio is new ÷ base whatever the direction.
+Side + Side → Pair… → Comparison. `sides` reads them, `pairing` pairs them, `verdicts` judges, `compare_view` writes. This module
+has no behaviour. Rates, times and bytes are in the base units of `metrics`. A ratio is new ÷ base, whatever the direction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 
 
 class Verdict(StrEnum):
-    """What is said of one metric of one experiment, or of all of them. The rows of one without a partner hold no numbers."""
+    """The verdict on one metric of one experiment, or of all experiments. A row of an unpaired experiment has no numbers."""
 
     IMPROVED = "improved"
     REGRESSED = "regressed"
@@ -33,9 +33,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One ok run: its numbers by metric. `started_at` in seconds since the epoch, None where the source does not say.
+    """One ok run: its numbers by metric. `started_at` is in seconds since the epoch, None if the source does not say.
 
-    `ended_early`: by `measure:`, before the last of its planned steps. `logged_losses` is how its loss went (see `losses`).
+    `ended_early`: `measure:` ended it before its last planned step. `logged_losses` is the course of its loss (see `losses`).
     """
 
     repeat: int
@@ -47,13 +47,12 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One experiment on one side. `key` is what it is paired by, name → value; `label` is how people call it.
+    """One experiment on one side. `key` (name → value) pairs it; `label` is the key as people read it.
 
-    `arguments` are those that are no part of the key. `environment` is where and with what it ran: GPU, driver, versions, data,
-    clocks, neighbours. `status` is that of the experiment (`ok` where at least one run of it is), `failed_runs` how many of its
-    repeats ended otherwise, `failure` the last such one's kind and cause.
-    `id` and `folder` are set for an experiment of a results folder of ours: it could be run again. (A CSV file of ours may give the
-    id alone.) `whole`: all is known of it, so that what it does not name was not given; of others that is merely not known.
+    `arguments` are those outside the key. `environment` says where it ran: GPU, driver, versions, data, clocks, neighbours.
+    `status` is `ok` if at least one run is. `failed_runs` counts its other repeats, and `failure` is the kind and cause of the
+    last of these. `id` and `folder` are set for an experiment of our results folders, which can run again. (A CSV file of ours
+    may give only the id.) `whole`: everything is known of it, so that a name it lacks was not set.
     """
 
     key: Mapping[str, Value]
@@ -71,7 +70,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """All that stands on one side. `warnings` are sentences about what could not be read, or was left out."""
+    """All entries of one side. `warnings` are sentences about what could not be read, or was left out."""
 
     name: str
     entries: tuple[Entry, ...]
@@ -80,7 +79,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """Something that is not the same on both sides; None: it is not known there, or not set."""
+    """A name whose values differ between the sides. None: it is not known there, or not set."""
 
     name: str
     base: Value
@@ -89,9 +88,9 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """An experiment on both sides, or on one alone. `environment` and `arguments` are what differs between them.
+    """An experiment on both sides, or on only one. `environment` and `arguments` are the differences between them.
 
-    `disqualifying` names those differences of environment by which the two may not be compared (another GPU…).
+    `disqualifying` names the differences of environment that forbid a comparison (another GPU…).
     """
 
     label: str
@@ -104,13 +103,12 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """What is said of one metric of one pair; of a pair without numbers to compare there is one row, whose `metric` is empty.
+    """The verdict on one metric of one pair. A pair without comparable numbers has one row, with an empty `metric`.
 
-    `base` and `new` are what the sides are compared by: the mean over runs (of logs, where a test is made of it), of memory the
-    highest, of the loss that over the steps which all runs made, where some ended early. `ratio` is None where a side has no
-    number above 0. `needs` is about how many more runs a side an inconclusive row would take. `p_adjusted` is after the correction
-    over all rows of its metric. `paired`: the sides took turns, and a drift over their runs is in neither ratio nor interval. `why`
-    is a short sentence.
+    `base` and `new` are the values compared: the mean over runs (of logs if tested), for memory the highest. A loss is taken over
+    the steps that all runs made, if some ended early. `ratio` is None if a side has no number above 0. `needs` is about how many
+    more runs per side an inconclusive row takes. `p_adjusted` is corrected over all rows of its metric. `paired`: the sides took
+    turns, and a drift is removed from ratio and interval. `why` is a short sentence.
     """
 
     label: str
@@ -127,7 +125,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fleet:
-    """One metric over all paired experiments: the geometric mean of their ratios, its interval, how many they are."""
+    """One metric over all paired experiments: the geometric mean of their ratios, its interval, and their number."""
 
     metric: str
     verdict: Verdict
@@ -137,10 +135,10 @@ class Fleet:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """What `tunebench compare` found. `environment` are the differences that all pairs share. `rows` stand in the order of `pairs`
-    and name theirs by its label, which no other has; of the runs' numbers the pairs hold those that were compared.
+    """The result of `tunebench compare`. `environment` has the differences that all pairs share.
 
-    `rules` is how it was judged, in the words of the options (minimum effect, correction, metrics), for whoever reads it later.
+    `rows` follow the order of `pairs` and name their pair by its unique label. Of the runs' numbers, pairs keep those that were
+    compared. `rules` says how it was judged, in the words of the options.
     """
 
     base: str

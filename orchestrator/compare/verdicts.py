@@ -1,8 +1,8 @@
-"""Two sides and their pairs → what is said of each metric of each, and of all together. Pure.
+"""Judge the pairs of two sides: each metric of each pair, and all pairs together. Pure.
 
-A pair that cannot be compared has one row without numbers: missing, new, failed, not comparable. Any other has a row for each
-metric that is judged and that a side of it has. p values are corrected over all rows of one metric, each metric being a question
-of its own. What a metric is and how it is judged is `rules`' affair, what one row says `judging`'s.
+A pair that cannot be compared has one row without numbers: missing, new, failed, not comparable. Any other pair has a row for
+each judged metric that a side has. p values are corrected over all rows of one metric, since each metric is a separate question.
+`rules` says how a metric is judged, and `judging` judges a row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Judgement = tuple[int, Rule, Measured]
 
 
 def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Comparison:
-    """The comparison of two sides that were paired. Raises SelectionError for a metric that no run has."""
+    """Return the comparison of two paired sides. Raises SelectionError for a metric that no run has."""
     pairs = _told_apart(pairs)
     comparable = [place for place, pair in enumerate(pairs) if standing(pair) is None]
     names, said = _names(rules, *_held(pairs[place] for place in comparable), whole=_are_whole(pairs, comparable))
@@ -47,7 +47,7 @@ def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Co
 
 
 def _told_apart(pairs: Sequence[Pair]) -> list[Pair]:
-    """The pairs, each with a label of its own: rows name their pair by it."""
+    """Return the pairs with unique labels: rows name their pair by its label."""
     taken: set[str] = {pair.label for pair in pairs}
     seen: set[str] = set()
     found = []
@@ -62,7 +62,7 @@ def _told_apart(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def standing(pair: Pair) -> tuple[Verdict, str] | None:
-    """What is said of a pair that has no numbers to compare, and why; None for one that has."""
+    """Return the verdict on a pair without comparable numbers, and why; None if it has such numbers."""
     base, new = pair.base, pair.new
     if base is None:
         return Verdict.NEW, "on the new side alone"
@@ -81,13 +81,14 @@ def standing(pair: Pair) -> tuple[Verdict, str] | None:
 
 
 def failed_newly(pair: Pair) -> bool:
-    """Whether an experiment that ran on base does not any more, on machines that compare."""
+    """Return whether an experiment that ran on base fails on the new side, on comparable machines."""
     found = standing(pair)
     return found is not None and found[0] is Verdict.FAILED and pair.base is not None and not _fails(pair.base)
 
 
 def _fails(entry: Entry) -> bool:
-    """Whether none of an experiment's repeats ended ok, or more failed: one that a machine spoiled makes no failing experiment."""
+    """Return whether no repeat ended ok, or more failed than ended ok. One run that a machine spoiled does not make an experiment
+    fail."""
     return entry.status != OK or entry.failed_runs > len(entry.runs)
 
 
@@ -97,7 +98,7 @@ def _failure(entry: Entry) -> str:
 
 
 def shared(pairs: Iterable[Pair]) -> tuple[Difference, ...]:
-    """The differences of environment that all pairs of two sides have, in the order of the first."""
+    """Return the differences of environment that all two-sided pairs have, in the order of the first pair."""
     two_sided = [pair.environment for pair in pairs if pair.base is not None and pair.new is not None]
     if not two_sided:
         return ()
@@ -107,7 +108,7 @@ def shared(pairs: Iterable[Pair]) -> tuple[Difference, ...]:
 
 
 def _held(pairs: Iterable[Pair]) -> tuple[set[str], set[str]]:
-    """The metrics that any run has, on base and on the new side."""
+    """Return the metrics that any run has, on base and on the new side."""
     found: tuple[set[str], set[str]] = (set(), set())
     for pair in pairs:
         for names, runs in zip(found, _runs(pair), strict=True):
@@ -117,16 +118,16 @@ def _held(pairs: Iterable[Pair]) -> tuple[set[str], set[str]]:
 
 
 def _are_whole(pairs: Sequence[Pair], comparable: Iterable[int]) -> bool:
-    """Whether all is known of both sides, so that a speed that one of them lacks was not measured there."""
+    """Return whether everything is known of both sides, so that a missing speed was not measured."""
     entries = [entry for place in comparable for entry in (pairs[place].base, pairs[place].new) if entry is not None]
     return bool(entries) and all(entry.whole for entry in entries)
 
 
 def _names(rules: Rules, base: set[str], new: set[str], *, whole: bool) -> tuple[list[str], list[str]]:
-    """The metrics to judge, in their order, and sentences about those that are not, though one side has them.
+    """Return the metrics to judge, in their order, and sentences about metrics that only one side has.
 
-    Of two results folders a speed that the new side lost in every run is judged, too: it is missing, and a gate without it looks
-    at nothing. Any other metric may be gone with its monitor.
+    Of two results folders a speed that the new side lost in every run is judged, too. It is missing, and a gate would otherwise
+    test nothing. Any other metric may be gone with its monitor.
     """
     if rules.metrics:
         unknown = [name for name in rules.metrics if name not in base | new]
@@ -153,7 +154,7 @@ def _measured(place: int, pair: Pair, judged: Sequence[Rule], rules: Rules) -> I
 
 
 def _rows(pairs: Sequence[Pair], found: Sequence[Judgement], rules: Rules) -> list[Row]:
-    """All rows, in the order of the pairs."""
+    """Return all rows, in the order of the pairs."""
     p_values = _adjusted(found, rules.correction)
     of_place: dict[int, list[Row]] = defaultdict(list)
     for (place, rule, measured), p in zip(found, p_values, strict=True):
@@ -167,7 +168,7 @@ def _without_numbers(pair: Pair) -> Row:
 
 
 def _adjusted(found: Sequence[Judgement], correction: Correction) -> list[float | None]:
-    """Each judgement's p value, corrected over all of its metric."""
+    """Return each p value, corrected over all rows of its metric."""
     p_values = [p_value(rule, measured) for _, rule, measured in found]
     if correction is Correction.NONE:
         return p_values
@@ -195,7 +196,7 @@ def _runs(pair: Pair) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
 
 
 def _with_judged_alone(pair: Pair, names: frozenset[str]) -> Pair:
-    """The pair with those numbers of its runs that were compared: a run has two hundred, and a file would hold them all."""
+    """Return the pair with only the compared numbers of its runs: a run has two hundred, too many for a file."""
     return replace(pair, base=_less(pair.base, names), new=_less(pair.new, names))
 
 

@@ -1,8 +1,8 @@
-"""A comparison's rows as CSV, in the shape that the reference's users know as outliers.csv: key columns, reference, metric, new.
+"""Write a comparison's rows as CSV, in the shape of the reference's outliers.csv: key columns, reference, metric, new.
 
-What follows them is ours: the verdict, the ratio with its interval, the adjusted p value, runs, and why. Unlike the reference's,
-the file says which way a row went, has rows for what is missing, new, failed or not comparable, and an empty cell for what is
-missing. Rows that are no news are left out unless asked for. Base units at full precision, worst first.
+Our columns follow: the verdict, the ratio with its interval, the adjusted p value, runs, and why. Unlike the reference's file, it
+says in which direction a row moved. It has rows for what is missing, new, failed or not comparable, and an empty cell for a
+missing value. Unchanged rows are left out unless requested. Base units at full precision, worst first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A comparison as one JSON document, and back: what `tunebench rerun --from` and other programs read.
+"""Write a comparison as one JSON document, and read it back, for `tunebench rerun --from` and other programs.
 
-`text` holds the whole `Comparison` in base units at full precision; missing is null. `load` takes nothing on trust: the file may
-come from somebody else, and is read bounded and never run. What is not ours, or newer than this program, is refused.
+`text` writes the whole `Comparison` in base units at full precision; missing is null. `load` trusts nothing: the file may come
+from somebody else, and reading it is bounded. A foreign file, or one newer than this program, is refused.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ BYTES = 256 * untrusted.MIB
 
 
 def text(comparison: Comparison) -> str:
-    """The document. What would steer a terminal stands as `\\uXXXX`, so that it may be printed."""
+    """Return the document. Characters that control a terminal become `\\uXXXX`, so that it can be printed."""
     inside = _adapter().dump_json(comparison, indent=1).decode()
     return escaped(f'{{\n "kind": "{KIND}",{inside.removeprefix("{")}') + "\n"
 
 
 def load(path: Path) -> Comparison:
-    """The comparison of a file. Raises ResultsError where it is none, or cannot be read."""
+    """Return the comparison of a file. Raises ResultsError if it is not one, or cannot be read."""
     try:
         document = untrusted.read_json(path, limit=BYTES)
         return parse(document)
@@ -47,7 +47,7 @@ def load(path: Path) -> Comparison:
 
 
 def parse(document: Any) -> Comparison:
-    """The comparison that a JSON value holds. Raises ValueError, as the rest of a sentence, where it is none."""
+    """Return the comparison in a JSON value. Raises ValueError, as the end of a sentence, if it is not one."""
     from pydantic import ValidationError
 
     if not isinstance(document, dict) or document.get("kind") != KIND:
@@ -66,7 +66,7 @@ def parse(document: Any) -> Comparison:
 
 
 def _refuse_odd_numbers(comparison: Comparison) -> None:
-    """Values are finite, and a ratio is above 0, too: whoever takes its logarithm need not look."""
+    """Raise ValueError for a value that is not finite, or a ratio that has no logarithm."""
     ratios = [row.ratio for row in comparison.rows if row.ratio is not None]
     ratios += [line.ratio for line in comparison.fleet]
     intervals = [found.interval for found in ratios if found.interval is not None]

@@ -1,7 +1,7 @@
-"""A comparison as Markdown for a comment on a pull request: conclusion, environment, rows worst first, details folded.
+"""Write a comparison as Markdown for a comment on a pull request: conclusion, environment, rows worst first, details folded.
 
-It begins with a mark by which a comment is found again and replaced (`<!-- tunebench compare -->`), and is short enough for one:
-rows that do not fit are counted. Whatever comes from names and logs is text in it and nothing else.
+It begins with a mark (`<!-- tunebench compare -->`), so that the comment can be found and replaced. It fits into one comment:
+rows that do not fit are counted. Text from names and logs is only text in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CELLS = ("experiment", "metric", "verdict", "change", "95 %", "base → new", "
 
 
 def text(comparison: Comparison, *, conclusion: str, everything: bool = False) -> str:
-    """The comment. `conclusion` is the first line's sentence; `everything`: also the rows that are the same, folded."""
+    """Return the comment. `conclusion` is the sentence of its first line. `everything`: also the unchanged rows, folded."""
     parts = [
         f"{MARK}\n### tunebench compare: {escaped(conclusion)}",
         f"{escaped(_short(comparison.base))} → {escaped(_short(comparison.new))} · {wording.stand(comparison)} · "
@@ -75,7 +75,7 @@ def _fleet(comparison: Comparison) -> Iterator[str]:
 
 
 def _rows(blocks: Iterable[Block]) -> list[tuple[str, ...]]:
-    """A row of cells for each row; the experiment is named once."""
+    """Return the cells of each row; each experiment is named once."""
     return [
         (
             _short(block.pair.label) if number == 0 else "",
@@ -92,7 +92,7 @@ def _rows(blocks: Iterable[Block]) -> list[tuple[str, ...]]:
 
 
 def _bounded(rows: Sequence[tuple[str, ...]], left: int, *, most: int | None = None) -> Iterator[str]:
-    """A table of as many rows as there is room for, and how many more there are."""
+    """Yield a table of the rows that fit, and the number of the others."""
     shown: list[tuple[str, ...]] = []
     for row in rows[:most]:
         left -= sum(len(escaped(cell)) + 3 for cell in row) + 2
@@ -110,7 +110,7 @@ def _more(count: int) -> str:
 
 
 def _differences(comparison: Comparison) -> Iterator[str]:
-    """The arguments that differ, of the experiments whose rows are shown."""
+    """Yield the arguments that differ between the experiments whose rows are shown."""
     blocks = wording.blocks(comparison, Which.TELLING)
     found = [(block.pair, wording.own_differences(block.pair, comparison)) for block in blocks[:MAX_DIFFERENCES]]
     rows = [

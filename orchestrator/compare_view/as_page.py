@@ -1,7 +1,7 @@
-"""A comparison as one HTML page: what was compared and how, the verdict, the environment, all together, charts, rows.
+"""Write a comparison as one HTML page: the sides, the rules, the verdict, the environment, all experiments, charts, rows.
 
-A function from a comparison to text; `files` writes it. The page around it, its colours and scripts are those of every page
-(`page`); the charts are `forest` and `scatter`, the table is `page_table`.
+A function from a comparison to text; `files` writes it. Frame, colours and scripts are those of every page (`page`). `forest` and
+`scatter` make the charts, `page_table` the table.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MOST_ROWS, MOST_IN_FOREST, MOST_POINTS = 20_000, 120, 1500
 
 
 def page(comparison: Comparison, *, fail_on: Sequence[Cause] = gate.DEFAULT) -> str:
-    """Return the page as one document that opens from a disk. `fail_on` is what the exit code was made of."""
+    """Return the page as one document that opens from a disk. `fail_on` are the causes behind the exit code."""
     charts = list(_charts(comparison))
     table = page_table.of(comparison, most=MOST_ROWS)
     left_out = len(comparison.rows) - int(table["rows"])
@@ -86,7 +86,7 @@ def _conclusion(comparison: Comparison, fail_on: Sequence[Cause]) -> tuple[str, 
 
 
 def _compared(comparison: Comparison, fail_on: Sequence[Cause]) -> Markup:
-    """The two sides, the rules, the verdict in one line, and how often each verdict is there."""
+    """Return the two sides, the rules, the verdict in one line, and the number of each verdict."""
     said, code = _conclusion(comparison, fail_on)
     judged = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in comparison.rules.items())
     facts = [
@@ -149,14 +149,14 @@ def _charts(comparison: Comparison) -> Iterator[Chart | Absent]:
 
 
 def _called(names: Sequence[str]) -> dict[str, str]:
-    """Metric → how people call it; two of one name with their own behind it."""
+    """Return metric → heading; two metrics with the same heading have their names added."""
     often = Counter(wording.heading(name) for name in names)
     found = {name: wording.heading(name) for name in names}
     return {name: one_line(label if often[label] == 1 else f"{label} ({name})") for name, label in found.items()}
 
 
 def _without_numbers(comparison: Comparison) -> Markup:
-    """What could not be compared, kind by kind, and what could not be read."""
+    """Return what could not be compared, by kind, and what could not be read."""
     old = wording.old_failures(comparison)
     lists = []
     for verdict, title in _LISTS:

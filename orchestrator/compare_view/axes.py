@@ -1,7 +1,7 @@
-"""Axes of ratios and of values, both logarithmic, with ticks that people read. Pure.
+"""Make logarithmic axes of ratios and of values, with ticks that people read. Pure.
 
-A change of −5 % and its reverse, +5.26 %, lie equally far from no change; ticks stand at plain percents, and from a factor of two
-on at factors. A value's ticks are written as `metrics.show` writes it, at 1, 2, 5 of its unit.
+A change of −5 % and its reverse, +5.26 %, are equally far from no change. Ticks are at plain percents, and from a factor of two
+on at factors. A value's ticks are written by `metrics.show`, at 1, 2, 5 of its unit.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _MOST = 6
 
 
 def ratio_ticks(reach: float) -> Ticks:
-    """Ticks between 1/e^reach and e^reach: no change, and two to each side, of which the outer has words: a phone has room for
-    three."""
+    """Return ticks between 1/e^reach and e^reach: no change, and two on each side. Only the outer ones have words: a phone has
+    room for three."""
     reach = min(reach, 700.0)
     if math.expm1(reach) >= _AS_FACTORS:
         factors = [factor for factor in _FACTORS if factor <= math.exp(reach)][-2:]
@@ -40,20 +40,20 @@ def ratio_ticks(reach: float) -> Ticks:
 
 
 def value_ticks(name: str, low: float, high: float) -> Ticks:
-    """At most six ticks between two values of a metric."""
+    """Return at most six ticks between two values of a metric."""
     unit = _unit(metric(name).show, high)
     found = [tick * unit for tick in _round_numbers(low / unit, high / unit)]
     return [float(f"{tick:.6g}") for tick in found], [for_plotly(shown(name, _whole(tick))) for tick in found]
 
 
 def _whole(value: float) -> float:
-    """A value as it is shown: a whole number that arithmetic has frayed is whole."""
+    """Return the value as it is shown: rounding errors of whole numbers are removed."""
     near = round(value)
     return float(near) if math.isclose(value, near, rel_tol=1e-9) else value
 
 
 def _unit(form: Show, high: float) -> float:
-    """What ticks are round in: the unit in which the largest value is written."""
+    """Return the unit in which ticks are round: the one in which the largest value is written."""
     if form is Show.BYTES:
         return next((size for size in (2.0**30, 2.0**20, 2.0**10) if high >= size), 1.0)
     if form is Show.MIB:
@@ -62,7 +62,7 @@ def _unit(form: Show, high: float) -> float:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Numbers that are round, between two above 0: decades with 1, 2, 5 where the range is wide, else equal steps."""
+    """Return round numbers between two values above 0: decades with 1, 2, 5 if the range is wide, else equal steps."""
     decades = math.log10(high / low)
     if decades < 0.7:
         return list(_equal_steps(low, high))
@@ -85,5 +85,5 @@ def _equal_steps(low: float, high: float) -> Iterator[float]:
 
 
 def log_range(low: float, high: float) -> list[float | None]:
-    """The range of a logarithmic axis as Plotly has it: exponents of ten."""
+    """Return the range of a logarithmic axis in Plotly's form: exponents of ten."""
     return [rounded(math.log10(low)), rounded(math.log10(high))]

@@ -1,6 +1,6 @@
-"""A comparison's texts in files: which form a file has, and which file may be written anew.
+"""Write a comparison's texts into files: find a file's form, and refuse to overwrite foreign files.
 
-A file that stands there is replaced only where it holds an older comparison in the same form; anything else is a user's and stays.
+An existing file is replaced only if it is an older comparison in the same form. Any other file belongs to the user and stays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TERMINAL = re.compile(rb"base  .*\(exit code \d\)\n", re.DOTALL)
 
 
 def form(path: Path) -> str:
-    """The form that a file's ending asks for. Raises OrchestratorError for an ending that asks for none."""
+    """Return the form that a file's ending requests. Raises OrchestratorError for an unknown ending."""
     found = FORMS.get(path.suffix.lower())
     if found is None:
         raise OrchestratorError(f"--output {path}: its ending says no form; give one of {', '.join(FORMS)}.")
@@ -38,8 +38,7 @@ def form(path: Path) -> str:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raises OrchestratorError where a file cannot be written: its folder is missing, it has no known ending, or something
-    else stands there."""
+    """Raise OrchestratorError if a file cannot be written: no folder, no known ending, or a foreign file in its place."""
     form(path)
     if not path.parent.is_dir():
         raise OrchestratorError(f"--output {path}: there is no folder {path.parent}; make it first.")
@@ -48,7 +47,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Puts the text there, whole or not at all. Raises OrchestratorError as `refuse_foreign` does, and where the disk refuses."""
+    """Write the text, whole or not at all. Raises OrchestratorError as `refuse_foreign` does, and if the disk refuses."""
     refuse_foreign(path)
     try:
         if path.exists():
@@ -61,7 +60,7 @@ def write(path: Path, text: str) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a file begins as one of ours in its form."""
+    """Return whether a file begins like one of ours in its form."""
     wanted = form(path)
     try:
         if wanted == "terminal":

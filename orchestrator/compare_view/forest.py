@@ -1,7 +1,7 @@
-"""The forest plot of a comparison: the ratio of each row with its interval, worst first, one metric at a time. Pure.
+"""Draw the forest plot of a comparison: each row's ratio with its interval, worst first, one metric at a time. Pure.
 
-A logarithmic axis around no change, the band within which a change does not count shaded, all pairs together as the first row,
-verdicts by colour and symbol, and each ratio in words beside its row.
+The axis is logarithmic around no change. Changes inside the shaded band do not count. The first row is all pairs together. Colour
+and symbol show the verdict, and words next to the row repeat the ratio.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _NARROW_FIELD, _NARROW_CHANGE_AT = 0.7, 0.74
 def forest(
     comparison: Comparison, of_metric: Mapping[str, Sequence[Row]], called: Mapping[str, str], *, most: int
 ) -> Chart:
-    """At most `most` rows a metric: `of_metric` has those with a ratio, worst first, `called` the metrics' names."""
+    """Return the chart, with at most `most` rows per metric. `of_metric` has the rows with a ratio, worst first; `called` the
+    metrics' headings."""
     by, pairs = marks.judged_by(comparison), {pair.label: pair for pair in comparison.pairs}
     fleet = {line.metric: line for line in comparison.fleet}
     views = [
@@ -114,7 +115,7 @@ def _view(
 
 
 def short(labels: Sequence[str]) -> list[str]:
-    """The labels without the parts that all have, and of `owner/model` the model, where they stay different."""
+    """Return the labels without their common parts, and of `owner/model` only the model, if they stay distinct."""
     parts = [label.split(BETWEEN) for label in labels]
     common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
     own = [[part for part in some if part not in common] for some in parts]
@@ -129,7 +130,7 @@ def _together(line: Fleet) -> str:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """A row with a ratio in words: verdict, both values, change, interval, remarks."""
+    """Return a row with a ratio in words: verdict, both values, change, interval, remarks."""
     assert row.ratio is not None
     base, _, new = wording.values(row).partition(" → ")
     words = (
@@ -143,7 +144,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def hover(row: Row, pair: Pair | None) -> str:
-    """What the pointer says of a row, in any chart."""
+    """Return the pointer's text for a row, in any chart."""
     verdict, _, _, change, interval, note = cells(row)
     between = f"{change} ({interval})" if interval != DASH else change
     found = pair.arguments[:MOST_DIFFERENCES] if pair else ()
@@ -159,14 +160,14 @@ def _fleet_cells(line: Fleet) -> tuple[str, ...]:
 
 
 def _reach(ratios: Sequence[Ratio], effects: Sequence[float]) -> float:
-    """How far the axis goes to each side, as a logarithm. An interval far longer than all changes runs out of the drawing."""
+    """Return how far the axis extends to each side, as a logarithm. A very long interval is cut by the drawing."""
     points = max([_LEAST_REACH, *(abs(math.log(one.value)) for one in ratios), *(1.4 * math.log1p(e) for e in effects)])
     ends = [abs(math.log(end)) for one in ratios if one.interval for end in (one.interval.low, one.interval.high)]
     return 1.06 * max(points, min(max(ends, default=0.0), points * _BEYOND_POINTS))
 
 
 def _range(reach: float, field: float) -> list[float | None]:
-    """The axis's range in exponents of ten: the field takes its share of the width, words the rest."""
+    """Return the axis's range in exponents of ten: the drawing takes its share of the width, words take the rest."""
     ten = reach / math.log(10)
     return [rounded(-ten), rounded(-ten + 2 * ten / field)]
 
@@ -180,7 +181,7 @@ def _axis(reach: float) -> dict[str, Any]:
 
 
 def _traces(rows: Sequence[Row], first: int, pairs: Mapping[str, Pair]) -> list[Trace]:
-    """One trace for each verdict, worst first: its name is in the legend, its rows at their places."""
+    """Return one trace for each verdict, worst first: its name is in the legend, its rows at their places."""
     found = []
     for verdict in wording.WORST_FIRST:
         some = [(place, row) for place, row in enumerate(rows, start=first) if row.verdict is verdict]
@@ -221,7 +222,7 @@ def _points(name: str, ratios: Sequence[Ratio], places: Sequence[int]) -> Trace:
 
 
 def _words(ratios: Sequence[Ratio], reach: float) -> list[Trace]:
-    """Two columns of words behind the field: the changes, and where there is room their intervals."""
+    """Return two columns of words behind the drawing: the changes, and their intervals if there is room."""
 
     def column(words: Sequence[str], share: float, field: float) -> Trace:
         at = math.exp(min(-reach + 2 * reach / field * share, _MOST_EXPONENT))

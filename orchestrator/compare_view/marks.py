@@ -1,7 +1,8 @@
-"""How a page shows a verdict: a sign before its word, a symbol and a colour in the charts; and by which effect a row was judged.
+"""Show a verdict on a page: a sign before its word, a symbol and a colour in the charts. Find the effect by which a row was
+judged.
 
-No colour stands alone: improved is blue and points up, regressed is red and points down, so that they are told apart with any
-colour vision, and in print. A sign looks like its symbol. Pure.
+Colour is never the only sign: improved is blue and points up, regressed is red and points down. They differ for any colour
+vision, and in print. A sign looks like its symbol. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from orchestrator.page import colours
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """`colour` is a name of the page's theme, `kind` what it is in a list of the page: gain, warning, failure, or nothing."""
+    """How a verdict looks: `colour` is a name of the page's theme, `kind` its kind in a list (gain, warning, failure, nothing)."""
 
     sign: str
     symbol: str
@@ -43,12 +44,12 @@ MARKS = {
 
 
 def signed(verdict: Verdict) -> str:
-    """A verdict as the page writes it: `▼ regressed`."""
+    """Return a verdict as the page writes it: `▼ regressed`."""
     return f"{MARKS[verdict].sign} {wording.words(verdict)}"
 
 
 def judged_by(comparison: Comparison) -> Rules | None:
-    """The rules of a comparison, from its own words for them; None where these are not the options' words."""
+    """Return the rules of a comparison from their record; None if the record is not in the words of the options."""
 
     def words(name: str) -> list[str]:
         said = str(comparison.rules.get(name, "default"))
@@ -61,7 +62,7 @@ def judged_by(comparison: Comparison) -> Rules | None:
 
 
 def rule(metric: str, by: Rules | None) -> Rule | None:
-    """The rule of a metric; None where it is not known."""
+    """Return the rule of a metric; None if it is not known."""
     try:
         return by.of(metric) if by is not None else None
     except OrchestratorError:
@@ -69,8 +70,10 @@ def rule(metric: str, by: Rules | None) -> Rule | None:
 
 
 def effect(row: Row, by: Rules | None) -> float | None:
-    """The share within which a change of a row does not count: the smallest that matters, or the threshold where a side has
-    one run. None where it is not known."""
+    """Return the share within which a change of a row does not count; None if it is not known.
+
+    It is the smallest effect that matters, or the threshold if a side has one run.
+    """
     found = rule(row.metric, by)
     if found is None:
         return None

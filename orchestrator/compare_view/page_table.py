@@ -1,7 +1,7 @@
-"""The table of a comparison's page as its script reads it: a row for each row of the comparison, worst first. Pure.
+"""Make the table of a comparison's page for its script: a row for each row of the comparison, worst first. Pure.
 
-Numbers stand twice, to sort by and to be read; words once each, with the places where they stand. The names that pair experiments
-are columns too, hidden but for filters: one framework, or one model, is a choice away. A row opens on the runs of both sides.
+Numbers are there twice, to sort by and to read. Words are there once, with the places of their rows. The names that pair
+experiments are hidden columns, used by filters for a framework or a model. A row opens to the runs of both sides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Line = tuple[Pair, Row]
 
 
 def of(comparison: Comparison, *, most: int) -> dict[str, Any]:
-    """The table of the `most` worst rows."""
+    """Return the table of the `most` worst rows."""
     lines = _worst_first(comparison)[:most]
     keys = _keys(lines)
     columns = [
@@ -55,7 +55,7 @@ def of(comparison: Comparison, *, most: int) -> dict[str, Any]:
 
 
 def _worst_first(comparison: Comparison) -> list[Line]:
-    """All rows, not kept together by experiment; what fails on base too comes last."""
+    """Return all rows, not grouped by experiment; failures on both sides come last."""
     pairs, old = {pair.label: pair for pair in comparison.pairs}, wording.old_failures(comparison)
     rows = sorted(comparison.rows, key=lambda row: (row.label in old, wording.badness(row)))
     return [(pairs[row.label], row) for row in rows if row.label in pairs]
@@ -73,7 +73,7 @@ def _words(
 
 
 def _numbers(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
-    """The columns of numbers; what they are sorted by is in base units."""
+    """Yield the columns of numbers, which are sorted by their base units."""
     rows = [row for _, row in lines]
 
     def column(
@@ -136,7 +136,7 @@ def _p(row: Row) -> str:
 
 
 def _differences(comparison: Comparison, lines: Sequence[Line]) -> list[str | None]:
-    """What differs beside each row; reckoned once for each pair."""
+    """Return the differences next to each row, computed once for each pair."""
     known: dict[str, str | None] = {}
     for pair, _ in lines:
         if pair.label not in known:
@@ -152,7 +152,7 @@ def _differing(comparison: Comparison, pair: Pair) -> str | None:
 
 
 def _keys(lines: Sequence[Line]) -> list[str]:
-    """The first names of the keys in which the experiments differ."""
+    """Return the first names of the keys in which the experiments differ."""
     found: dict[str, set[str | None]] = {}
     for pair, _ in lines:
         for name, value in _entry(pair).key.items():
@@ -175,7 +175,7 @@ def _entry(pair: Pair) -> Entry:
 
 
 def _sides(pair: Pair, name: str) -> Iterator[dict[str, Any]]:
-    """Both sides' runs, as the script lists them."""
+    """Yield both sides' runs, as the script lists them."""
     for side, entry in (("base", pair.base), ("new", pair.new)):
         if entry is None:
             yield {"name": side, "status": "not there", "wall": DASH}

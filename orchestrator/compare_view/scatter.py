@@ -1,7 +1,7 @@
-"""Base against new: each experiment a point, the diagonal where nothing changed, the band within which a change does not count.
+"""Draw base against new: each experiment is a point, no change is the diagonal, and changes inside the band do not count.
 
-Both axes are logarithmic and of one range, so that equal ratios lie equally far from the diagonal. (Plotly could tie their scales
-too, but draws nothing when another metric is chosen then.) Pure.
+Both axes are logarithmic with the same range, so that equal ratios are equally far from the diagonal. (Plotly could tie their
+scales, but then draws nothing after another metric is chosen.) Pure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _ROOM = 1.12
 def scatter(
     comparison: Comparison, of_metric: Mapping[str, Sequence[Row]], called: Mapping[str, str], *, most: int
 ) -> Chart:
-    """At most `most` points a metric: `of_metric` has the rows with a ratio, worst first, `called` the metrics' names."""
+    """Return the chart, with at most `most` points per metric. `of_metric` has the rows with a ratio, worst first; `called` the
+    metrics' headings."""
     by, pairs = marks.judged_by(comparison), {pair.label: pair for pair in comparison.pairs}
     cut = any(len(rows) > most for rows in of_metric.values())
     return Chart(
@@ -81,7 +82,7 @@ def _reach(rows: Sequence[Row]) -> tuple[float, float]:
 
 
 def _points(rows: Sequence[Row], pairs: Mapping[str, Pair]) -> list[Trace]:
-    """A trace for each verdict; what is no news is drawn first, and lies below the rest. The legend has the worst first."""
+    """Return a trace for each verdict. Unchanged rows are drawn first, below the others. The legend has the worst first."""
     found = []
     for rank, verdict in reversed([*enumerate(wording.WORST_FIRST)]):
         some = [row for row in rows if row.verdict is verdict]
@@ -110,7 +111,7 @@ def _diagonal(low: float, high: float) -> Trace:
 
 
 def _band(effect: float, low: float, high: float) -> Trace:
-    """Along the diagonal: between ÷(1 + effect) and ×(1 + effect). It reaches beyond the axes, which cut it."""
+    """Return the band along the diagonal, between ÷(1 + effect) and ×(1 + effect). It extends beyond the axes, which cut it."""
     low, high, factor = low / 2, high * 2, 1 + effect
     x = [low, high, high, low]
     y = [low * factor, high * factor, high / factor, low / factor]
@@ -129,7 +130,7 @@ def _quiet(name: str) -> Trace:
 
 
 def _sides(metric: str, by: Rules | None) -> list[dict[str, Any]]:
-    """Which side of the diagonal is the better one, where that is known."""
+    """Return which side of the diagonal is better, if that is known."""
     known = marks.rule(metric, by)
     if known is None:
         return []

@@ -1,7 +1,7 @@
-"""A comparison for a terminal of 80 columns or more: what differs around it first, then all experiments as one, then the rows.
+"""Show a comparison on a terminal of 80 columns or more: differences of environment, all experiments as one, then the rows.
 
-Worst first; what is no news (the same, within its threshold, failed on both sides) is counted, not shown, unless asked for. A line
-that is too wide goes on in the next, indented: nothing is cut. Makes something to print; `cli` prints it, and the warnings.
+Worst first. Unchanged rows (the same, within the threshold, failed on both sides) are only counted unless requested. A line that
+is too wide continues in the next, indented: nothing is cut. `cli` prints it, and the warnings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GAP, _INDENT = 2, 2
 
 
 def view(comparison: Comparison, *, width: int, everything: bool = False) -> RenderableType:
-    """What to print. `everything`: also what is the same, and every row however many."""
+    """Return what to print. `everything`: also the unchanged rows, and every row however many."""
     found = wording.blocks(comparison, Which.ALL if everything else Which.TELLING)
     shown = found if everything else found[:MAX_BLOCKS]
     parts = [*_heading(comparison), *_environment(comparison, everything=everything), *_fleet(comparison, width=width)]
@@ -116,7 +116,7 @@ def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _line(cells: Sequence[str], *, widths: Sequence[int], width: int, style: str) -> RenderableType:
-    """One row: verdict, metric, change and interval in columns, what follows beside them while it fits, else below."""
+    """Return one row: verdict, metric, change and interval in columns; the rest next to them if it fits, else below."""
     *columns, values, note = cells
     line = Text(style=style)
     for place, (cell, wide) in enumerate(zip(columns, widths, strict=False)):

@@ -1,4 +1,4 @@
-"""What every view of a comparison says, in which order and in which words: worst first, changes in percent, differences. Pure."""
+"""The order and the words that all views of a comparison share: worst first, changes in percent, differences. Pure."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ LONGEST = 80
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """One pair and those of its rows that are shown, worst first."""
+    """One pair and its shown rows, worst first."""
 
     pair: Pair
     rows: tuple[Row, ...]
 
 
 class Which(StrEnum):
-    """Rows that tell something, those that are only counted unless asked for, or both."""
+    """Rows with news, rows that are only counted unless requested, or both."""
 
     TELLING = "telling"
     FOLDED = "folded"
@@ -41,7 +41,7 @@ class Which(StrEnum):
 
 
 def blocks(comparison: Comparison, which: Which) -> list[Block]:
-    """The pairs that have such rows, the worst pair first."""
+    """Return the pairs that have such rows, the worst pair first."""
     old = old_failures(comparison)
     of_label: dict[str, list[Row]] = defaultdict(list)
     for row in comparison.rows:
@@ -56,23 +56,23 @@ def blocks(comparison: Comparison, which: Which) -> list[Block]:
 
 
 def old_failures(comparison: Comparison) -> frozenset[str]:
-    """The labels of what fails on base, too: no news."""
+    """Return the labels of the experiments that fail on base, too."""
     failed = {row.label for row in comparison.rows if row.verdict is Verdict.FAILED}
     return frozenset(pair.label for pair in comparison.pairs if pair.label in failed and not failed_newly(pair))
 
 
 def is_folded(row: Row, old: Container[str]) -> bool:
-    """Whether a row is counted, not shown, unless it is asked for; `old` are the failures that are none of the new side's."""
+    """Return whether a row is only counted unless requested; `old` are the failures that base has, too."""
     return row.verdict in (Verdict.SAME, Verdict.UNTESTED) or (row.verdict is Verdict.FAILED and row.label in old)
 
 
 def badness(row: Row) -> tuple[int, float]:
-    """Sorts rows: by their verdict, the largest change first."""
+    """Return a key that sorts rows by their verdict, the largest change first."""
     return WORST_FIRST.index(row.verdict), -abs(math.log(row.ratio.value)) if row.ratio else -math.inf
 
 
 def counted(comparison: Comparison) -> str:
-    """`2 regressed, 40 same`: the rows by their verdicts, worst first."""
+    """Return the number of rows by verdict, worst first: `2 regressed, 40 same`."""
     counts, old = Counter(row.verdict for row in comparison.rows), len(old_failures(comparison))
     counts[Verdict.FAILED] -= old
     found = [f"{counts[one]} {words(one)}" for one in WORST_FIRST if counts[one]]
@@ -80,12 +80,12 @@ def counted(comparison: Comparison) -> str:
 
 
 def words(verdict: Verdict) -> str:
-    """A verdict as a word of a sentence."""
+    """Return a verdict as a word of a sentence."""
     return verdict.value.replace("_", " ")
 
 
 def percent(change: float) -> str:
-    """A ratio as a change: `-5.1%`; of ten times and more, the ratio itself."""
+    """Return a ratio as a change: `-5.1%`; from ten times on, the ratio itself."""
     if not 0.1 < change < 10:
         return f"×{change:.3g}"
     text = f"{change - 1:+.1%}"
@@ -93,19 +93,19 @@ def percent(change: float) -> str:
 
 
 def interval(ratio: Ratio) -> str:
-    """Where the change lies with 95 %; empty for what has no interval."""
+    """Return the 95 % interval of the change; empty if there is none."""
     return f"{percent(ratio.interval.low)} to {percent(ratio.interval.high)}" if ratio.interval else ""
 
 
 def values(row: Row) -> str:
-    """Both sides' values with their units: `1,234 → 1,300`; empty for a row without numbers."""
+    """Return both sides' values with their units: `1,234 → 1,300`; empty for a row without numbers."""
     if row.base is None and row.new is None:
         return ""
     return f"{show(row.metric, row.base)} → {show(row.metric, row.new)}"
 
 
 def note(row: Row) -> str:
-    """What is to know beside the numbers: why, how many runs, how many more."""
+    """Return what to know besides the numbers: why, how many runs, how many more."""
     runs = f"{row.ratio.n_base}+{row.ratio.n_new} runs" if row.ratio and row.ratio.interval else ""
     turns = "in turns" if row.paired and row.ratio and row.ratio.interval else ""
     needs = f"needs about {row.needs} more a side" if row.needs else ""
@@ -116,17 +116,17 @@ def note(row: Row) -> str:
 
 
 def heading(name: str) -> str:
-    """How people call a metric."""
+    """Return a metric's heading."""
     return printable(metric(name).label)
 
 
 def difference(found: Difference) -> str:
-    """`torch: 2.12.0 → 2.13.0`."""
+    """Return a difference as text: `torch: 2.12.0 → 2.13.0`."""
     return f"{_short(found.name)}: {_short(found.base)} → {_short(found.new)}"
 
 
 def differing(found: Difference) -> tuple[str, str, str]:
-    """A difference as three cells."""
+    """Return a difference as three cells."""
     return _short(found.name), _short(found.base), _short(found.new)
 
 
@@ -135,7 +135,7 @@ def _short(value: object) -> str:
 
 
 def environment(comparison: Comparison) -> list[tuple[Difference, str]]:
-    """Each difference of environment with how many pairs have it, what all share first, then the most frequent."""
+    """Return each difference of environment with its number of pairs: those of all pairs first, then the most frequent."""
     both = [pair for pair in comparison.pairs if pair.base is not None and pair.new is not None]
     counts = Counter(one for pair in both for one in pair.environment)
     frequent = sorted(counts.items(), key=lambda one: -one[1])
@@ -143,13 +143,13 @@ def environment(comparison: Comparison) -> list[tuple[Difference, str]]:
 
 
 def own_differences(pair: Pair, comparison: Comparison) -> list[Difference]:
-    """What differs between the two of a pair, but for what all pairs share."""
+    """Return the differences of a pair, without those that all pairs share."""
     common = frozenset(comparison.environment)
     return [*(one for one in pair.environment if one not in common), *pair.arguments]
 
 
 def stand(comparison: Comparison) -> str:
-    """`48 experiments on both sides, 2 on base alone`."""
+    """Return the numbers of experiments: `48 experiments on both sides, 2 on base alone`."""
     both = sum(pair.base is not None and pair.new is not None for pair in comparison.pairs)
     alone = {
         "on base alone": sum(pair.new is None for pair in comparison.pairs),
@@ -172,7 +172,7 @@ _CAUSES = {
 
 
 def conclusion(code: int, causes: Mapping[Cause, int], fail_on: Sequence[Cause]) -> str:
-    """The exit code in a sentence; what `--fail-on` leaves out is said, too, for it is worse all the same."""
+    """Return the exit code as a sentence. Causes that `--fail-on` leaves out are named, too."""
     counting = [one for one in fail_on if causes[one] and (code != 3 or one is Cause.INCONCLUSIVE)]
     why = _causes(counting, causes) if code in (1, 3) else ""
     left = _causes([one for one in DEFAULT if causes[one] and one not in fail_on], causes)

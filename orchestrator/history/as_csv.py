@@ -1,4 +1,5 @@
-"""A history as two CSV files: a row for each campaign, experiment and metric; a row for each step. Base units, full precision."""
+"""Write a history as two CSV files: a row for each campaign, experiment and metric; a row for each step. Base units, full
+precision."""
 
 from __future__ import annotations
 
@@ -21,14 +22,16 @@ STEPS = (
 
 
 def points(history: History) -> str:
-    """`level` is that of the fit, `changes` what is not as it was at the campaign before; the experiment's key stands behind."""
+    """Return the points. `level` is the fitted level. `changes` lists differences from the campaign before. The experiment's key
+    follows."""
     keys = dict.fromkeys(name for one in history.series for name in one.key if name not in POINTS)
     rows = [row for one in history.series for row in _points(history, one)]
     return as_csv.rows_text(rows, (*POINTS, *keys))
 
 
 def steps(history: History) -> str:
-    """Newest first. `change` is new ÷ old − 1, `campaigns_before` on how many campaigns the old level rests."""
+    """Return the steps, newest first. `change` is new ÷ old − 1; `campaigns_before` is the number of campaigns behind the old
+    level."""
     return as_csv.rows_text([_step(history, series, step) for series, step in words.newest_first(history)], STEPS)
 
 

@@ -1,4 +1,4 @@
-"""A history as one JSON document: campaigns, series with their points and steps, warnings. By it a folder is known for ours."""
+"""Write a history as one JSON document: campaigns, series with points and steps, warnings. It marks a folder as ours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ DOCUMENT = "history"
 
 
 def text(history: History) -> str:
-    """Numbers at full precision, missing is null; `level` is that of the fit, `changes` are against the campaign before."""
+    """Return the document. Numbers have full precision, missing is null. `level` is the fitted level; `changes` are against the
+    campaign before."""
     fields = asdict(history)
     for series, one in zip(fields["series"], history.series, strict=True):
         series["unit"] = metric(one.metric).unit

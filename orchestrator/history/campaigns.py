@@ -1,7 +1,8 @@
-"""The campaigns of a history: the places that a user names, read as `compare` reads a side, in the order in which they ran.
+"""Read the campaigns of a history: the places that a user names, each read like a side of `compare`, in the order in which they
+ran.
 
-A place is one campaign: a results folder, one of several that lie in a folder, or a file that `compare` accepts. Where one does not
-say when it ran (a CSV file with a row an experiment, the reference's), the order of the command line stands for all.
+A place is one campaign: a results folder, one of several inside a folder, or a file that `compare` accepts. Some files do not say
+when they ran (a CSV file with a row per experiment, the reference's). Then the order of the command line counts for all.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ class Read:
 
 
 def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read, ...], tuple[str, ...]]:
-    """The campaigns, oldest first, and sentences about what could not be read and about their order.
+    """Return the campaigns, oldest first, and sentences about unreadable places and about the order.
 
-    Raises ResultsError where a place that was named is none, is named twice, or nothing is named; and where none of the places in
-    a folder can be read, what is wrong with the first of them: a mistake in `by` is one with all.
+    Raises ResultsError if a named place is not a campaign or is named twice, or if nothing is named. If no place in a folder can
+    be read, the error of the first is raised: a mistake in `by` affects all.
     """
     found: list[Read] = []
     said: list[str] = []
@@ -55,7 +56,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read,
 
 
 def _each(places: Sequence[Path]) -> list[tuple[Path, bool]]:
-    """Each campaign's place, and whether it was named itself rather than found in a folder that was."""
+    """Return each campaign's place, and whether the user named it, rather than a folder around it."""
     every: list[tuple[Path, bool]] = []
     for place in places:
         inside = _inside(place)
@@ -68,7 +69,7 @@ def _each(places: Sequence[Path]) -> list[tuple[Path, bool]]:
 
 
 def _inside(place: Path) -> list[Path]:
-    """The results folders that lie in a folder that is none; also one whose `suite.json` is damaged, so that it is told."""
+    """Return the results folders inside a folder that is not one. A damaged `suite.json` counts, so that it is reported."""
     if not place.is_dir() or folders.holds_results(place):
         return []
     return [one for one in sorted(place.iterdir()) if folders.holds_results(one) or (one / SUITE_FILE).is_file()]

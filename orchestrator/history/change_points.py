@@ -1,15 +1,14 @@
-"""Where a series of campaign values steps from one level to another: an L1 piecewise-constant fit. Pure.
+"""Find the steps of a series of campaign values from one level to another, by an L1 piecewise-constant fit. Pure.
 
-Levels with steps between them are fitted so that the sum of absolute deviations, each in its value's own noise, is least: L1, so
-that one odd campaign pulls no level. For every number of steps the best places are found exactly (dynamic programming over all
-segments); how many steps there are follows from the series itself, by an information criterion. The ideas are asv's; the code is
-ours.
+The fit minimises the sum of absolute deviations, each in units of its value's noise. With L1, one odd campaign does not shift a
+level. For every number of steps, dynamic programming over all segments finds the best places. An information criterion then
+chooses the number of steps. The ideas are asv's; the code is ours.
 
-What it does not see: a drift (it becomes a few steps), a step at the last campaign (`MIN_LENGTH`), and what is small beside the
-noise of the series. Simulated with white noise of the width 1 (benchmarks/change_points.py): in under 3 % of the series without a
-step one is found, from 4 to 40 campaigns; a step of 3 in their middle is found in 88 % of those of 16 and 99 % of those of 24
-campaigns, one of 5 in 95 % of those of 8, nearly always within one campaign of its place. Campaigns that are like the one before
-(AR(1), 0.3) make the 3 % 6 %.
+It does not see: a drift (it becomes a few steps), a step at the last campaign (`MIN_LENGTH`), and changes that are small against
+the noise. In simulations with white noise of width 1 (benchmarks/change_points.py), under 3 % of the series without a step show
+one, for 4 to 40 campaigns. A step of 3 in the middle is found in 88 % of the series of 16 campaigns, and in 99 % of those of 24.
+A step of 5 is found in 95 % of the series of 8, nearly always within one campaign of its place. If campaigns resemble the one
+before (AR(1), 0.3), the 3 % become 6 %.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _MEAN_DEVIATION = math.sqrt(2 / math.pi)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Level:
-    """The values from `start` to before `stop` lie around `value`."""
+    """The values from `start` to before `stop` are around `value`."""
 
     start: int
     stop: int
@@ -46,10 +45,10 @@ class Level:
 
 
 def levels(values: Sequence[float], *, errors: Sequence[float]) -> tuple[Level, ...]:
-    """The levels of a series, in order; a single one where there is no step in it, none of an empty series.
+    """Return the levels of a series, in order: one if it has no step, none if it is empty.
 
-    `errors` are the standard errors that the values have at least, in their unit and above 0: they weigh the deviations, and no
-    smaller noise is believed, however alike a few values happen to be. Raises ValueError where one is not above 0, or missing.
+    `errors` are lower bounds of the values' standard errors, in their unit and above 0. They weigh the deviations. No smaller
+    noise is believed, even if a few values are nearly equal. Raises ValueError if one is missing or not above 0.
     """
     if len(errors) != len(values) or not all(error > 0 for error in errors):
         raise ValueError("each value needs a standard error above 0")
@@ -67,7 +66,7 @@ def levels(values: Sequence[float], *, errors: Sequence[float]) -> tuple[Level, 
 
 
 def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
-    """The value with half the weight on either side; the middle of two where both have. Raises ValueError for none."""
+    """Return the value with half of the weight on either side, or the middle of two such values. Raises ValueError for none."""
     if not values:
         raise ValueError("nothing has no median")
     ordered = sorted(zip(values, weights, strict=True))
@@ -82,8 +81,11 @@ def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
 
 
 def _criterion(deviations: float, steps: int, count: int) -> float:
-    """The less the better: twice the steps cost what they are worth. The scale is what is left for each free value, since a fit
-    with many levels comes close to few values; it is never under that of the errors, in whose unit the deviations are."""
+    """Return the criterion, smaller is better: twice the number of steps, plus the deviations in units of the scale.
+
+    The scale is what remains for each free value, since a fit with many levels comes close to few values. It is never below that
+    of the errors.
+    """
     free = count - 1 - 2 * steps
     if free <= 0:
         return math.inf if steps else 0.0
@@ -91,7 +93,7 @@ def _criterion(deviations: float, steps: int, count: int) -> float:
 
 
 def _fits(costs: Sequence[Sequence[float]]) -> Iterator[tuple[float, list[int]]]:
-    """For 0, 1, 2… steps the least sum of deviations, and where each new level begins."""
+    """Return for 0, 1, 2… steps the least sum of deviations, and where each new level begins."""
     count = len(costs)
     best = [math.inf if length < min(MIN_LENGTH, count) else costs[0][length - 1] for length in range(1, count + 1)]
     yield best[-1], []
@@ -106,7 +108,7 @@ def _fits(costs: Sequence[Sequence[float]]) -> Iterator[tuple[float, list[int]]]
 
 
 def _one_more(best: Sequence[float], costs: Sequence[Sequence[float]], *, first: int) -> tuple[list[float], list[int]]:
-    """With one level more: the least sum for the first 1, 2… values, and where their last level begins."""
+    """Return, with one more level, the least sum for the first 1, 2… values, and where their last level begins."""
     count = len(costs)
     sums, origins = [math.inf] * count, [0] * count
     for end in range(first + MIN_LENGTH, count + 1):
@@ -117,9 +119,9 @@ def _one_more(best: Sequence[float], costs: Sequence[Sequence[float]], *, first:
 
 
 def _costs(values: Sequence[float], weights: Sequence[float]) -> Iterator[float]:
-    """The weighted sum of absolute deviations from their median, of the first one, two, three… values.
+    """Return the weighted sum of absolute deviations from the median, of the first one, two, three… values.
 
-    Two heaps meet at the weighted median, the top of the lower one; sums over each make a further value cheap.
+    Two heaps meet at the weighted median, the top of the lower heap. Their sums make each further value cheap.
     """
     lower: list[tuple[float, float]] = []
     upper: list[tuple[float, float]] = []

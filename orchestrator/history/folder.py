@@ -1,4 +1,4 @@
-"""The folder that a history is written into: a new one, an empty one, or one that holds a history of ours; never another."""
+"""Write a history into its folder: a new one, an empty one, or one with an older history of ours; never another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JSON, POINTS, STEPS, PAGE = "history.json", "history.csv", "steps.csv", "history
 
 
 def refuse_foreign(folder: Path) -> None:
-    """Raises ResultsError where something stands there that is no history, or where a results folder is around it."""
+    """Raise ResultsError if the folder has foreign files, or is inside a results folder."""
     absolute = folder.absolute()
     around = next((one for one in (absolute, *absolute.parents) if results_folder.is_ours(one)), None)
     if around is not None:
@@ -25,7 +25,7 @@ def refuse_foreign(folder: Path) -> None:
 
 
 def write(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Writes each text to its name, over an older history's. Raises ResultsError where that cannot be done."""
+    """Write each text to its name, over an older history's. Raises ResultsError if that fails."""
     refuse_foreign(folder)
     for name in sorted(texts, key=lambda name: name != JSON):  # first the file by which the folder is known again
         results_folder.write_into(folder, name, texts[name])

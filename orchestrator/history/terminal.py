@@ -1,6 +1,6 @@
-"""A history for a terminal of any width: the steps, newest first, then how each experiment stands. Makes something to print.
+"""Show a history on a terminal of any width: the steps, newest first, then the course of each experiment.
 
-It is bounded: what is left out is counted, and stands in the files. Whatever is shown is made printable first.
+The output is bounded: rows that are left out are counted, and are in the files. Everything shown is made printable first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CURVE = 24
 
 
 def summary(history: History) -> RenderableType:
-    """What to print for a history."""
+    """Return what to print for a history."""
     if not history.series:
         return Text("No campaign has a number that could be followed.")
     return Group(*_heading(history), *_steps(history), *_experiments(history))

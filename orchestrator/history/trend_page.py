@@ -1,6 +1,6 @@
-"""A history as one HTML page: its steps in words, a trend chart for each experiment and metric, the campaigns.
+"""Write a history as one HTML page: its steps in words, a trend chart for each experiment and metric, the campaigns.
 
-A function from a history to text; `folder` writes it. The page around it, its colours and scripts are those of every page (`page`).
+A function from a history to text; `folder` writes it. Frame, colours and scripts are those of every page (`page`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DASHES = {Kind.BETTER: "dash", Kind.WORSE: "solid", Kind.CHANGED: "dot"}
 
 
 def trend_page(history: History) -> str:
-    """The page as one document that opens from a disk."""
+    """Return the page as one document that opens from a disk."""
     chart = _chart(history)
     charts = [chart_or_absent(chart, "no campaign has a number that could be followed")]
     sections = [
@@ -102,7 +102,7 @@ def _chart(history: History) -> Chart:
 
 
 def _that_fit(series: Sequence[Series]) -> Iterator[Series]:
-    """As many as there is room for, those with steps first, in their order."""
+    """Return the series that fit, those with steps first, in their order."""
     left, fit = MOST_POINTS, set[int]()
     for at in sorted(range(len(series)), key=lambda at: not series[at].steps):
         left -= len(series[at].points)
@@ -140,7 +140,7 @@ _ALL_TICKS = 25
 
 
 def _places(series: Series) -> list[str | int]:
-    """Dates where all campaigns have one, else the campaigns' places, counted from 1."""
+    """Return dates if all campaigns have one, else the campaigns' places, counted from 1."""
     moments = [_date(point) for point in series.points]
     dates = [moment for moment in moments if moment is not None]
     return [*dates] if len(dates) == len(moments) else [point.campaign + 1 for point in series.points]
@@ -173,7 +173,7 @@ def _hover(series: Series, point: Point, campaigns: Sequence[Campaign]) -> str:
 
 
 def _level_lines(series: Series, at: Sequence[str | int]) -> list[Trace]:
-    """One line for each level, from its first campaign to its last."""
+    """Return one line for each level, from its first campaign to its last."""
     if series.points[0].level is None:
         return []
     x: list[str | int | None] = []

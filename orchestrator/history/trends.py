@@ -1,8 +1,8 @@
-"""Series of campaigns: what each says of an experiment's metric, matched over campaigns, and where the level of a series changed.
+"""Make series of campaigns: the values of each experiment's metric, matched over campaigns, and the steps of its level.
 
-An experiment is matched campaign by campaign with what was last seen of each, as `compare` pairs two sides. The value of a campaign
-is the mean of the logarithms of its ok runs, so that a ratio means the same up and down; where a value is not above 0, no steps are
-looked for. Pure: the campaigns were read by `campaigns`.
+Each campaign's experiments are matched with the last known state of each, as `compare` pairs two sides. A campaign's value is the
+mean of the logarithms of its ok runs, so that a ratio means the same up and down. If a value is not above 0, no steps are
+searched. Pure: `campaigns` reads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RESOLUTION = 0.001
 
 @dataclass(kw_only=True, slots=True)
 class _Track:
-    """One experiment over the campaigns that have it: the number of each, its entry there, what changed since the one before."""
+    """One experiment over its campaigns: the number of each, its entry there, and the changes since the one before."""
 
     label: str
     seen: list[tuple[int, Entry, tuple[Difference, ...]]] = field(default_factory=list)
@@ -46,8 +46,11 @@ class _Track:
 
 
 def history(read: Sequence[Read], *, rules: Rules, by: Sequence[str] = (), warnings: Sequence[str] = ()) -> History:
-    """The history of campaigns in their order. `rules` name the metrics (or leave them to the registry), their directions and the
-    smallest effects that are told. Raises SelectionError where none of the metrics that they name was measured."""
+    """Return the history of campaigns in their order.
+
+    `rules` name the metrics (or leave them to the registry), their directions and the smallest reported effects. Raises
+    SelectionError if none of the named metrics was measured.
+    """
     tracks = _tracks([one.side for one in read], by)
     _call_apart(tracks)
     metrics = _metrics([entry for track in tracks for _, entry, _ in track.seen], rules)
@@ -62,7 +65,8 @@ def history(read: Sequence[Read], *, rules: Rules, by: Sequence[str] = (), warni
 
 
 def _leave_out_losses(track: _Track) -> bool:
-    """Where an experiment's runs ended early at different steps, their mean losses are of different trainings, and no values."""
+    """Remove losses of runs that ended early at different steps, since they are of different trainings. Return whether any were
+    removed."""
     if not ended_at_different_steps([run for _, entry, _ in track.seen for run in entry.runs]):
         return False
     track.seen = [(number, _without_early_losses(entry), changes) for number, entry, changes in track.seen]
@@ -105,7 +109,7 @@ def _tracks(sides: Sequence[Side], by: Sequence[str]) -> list[_Track]:
 
 
 def _call_apart(tracks: Sequence[_Track]) -> None:
-    """Experiments of different campaigns may have the same label, each being told apart from its neighbours there alone."""
+    """Make labels unique: experiments of different campaigns may share one, since a label is unique only in its campaign."""
     called = Counter(track.label for track in tracks)
     for number, track in enumerate(tracks, start=1):
         if called[track.label] > 1:
@@ -117,7 +121,7 @@ def _changes(one: Pair) -> tuple[Difference, ...]:
 
 
 def _metrics(entries: Iterable[Entry], rules: Rules) -> list[str]:
-    """Those that were asked for; else those that are judged by default; else all of which it is known which way they are better."""
+    """Return the requested metrics, else the default ones, else all whose better direction is known."""
     measured = dict.fromkeys(name for entry in entries for run in entry.runs for name in run.numbers)
     if rules.metrics:
         found = [name for name in rules.metrics if name in measured]
@@ -128,7 +132,7 @@ def _metrics(entries: Iterable[Entry], rules: Rules) -> list[str]:
 
 
 def _of_track(track: _Track, read: Sequence[Read], *, rules: Rules, metrics: Sequence[str]) -> list[Series]:
-    """An experiment's series; of several speeds that nobody asked for only the first, beside which the others say nothing."""
+    """Return an experiment's series; of several speeds only the first, unless they were requested."""
     found = [one for name in metrics for one in _series(track, read, rules.of(name))]
     headlines = [] if rules.metrics else [one for one in found if one.metric in HEADLINES]
     return [one for one in found if one not in headlines[1:]]
@@ -171,7 +175,7 @@ def _points(track: _Track, read: Sequence[Read], metric: str) -> Iterator[Point]
 
 
 def _mean(values: Sequence[float]) -> tuple[float, Interval | None]:
-    """Of values that are all alike that one, to the last digit: a logarithm and back may lose it."""
+    """Return the mean and its interval. Equal values are returned exactly: a logarithm and back may lose the last digit."""
     if len(set(values)) == 1:
         return values[0], Interval(low=values[0], high=values[0]) if len(values) > 1 else None
     if min(values) <= 0:
@@ -181,7 +185,8 @@ def _mean(values: Sequence[float]) -> tuple[float, Interval | None]:
 
 
 def _chained(earlier: Sequence[Difference], later: Sequence[Difference]) -> tuple[Difference, ...]:
-    """Two steps of difference as one: from the first's base to the second's new; what came back to where it was is none."""
+    """Return two successive differences as one, from the first's base to the second's new; what returned to its old value is
+    dropped."""
     found = {one.name: one for one in earlier}
     for one in later:
         before = found.get(one.name)
@@ -190,7 +195,7 @@ def _chained(earlier: Sequence[Difference], later: Sequence[Difference]) -> tupl
 
 
 def _levels(points: Sequence[Point], entries: Sequence[Entry], metric: str) -> tuple[Level, ...]:
-    """The levels of the logarithms; none where a value has no logarithm."""
+    """Return the levels of the logarithms; none if a value has no logarithm."""
     if any(point.value <= 0 for point in points):
         return ()
     variance = _variance_of_a_run(entries, metric)
@@ -199,7 +204,8 @@ def _levels(points: Sequence[Point], entries: Sequence[Entry], metric: str) -> t
 
 
 def _variance_of_a_run(entries: Sequence[Entry], metric: str) -> float:
-    """Of the logarithm, between runs of one campaign, pooled over all: that of a single one would be mostly chance."""
+    """Return the variance of the logarithm between runs of one campaign, pooled over all campaigns: one campaign has too few
+    runs."""
     squares, degrees = 0.0, 0
     for entry in entries:
         values = [run.numbers[metric] for run in entry.runs if metric in run.numbers]
@@ -212,13 +218,14 @@ def _variance_of_a_run(entries: Sequence[Entry], metric: str) -> float:
 
 
 def _value(level: Level, points: Sequence[Point]) -> float:
-    """The level as a value: mostly that of a point, to the last digit."""
+    """Return the level as a value, mostly that of a point, to the last digit."""
     same = (one.value for one in points[level.start : level.stop] if math.log(one.value) == level.value)
     return next(same, math.exp(level.value))
 
 
 def _steps(levels: Sequence[Level], points: Sequence[Point], rule: Rule) -> Iterator[Step]:
-    """The steps that matter to anybody. Where a level moved in small steps, the one is told by which it has moved enough in all."""
+    """Yield the steps that matter. If a level drifts in small steps, the step at which the total change passes the threshold is
+    reported."""
     told = levels[0] if levels else None
     for level in levels[1:]:
         assert told is not None

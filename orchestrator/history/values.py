@@ -1,6 +1,6 @@
-"""The values of a history: campaigns in their order, a series for each experiment and metric, and the steps in it.
+"""The values of a history: campaigns in their order, a series for each experiment and metric, and its steps.
 
-Nothing here does anything. Values are in the base units of `metrics`; a change is new ÷ old − 1, whatever the direction.
+This module has no behaviour. Values are in the base units of `metrics`; a change is new ÷ old − 1, whatever the direction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 
 
 class Kind(StrEnum):
-    """What a step is to whoever reads it. `CHANGED`: of a metric that is neither better high nor low, or that should not move."""
+    """What a step means to a reader. `CHANGED`: of a metric without a better direction, or one that should not move."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Campaign:
-    """One place that was read. `began_at` in seconds since the epoch, None where nothing in it says when it ran."""
+    """One place that was read. `began_at` is in seconds since the epoch, None if the place does not say when it ran."""
 
     name: str
     began_at: float | None
@@ -36,9 +36,9 @@ class Campaign:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """What one campaign says of a metric of an experiment: the mean over its ok runs, and its interval where there are several.
+    """One campaign's value of a metric of an experiment: the mean over its ok runs, with an interval if there are several.
 
-    `campaign` is its place among the campaigns, `changes` what of environment and arguments is not as it was at the point before.
+    `campaign` is its place among the campaigns. `changes` are differences of environment and arguments from the point before.
     """
 
     campaign: int
@@ -52,7 +52,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """From one level to another: `at` is the first point on the new one. `since` is the point from which on the old level held."""
+    """A change from one level to another: `at` is the first point on the new level, `since` the first on the old one."""
 
     at: int
     since: int
@@ -67,7 +67,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """A metric of an experiment over the campaigns that have it, oldest first. `id` is the last one's, None where it has none."""
+    """A metric of an experiment over the campaigns that have it, oldest first. `id` is that of the last campaign, or None."""
 
     label: str
     key: Mapping[str, Value]
@@ -79,7 +79,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """What `tunebench history` found. `warnings` are sentences about what could not be read or is left out."""
+    """The result of `tunebench history`. `warnings` are sentences about what could not be read or is left out."""
 
     campaigns: tuple[Campaign, ...]
     series: tuple[Series, ...]

@@ -1,4 +1,4 @@
-"""A history in words: steps, changes and values as people read them, for the terminal and the page alike. Pure; escapes nothing."""
+"""Put a history into words: steps, changes and values, for the terminal and the page. Pure; it escapes nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def day(seconds: float | None) -> str:
 
 
 def percent(change: float) -> str:
-    """A change with its sign, as `compare` writes it: `-5.1%`; from ten times on, or to a tenth, the ratio itself."""
+    """Return a change with its sign, as `compare` writes it: `-5.1%`; beyond a factor of ten, the ratio itself."""
     return f"{change:+.1%}" if 0.1 < change + 1 < 10 else f"×{change + 1:.3g}"
 
 
@@ -50,18 +50,18 @@ def labels(history: History) -> dict[str, str]:
 
 
 def step_text(series: Series, step: Step) -> str:
-    """From which level to which, and by how much."""
+    """Return the old and the new level, and the change."""
     name = series.metric
     return f"{metric(name).label} {show(name, step.before)} {ARROW} {show(name, step.after)} ({percent(step.change)})"
 
 
 def changes_text(changes: Sequence[Difference]) -> str:
-    """What changed since the campaign before, whole: for files."""
+    """Return all changes since the campaign before, for files."""
     return "; ".join(f"{one.name} {_word(one.base)} {ARROW} {_word(one.new)}" for one in changes)
 
 
 def changes_shown(changes: Sequence[Difference]) -> str:
-    """The same for people: short, and the first of much; a word where nothing did."""
+    """Return the changes for people: shortened, and only the first of many; a phrase if there are none."""
     said = [f"{one.name} {_short(one, one.base)} {ARROW} {_short(one, one.new)}" for one in changes[:MOST_CHANGES]]
     more = len(changes) - len(said)
     return "; ".join([*said, *([f"and {more} more"] if more else [])]) or "nothing that is known of"
@@ -80,7 +80,7 @@ Found = tuple[Series, Step]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """The steps of one campaign beside which the same changed: `changes` says what, in words."""
+    """The steps of one campaign with the same changes; `changes` lists them in words."""
 
     campaign: Campaign
     changes: str
@@ -88,13 +88,13 @@ class Turn:
 
 
 def newest_first(history: History) -> list[Found]:
-    """All steps, those of the newest campaign first, of one campaign the largest first."""
+    """Return all steps, those of the newest campaign first; within a campaign the largest first."""
     every = [(series, step) for series in history.series for step in series.steps]
     return sorted(every, key=lambda one: (-_point(one).campaign, -_size(one[1])))
 
 
 def turns(found: Sequence[Found], campaigns: Sequence[Campaign]) -> list[Turn]:
-    """Steps by campaign and by what changed at it, in their order."""
+    """Return the steps grouped by campaign and by its changes, in their order."""
     groups: dict[tuple[int, str], list[Found]] = {}
     for one in found:
         point = _point(one)
@@ -114,7 +114,7 @@ def _size(step: Step) -> float:
 
 
 def curve(series: Series, *, width: int) -> str:
-    """The last values as bars of eight heights, a character each."""
+    """Return the last values as bars of eight heights, a character each."""
     values = [point.value for point in series.points][-width:]
     low, high = min(values), max(values)
     span = max(high - low, _LEAST_SPAN * max(abs(low), abs(high)))
@@ -125,5 +125,5 @@ def curve(series: Series, *, width: int) -> str:
 
 
 def overall(series: Series) -> float | None:
-    """The change from the first level to the last, over all steps; None where there is none."""
+    """Return the change from the first level to the last, over all steps; None if there is no step."""
     return series.steps[-1].after / series.steps[0].before - 1 if series.steps else None

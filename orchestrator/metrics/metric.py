@@ -1,4 +1,4 @@
-"""What a column is: the type of the registry's entries, with the ways to be better and to be shown."""
+"""The type of the registry's entries, and the ways in which a column is better, shown and judged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONE_RUN_EFFECT = 0.10
 
 
 class Direction(StrEnum):
-    """Which way a metric is better."""
+    """The direction in which a metric is better."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -22,7 +22,7 @@ class Direction(StrEnum):
 
 
 class Show(StrEnum):
-    """How a value is written for people; files hold base units at full precision."""
+    """The form of a value for people; files have base units at full precision."""
 
     NUMBER = "number"
     COUNT = "count"
@@ -36,8 +36,8 @@ class Show(StrEnum):
 
 
 class Judged(StrEnum):
-    """How `compare` tells a change from chance: by a test over runs; by a tolerance, where runs hardly differ; as a guard, by a
-    tolerance, where any change is news."""
+    """How `compare` separates a change from chance: by a test over runs; by a tolerance, if runs hardly differ; or as a guard, by
+    a tolerance in both directions."""
 
     TEST = "test"
     TOLERANCE = "tolerance"

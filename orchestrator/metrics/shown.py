@@ -1,4 +1,4 @@
-"""Values as people read them: files hold base units at full precision, this is for tables."""
+"""Write values for people in tables; files have base units at full precision."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orchestrator.metrics.metric import MIB, Show
 
 
 def text(value: float, form: Show) -> str:
-    """A number in its form, with its unit where the heading does not say it."""
+    """Return a number in its form, with its unit if the heading does not have it."""
     return _FORMATS[form](value)
 
 

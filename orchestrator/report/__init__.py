@@ -1,7 +1,7 @@
-"""Texts of a table: benchmarks.csv and its JSON and Markdown forms, raw_summary.csv, Parquet files, and what a terminal shows.
+"""Write a table as text: benchmarks.csv and its JSON and Markdown forms, raw_summary.csv, Parquet files, the terminal.
 
-Functions from a table to text or bytes. They read no records and write no files: `table.load` comes before, `store` after, and
-`terminal.summary` is what `cli` prints.
+Functions from a table to text or bytes. They read no records and write no files: `table.load` comes before, `store` after. `cli`
+prints `terminal.summary`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def benchmarks(
     drop: Iterable[str] = (),
     highlights: Sequence[Highlight] = (),
 ) -> str:
-    """One row an experiment, without the columns that say nothing; `keep` and `drop` stand above the defaults.
+    """Return a row for each experiment, without uninformative columns; `keep` and `drop` win over the defaults.
 
-    Names may be patterns; `keep="*"` shows everything. JSON and Markdown hold the highlights too. Raises SelectionError for a
-    form that is not in FORMATS.
+    Names may be patterns; `keep="*"` shows everything. JSON and Markdown include the highlights. Raises SelectionError for a form
+    that is not in FORMATS.
     """
     asked, unwanted = tuple(keep), tuple(drop)
     keep, drop = choose(asked, unwanted)
@@ -50,8 +50,8 @@ def benchmarks(
 
 
 def _of_a_file(table: ResultsTable) -> Iterator[str]:
-    """What a file says of each row in any case: by which name other files have it, of how many runs it is the mean, and of
-    trainings that ended early what their losses are compared by. Of several folders, one name may be two rows."""
+    """Yield the columns that a file always has: the id, by which other files refer to the row, the number of runs, and what
+    losses of trainings that ended early are compared by. Ids of several folders are not unique."""
     if "results" not in table.experiments:
         yield "id"
     if "runs_ok" in table.experiments and (table.experiments["runs_ok"] > 1).any():
@@ -61,13 +61,13 @@ def _of_a_file(table: ResultsTable) -> Iterator[str]:
 
 
 def raw_summary(table: ResultsTable) -> str:
-    """Everything of every run as CSV: one row a run, all columns."""
+    """Return everything of every run as CSV: one row per run, all columns."""
     return as_csv.text(table.runs)
 
 
 def parquet(table: ResultsTable, *, drop: Iterable[str] = ()) -> dict[str, bytes]:
-    """File name → Parquet of all columns but those dropped: experiments, runs, ranks, devices. Raises OrchestratorError where
-    pyarrow is not installed."""
+    """Return file name → Parquet of all columns that are not dropped: experiments, runs, ranks, devices. Raises OrchestratorError
+    if pyarrow is not installed."""
     drop, frames = tuple(drop), {"benchmarks": table.experiments, "raw_summary": table.runs}
     frames |= {name: frame for name, frame in (("ranks", table.ranks), ("devices", table.devices)) if len(frame)}
     return {f"{name}.parquet": as_parquet.content(_without(frame, drop)) for name, frame in frames.items()}
@@ -78,6 +78,6 @@ def _without(frame: pd.DataFrame, drop: Sequence[str]) -> pd.DataFrame:
 
 
 def parts(table: ResultsTable) -> dict[str, str]:
-    """File name → CSV of what a run consists of: `ranks.csv`, a row a training process, and `devices.csv`, a row a GPU."""
+    """Return file name → CSV of the parts of runs: `ranks.csv` (a row per training process), `devices.csv` (a row per GPU)."""
     frames = {"ranks.csv": table.ranks, "devices.csv": table.devices}
     return {name: as_csv.text(frame) for name, frame in frames.items() if len(frame)}

@@ -1,14 +1,13 @@
-"""A frame as CSV text that loads straight into pandas: full precision, whole numbers whole, missing cells empty.
+"""Write a frame as CSV that loads straight into pandas: full precision, whole numbers whole, missing cells empty.
 
-Text in, text out; `store` writes files. Quotes only where a text needs it. Python's own writer leaves a lone carriage
-return unquoted, which readers take for the end of a line; therefore the quoting is here.
+Text is quoted only if needed. Python's own writer leaves a lone carriage return unquoted, and readers take it for the end of a
+line. Therefore the quoting is done here.
 
-A text that begins with `=`, `+`, `-` or `@` stays as it is, although a spreadsheet takes it for a formula: the file is for
-programs, and what pandas reads back is what the trainer was given. Each known cure changes the text (an apostrophe or a blank
-before it, which every reader would have to take away again and none does), and quotes do not help. Instead `vetting` finds the
-cells on which a spreadsheet would act, and a warning beside the report says so: names and arguments hold none unless somebody
-meant it. Markdown, JSON, the terminal and pages, which people look at, escape. One character no C reader gets past: NUL
-stands as its picture ␀.
+A text that begins with `=`, `+`, `-` or `@` is not changed, although a spreadsheet takes it for a formula. The file is for
+programs, and pandas must read back what the trainer was given. Quotes do not help. Every other remedy changes the text (an
+apostrophe or a blank before it), and no reader removes it again. Instead `vetting` finds such cells, and a warning with the
+report names them. Markdown, JSON, the terminal and pages, which people look at, do escape. NUL, which no C reader can read,
+becomes its picture ␀.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _NEEDS_QUOTES = frozenset(',"\r\n')
 
 
 def text(frame: pd.DataFrame) -> str:
-    """CSV with a header line; lines end with a newline on every system."""
+    """Return CSV with a header line; lines end with a newline on every system."""
     columns = [_fields(frame[name]) for name in frame.columns]
     return _line(map(_field, frame.columns)) + "".join(map(_line, zip(*columns, strict=True)))
 
@@ -41,7 +40,7 @@ def _line(fields: Iterable[str]) -> str:
 
 
 def _fields(column: pd.Series[Any]) -> list[str]:
-    """A column's fields; only texts are looked through for what needs quotes, each different one once."""
+    """Return a column's fields. Only texts are searched for what needs quotes, each distinct text once."""
     values = cells(column)
     if str(column.dtype) in ("Int64", "Float64", "boolean"):
         return ["" if value is None else str(value) for value in values]

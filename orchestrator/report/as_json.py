@@ -1,7 +1,7 @@
-"""A table as one JSON document for programs: what varies by experiment, what all share, what to know beside it.
+"""Write a table as one JSON document for programs: varying columns by experiment, shared values, highlights, warnings.
 
-Numbers are numbers at full precision, missing is null; NaN and infinity never occur in a table, and are refused here.
-What would steer a terminal stands as `\\uXXXX`, so that the text may be printed; a reader gets the same value.
+Numbers have full precision, missing is null. NaN and infinity never occur in a table, and are refused. Characters that control a
+terminal become `\\uXXXX`, so that the text can be printed; a reader gets the same value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def text(split: Split, warnings: Sequence[str], *, highlights: Sequence[Highlight] = ()) -> str:
-    """`{"experiments": [{column: value}], "constant": {column: value}, "highlights": [{kind, text, experiments}],
+    """Return `{"experiments": [{column: value}], "constant": {column: value}, "highlights": [{kind, text, experiments}],
     "warnings": [sentence]}`."""
     found = [{"kind": one.kind.value, "text": one.text, "experiments": list(one.experiments)} for one in highlights]
     return document(
@@ -30,7 +30,7 @@ def text(split: Split, warnings: Sequence[str], *, highlights: Sequence[Highligh
 
 
 def view(seen: View) -> str:
-    """`{"title": sentence, "rows": [{column: value}], "notes": [sentence]}`."""
+    """Return `{"title": sentence, "rows": [{column: value}], "notes": [sentence]}`."""
     return document(title=seen.title, rows=_rows(seen.frame), notes=list(seen.notes))
 
 

@@ -1,8 +1,8 @@
-"""A table as Markdown for people, fit for a pull request: the findings, a table that one can read, what else there is to know.
+"""Write a table as Markdown for people, for example in a pull request: findings, a readable table, notes and warnings.
 
-Text in, text out. Short headings, values with units, a dash where one is missing. Values are rounded here; benchmarks.csv has
-them whole, and all columns. A name, an argument or an error of a trainer is text in it and nothing else: no tag, link, entity,
-heading or further column, and nothing that steers a terminal.
+Short headings, values with units, a dash for a missing value. Values are rounded; benchmarks.csv has them in full, and all
+columns. A name, an argument or an error of a trainer is only text in it: no tag, link, entity, heading or further column, and
+nothing that controls a terminal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_UNFOLDED = 5
 def text(
     split: Split, warnings: Sequence[str], *, highlights: Sequence[Highlight] = (), kept: Sequence[str] = ()
 ) -> str:
-    """The findings, what is the same for all, a table of what people ask first and of the columns `kept`; then warnings."""
+    """Return the findings, what all rows share, a table of the first columns and of the columns `kept`, then warnings."""
     parts = [findings(highlights)] if highlights else []
     same = same_for_all(split)
     if same:
@@ -43,7 +43,7 @@ def text(
 
 
 def findings(highlights: Sequence[Highlight]) -> str:
-    """One line of a list for each finding; what went wrong says so."""
+    """Return a list with one line for each finding; warnings and failures are marked."""
     return "\n".join(f"- {_MARKED[one.kind]}{sentence(one.text)}" for one in highlights)
 
 
@@ -58,7 +58,7 @@ def _list_of(warnings: Sequence[str]) -> str:
 
 
 def same_for_all(split: Split) -> str:
-    """What all rows share of what people ask first: registered facts and metrics, in reading order."""
+    """Return the values that all rows share, of registered facts and metrics, in reading order."""
     asked = [name for name in split.constant if (name in FACTS or name in METRICS) and name not in _NOT_ASKED]
     return ", ".join(f"{metric(name).label} {show(name, split.constant[name])}" for name in for_people(asked))
 
@@ -67,13 +67,13 @@ _NOT_ASKED = ("runs", "runs_ok", "attempt", "python", "monitors", "warnings", "w
 
 
 def headings(names: Sequence[str]) -> list[str]:
-    """Short headings; the full name where two columns would have the same."""
+    """Return short headings; the full name if two columns would have the same."""
     labels = [metric(name).label for name in names]
     return [label if labels.count(label) == 1 else name for label, name in zip(labels, names, strict=True)]
 
 
 def grid(frame: pd.DataFrame, *, named: Mapping[str, str] | None = None) -> str:
-    """A frame as a table; `named` says by which metric or fact the values of a column are shown, where its name does not."""
+    """Return a frame as a table; `named` gives the metric or fact that formats a column, if its name does not."""
     named = named or {}
     names = [str(name) for name in frame.columns]
     titles = headings(names)
@@ -83,7 +83,7 @@ def grid(frame: pd.DataFrame, *, named: Mapping[str, str] | None = None) -> str:
 
 
 def is_number(frame: pd.DataFrame, name: str, *, named: Mapping[str, str] | None = None) -> bool:
-    """Whether a column is aligned to the right."""
+    """Return whether a column is aligned to the right."""
     return metric((named or {}).get(name, name)).show is not Show.TEXT and str(frame[name].dtype) in (
         "Int64",
         "Float64",

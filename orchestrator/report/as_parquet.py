@@ -1,6 +1,6 @@
-"""A frame as a Parquet file that pandas loads with the types that docs/metrics.md names.
+"""Write a frame as a Parquet file that pandas loads with the types that docs/metrics.md names.
 
-Bytes out; `store` writes files. All columns are in it: a file of columns costs nothing for those that nobody reads.
+It has all columns: a column that nobody reads costs nothing there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def content(frame: pd.DataFrame) -> bytes:
-    """The file. Raises OrchestratorError where pyarrow is not installed."""
+    """Return the file. Raises OrchestratorError if pyarrow is not installed."""
     if find_spec("pyarrow") is None:  # pandas would say it in a paragraph
         raise OrchestratorError(
             "a Parquet file takes pyarrow, which is not installed: pip install 'tunebench[parquet]'"

@@ -44,7 +44,7 @@ def _row(*cells: str) -> str:
 
 
 def page() -> str:
-    """The text of docs/metrics.md."""
+    """Return the text of docs/metrics.md."""
     types = known()
     lines = [_INTRODUCTION, "## Metrics", ""]
     lines.append(_row("column", "unit", "dtype", "better", "mean", "what it is", "source", "what it leaves out"))

@@ -1,8 +1,8 @@
-"""The table at the end of a run and of `tunebench report`, for a terminal of any width.
+"""Make the table at the end of a run and of `tunebench report`, for a terminal of any width.
 
-What distinguishes the experiments, the few numbers that people ask first, and how each ended; failures with kind and
-cause below. Columns that do not fit are named, never squeezed. Whatever is shown is made printable first. Makes something to
-print; `cli` prints it, and the table's warnings.
+It shows what distinguishes the experiments, the few numbers that people ask first, and how each ended. Failures follow with kind
+and cause. Columns that do not fit are named, never squeezed. Everything is made printable first. `cli` prints the result, and the
+table's warnings.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def summary(
     drop: Iterable[str] = (),
     highlights: Sequence[Highlight] = (),
 ) -> RenderableType:
-    """What to print for a table on a terminal of `width` columns; `keep` and `drop` stand above what is usual.
+    """Return what to print for a table on a terminal of `width` columns; `keep` and `drop` win over the defaults.
 
-    The highlights stand below the table; failures have their own lines, with all that is known of them.
+    The highlights follow the table; failures have their own lines with everything known of them.
     """
     frame, drop = table.experiments, tuple(drop)
     if not len(frame):
@@ -89,7 +89,7 @@ def plain(view: RenderableType, *, width: int) -> str:
 
 
 def show(name: str, value: object) -> str:
-    """A value as people read it, with nothing in it that steers their terminal."""
+    """Return a value as people read it, without characters that control a terminal."""
     return printable(shown_value(name, value))
 
 
@@ -98,7 +98,7 @@ def _has_values(frame: pd.DataFrame, name: str) -> bool:
 
 
 def _counts(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Counting repeats says nothing beside the status where each experiment has but one."""
+    """Return the columns of counts if each experiment has only one run: they repeat the status."""
     return ("runs", "runs_ok") if int(frame["runs"].max()) <= 1 else ()
 
 
@@ -112,7 +112,7 @@ def _heading(frame: pd.DataFrame) -> Text:
 
 
 def _names(split: Split, *, first: Sequence[str]) -> list[str]:
-    """What tells the experiments apart, then how they ended, then what was measured."""
+    """Return what tells the experiments apart, then what was measured, then how they ended."""
     shown = for_people(str(name) for name in split.shown.columns)
     apart = [name for name in shown if name not in METRICS and name not in ("status", "runs", "runs_ok")]
     ended = [name for name in ("status", "runs_ok", "runs") if name in shown]
@@ -126,7 +126,7 @@ def _names(split: Split, *, first: Sequence[str]) -> list[str]:
 
 
 def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int) -> set[str]:
-    """The columns that fit beside each other: first what people ask first, then what tells the rows apart."""
+    """Return the columns that fit next to each other: first what people ask first, then what tells the rows apart."""
     wanted = (
         *(_PADDED if _is_padded(frame) else ()),
         *_ASKED_FIRST,
@@ -150,7 +150,7 @@ def _is_padded(frame: pd.DataFrame) -> bool:
 
 
 def _telling_apart(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """As few columns as leave no two rows alike, if all do: what follows from the others says nothing more."""
+    """Return as few columns as make all rows distinct, if that is possible: the others would add nothing."""
     told = [name for name in names if name not in METRICS and name not in ("status", "runs", "runs_ok", "id")]
     chosen: list[str] = []
     distinct = 1
@@ -210,7 +210,7 @@ def _findings(highlights: Sequence[Highlight]) -> Iterator[RenderableType]:
 
 
 def _failures(frame: pd.DataFrame) -> Iterator[RenderableType]:
-    """Each experiment that is not ok: its name, kind and how often, the cause in a sentence, and what to do about it."""
+    """Yield each experiment that is not ok: its name, kind and count, the cause in a sentence, and the advice."""
     wanted = ("id", "status", "failure_kind", "failure_cause", "failure_hint", "runs", "runs_ok")
     columns = [cells(frame[name]) if name in frame else [None] * len(frame) for name in wanted]
     failed = [row for row in zip(*columns, strict=True) if row[1] != "ok" and (row[2] or row[3])]

@@ -1,7 +1,6 @@
-"""A pivot, or the means of groups, in every form: for a terminal, as CSV, JSON, Markdown and Parquet.
+"""Write a pivot, or the means of groups, in every form: for a terminal, as CSV, JSON, Markdown and Parquet.
 
-Functions from a view to text or to something to print. The numbers of CSV, JSON and Parquet are whole, in base units; people see
-them with units.
+CSV, JSON and Parquet have full precision in base units; people see numbers with units.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from orchestrator.report import as_csv, as_json, as_markdown
 
 
 def text(view: View, form: str) -> str:
-    """The view as csv, json or markdown. Raises SelectionError for another form."""
+    """Return the view as csv, json or markdown. Raises SelectionError for another form."""
     if form == "csv":
         return as_csv.text(view.frame)
     if form == "json":
@@ -36,7 +35,7 @@ def text(view: View, form: str) -> str:
 
 
 def terminal(view: View, *, width: int) -> RenderableType:
-    """The view for a terminal of `width` columns; columns that do not fit are named, never squeezed."""
+    """Return the view for a terminal of `width` columns; columns that do not fit are named, never squeezed."""
     seen = shown_to_people(view)
     names = [str(name) for name in seen.frame.columns]
     columns = {name: [printable(show(seen.means(name), value)) for value in cells(seen.frame[name])] for name in names}
@@ -56,7 +55,7 @@ def terminal(view: View, *, width: int) -> RenderableType:
 
 
 def _fitting(columns: dict[str, list[str]], headings: Sequence[str], width: int) -> set[str]:
-    """From the left as many columns as there is room for; the first one in any case."""
+    """Return as many columns from the left as fit, at least one."""
     left, fitting = width, set[str]()
     for (name, values), heading in zip(columns.items(), headings, strict=True):
         widest = max(
