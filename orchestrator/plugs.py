@@ -1,29 +1,59 @@
-"""Plugs of third parties: what is installed under an entry-point group, loaded when something is named that is not ours.
+"""Registries of plugs: the built-in ones, and what third parties install under an entry-point group.
 
-One that fails to load is reported by its name and never stops the program; one with the name of ours is not used. Which plugs
-are ours, and what is said where there is none, is the packages' own (`trainers`, `monitors`, `executors`).
+An entry point is loaded when somebody asks for a name that is not built in. A plug that fails to load is reported by its name and
+never stops the program. The name of a built-in plug can't be taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-Plugs = Mapping[str, Any]
+from orchestrator.errors import SelectionError
+
+P = TypeVar("P")
 
 
-def installed(group: str, kind: type, *, ours: Iterable[str]) -> tuple[Plugs, tuple[str, ...]]:
-    """The plugs of this kind by name, and a sentence for each that is there and can't be used. Loaded once."""
-    return _installed(group, kind, frozenset(ours))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Registry(Generic[P]):
+    """The plugs of one kind: `ours` by name, and the instances or classes of `kind` that the entry-point group names."""
+
+    kind: type
+    group: str
+    ours: Mapping[str, P]
+
+    def get(self, name: str) -> P:
+        """Return the plug of that name. Raises SelectionError, which lists the plugs and says what failed to load."""
+        plug = self.find(name)
+        if plug is None:
+            noun, names = self.kind.__name__.lower(), ", ".join(self.names())
+            raise SelectionError(" ".join([f"There is no {noun} {name!r}; there are: {names}.", *self.load_problems()]))
+        return plug
+
+    def find(self, name: str) -> P | None:
+        """Return the plug of that name, or None."""
+        return self.ours[name] if name in self.ours else self._installed()[0].get(name)
+
+    def names(self) -> tuple[str, ...]:
+        """Return every name that can be asked for, the built-in ones first."""
+        return (*self.ours, *sorted(self._installed()[0]))
+
+    def load_problems(self) -> tuple[str, ...]:
+        """Return a sentence for each installed plug that cannot be used."""
+        return self._installed()[1]
+
+    def _installed(self) -> tuple[Mapping[str, P], tuple[str, ...]]:
+        return _installed(self.group, self.kind, frozenset(self.ours))
 
 
 @cache
-def _installed(group: str, kind: type, ours: frozenset[str]) -> tuple[Plugs, tuple[str, ...]]:
-    from importlib.metadata import entry_points  # costs 20 ms, paid only when something is named that is not ours
+def _installed(group: str, kind: type, ours: Iterable[str]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    from importlib.metadata import entry_points  # takes 20 ms, which only a name that is not built in costs
 
     noun = kind.__name__.lower()
-    found: dict[str, Any] = {}
+    plugs: dict[str, Any] = {}
     problems: list[str] = []
     for point in entry_points(group=group):
         if point.name in ours:
@@ -32,11 +62,13 @@ def _installed(group: str, kind: type, ours: frozenset[str]) -> tuple[Plugs, tup
         try:
             loaded = point.load()
             plug = loaded() if isinstance(loaded, type) else loaded
-        except Exception as error:  # anything may be wrong in a third party's code, and none of it is ours to die of
+        except Exception as error:  # a third party's code may raise anything, and Tunebench goes on without it
             problems.append(f"The {noun} '{point.name}' ({point.value}) could not be loaded: {error!r}.")
             continue
         if isinstance(plug, kind):
-            found[point.name] = plug
+            plugs[point.name] = plug
         else:
-            problems.append(f"The {noun} '{point.name}' ({point.value}) is no {kind.__name__}: see docs/add-a-plug.md.")
-    return found, tuple(problems)
+            problems.append(
+                f"The {noun} '{point.name}' ({point.value}) is not a {kind.__name__}: see docs/add-a-plug.md."
+            )
+    return plugs, tuple(problems)

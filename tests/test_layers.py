@@ -32,7 +32,8 @@ PACKAGE = ROOT / "orchestrator"
 WORKERS = PACKAGE / "workers"
 
 LAYERS = """
-0   errors  metrics  options  records  redact  environment  statistics  untrusted  printable  flops  cgroup  stop_signals
+-1  errors
+0   metrics  options  records  redact  environment  statistics  untrusted  printable  flops  cgroup  stop_signals
 0   kernel_log  plugs  garbage  losses
 1   config  repeats  atomic  batch  failure_kinds  limits  tree  cores  gpus  rows  script  steady  steps  time_left
 1   stored  column_types  markdown  local  summaries  memory_logs

@@ -1,6 +1,6 @@
 """The executors, one dict: name -> instance. Every executor starts `python -m orchestrator run-one RUN_DIR`.
 
-Third parties add theirs by the entry-point group `tunebench.executors`; an executor that fails to load is reported by its name.
+Third parties add theirs by the entry-point group `tunebench.executors`.
 `FakeExecutor` is for tests, ours and others', and is not in the registry.
 """
 
@@ -8,37 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orchestrator import plugs
-from orchestrator.errors import SelectionError
 from orchestrator.executors.executor import Executor
 from orchestrator.executors.fake import FakeExecutor
 from orchestrator.executors.local import LocalExecutor
+from orchestrator.plugs import Registry
 
-__all__ = ["ENTRY_POINTS", "EXECUTORS", "LOCAL", "Executor", "FakeExecutor", "LocalExecutor", "get"]
+__all__ = ["EXECUTORS", "LOCAL", "Executor", "FakeExecutor", "LocalExecutor", "get"]
 
-ENTRY_POINTS = "tunebench.executors"
 LOCAL = "local"
 
 EXECUTORS: Mapping[str, Executor] = {
     LOCAL: LocalExecutor(),
 }
 
+_REGISTRY = Registry(kind=Executor, group="tunebench.executors", ours=EXECUTORS)
+
 
 def get(name: str, parallel: int = 1) -> Executor:
-    """Return the executor of that name; `local` then starts up to `parallel` runs at once.
-
-    Raises SelectionError, which lists the executors and says what failed to load.
-    """
-    if name == LOCAL and parallel > 1:
-        return LocalExecutor(parallel=parallel)
-    if name in EXECUTORS:
-        return EXECUTORS[name]
-    others, problems = _third_parties()
-    if name in others:
-        return others[name]
-    there = ", ".join([*EXECUTORS, *sorted(others)])
-    raise SelectionError(" ".join([f"There is no executor '{name}'; there are: {there}.", *problems]))
-
-
-def _third_parties() -> tuple[Mapping[str, Executor], tuple[str, ...]]:
-    return plugs.installed(ENTRY_POINTS, Executor, ours=EXECUTORS)
+    """Return the executor of that name; `local` then starts up to `parallel` runs at once. Raises SelectionError."""
+    return LocalExecutor(parallel=parallel) if name == LOCAL and parallel > 1 else _REGISTRY.get(name)

@@ -72,7 +72,7 @@ def test_one_that_is_broken_stops_nothing_and_is_named(kind: str) -> None:
         f"There is no {singular} 'broken'; there are: {OURS[kind] if kind != 'monitors' else 'hf_memory'}"
     )
     assert f"The {singular} 'broken' (plug_of_a_test:missing) could not be loaded: AttributeError" in said
-    assert f"The {singular} 'odd' (plug_of_a_test:odd) is no {singular.title()}: see docs/add-a-plug.md." in said
+    assert f"The {singular} 'odd' (plug_of_a_test:odd) is not a {singular.title()}: see docs/add-a-plug.md." in said
     assert f"The installed {singular} '{OURS[kind]}'" in said and "has the name of a built-in one" in said
 
 
