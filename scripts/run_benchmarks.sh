@@ -4,7 +4,7 @@
 #   bash scripts/run_benchmarks.sh [NUM_GPUS_MATRIX] [RESULT_DIR] [SCENARIOS_CONFIG] [SCENARIOS_FILTER]
 #
 #   NUM_GPUS_MATRIX   process counts, "1 2"; the scenarios' own when empty
-#   RESULT_DIR        results folder (benchmark_outputs); an older one of ours is moved aside under a dated name
+#   RESULT_DIR        results folder (benchmark_outputs); an older results folder is moved aside under a dated name
 #   SCENARIOS_CONFIG  scenario file (the shipped scenarios.yaml); looked for here, then in the repository
 #   SCENARIOS_FILTER  names, "lora qlora"; `none` is all that are not slow (quickstart in the shipped file, else none)
 #
@@ -46,6 +46,6 @@ if [[ "$filter" != none ]]; then
   for name in $filter; do options+=(--scenario "$name"); done
 fi
 
-# From a checkout that is not installed, the package is found in the repository.
+# In a checkout that is not installed, Python finds the package in the repository.
 "$python" -c 'import orchestrator' 2>/dev/null || export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 exec "$python" -m orchestrator run "$config" "${options[@]}"
