@@ -33,7 +33,7 @@ def failures(known: Known) -> Iterator[Highlight]:
 
 def _failure(known: Known, kind: str, rows: Sequence[int]) -> Highlight:
     partly = sum(bool(known.numbers("runs_ok", row)) for row in rows)
-    some = f", {partly} of them in some of their runs alone" if partly else ""
+    some = f", {partly} of them in only some of their runs" if partly else ""
     names = listed([known.names.whole(row) for row in rows])
     words = "ended as" if kind in _FAILED else "failed with"
     text = f"{counted(len(rows), 'experiment')} {words} {one_line(kind)}{some} ({names}){_why(known, rows)}"

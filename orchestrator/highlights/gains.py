@@ -21,7 +21,7 @@ OTHERWISE_BUSY = 0.1
 """Shares of busy time that lie apart by less are taken as alike. Beyond it the host has a say in which one is faster."""
 
 _WORDS = {1: "faster", 0: "without a difference", -1: "slower"}
-_WIDE = "that could not be told apart"
+_WIDE = "without a clear difference"
 Judged = tuple[Beside, Speed]
 
 
@@ -44,10 +44,8 @@ def gains(known: Known, against: Sequence[Beside]) -> Iterator[Highlight]:
         yield known.sentence(HighlightKind.GAIN, text, [one.new for one, _ in rest])
     single = [one.new for one, speed in judged if speed.ratio.interval is None]
     if single:
-        text = (
-            f"{counted(len(single), 'comparison')} of single runs: how far two runs of one cell lie apart is not known"
-        )
-        yield known.sentence(HighlightKind.WARNING, f"{text} (--repeats 3 would tell)", single)
+        text = f"{counted(len(single), 'comparison')} of single runs: the spread between runs of the same experiment is not known"
+        yield known.sentence(HighlightKind.WARNING, f"{text} (use --repeats 3)", single)
 
 
 def _word(found: Ratio) -> str:
@@ -59,7 +57,9 @@ def _gain(known: Known, one: Beside, speed: Speed) -> str:
     place = f"{known.names.place(one.new)}{_by(known, one, speed)}"
     found, sign, rest = speed.ratio, direction(speed.ratio), f"{_memory(one.memory)}{_busy(known, one)}"
     if sign == 0 and is_wide(found):
-        return f"{new} and {base} could not be told apart on {place}: {factor(found)}; more repeats would tell{rest}"
+        return (
+            f"no clear difference between {new} and {base} on {place}: {factor(found)}; more repeats would decide{rest}"
+        )
     if sign == 0:
         return f"no difference seen between {new} and {base} on {place}: {factor(found)}{rest}"
     if found.interval is None:  # what single runs did is a fact, what the configurations are is not known by it

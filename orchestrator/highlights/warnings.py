@@ -14,10 +14,10 @@ from orchestrator.printable import counted, one_line
 
 _LOSSES = {DoubtKind.WRONG: "is faster but wrong", DoubtKind.OTHER_LOSS: "learns otherwise"}
 _OTHERS = {
-    DoubtKind.CONTAMINATED: "ran on GPUs that others used",
-    DoubtKind.THROTTLED: "ran on GPUs whose clocks were held down",
+    DoubtKind.CONTAMINATED: "ran on GPUs that other processes used",
+    DoubtKind.THROTTLED: "ran on GPUs with reduced clocks",
     DoubtKind.NOT_STEADY: "had a run without a steady state",
-    DoubtKind.PACKED: "ran beside others on the same machine",
+    DoubtKind.PACKED: "ran at the same time as others on the same machine",
 }
 
 LONGEST_DETAIL = 120
@@ -46,8 +46,8 @@ def _other_loss(known: Known, words: str, row: int) -> Highlight:
     off = known.numbers("loss_difference", row) or 0.0
     side = "above" if off > 0 else "below"
     text = (
-        f"{known.names.whole(row)} {words}: its training loss lies {percent(abs(off))} {side} that of the baseline over "
-        "as many steps, so that no claim of speed is made"
+        f"{known.names.whole(row)} {words}: its training loss is {percent(abs(off))} {side} the baseline's after "
+        "the same number of steps, so no claim of speed is made"
     )
     return known.sentence(HighlightKind.WARNING, text, [row])
 
@@ -55,7 +55,7 @@ def _other_loss(known: Known, words: str, row: int) -> Highlight:
 def _unchecked(known: Known, rows: Sequence[int]) -> Highlight:
     names = listed([known.names.whole(row) for row in rows])
     text = (
-        f"{counted(len(rows), 'experiment')} had no loss of the baseline's to be held against, so that none can be called wrong: "
+        f"{counted(len(rows), 'experiment')} had no baseline loss to compare with, so a wrong training would not be noticed: "
         f"{names}"
     )
     return known.sentence(HighlightKind.WARNING, text, rows)
@@ -65,5 +65,5 @@ def _doubted(known: Known, kind: DoubtKind, rows: Sequence[int]) -> Highlight:
     details = dict.fromkeys(one.detail for row in rows for one in known.doubts[row] if one.kind is kind and one.detail)
     why = f" ({listed([one_line(detail, longest=LONGEST_DETAIL) for detail in details], most=2)})" if details else ""
     names = listed([known.names.whole(row) for row in rows])
-    text = f"{counted(len(rows), 'experiment')} {_OTHERS[kind]}{why}, so that no claim of speed is made: {names}"
+    text = f"{counted(len(rows), 'experiment')} {_OTHERS[kind]}{why}, so no claim of speed is made: {names}"
     return known.sentence(HighlightKind.WARNING, text, rows)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OF = (
-    ("compute time of a step", "compute_time_s", Show.SECONDS),
+    ("compute time per step", "compute_time_s", Show.SECONDS),
     ("peak memory (tensors)", "peak_allocated_bytes", Show.BYTES),
 )
 MOST_RANKS, MOST_ROWS = 16, 120
@@ -56,8 +56,8 @@ def balance(ranks: pd.DataFrame, cells: Sequence[Cell]) -> Chart:
         for stretch, some in in_stretches(found[:MOST_ROWS], ROWS):
             views += [_view((word, stretch), some, show)] if some else []
     reading = (
-        "Each rank beside the mean of its run's ranks. All wait for the slowest one, and the fullest card decides what fits: "
-        f"what lies apart holds up the rest. At most the {MOST_ROWS} most uneven rows are drawn."
+        "Each rank relative to the mean of its run's ranks. All ranks wait for the slowest, and the fullest GPU decides what "
+        f"fits. At most the {MOST_ROWS} most uneven rows are drawn."
     )
     return Chart(
         id="balance", title="Balance between ranks", reading=reading, facets=("Of what", "Rows"), views=tuple(views)
@@ -90,7 +90,7 @@ def _view(at: tuple[str, str], rows: Sequence[_Ranks], show: Show) -> View:
     figure = row_figure(
         names,
         [*traces, texts([for_plotly(text) for text in said], ends)],
-        x_title="off the mean of the ranks",
+        x_title="difference from the mean of the ranks",
         x_range=(-reach * 1.1, reach * _ROOM),
         narrow_range=(-reach * 1.2, reach * 2.6),
         legend=len(traces) > 1,

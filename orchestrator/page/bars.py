@@ -43,7 +43,7 @@ def throughput(cells: Sequence[Cell], facet: str) -> Chart:
     """Speed of each row with its interval over runs; bars of one row are of different GPU counts."""
     name = first_measured(cells, SPEEDS)
     views = _compared(cells, name) if name else ()
-    reading = f"Longer is faster. {_WHISKERS}{_beside(cells)}A cross stands for a run that failed."
+    reading = f"Longer is faster. {_WHISKERS}{_beside(cells)}A cross marks a run that failed."
     title = "Throughput" if name is None else f"Throughput, {_axis(name)}"
     return Chart(id="throughput", title=title, reading=reading, facets=_facets(cells, facet), views=tuple(views))
 
@@ -51,9 +51,11 @@ def throughput(cells: Sequence[Cell], facet: str) -> Chart:
 def energy(cells: Sequence[Cell], facet: str) -> Chart:
     """Energy a token, as the GPUs' counters have it."""
     views = _compared(cells, ENERGY, highest_first=False) if first_measured(cells, [ENERGY]) else ()
-    what = "Of the GPUs alone, in the steady state, for each token that is not padding. "
+    what = "Only the GPUs, in the steady state, per token that is not padding. "
     reading = f"Shorter is better. {what}{_WHISKERS}{_beside(cells)}".rstrip()
-    return Chart(id="energy", title="Energy a token", reading=reading, facets=_facets(cells, facet), views=tuple(views))
+    return Chart(
+        id="energy", title="Energy per token", reading=reading, facets=_facets(cells, facet), views=tuple(views)
+    )
 
 
 _WHISKERS = "Whiskers are 95 % intervals over runs; a single run has none. "
@@ -63,7 +65,7 @@ def _beside(cells: Sequence[Cell]) -> str:
     """What the ratios are to, in a sentence."""
     bases = {cell.base for cell in cells if cell.base}
     frameworks = sorted({cell.framework for cell in cells if cell.key in bases})
-    return f"× is the ratio to {' or '.join(frameworks[:3])} with all else alike. " if frameworks else ""
+    return f"× is the ratio to {' or '.join(frameworks[:3])} with all else equal. " if frameworks else ""
 
 
 def _facets(cells: Sequence[Cell], facet: str) -> tuple[str, ...]:

@@ -37,8 +37,8 @@ def scaling(cells: Sequence[Cell], facet: str) -> Chart:
             lines = [[cell for cell in part if cell.name == name] for name in some]
             views.append(_scaling_view((panel, stretch), [line for line in lines if line]))
     reading = (
-        "Tokens a second and GPU, as a share of the same row's at its smallest GPU count. 100 % (dashed) is ideal; what is "
-        "lost below it is communication and waiting."
+        "Tokens per second and GPU, relative to the same row at its smallest GPU count. 100 % (dashed) is ideal; communication "
+        "and waiting cost the rest."
     )
     return Chart(id="scaling", title="Scaling over GPUs", reading=reading, facets=(facet, "Rows"), views=tuple(views))
 
@@ -105,8 +105,8 @@ def tradeoff(cells: Sequence[Cell], facet: str) -> Chart:
             ]
             views += [_tradeoff_view((panel, choice), some, speed, need) for choice, some in choices if len(some) > 1]
     reading = (
-        "Up is faster, left is smaller. Nothing is both faster and smaller than what lies on the line (the Pareto front); all "
-        "below it is beaten by something."
+        "Higher is faster, further left needs less memory. No point is both faster and smaller than a point on the line (the "
+        "Pareto front). Another point beats every point below the line."
     )
     return Chart(
         id="tradeoff",

@@ -50,9 +50,9 @@ def step_times(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
     """Step times of a run: its warm-up, its spikes, its first step."""
     views = [_steps_view((one.experiment, one.run), one.series.steps) for one in runs if one.series.steps is not None]
     reading = (
-        "Each step, from the last rank's beginning to the last one's end. The shaded steps are warm-up and in no number; the "
-        "dotted line is the median of the rest; spikes took much longer than their like. Of long runs the lows and highs of each "
-        "stretch are drawn."
+        "Each step, from the moment when the last rank began it to the moment when the last rank ended it. Shaded steps are "
+        "warm-up and count for no number. The dotted line is the median of the others. Spikes took much longer than similar "
+        "steps. Of long runs, the lowest and highest values of each stretch are drawn."
     )
     return Chart(
         id="steps", title="Step times of a run", reading=reading, facets=FACETS, views=tuple(views), notes=tuple(notes)
@@ -77,7 +77,7 @@ def _steps_view(at: tuple[str, str], steps: Steps) -> View:
         "layout": layout(
             height=STEPS_PX,
             x_title="optimizer step",
-            y_title="seconds a step",
+            y_title="seconds per step",
             legend=True,
             yaxis={"range": [rounded(max(0.0, bottom - room)), rounded(upper)]},
             xaxis={"zeroline": False, "range": [rounded(begin), rounded(steps.points[-1][0] + beside)]},
@@ -156,8 +156,9 @@ def devices(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
         if any(device.memory_bytes or device.power_w for device in one.series.devices)
     ]
     reading = (
-        "From the first reading before the run to the last one after it. Shaded is the steady state: energy, power and clocks are "
-        "of it alone, peak memory is of the whole run. Of long runs the lows and highs of each stretch are drawn."
+        "From the first reading before the run to the last one after it. The steady state is shaded: energy, power and clocks are "
+        "measured only there, peak memory over the whole run. Of long runs, the lowest and highest values of each stretch are "
+        "drawn."
     )
     return Chart(
         id="devices",
@@ -176,7 +177,7 @@ def _devices_view(at: tuple[str, str], series: RunSeries, card_bytes: float | No
     peak = max((y for device in series.devices for _, y in device.memory_bytes), default=0.0)
     if card_bytes and card_bytes < 2.5 * peak:
         shapes.append(level(rounded(card_bytes / GIB), {"color": colours.BAD, "width": 1.5, "dash": "dash"}))
-        text = f"the card: {card_bytes / GIB:.0f} GiB"
+        text = f"GPU capacity: {card_bytes / GIB:.0f} GiB"
         place = {"xref": "paper", "xanchor": "right", "yanchor": "bottom"}
         notes.append(note(1, rounded(card_bytes / GIB), text, colour=colours.BAD, **place))
     both: dict[str, Any] = layout(

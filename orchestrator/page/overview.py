@@ -97,7 +97,7 @@ def _times(runs: pd.DataFrame) -> Iterator[Tile]:
         return
     begin, end = min(start for start, _ in spans), max(end for _, end in spans)
     yield Tile(value=_date(begin), label="began", note=f"{_clock(begin)} UTC")
-    yield Tile(value=forms.text(end - begin, Show.SECONDS), label="from first to last", note="pauses counted")
+    yield Tile(value=forms.text(end - begin, Show.SECONDS), label="from first to last run", note="including pauses")
     for device, word in (("cuda", "GPU-hours"), ("cpu", "process-hours on CPUs")):
         if hours[device]:
             yield Tile(value=f"{hours[device]:,.3g}", label=word, note="wall time × processes")

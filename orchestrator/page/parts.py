@@ -71,8 +71,8 @@ def memory(cells: Sequence[Cell], facet: str, *, card_bytes: Mapping[Key, float]
         cards = {card_bytes[cell.key] for cell in rows if cell.key in card_bytes}
         views.append(_memory_view(at, rows, parts, card=cards.pop() if len(cards) == 1 else None))
     reading = (
-        "Peaks, each of its own moment and rank, one inside the other and never added up: tensors, torch's reserve, all that is "
-        "in use on the device. A dashed line is the size of the card, where it is near."
+        "Three peaks, one inside the other: tensors, memory reserved by torch, all memory in use on the device. Each has its own "
+        "moment and rank, so they are not added up. A dashed line marks the GPU's capacity, if it is near."
     )
     return Chart(
         id="memory",
@@ -114,7 +114,7 @@ def _memory_view(
         barmode="overlay",
         **(_card_line(card / GIB) if card and card / GIB <= end else {}),
     )
-    said = f"; the card has {forms.text(card, Show.BYTES)}" if card else ""
+    said = f"; the GPU has {forms.text(card, Show.BYTES)}" if card else ""
     table = [
         (one_line(name), *(_shown_bytes(cell, source) for _, source in parts))
         for name, cell in zip(names, rows, strict=True)
@@ -148,7 +148,7 @@ def _nested(place: int, part: tuple[str, str], rows: Sequence[Cell], width: floa
 def _card_line(gib: float) -> dict[str, Any]:
     """A dashed line at the card's size, and its name above the plot."""
     place = {"yref": "paper", "yanchor": "bottom", "xanchor": "right", "xshift": 4}
-    label = note(gib, 1, f"the card: {gib:.0f} GiB", colour=colours.BAD, **place)
+    label = note(gib, 1, f"GPU capacity: {gib:.0f} GiB", colour=colours.BAD, **place)
     return {"shapes": [upright(gib, {"color": colours.BAD, "dash": "dash", "width": 1.5})], "annotations": [label]}
 
 
@@ -157,8 +157,8 @@ def wall_time(cells: Sequence[Cell], facet: str) -> Chart:
     found = rows_of(cells, lambda cell: any(stage.seconds(cell) is not None for stage in STAGES), _by_wall)
     views = [_time_view(at, rows) for at, rows in found]
     reading = (
-        "From the start of the launcher to the end of the run, the mean over runs. The data is prepared before and is in none of "
-        "it; what could not be told apart is in the rest."
+        "From the start of the launcher to the end of the run, as the mean over runs. Preparing the data comes before and is not "
+        "included. The rest contains all time that belongs to no stage."
     )
     return Chart(
         id="time",
@@ -206,8 +206,8 @@ def _time_view(at: tuple[str, ...], rows: Sequence[Cell]) -> View:
     return View(
         at=at,
         figure=figure,
-        summary=f"{counted(len(rows), 'row')}; {share:.0%} of their wall time was the steady state that is measured.",
-        columns=("row", *stages, "in all"),
+        summary=f"{counted(len(rows), 'row')}; {share:.0%} of the wall time was the measured steady state.",
+        columns=("row", *stages, "total"),
         rows=tuple(table),
     )
 

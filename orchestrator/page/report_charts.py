@@ -44,13 +44,13 @@ def charts(
     yield chart_or_absent(bars.throughput(known, facet), "no run has a speed")
     yield chart_or_absent(parts.memory(known, facet, card_bytes=cards), "no run has memory numbers of a GPU")
     yield chart_or_absent(
-        curves.tradeoff(known, facet), "no two experiments that compare have both a speed and their GPU memory"
+        curves.tradeoff(known, facet), "no two comparable experiments have both a speed and a number for GPU memory"
     )
     yield chart_or_absent(curves.scaling(known, facet), "no experiment ran on more than one GPU count")
-    yield chart_or_absent(over_time.step_times(drawn, notes), "no run left its steps")
+    yield chart_or_absent(over_time.step_times(drawn, notes), "no run recorded its steps")
     yield chart_or_absent(over_time.devices(drawn, notes), NO_GPU_SAMPLES)
     yield chart_or_absent(bars.energy(known, facet), NO_GPU_SAMPLES)
-    yield chart_or_absent(parts.wall_time(known, facet), "no run says when its stages began")
+    yield chart_or_absent(parts.wall_time(known, facet), "no run recorded when its stages began")
     yield chart_or_absent(balance.balance(table.ranks, known), "no run had more than one rank")
 
 

@@ -70,16 +70,14 @@ def _said(highlights: Sequence[Highlight], table: ResultsTable) -> Iterator[Sect
 
     gains = [one for one in highlights if one.kind is HighlightKind.GAIN]
     doubts = [one for one in highlights if one.kind is not HighlightKind.GAIN]
-    yield Section(
-        id="findings", title="Findings", body=_highlights(gains, empty="Nothing was measured that could be compared.")
-    )
+    yield Section(id="findings", title="Findings", body=_highlights(gains, empty="No measurements could be compared."))
     single = [one_line(sentence, width=600) for sentence in table.warnings]
     yield Section(
         id="warnings",
         title="Warnings",
         body=shell.render(
             "warnings.html",
-            highlights=_highlights(doubts, empty="Nothing to warn of." if not single else ""),
+            highlights=_highlights(doubts, empty="No warnings." if not single else ""),
             single=single[:MOST_WARNINGS],
             more=max(0, len(single) - MOST_WARNINGS),
         ),

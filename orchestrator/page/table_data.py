@@ -107,7 +107,7 @@ def _notes(rows: int, height: int, left_out: int, without: int, folders: Folders
     if without:
         yield f"The page has no room for the commands and logs of {without:,} rows; their files are linked."
     if not folders.linked:
-        yield "The page is about several results folders: files are named by their place in their folder, and not linked."
+        yield "The page covers several results folders: files are named, not linked."
 
 
 def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:

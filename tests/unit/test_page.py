@@ -446,7 +446,7 @@ def test_several_folders_are_told_apart_and_not_linked(tmp_path: Path) -> None:
     page = page_of(load(roots), roots)
     data = data_of(page)["table"]
     assert not data["linked"]
-    assert "files are named by their place in their folder" in page
+    assert "files are named, not linked" in page
     assert "results" in {column["name"] for column in data["columns"]}
     assert all("command" in detail for detail in data["details"])
 

@@ -82,7 +82,7 @@ def test_a_report_is_the_table_the_findings_and_the_files(call: Call, results: P
     assert code == 0
     assert "liger is 1.21× (" in out and "faster than baseline" in out
     assert "2 GPUs 96.0 %" in out
-    assert "ran on GPUs that others used" in out and "full-big failed: oom_cuda" in out
+    assert "ran on GPUs that other processes used" in out and "full-big failed: oom_cuda" in out
     assert names(results) >= CSV_FILES | {"report.html"}
     assert [line.split()[-1].rpartition("/")[2] for line in err.splitlines() if line.startswith("wrote")] == [
         *("benchmarks.csv", "raw_summary.csv", "ranks.csv", "report.html")
