@@ -18,12 +18,11 @@ from enum import StrEnum
 from types import FrameType
 
 from orchestrator import claims
+from orchestrator.due_runs import NO_RETRY, Retry, most_repeats
 from orchestrator.errors import ResultsError
 from orchestrator.executors import Executor
-from orchestrator.owed import NO_RETRY, Retry
 from orchestrator.preparation import prepare_data
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
-from orchestrator.repeats import most_repeats
 from orchestrator.store import Store, unfinished_record, write_record
 from orchestrator.stored import StoredRun
 from orchestrator.tree import end_tree

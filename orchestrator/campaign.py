@@ -15,20 +15,19 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from orchestrator import asked, executors, packing, results_folder
-from orchestrator.batch import BATCH
 from orchestrator.benchmark import Event, EventKind, Summary, prepare_data, run_benchmark
+from orchestrator.cells import BATCH
 from orchestrator.config import Suite
+from orchestrator.due_runs import FAILURES, NO_RETRY, Retry, half_width, most_repeats
 from orchestrator.errors import ConfigError, PreparationError, ResultsError, SelectionError, suggestion
 from orchestrator.event_lines import EventLines
 from orchestrator.executors import LOCAL
 from orchestrator.failure_kinds import KINDS
 from orchestrator.matrix import Plan
-from orchestrator.owed import FAILURES, NO_RETRY, Retry
 from orchestrator.probe import LARGEST_BATCH, Found, largest_batches, mark_what_does_not_fit
 from orchestrator.progress import Progress
 from orchestrator.provenance import pip_freeze
 from orchestrator.records import Experiment, JobState
-from orchestrator.repeats import half_width, most_repeats
 from orchestrator.status import Reader
 from orchestrator.store import Store
 

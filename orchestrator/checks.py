@@ -14,8 +14,8 @@ from typing import Any
 from orchestrator import monitors
 from orchestrator.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.config import Scenario, argument_text
+from orchestrator.data import published_models
 from orchestrator.errors import suggestion
-from orchestrator.local import published
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
 from orchestrator.records import Measure, Text
 from orchestrator.redact import is_secret_name
@@ -106,7 +106,7 @@ def near_names(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[str]
 def models(names: Sequence[str], trainer: Trainer) -> Found:
     """Names of configurations that we have the sizes of."""
     asked = [name for name in names if name.startswith("config:")] if trainer.builds_models else []
-    known = [f"config:{name}" for name in published()] if asked else []
+    known = [f"config:{name}" for name in published_models()] if asked else []
     for name in asked:
         if name not in known:
             yield ("arguments", MODEL), f"there is no model {name!r}{suggestion(name, known)}"

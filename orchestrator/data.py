@@ -1,6 +1,9 @@
-"""Which training data an experiment reads, and where its prepared copy lies. Pure, but for a look at local files.
+"""The model and the training data of an experiment: what is on this machine, and where the prepared copy of the data belongs.
 
-The path is made of the content: the same data, template, tokenizer and length are prepared once and shared by all
+Looks at local files, and writes nothing. Paths are looked for next to the scenario file, then in the working folder. A run works in
+its own folder, where a relative path would lead nowhere, so what is found becomes an absolute path.
+
+The path of prepared data is made of the content: the same data, template, tokenizer and length are prepared once and shared by all
 experiments and campaigns (`$TUNEBENCH_CACHE`, else the user's cache folder). Making it is `workers/prepare/prepare.py`'s.
 """
 
@@ -10,15 +13,17 @@ import hashlib
 import json
 import os
 import re
+import runpy
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import orchestrator
 from orchestrator.config import DataProcessing, Suite
 from orchestrator.errors import ConfigError, PreparationError, suggestion
-from orchestrator.local import find
 from orchestrator.printable import is_utf8, with_bytes
 from orchestrator.records import DataSpec, Text
 from orchestrator.trainers import Trainer
@@ -29,6 +34,10 @@ OWN_DATA = ("training_data_path", "dataset_name")
 _OF_DATA = ("model_name_or_path", "response_template", "response_field", "max_seq_len")
 WHOLE_FILE_BYTES = 64 * 1024 * 1024
 MAX_FILES = 10_000
+
+_PATHS = (".", "/", "~")
+DATA_FILES = (".json", ".jsonl", ".parquet")
+CONFIGS_FILE = Path(orchestrator.__file__).parent / "workers" / "sft" / "configs.py"
 
 Prepared = tuple[DataSpec | None, str | None]
 
@@ -72,7 +81,7 @@ def _spec(
     if source.startswith("builtin:") and source not in BUILT_IN:
         message = f"dataset_name: there is no data set {source!r}{suggestion(source, BUILT_IN)}"
         raise ConfigError([suite.document.problem(("data_processing", "dataset_name"), message)])
-    local = None if source in BUILT_IN else find(source, suite.document.file.parent)
+    local = None if source in BUILT_IN else find_local(source, suite.document.file.parent)
     synthetic = source == SYNTHETIC
     tokens = form == "tokens" or processing.tokenize
     return DataSpec(
@@ -148,3 +157,39 @@ def data_path(spec: DataSpec, cache: Path) -> str:
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.source.rstrip("/").rsplit("/", 1)[-1]).strip("-.")[:40] or "data"
     return str(cache / "data" / f"{name}-{digest}")
+
+
+@cache
+def published_models() -> Mapping[str, Mapping[str, Any]]:
+    """Return the configurations of the models named `config:NAME`, by their names."""
+    configs: Mapping[str, Mapping[str, Any]] = runpy.run_path(str(CONFIGS_FILE))["CONFIGS"]
+    return configs
+
+
+def find_local(name: str, base: Path) -> Path | None:
+    """Return what a name leads to, next to the scenario file or in the working folder; None where nothing is there."""
+    for candidate in (base / os.path.expanduser(name), Path(name)):
+        if os.path.exists(candidate):  # unlike Path.exists, no exception for a name that no disk can hold
+            return candidate.resolve()
+    return None
+
+
+def local_model(name: str, base: Path) -> str:
+    """Return the folder of a model on this machine, else the name as it is: a hub's, a `config:`, or a path that leads nowhere."""
+    found = None if name.startswith("config:") else find_local(name, base)
+    return str(found) if found is not None and (found / "config.json").is_file() else name
+
+
+def missing_model(name: str) -> str | None:
+    """Return a sentence where a name can only be a path and no model is there."""
+    if not name.startswith(_PATHS) or os.path.isfile(os.path.join(name, "config.json")):
+        return None
+    return f"there is no model in {name!r}; a local model is a folder with a config.json"
+
+
+def missing_data(source: str) -> str | None:
+    """Return a sentence where a source can only be a file or folder and is not there."""
+    is_path = source.startswith(_PATHS) or source.endswith(DATA_FILES)
+    if not is_path or os.path.exists(source):
+        return None
+    return f"there is no file or folder {source!r}; data is looked for beside the scenario file, then where you stand"

@@ -17,10 +17,10 @@ from typing import Any
 
 from orchestrator import claims, running, time_left
 from orchestrator.claims import Owner
+from orchestrator.due_runs import most_repeats
 from orchestrator.errors import ResultsError
 from orchestrator.experiment_file import EXPERIMENT_FILE
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
-from orchestrator.repeats import most_repeats
 from orchestrator.running import Activity
 from orchestrator.store import Store
 from orchestrator.stored import StoredRun

@@ -17,7 +17,7 @@ from typing import Any
 
 from orchestrator.config import canonical
 from orchestrator.config.accelerate_file import OVERRIDDEN
-from orchestrator.records import DataSpec, Experiment, Framework
+from orchestrator.records import CustomCommand, DataSpec, Experiment, Framework, Measure
 
 MAX_PART = 80
 
@@ -41,29 +41,56 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return result
 
 
-def experiment_digest(experiment: Experiment, perturbing: frozenset[str]) -> str:
-    """Twelve hexadecimal digits over what changes the measurement; `perturbing` names the monitors that do."""
-    framework = experiment.framework
-    content = {
-        "arguments": experiment.arguments,
-        "framework": framework.digest if framework else None,
-        "model": experiment.model,
-        "num_gpus": experiment.num_gpus,
-        "device": experiment.device,
-        "trainer": experiment.trainer,
-        "python": experiment.python,
-        "env": experiment.env,
-        "accelerate": experiment.accelerate,
-        "data": _data_identity(experiment.data) if experiment.data else None,
-        "custom": asdict(replace(experiment.custom, folder=None)) if experiment.custom else None,
-        "monitors": sorted(perturbing.intersection(experiment.monitors)),
-    }
-    if experiment.measure is not None:  # only then, so that a key which nobody uses changes nobody's ids
-        content["measure"] = asdict(experiment.measure)
-    return hashlib.sha256(canonical(content).encode()).hexdigest()[:12]
+class Digester:
+    """Makes the digests of experiments; `perturbing` names the monitors that change the measurement.
+
+    Many experiments share the same objects (the launcher's configuration, variables, data), whose texts are made once.
+    """
+
+    def __init__(self, perturbing: frozenset[str]) -> None:
+        self.perturbing = perturbing
+        self._texts: dict[int, tuple[object, str]] = {}
+
+    def digest(self, experiment: Experiment) -> str:
+        """Return twelve hexadecimal digits over what changes the measurement."""
+        framework, measure = experiment.framework, experiment.measure
+        parts = {
+            "accelerate": self._text(experiment.accelerate),
+            "arguments": canonical(experiment.arguments),
+            "custom": self._text(experiment.custom),
+            "data": self._text(experiment.data),
+            "device": f'"{experiment.device}"',
+            "env": self._text(experiment.env),
+            "framework": self._text(framework.digest if framework else None),
+            "measure": self._text(measure),
+            "model": self._text(experiment.model),
+            "monitors": self._text(experiment.monitors),
+            "num_gpus": str(experiment.num_gpus),
+            "python": self._text(experiment.python),
+            "trainer": self._text(experiment.trainer),
+        }
+        if measure is None:  # a key that nobody uses changes nobody's ids
+            del parts["measure"]
+        text = ", ".join(f'"{name}": {part}' for name, part in parts.items())
+        return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()[:12]
+
+    def _text(self, value: object) -> str:
+        """Return a part as canonical JSON, and remember the text for this very object."""
+        known = self._texts.get(id(value))
+        if known is None:
+            known = self._texts[id(value)] = value, canonical(self._content(value))
+        return known[1]
+
+    def _content(self, value: object) -> object:
+        if isinstance(value, DataSpec):
+            return _data_identity(value)
+        if isinstance(value, CustomCommand):
+            return asdict(replace(value, folder=None))
+        if isinstance(value, Measure):
+            return asdict(value)
+        return sorted(self.perturbing.intersection(value)) if isinstance(value, tuple) else value
 
 
-@lru_cache(maxsize=4096)
 def _data_identity(data: DataSpec) -> dict[str, Any]:
     """A local file is what it contains, wherever it lies; anything else is its name."""
     fields = asdict(data)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from orchestrator import local
+from orchestrator.data import missing_data, missing_model
 from orchestrator.provenance import Machine
 from orchestrator.records import Device, Experiment, Framework, Reason, Text
 from orchestrator.trainers import Trainer
@@ -86,8 +86,8 @@ def _no_plugin_file(framework: Framework | None) -> Reason | None:
 
 
 def _no_files(experiment: Experiment, trainer: Trainer) -> Reason | None:
-    model = None if trainer.name == "custom" else local.missing_model(experiment.model)
-    data = local.missing_data(experiment.data.source) if experiment.data else None
+    model = None if trainer.name == "custom" else missing_model(experiment.model)
+    data = missing_data(experiment.data.source) if experiment.data else None
     text = model or data
     return Reason(kind="no_model" if model else "no_data", text=text) if text else None
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator import claims, trainers
-from orchestrator.batch import BATCH, TRAINER_BATCH_DEFAULT
 from orchestrator.benchmark import Event, EventKind, OnEvent, run_benchmark
+from orchestrator.cells import BATCH, TRAINER_BATCH_DEFAULT
 from orchestrator.errors import SelectionError
 from orchestrator.executors import Executor
 from orchestrator.records import Experiment, Measure, RunRecord, Status

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.config import Scenario, Suite, argument_text, parse_scalar
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.printable import is_utf8, with_bytes
@@ -148,3 +149,31 @@ def _with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise SelectionError(f"--set {sentence(first, Scenario)} (scenario {scenario.name!r})") from None
+
+
+def models_named(suite: Suite, scenario: Scenario, selection: Selection) -> tuple[str, ...]:
+    """Return the models, from the strongest place that names any."""
+    places = (
+        selection.overrides.get(MODEL),
+        scenario.arguments.get(MODEL),
+        selection.axes.get(MODEL),
+        scenario.matrix.get(MODEL),
+        suite.defaults.get(MODEL),
+    )
+    named = next((place for place in places if place is not None), None)
+    listed = named if isinstance(named, (list, tuple)) else (named,)
+    return tuple(str(item) for item in listed if item is not None)
+
+
+def axes_of(scenario: Scenario, selection: Selection, models: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
+    """Return axis → values: the command line's replace the scenario's; an overridden argument is not an axis any more."""
+    listed: dict[str, tuple[Any, ...]] = {**scenario.matrix, **selection.axes}
+    axes: dict[str, tuple[Any, ...]] = {
+        MODEL: models,
+        FRAMEWORK: scenario.framework_config,
+        GPUS: scenario.num_gpus or (1,),
+    }
+    for name, values in listed.items():
+        if name not in (MODEL, *selection.overrides):
+            axes[name] = tuple(argument_text(value) for value in values)
+    return axes

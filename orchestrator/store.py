@@ -1,7 +1,7 @@
 """The results folder: where everything lies, what was asked for, what was recorded. The only module that writes results.
 
 State is derived from the files on disk, never stored twice; reading writes nothing, tolerates files that a crash left
-half-written, and names them. Does not start anything (`executors`), nor decide what is owed (`owed`) and how often (`benchmark`).
+half-written, and names them. Does not start anything (`executors`), nor decide which runs are due (`due_runs`, `benchmark`).
 
     RESULTS/suite.json · experiments/<id>/experiment.json · experiments/<id>/runs/r<repeat>-t<attempt>/…
 """
@@ -18,9 +18,9 @@ from typing import Any
 
 from orchestrator import asked, atomic, experiment_file, untrusted
 from orchestrator.claims import RECORD_FILE, Clock, our_clock, read_claim, remove_unfinished, state
+from orchestrator.due_runs import NO_RETRY, Retry, owed_runs, owing
 from orchestrator.errors import ResultsError
 from orchestrator.experiment_file import EXPERIMENT_FILE
-from orchestrator.owed import NO_RETRY, Retry, owed_runs, owing
 from orchestrator.printable import is_utf8, with_bytes
 from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunRecord, Status, dump, load
 from orchestrator.records.experiment import TAME
@@ -190,7 +190,7 @@ class Store:
         return path
 
     def plan(self, experiments: Sequence[Experiment], *, retry: Retry = NO_RETRY) -> tuple[Job, ...]:
-        """Every owed run as a job, round after round, each round shuffled by the folder's seed: see `owed`."""
+        """Every owed run as a job, round after round, each round shuffled by the folder's seed: see `due_runs`."""
         runs = {one.id: self.runs(one.id) for one in owing(experiments)}
         found = owed_runs(experiments, runs, seed=self.suite().get("seed", 0), retry=retry)
         return tuple(self.job(one.experiment_id, repeat=one.repeat, attempt=one.attempt) for one in found)

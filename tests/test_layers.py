@@ -35,12 +35,12 @@ LAYERS = """
 -1  errors
 0   metrics  options  records  redact  environment  statistics  untrusted  printable  flops  cgroup  stop_signals
 0   kernel_log  plugs  garbage  losses
-1   config  repeats  atomic  batch  failure_kinds  limits  tree  cores  gpus  rows  script  steady  steps  time_left
-1   stored  column_types  markdown  local  summaries  memory_logs
+1   config  atomic  failure_kinds  limits  tree  cores  gpus  rows  script  steady  steps  time_left
+1   stored  column_types  markdown  summaries  memory_logs
 1.5 trainers
-2   cells  selection  identity  data  launcher  claims  columns  process  across  throughput
-2   owed  run_files  experiment_file  failures
-3   asked  effective  fit  monitors  stacks  provenance  preparation  results_folder  vetting  reference_log
+2   cells  identity  data  launcher  claims  columns  process  across  throughput
+2   due_runs  run_files  experiment_file  failures
+3   asked  selection  effective  fit  monitors  stacks  provenance  preparation  results_folder  vetting  reference_log
 4   checks  gpu_watch  isolation  placement  reference  store  running  series
 5   matrix  executors  table  experiment_status  compare  bundle  export
 6   plan_view  findings  benchmark  experiment_view  doctor  starter  monitor_view  status  relative  doubts  naming  pivots

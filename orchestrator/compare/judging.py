@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from orchestrator import losses, statistics
+from orchestrator.compare.pairing import places
 from orchestrator.compare.rules import Rule, Rules
-from orchestrator.compare.turns import places
 from orchestrator.compare.values import Row, Run, Verdict
 from orchestrator.metrics import Direction, Judged
 from orchestrator.statistics import Ratio

@@ -3,19 +3,26 @@
 Experiments with the same id are the same. The others are paired by `keys`, group by group. Entries that nothing tells apart on
 both sides are paired in their order. If one side then differs in something that the other does not state, the pair is not
 comparable and says why. Each pair has its differences of environment and of arguments; `verdicts` judges.
+
+`places` orders single runs: where the runs of two sides took turns on a machine, a drift can be told from a difference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
+from statistics import fmean
 
 from orchestrator.compare import environment, keys
-from orchestrator.compare.values import Difference, Entry, Pair, Side
+from orchestrator.compare.values import Difference, Entry, Pair, Run, Side
 from orchestrator.errors import SelectionError, suggestion
 
 # For `ignore`: nothing of the environment forbids a comparison.
 ALL = "all"
+# The number of runs on each side from which a drift is fitted: two on each side would leave one degree of freedom.
+FEWEST = 3
+
+Places = tuple[list[int], list[int]]
 
 # Base and new, and the names of which only one side says what tells its entries apart.
 Match = tuple[Entry | None, Entry | None, tuple[str, ...]]
@@ -113,3 +120,24 @@ def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
         and keys.is_known(name, base, before)
         and keys.is_known(name, new, after)
     )
+
+
+def places(base: Sequence[Run], new: Sequence[Run]) -> Places | None:
+    """Return the places of each side's runs in the order in which all started; None where the sides did not take turns.
+
+    They did where there are as many changes from one side to the other as the smaller side has runs, and neither side was earlier
+    than the other by more than one place in the mean. Runs that started at the same time are the same run, seen on both sides.
+    """
+    fewest = min(len(base), len(new))
+    starts = [run.started_at for run in (*base, *new) if run.started_at is not None]
+    if (
+        fewest < FEWEST
+        or len(starts) < len(base) + len(new)
+        or not {*starts[: len(base)]}.isdisjoint(starts[len(base) :])
+    ):
+        return None
+    order = sorted(range(len(starts)), key=starts.__getitem__)
+    changes = sum((one < len(base)) != (following < len(base)) for one, following in pairwise(order))
+    at = sorted(range(len(order)), key=order.__getitem__)
+    found = at[: len(base)], at[len(base) :]
+    return found if changes >= fewest and abs(fmean(found[0]) - fmean(found[1])) <= 1 else None

@@ -13,11 +13,11 @@ from dataclasses import replace
 from itertools import count
 
 from orchestrator import statistics
-from orchestrator.compare import fleet
-from orchestrator.compare.judging import Measured, measure, p_value, row
+from orchestrator.compare.judging import Measured, by_test, measure, p_value, row
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, has_direction, one_headline
 from orchestrator.compare.values import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
 from orchestrator.errors import SelectionError, suggestion
+from orchestrator.metrics import Judged
 from orchestrator.records import Status
 
 OK = Status.OK.value
@@ -187,7 +187,7 @@ def _fleet(judged: dict[str, Rule], rows: Sequence[Row], rules: Rules) -> tuple[
     of_metric: dict[str, list[Row]] = defaultdict(list)
     for one in rows:
         of_metric[one.metric].append(one)
-    lines = (fleet.line(rule, of_metric[name], level=rules.level) for name, rule in judged.items())
+    lines = (_fleet_line(rule, of_metric[name], level=rules.level) for name, rule in judged.items())
     return tuple(one for one in lines if one is not None)
 
 
@@ -207,3 +207,18 @@ def _less(entry: Entry | None, names: frozenset[str]) -> Entry | None:
         replace(run, numbers={name: run.numbers[name] for name in run.numbers if name in names}) for run in entry.runs
     )
     return replace(entry, runs=tuple(runs))
+
+
+def _fleet_line(rule: Rule, rows: Sequence[Row], *, level: float) -> Fleet | None:
+    """Return one metric's verdict over all experiments; None for fewer than two rows with a ratio, and for a guard.
+
+    It is the geometric mean of the ratios, so that 2 % everywhere is seen where no row shows it. The pair is the sample: its ratio
+    counts once, however many runs it has. What all pairs share (the day, the room's temperature) is not noise here: a fleet
+    that moved did move, whatever the cause.
+    """
+    ratios = [row.ratio.value for row in rows if row.ratio is not None]
+    if len(ratios) < 2 or rule.judged is Judged.GUARD:
+        return None
+    found = statistics.paired_ratio([1.0] * len(ratios), ratios)
+    verdict, _ = by_test(replace(rule, min_effect=rule.fleet_effect), found, level=level, p=found.p)
+    return Fleet(metric=rule.metric, verdict=verdict, ratio=found, pairs=len(ratios))

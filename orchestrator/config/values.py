@@ -35,12 +35,15 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, default=str)
+
+
 def canonical(value: Any) -> str:
     """One text for one content, whatever the order of its keys: what a digest is taken over."""
     try:
-        return json.dumps(value, sort_keys=True, default=str)
+        return _ENCODER.encode(value)
     except TypeError:  # keys of several types, or of a type that JSON has not
-        return json.dumps(_text_keys(value), sort_keys=True, default=str)
+        return _ENCODER.encode(_text_keys(value))
 
 
 def _text_keys(value: Any) -> Any:

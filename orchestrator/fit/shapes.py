@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import untrusted
-from orchestrator.local import published
+from orchestrator.data import published_models
 from orchestrator.records import Text
 
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
@@ -198,7 +198,7 @@ def _number(name: str, value: Any) -> int:
 def _fields(model: str, revision: str | None, hub: str) -> Mapping[str, Any]:
     """The configuration as its source has it."""
     if model.startswith("config:"):
-        configs = published()
+        configs = published_models()
         if model.removeprefix("config:") not in configs:
             raise NotKnown(f"there is no model {model}")
         return configs[model.removeprefix("config:")]

@@ -16,10 +16,10 @@ from trees import lives, pids, tree_program, wait_for
 
 from orchestrator import campaign, claims, trainers
 from orchestrator.benchmark import EventKind, prepare_data, run_benchmark
+from orchestrator.due_runs import NO_RETRY, Retry
 from orchestrator.executors import FakeExecutor, LocalExecutor
 from orchestrator.matrix import Plan
 from orchestrator.monitors import MONITORS, Monitor
-from orchestrator.owed import NO_RETRY, Retry
 from orchestrator.preparation import why_missing
 from orchestrator.records import (
     Caveat,

@@ -17,12 +17,17 @@ from hypothesis import strategies as st
 from orchestrator.config import load_suite
 from orchestrator.data import cache_folder, data_path
 from orchestrator.errors import ConfigError
-from orchestrator.identity import Tagger, accelerate_settings, experiment_digest
+from orchestrator.identity import Digester, Tagger, accelerate_settings
 from orchestrator.records import DataSpec, Experiment, Framework
 
 ONE = experiment(id="", arguments={"a": "1"})
 FIT = re.compile(r"[A-Za-z0-9_=][A-Za-z0-9._=-]*-[0-9a-f]{12}")
 NONE: frozenset[str] = frozenset()
+
+
+def experiment_digest(experiment: Experiment, perturbing: frozenset[str]) -> str:
+    return Digester(perturbing).digest(experiment)
+
 
 # ------------------------------------------------------------------------------------------------------------- ids
 

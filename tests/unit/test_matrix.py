@@ -13,8 +13,7 @@ from factories.suites import planned, suite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.batch import BatchMistake, settle
-from orchestrator.cells import cells
+from orchestrator.cells import BatchMistake, cells, settle_batch
 from orchestrator.errors import ConfigError, SelectionError
 from orchestrator.matrix import Plan, expand
 from orchestrator.provenance import Machine
@@ -296,7 +295,13 @@ AXES = {"model_name_or_path": ("m",), "framework_config": (None, "eager"), "num_
 
 def points(**entries: Any) -> list[tuple[Any, ...]]:
     return [
-        (cell.framework, cell.num_gpus, cell.point.get("seed"), dict(cell.extra)) for cell in cells(AXES, **entries)
+        (
+            cell.framework,
+            cell.num_gpus,
+            cell.arguments.get("seed"),
+            {name: value for name, value in cell.arguments.items() if name not in AXES},
+        )
+        for cell in cells(AXES, **entries)
     ]
 
 
@@ -385,14 +390,14 @@ def test_the_effective_batch_is_what_is_trained_with(
         else {"gradient_accumulation_steps": str(accumulation)}
     )
     settled: dict[str, Text | None] = {"effective_batch_size": str(total), **known}
-    assert settle(settled, num_gpus) is None
+    assert settle_batch(settled, num_gpus) is None
     assert settled == {"per_device_train_batch_size": str(per_device), "gradient_accumulation_steps": str(accumulation)}
 
 
 @given(total=st.integers(1, 100), part=st.integers(1, 20), num_gpus=st.integers(1, 9))
 def test_what_does_not_divide_is_a_reason_and_never_floored(total: int, part: int, num_gpus: int) -> None:
     settled: dict[str, Text | None] = {"effective_batch_size": str(total), "per_device_train_batch_size": str(part)}
-    reason = settle(settled, num_gpus)
+    reason = settle_batch(settled, num_gpus)
     assert (reason is None) == (total % (part * num_gpus) == 0)
     if reason:
         assert settled["effective_batch_size"] == str(total), "two totals that don't divide are two cells"
@@ -401,7 +406,7 @@ def test_what_does_not_divide_is_a_reason_and_never_floored(total: int, part: in
 @pytest.mark.parametrize("wrong", ["0", "-4", "4.0", "", "٤", "9" * 20, ("4",)])
 def test_a_batch_that_is_no_number_is_a_mistake(wrong: Text) -> None:
     with pytest.raises(BatchMistake, match="a whole number from 1"):
-        settle({"effective_batch_size": wrong, "gradient_accumulation_steps": "1"}, 1)
+        settle_batch({"effective_batch_size": wrong, "gradient_accumulation_steps": "1"}, 1)
 
 
 def test_without_an_effective_batch_both_may_be_given_and_the_global_batch_is_known(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from factories import results
 from factories.results import record_of
 
 from orchestrator import claims
+from orchestrator.due_runs import Retry
 from orchestrator.errors import ResultsError
 from orchestrator.experiment_status import RepeatState
-from orchestrator.owed import Retry
 from orchestrator.records import (
     SCHEMA_VERSION,
     Framework,

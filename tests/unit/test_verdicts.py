@@ -16,8 +16,8 @@ from verdicts import SLOWER, Setting, line, rows_alone, rows_of_campaigns, walk
 
 from orchestrator.compare import gate
 from orchestrator.compare.gate import Cause
+from orchestrator.compare.pairing import places
 from orchestrator.compare.rules import DEFAULT, LEVEL, Correction, Rules, parse
-from orchestrator.compare.turns import places
 from orchestrator.compare.values import Comparison, Difference, Entry, Pair, Run, Verdict
 from orchestrator.errors import SelectionError
 from orchestrator.metrics import METRICS, Direction, Judged

@@ -1,23 +1,27 @@
-"""Which runs are owed: what was asked for, less what has ended for good. Pure.
+"""The runs that are due: what was asked for, less what has ended for good; and how many repeats adaptive `repeats:` come to. Pure.
 
 Knows neither folders nor processes: `store` reads the runs that are there and makes jobs of what is owed; how often a call tries
 what is lost again and again is `benchmark`'s to say.
+
+Adaptive repeats go on until the runs agree. The run is the sample: the interval is Student's t over the logarithms of the runs'
+values. A failed run has no value, but it is a try: an experiment whose runs mostly fail owes no more of them.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
 from orchestrator.failure_kinds import known
 from orchestrator.records import Experiment, JobState, RunRecord, Status
-from orchestrator.repeats import wanted
 from orchestrator.stored import StoredRun
 
 FAILURES = (Status.FAILED, Status.TIMEOUT, Status.STALLED, Status.INVALID)
+# What has to agree: the first of these that any run has. A run without it (it never became steady) has no value.
+VALUES = ("tokens_per_s", "train_tokens_per_second", "train_runtime")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +60,7 @@ def owed_runs(
 
     `runs` are those of each experiment by its id, in the order of their attempts. Owed is a repeat without a run, or whose last
     run was lost or cancelled, failed for a reason that is not the experiment's (a port that was taken), or failed as `retry`
-    asks. An experiment with adaptive repeats owes what `repeats.wanted` says by the records that are there.
+    asks. An experiment with adaptive repeats owes what `wanted` says by the records that are there.
     """
     due = owing(experiments)
     last = {one.id: {run.job.repeat: run for run in runs[one.id]} for one in due}
@@ -81,3 +85,48 @@ def is_owed_again(run: StoredRun, retry: Retry) -> bool:
     if run.record.status in (Status.LOST, Status.CANCELLED) or known(run.record.kind).retried:
         return True
     return retry.asks_for(run.record)
+
+
+def most_repeats(experiment: Experiment) -> int:
+    """The most that it can come to."""
+    return experiment.adaptive.max if experiment.adaptive else experiment.repeats
+
+
+def wanted(experiment: Experiment, records: Iterable[RunRecord]) -> int:
+    """The repeats that are owed in all, seen the last records of those that ended.
+
+    Until `min` have ended that is `min`; then one more than ended, for as long as the interval is too wide, up to `max`.
+    """
+    rule = experiment.adaptive
+    if rule is None:
+        return experiment.repeats
+    ended = {record.repeat: record for record in records}
+    count = max(ended, default=0)
+    failed = sum(record.status is not Status.OK for record in ended.values())
+    if count < rule.min or len(ended) < count or failed > count / 2:  # what mostly fails is not repeated into agreement
+        return max(rule.min, count)
+    return count if agree(ended.values(), within=rule.within) else min(count + 1, max(rule.max, count))
+
+
+def agree(records: Iterable[RunRecord], *, within: float) -> bool:
+    """Whether half the interval over the runs that ended ok is at most `within` of their value."""
+    width = half_width(records)
+    return width is not None and width <= within
+
+
+def half_width(records: Iterable[RunRecord]) -> float | None:
+    """Half the interval over the runs that ended ok, as a share of their value; None where there is none."""
+    from orchestrator import statistics  # a plan counts repeats, and has none to compare
+
+    ok = [record for record in records if record.status is Status.OK]
+    for name in VALUES:
+        values = [value for record in ok if (value := _value(record, name)) is not None]
+        if values:
+            summary = statistics.mean_of_logs(values)
+            return summary.interval.high / summary.mean - 1 if summary.interval else None
+    return None
+
+
+def _value(record: RunRecord, name: str) -> float | None:
+    value = next((one.value for one in record.measurements if one.name == name), None)
+    return float(value) if isinstance(value, (int, float)) and value > 0 else None
