@@ -50,6 +50,7 @@ ConfirmAbove = Annotated[
 ]
 Yes = Annotated[bool, Option("--yes", help="Start without asking.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would run; write nothing and run nothing.")]
+By = Annotated[list[str] | None, Option("--by", help="Names that identify an experiment, with commas.")]
 Folder = Annotated[Path, Argument(help="Results folder.")]
 
 
@@ -140,10 +141,8 @@ class ReportOptions:
     """The options of `report`."""
 
     folders: Annotated[list[Path], Argument(help="Results folders.")]
-    keep: Annotated[
-        list[str] | None, Option(help="Columns to show although they do not vary; separated by commas, or repeated.")
-    ] = None
-    drop: Annotated[list[str] | None, Option(help="Columns to leave out; separated by commas, or repeated.")] = None
+    keep: Annotated[list[str] | None, Option(help="Columns to show although they do not vary, with commas.")] = None
+    drop: Annotated[list[str] | None, Option(help="Columns to leave out, with commas.")] = None
     form: Annotated[
         str | None,
         Option(

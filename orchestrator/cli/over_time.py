@@ -21,19 +21,12 @@ if TYPE_CHECKING:
 
 def history(
     places: Annotated[
-        list[Path],
-        Argument(
-            help="Campaigns: results folders, folders of results folders, CSV files. They are sorted by their dates."
-        ),
+        list[Path], Argument(help="Campaigns: results folders, folders of them, or CSV files; sorted by date.")
     ],
     output: Annotated[Path, Option(help="Folder for the files; not a results folder.")] = Path("history"),
-    metrics: Annotated[
-        list[str] | None, Option(help="Metrics to follow: METRIC or METRIC:lower; separated by commas, or repeated.")
-    ] = None,
+    metrics: Annotated[list[str] | None, Option(help="Metrics to follow, with commas: METRIC or METRIC:lower.")] = None,
     min_effect: Annotated[list[str] | None, Option(help="Smallest change to report: 0.02, or METRIC=0.05.")] = None,
-    by: Annotated[
-        list[str] | None, Option(help="Names that identify an experiment; separated by commas, or repeated.")
-    ] = None,
+    by: options.By = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Follow each experiment over many campaigns: when its level changed, and what changed with it."""
@@ -65,14 +58,10 @@ def history(
 
 def rerun(
     comparison: Annotated[
-        Path,
-        Option(
-            "--from", help="File that `tunebench compare BASE NEW --output comparison.json` wrote.", show_default=False
-        ),
+        Path, Option("--from", help="File that `tunebench compare --output FILE.json` wrote.", show_default=False)
     ],
     runs: Annotated[
-        int | None,
-        Option(min=1, max=1000, help="Number of further runs of each side. [default: as the comparison says]"),
+        int | None, Option(min=1, max=1000, help="More runs of each side. [default: as the comparison says]")
     ] = None,
     ignore: Annotated[
         list[str] | None, Option(help="Facts of the environment that may have changed since the first runs, or all.")

@@ -13,7 +13,7 @@ from typer import Argument, Option
 from orchestrator.cli.console import out, print_raw, say, tell
 from orchestrator.cli.given import words
 from orchestrator.errors import SelectionError
-from orchestrator.options import takes
+from orchestrator.options import By, takes
 
 if TYPE_CHECKING:
     from orchestrator.compare.gate import Cause
@@ -52,15 +52,11 @@ class CompareOptions:
         Path | None,
         Option(help="Compare odd with even repeats of this folder, which shows the noise. Replaces BASE and NEW."),
     ] = None
-    by: Annotated[
-        list[str] | None, Option(help="Names that identify an experiment; separated by commas, or repeated.")
-    ] = None
+    by: By = None
     ignore: Annotated[
         list[str] | None, Option(help="Facts of the environment that may differ (gpu, data…), or all.")
     ] = None
-    metrics: Annotated[
-        list[str] | None, Option(help="Metrics to judge: NAME or NAME:higher; separated by commas, or repeated.")
-    ] = None
+    metrics: Annotated[list[str] | None, Option(help="Metrics to judge, with commas: NAME or NAME:higher.")] = None
     min_effect: Annotated[
         list[str] | None,
         Option(metavar="[METRIC=]SHARE", help="Smallest change that matters: 0.02, METRIC=5%, fleet=1%."),
