@@ -1,24 +1,24 @@
-"""What the work of a model depends on: its matrices, its experts and its attention, read off the model as it was built.
+"""Reads from a built model the facts that decide its work: its matrices, its experts and its attention.
 
-`read` gives one dict (JSON), from which `orchestrator/flops.py` computes FLOPs a token. Numbers are counts of weights:
+`read` returns a dict for JSON, from which the orchestrator computes FLOPs per token. Numbers are counts of weights:
 
-    frozen, trainable                 in matrices that every token is multiplied with: linear layers, routers, lm_head
-                                      (tied to the embedding or not); not the embedding, which is looked up
-    expert_frozen, expert_trainable   in the experts, all of them together; 0 without experts
-    experts, experts_per_token        how many there are in a layer, and how many of them a token meets (None without)
-    outside_layers                    those of `frozen` and `trainable` that no repeated layer holds, so the lm_head
-    spared                            those that recomputation of a layer does not need, when it may stop early: the
-                                      layer's last matrix, unless something behind it keeps what came out of it
+    frozen, trainable                 in matrices that multiply every token: linear layers, routers, lm_head (tied to the
+                                      embedding or not); not the embedding, which is looked up
+    expert_frozen, expert_trainable   in all experts together; 0 without experts
+    experts, experts_per_token        experts in a layer, and experts that a token passes (None without experts)
+    outside_layers                    those of `frozen` and `trainable` outside the repeated layers, so the lm_head
+    spared                            those that recomputation of a layer does not need if it may stop early: the layer's
+                                      last matrix, unless a module after it keeps its result
     layers, heads, head_dim, kv_heads
     attention_width                   query heads × head dim (mean of keys' and values'), summed over the layers
-    causal, window                    whether a token sees only what came before it, and how far (None: all of it)
-    unknown                           what is not known, as sentences
+    causal, window                    whether a token sees only previous tokens, and how many (None: all of them)
+    unknown                           facts that are not known, as sentences
 
-Quantised weights count by the numbers that they stand for. Nothing is guessed: a parameter of two or more dimensions that
-no known kind of module explains, an adapter other than LoRA, a model with two kinds of tokens, or frozen layers below all
-trainable ones make the group of facts None, and a sentence says why.
+Quantised weights count as the numbers that they represent. Nothing is guessed. A group of facts is None, and a sentence says
+why, for: a parameter of two or more dimensions in an unknown kind of module, an adapter other than LoRA, a model with two kinds
+of tokens, or frozen layers below all trainable layers.
 
-A part of the instrument (`instrument.py`). It imports nothing; torch is known by the names of its classes.
+This is a part of the instrument (`instrument.py`). It does not import torch, and knows its classes by their names.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ NORMS_BEHIND = {"post_feedforward_layernorm", "post_mlp_layernorm"}
 
 
 class Unknown(Exception):
-    """The model does not tell; the text says what."""
+    """An error that names the fact that the model does not tell."""
 
 
 class Matrix(NamedTuple):
-    """One matrix that activations are multiplied with, or one tensor of as many experts as `experts` says."""
+    """A matrix that multiplies activations, or a tensor of `experts` experts."""
 
     path: str
     numbers: int
@@ -57,7 +57,7 @@ class Matrix(NamedTuple):
 
 
 def read(trainer: Any) -> dict[str, Any]:
-    """The facts above, of the model that a Trainer was given; None for those that the model does not tell."""
+    """Return the facts above for a Trainer's model; None for facts that the model does not tell."""
     facts: dict[str, Any] = {}
     unknown: list[str] = []
     for names, reader in ((MATRICES, matrix_facts), (ATTENTION, attention_facts)):
@@ -70,7 +70,7 @@ def read(trainer: Any) -> dict[str, Any]:
 
 
 def config_of(model: Any) -> Any:
-    """The configuration of the model below an adapter, whose tokens must be of one kind."""
+    """Return the configuration of the model without its adapter. Its tokens must be of one kind."""
     inner = getattr(model, "get_base_model", None)
     config = (inner() if callable(inner) else model).config
     parts = ("text_config", "vision_config", "audio_config", "is_encoder_decoder")
@@ -109,16 +109,16 @@ def matrix_facts(model: Any) -> dict[str, Any]:
 
 
 def check_adapter(model: Any) -> None:
-    """One plain LoRA adapter or none: shapes do not tell what other kinds compute, nor which of several is in use."""
+    """Refuse all but one plain LoRA adapter or none. Shapes do not show the work of other kinds, or which of several is used."""
     adapters = getattr(model, "peft_config", None) or {}
-    kinds = {str(getattr(one.peft_type, "value", one.peft_type)).upper() for one in adapters.values()}
-    dora = any(getattr(one, "use_dora", False) for one in adapters.values())
+    kinds = {str(getattr(adapter.peft_type, "value", adapter.peft_type)).upper() for adapter in adapters.values()}
+    dora = any(getattr(adapter, "use_dora", False) for adapter in adapters.values())
     if len(adapters) > 1 or kinds - {"LORA"} or dora:
         raise Unknown(f"what the adapters {', '.join(sorted(adapters))} compute")
 
 
 def stack_of(model: Any, config: Any) -> tuple[str, Any]:
-    """The list of the model's repeated layers, with its path."""
+    """Return the path and the list of the model's repeated layers."""
     for path, module in model.named_modules():
         if type(module).__name__ == "ModuleList" and len(module) == config.num_hidden_layers:
             return path, module
@@ -126,7 +126,7 @@ def stack_of(model: Any, config: Any) -> tuple[str, Any]:
 
 
 def check_flow(model: Any, first_layer: Any) -> None:
-    """Gradients are taken to reach the first layer: by a trained weight in it or before it, or by a hook for that."""
+    """Refuse a model whose gradients may not reach the first layer: it needs a trained weight there, or a hook."""
     tables = [module for module in model.modules() if is_a(module, "Embedding")]
     trained = any(parameter.requires_grad for part in (first_layer, *tables) for parameter in part.parameters())
     hooks = (vars(module).get(name) for module in model.modules() for name in INPUT_HOOKS)
@@ -139,11 +139,11 @@ def is_a(module: Any, name: str) -> bool:
 
 
 def matrices(model: Any) -> Iterator[Matrix]:
-    """Every matrix; a weight that is tied to the embedding counts where it multiplies."""
+    """Yield every matrix. A weight that is tied to the embedding counts where it multiplies."""
     modules = dict(model.named_modules())
     lists = Counter(path.rpartition(".")[0] for path in modules if ONE_EXPERT.fullmatch(path))
     for path, module in modules.items():
-        if "original_module" in path.split("."):  # what peft keeps beside a trained copy, and does not run
+        if "original_module" in path.split("."):  # peft keeps it next to a trained copy and does not run it
             continue
         within = IN_AN_EXPERT.match(path)
         for numbers, trainable, fused in matrices_in(module):
@@ -151,7 +151,7 @@ def matrices(model: Any) -> Iterator[Matrix]:
 
 
 def matrices_in(module: Any) -> Iterator[tuple[int, bool, Optional[int]]]:
-    """Numbers, whether they are trained, and the number of experts that share them, of a module's own matrices."""
+    """Yield for each of a module's own matrices its numbers, whether it is trained, and its number of experts."""
     if is_linear(module):
         yield module.in_features * module.out_features, is_trained(module), None
         return
@@ -173,29 +173,29 @@ def matrices_in(module: Any) -> Iterator[tuple[int, bool, Optional[int]]]:
 
 
 def is_linear(module: Any) -> bool:
-    """A linear layer itself, quantised or not; not the wrapper that an adapter puts around one."""
+    """Return whether this is a linear layer, quantised or not, but not an adapter's wrapper around one."""
     sizes = (getattr(module, "in_features", None), getattr(module, "out_features", None))
     return all(isinstance(size, int) for size in sizes) and not any(True for _ in module.children())
 
 
 def is_trained(layer: Any) -> bool:
-    return bool(getattr(getattr(layer, "weight", None), "requires_grad", False))  # GPTQ has buffers, and no weight
+    return bool(getattr(getattr(layer, "weight", None), "requires_grad", False))  # GPTQ has buffers instead of a weight
 
 
 def spared(layers: Any) -> Optional[int]:
-    """What recomputing all layers need not multiply, if it stops at the last thing that it must bring back."""
+    """Return the weights that recomputation of all layers need not multiply if it may stop early."""
     ends = [end_of(layer) for layer in layers]
     return None if None in ends else sum(end for end in ends if end is not None)
 
 
 def end_of(layer: Any) -> Optional[int]:
-    """Numbers in the matrix whose product leaves a layer with nothing behind it that keeps it; None: not known."""
+    """Return the numbers of a layer's last matrix, if nothing after it keeps its product, else 0; None if unknown."""
     parts = {name for name, _ in layer.named_children()}
     block = getattr(layer, "mlp", None) or getattr(layer, "block_sparse_moe", None)
     inner = {name for name, _ in block.named_children()} if block is not None else set()
     shared = any("shared" in name for name in parts | inner) and "shared_expert_gate" not in inner
     routed = "experts" in inner and not shared
-    if routed or parts & NORMS_BEHIND:  # routing weights and norms keep what they are given
+    if routed or parts & NORMS_BEHIND:  # routing weights and norms keep their input
         return 0
     last = getattr(block, "down_proj", None)
     if last is None or not parts <= PLAIN_LAYER:
@@ -231,7 +231,7 @@ def attention_facts(model: Any) -> dict[str, Any]:
 
 
 def sizes_of(attention: Any) -> Optional[tuple[int, int, int]]:
-    """Query heads, numbers of a key, numbers of a value; None where it has no heads of its own."""
+    """Return the query heads, and the numbers of a key and of a value; None for a module without heads."""
     config = getattr(attention, "config", None)
     heads = first(attention, "num_heads", "num_attention_heads") or first(config, "num_attention_heads")
     keys = first(attention, "qk_head_dim", "head_dim", "head_size")
@@ -251,13 +251,13 @@ def first(holder: Any, *names: str) -> Optional[int]:
 
 
 def by_name(model: Any) -> Optional[bool]:
-    """Old attention classes do not say, but what they are put together for does."""
+    """Return whether a model is causal by its class, as old attention classes do not say; None if unknown."""
     kinds = (type(module).__name__ for module in model.modules())
     return any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds) or None
 
 
 def window_of(config: Any) -> Optional[int]:
-    """How many tokens back attention goes in the layers where it does not go all the way."""
+    """Return how many previous tokens attention sees in layers with a window; None without a window."""
     if any(getattr(config, name, None) for name in OTHER_PATTERNS):
         raise Unknown("which tokens attention sees")
     kinds = getattr(config, "layer_types", None)
@@ -271,17 +271,17 @@ def window_of(config: Any) -> Optional[int]:
 
 
 def recomputation(trainer: Any) -> Optional[str]:
-    """What of the layers' forward pass is done again in the backward pass, once training begins.
+    """Return the part of the layers' forward pass that the backward pass repeats, once training begins.
 
-    `none`; `whole`: all of it (the re-entrant kind of checkpointing); `early_stop`: up to the last thing that the backward
-    pass needs (the other kind). None where only some layers do so, or in a way that is not known.
+    `none`; `whole`: all of it (re-entrant checkpointing); `early_stop`: up to the last result that the backward pass needs
+    (non-reentrant). None if only some layers do so, or in an unknown way.
     """
     layers = [module for module in trainer.model.modules() if is_a(module, "GradientCheckpointingLayer")]
     wrapped = [module for module in trainer.model.modules() if type(module).__name__ == "CheckpointWrapper"]
     flags = {getattr(module, "gradient_checkpointing", False) is True for module in trainer.model.modules()}
     if True not in flags and not wrapped:
         return "none"
-    if wrapped:  # by FSDP, which wraps what it shards: layers, and nothing else that a checkpoint may lie around
+    if wrapped:  # by FSDP, which wraps the layers that it shards, and nothing else
         kinds = {str(getattr(module, "checkpoint_impl", None)).rpartition(".")[2] for module in wrapped}
         whole = len(wrapped) == config_of(trainer.model).num_hidden_layers and True not in flags
         return "early_stop" if whole and kinds == {"NO_REENTRANT"} else None

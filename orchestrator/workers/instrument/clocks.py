@@ -1,10 +1,10 @@
-"""The clock that steps are timed by: the GPU's own where the Trainer computes on CUDA, else the host's.
+"""The clock that times steps: the GPU's own if the Trainer computes on CUDA, else the host's.
 
-A mark is a moment that may not have come yet: on CUDA an event recorded on the current stream, which is known once the GPU has
-passed it. Nothing here waits but `anchor`, once in a training. What it leaves out: work on other streams that the
-current one does not wait for, and how far the GPU's and the host's clocks drift apart during a training.
+A mark is a moment that may be in the future. On CUDA it is an event on the current stream, known once the GPU has passed it.
+Only `anchor` waits, once in a training. What the times leave out: work on other streams for which the current stream does
+not wait, and the drift between the clocks of GPU and host.
 
-A part of the instrument (`instrument.py`). It imports nothing but the standard library.
+This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class HostClock:
-    """Marks are readings of the host's clock."""
+    """A clock whose marks are readings of the host's clock."""
 
     name = "host"
 
@@ -26,22 +26,22 @@ class HostClock:
         return True
 
     def between(self, start: Any, end: Any) -> float:
-        """Seconds from one mark to a later one, both ready."""
+        """Return the seconds between two marks that are ready."""
         return float(end - start)
 
     def anchor(self) -> tuple[Any, float]:
-        """A mark, and when it was in seconds since the epoch."""
+        """Return a mark and its time in seconds since the epoch."""
         return self.mark(), time.time()
 
 
 def cuda_event(**how: Any) -> Any:
-    """By torch's newer class: the other looks for the current stream in Python, and where a step begins the GPU waits for that."""
+    """Return an event of torch's newer class. The older class looks up the stream in Python, while the GPU waits."""
     torch = sys.modules["torch"]
     return torch.Event("cuda", **how) if hasattr(torch, "Event") else torch.cuda.Event(**how)
 
 
 class CudaClock(HostClock):
-    """Marks are events on the current stream: moments of the GPU, known once it has passed them."""
+    """A clock whose marks are events on the current stream, known once the GPU has passed them."""
 
     name = "cuda"
 

@@ -1,16 +1,16 @@
-"""Counts what a micro-batch holds: tokens, tokens that are no padding, tokens with a label, samples, their squared lengths.
+"""Counts a micro-batch: tokens, tokens that are not padding, tokens with a label, samples, and their squared lengths.
 
-What is measured, and how: each micro-batch as the Trainer gets it, on the host, before accelerate sends it to the device. The GPU
-is still at work on the step before, so that nothing waits for the counting, and of the GPU nothing is asked. The numbers are
-kept beside the tensors that were sent, and hold as long as these are not changed. A batch that came by another way (of an
-iterable data set, accelerate sends the batches of all ranks as one and cuts them behind that), or was changed since, is counted
-where it lies, behind its backward pass: what is on a GPU is added up there and copied to pinned memory, and nobody waits for it.
+What is measured, and how: each micro-batch is counted on the host, before accelerate sends it to the device. The GPU still works
+on the previous step, so nothing waits for the counting. The counts are kept with the tensors that were sent, and are valid
+while these do not change. Some batches come another way: for an iterable data set accelerate sends the batches of all ranks
+as one and cuts them later. Such a batch, or a changed one, is counted where it is, after its backward pass. Sums on a GPU are
+copied to pinned memory, and nothing waits for them.
 
-What the numbers leave out: padding is told by a mask of the tokens' shape; in a batch without one every token counts as real,
-but for positions that end in several zeros. Samples of a row that holds several are told by `position_ids` that do not go on
-from the token before. What has to be counted on a GPU that is not CUDA's is waited for.
+What the numbers leave out: padding is known from a mask of the tokens' shape. Without a mask every token counts as real, except
+positions that end in several zeros. Several samples in a row are known by `position_ids` that do not continue from the
+previous token. Counting on a GPU other than CUDA's waits for that GPU.
 
-A part of the instrument (`instrument.py`). It imports nothing but the standard library.
+This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ SLOTS = 256
 
 
 class Sent(NamedTuple):
-    """COUNTS of a batch, and the tensors that were sent of it, each with its version then: a change in place makes a new one."""
+    """The COUNTS of a batch, and its tensors that were sent, each with its version. A change in place makes a new version."""
 
     counts: list[int]
     parts: dict[str, tuple[weakref.ref[Any], int]]
 
 
+# By the id of a batch's tokens, and only while these exist. It is not an attribute of the tensors: a batch must pickle and copy
+# as it does unmeasured.
 _sent: dict[int, Sent] = {}
-"""By the id of a batch's tokens: beside the tensors and not on them, so that a batch pickles and copies as it would if nobody
-measured, and as long as they live."""
 
 
 def noting(send: Callable[..., Any], *, wanted: Callable[[], bool]) -> Callable[..., Any]:
-    """accelerate's `send_to_device`, which counts a batch before it leaves the host; `wanted`: whether it is to just now."""
+    """Wrap accelerate's `send_to_device` to count a batch before it leaves the host, while `wanted()` is true."""
 
     @functools.wraps(send)
     def send_to_device(batch: Any, *args: Any, **kwargs: Any) -> Any:
         counts = None
-        with contextlib.suppress(Exception):  # what cannot be counted here cannot be later, where it is told
+        with contextlib.suppress(Exception):  # it cannot be counted later either, and is reported there
             counts = counted(held(batch)) if wanted() else None
         sent = send(batch, *args, **kwargs)
         if counts is not None:
@@ -58,7 +58,7 @@ def noting(send: Callable[..., Any], *, wanted: Callable[[], bool]) -> Callable[
 
 
 def counted(parts: Mapping[str, Any]) -> Optional[list[int]]:
-    """COUNTS of a batch on the host; None of one that lies on a GPU already, or has no tokens."""
+    """Return the COUNTS of a batch on the host; None if it is on a GPU already or has no tokens."""
     if any(getattr(part, "is_cuda", False) for part in parts.values()):
         return None
     values = sizes(parts)
@@ -78,7 +78,7 @@ def _forget(key: int, _: object) -> None:
 
 
 def told(parts: Mapping[str, Any]) -> Optional[list[int]]:
-    """The numbers that these tensors were sent with; None where they are not all that was sent, or were changed since."""
+    """Return the counts that these tensors were sent with; None if other tensors were sent too, or they have changed."""
     sent = _sent.get(id(parts.get(COUNTED[0])))
     if sent is None or sent.parts.keys() != parts.keys():
         return None
@@ -90,25 +90,25 @@ def told(parts: Mapping[str, Any]) -> Optional[list[int]]:
 
 
 def kept(inputs: Any) -> Union[list[int], dict[str, Any]]:
-    """The numbers that a micro-batch was sent with, or else what it takes to count it; nothing of what is no batch.
+    """Return the counts that a micro-batch was sent with, else the tensors to count; an empty dict if it is not a batch.
 
-    Asked for before the training step, which may take labels out of the batch that it is given, or change them.
+    Call it before the training step, which may remove labels from its batch or change them.
     """
     try:
         parts = held(inputs)
         return told(parts) or parts
-    except Exception:  # a batch of somebody's own kind, for which training must not end
+    except Exception:  # an unknown kind of batch must not end the training
         return {}
 
 
 def held(inputs: Any) -> dict[str, Any]:
-    """What counting needs of a micro-batch."""
+    """Return the tensors of a micro-batch that counting needs."""
     parts = {name: inputs.get(name) for name in COUNTED} if hasattr(inputs, "get") else {}
     return {name: part for name, part in parts.items() if part is not None}
 
 
 def sizes(inputs: Mapping[str, Any]) -> Optional[list[Any]]:
-    """COUNTS of one micro-batch, each a number or a tensor that holds one; None where there are no tokens to count."""
+    """Return the COUNTS of a micro-batch, each a number or a tensor with one number; None without tokens."""
     tokens: Any = inputs.get(COUNTED[0])
     mask, labels, positions = (inputs.get(name) for name in COUNTED[1:])
     if not hasattr(tokens, "numel"):
@@ -125,10 +125,10 @@ def sizes(inputs: Mapping[str, Any]) -> Optional[list[Any]]:
 
 
 def packed(positions: Any, mask: Any) -> tuple[Any, Any, Any]:
-    """Real tokens, samples and their squared lengths of rows in which samples follow one another.
+    """Return the real tokens, the samples and the sum of their squared lengths, for rows with several samples.
 
-    A sample begins where a position is 0 or does not go on from the one before, and behind padding. Without a mask, several
-    zeros at a row's end are padding (trl pads packed rows to a multiple so); a single one is a sample of one token.
+    A sample begins after padding, and where a position is 0 or does not continue from the previous position. Without a
+    mask, several zeros at the end of a row are padding, as trl makes it. A single zero there is a sample of one token.
     """
     torch = sys.modules["torch"]
     begins = positions == 0
@@ -149,7 +149,7 @@ def packed(positions: Any, mask: Any) -> tuple[Any, Any, Any]:
 
 
 class Batch:
-    """The numbers of one micro-batch, of which those on a GPU are still on their way to `row`."""
+    """The counts of one micro-batch. Counts on a GPU are being copied to the host."""
 
     def __init__(self, values: list[Any], counter: Counter) -> None:
         away = [value for value in values if getattr(value, "is_cuda", False)]
@@ -164,7 +164,7 @@ class Batch:
         return self.slot is None or bool(self.slot[1].query())
 
     def read(self) -> list[int]:
-        """The numbers, once `ready`."""
+        """Return the counts. Call it once `ready` is true."""
         if self.slot is not None:
             arrived = iter(self.slot[0].tolist())
             self.values = [next(arrived) if value is None else value for value in self.values]
@@ -174,9 +174,9 @@ class Batch:
 
 
 class Counter:
-    """Counts micro-batches.
+    """A counter of micro-batches.
 
-    A slot is a row of pinned host memory that a GPU can copy into while the host goes on, and the event behind that copy.
+    A slot is a row of pinned host memory, into which a GPU copies without the host, and the event after that copy.
     """
 
     def __init__(self) -> None:
@@ -190,9 +190,9 @@ class Counter:
         return self.free.pop()
 
     def count(self, batch: Union[list[int], Mapping[str, Any]]) -> Optional[Batch]:
-        """The numbers of what was `kept` of a micro-batch; None where there are no tokens, or none that can be counted."""
+        """Return the counts of what was `kept` of a micro-batch; None without tokens that can be counted."""
         try:
             values = batch if isinstance(batch, list) else sizes(batch)
-        except Exception:  # labels that are no tensor, nested rows: they cost their numbers, and not the steps' times
+        except Exception:  # labels that are not a tensor, or nested rows: only the counts are lost, not the times
             return None
         return None if values is None else Batch(values, self)

@@ -1,17 +1,15 @@
-"""Ends a training before its last step, on all ranks at the same one: after so many steps, or once enough is known.
+"""Ends a training early, on all ranks at the same step: after a number of steps, or once the step time is known well enough.
 
-So many steps is a number that every rank has; nothing need be said. Whether enough is known rank 0 decides from its own
-steps (`stopping.py`), every LOOK_EVERY steps, and the others have to hear of it without a collective, which would have to
-wait for the GPUs: the decision goes through the key-value store that the process group was set up with, host to host,
-and is obeyed LOOK_EVERY steps later, when it has long been there.
+Every rank knows the number of steps. Rank 0 decides from its own steps (`stopping.py`) whether the step time is known well
+enough, every LOOK_EVERY steps. The other ranks must learn this without a collective, which would wait for the GPUs. So the
+decision goes from host to host, through the key-value store of the process group. All ranks obey it LOOK_EVERY steps later.
 
-Each decision is one key, written by compare-and-set: rank 0 writes what it decided, and a rank that has waited for it
-too long writes that training goes on. Whoever comes first is right, and all ranks, rank 0 too, act on what the store
-holds. So they agree. Where there is no store, training goes on as it would have; a store that keeps failing for one rank
-ends that rank, since ranks that stop at different steps would wait for each other until a time-out.
-Only the first wait is as long as LONGEST_WAIT_S, for a rank 0 that is silent once.
+Each decision is one key, written by compare-and-set. Rank 0 writes its decision. A rank that has waited too long for it
+writes that training continues. The first writer wins. All ranks, also rank 0, act on the content of the store, so they agree.
+Without a store, training is not ended early. A store that keeps failing for a rank ends that rank: ranks that stop at
+different steps would wait for each other until a time-out. Only the first wait for a silent rank 0 lasts LONGEST_WAIT_S.
 
-A part of the instrument (`instrument.py`). It imports nothing but the standard library.
+This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -32,24 +30,24 @@ trainings = itertools.count()
 
 
 def patiently(ask: Callable[[], Any]) -> Any:
-    """What the store says, though it fails a few times. One that keeps failing ends this rank: it cannot know whether the
-    others stop, and would wait for them in vain."""
+    """Return the store's answer, although it fails a few times. Raise its error after TRIES: this rank cannot know then
+    whether the other ranks stop."""
     for _ in range(TRIES - 1):
         try:
             return ask()
-        except RuntimeError:  # torch.distributed's errors are
+        except RuntimeError:  # the base of torch.distributed's errors
             time.sleep(0.1)
     return ask()
 
 
 class Board:
-    """Decisions in a store of torch.distributed, each for all ranks and made once."""
+    """A board of decisions in a store of torch.distributed. Each decision is made once, for all ranks."""
 
     def __init__(self, store: Any) -> None:
         self.store, self.patience_s = store, LONGEST_WAIT_S
 
     def settle(self, number: int, decision: str) -> str:
-        """Writes the decision unless one is there; returns the one that holds."""
+        """Write the decision unless the store has one, and return the decision in the store."""
         held = patiently(lambda: self.store.compare_set(str(number), "", decision))
         return held.decode() if isinstance(held, bytes) else str(held)
 
@@ -64,7 +62,7 @@ class Board:
 
 
 class Ending:
-    """When one training is to end early; `measure` is what TUNEBENCH_MEASURE says, `stopping` the rule of rank 0."""
+    """The early end of one training. `measure` is the content of TUNEBENCH_MEASURE, `stopping` the rule of rank 0."""
 
     def __init__(
         self, measure: Mapping[str, Any], *, rank: int, stopping: Any, board: Optional[Board], alone: bool
@@ -74,7 +72,7 @@ class Ending:
         self.half_width: Optional[float] = None
 
     def after(self, step: int, seconds: Sequence[float]) -> Optional[dict[str, Any]]:
-        """Why training ends with this step, its `step`th, or None; `seconds` are step times that became known."""
+        """Return why training ends with step number `step`, or None. `seconds` are newly known step times."""
         enough = False
         if self.stopping is not None:
             enough = self.ask(step, seconds)
@@ -83,7 +81,7 @@ class Ending:
         return {"why": "within", "half_width": self.half_width} if enough else None
 
     def ask(self, step: int, seconds: Sequence[float]) -> bool:
-        """Whether enough is known, by the decision that is to be obeyed with this step."""
+        """Return whether enough is known, by the decision that all ranks obey at this step."""
         for value in seconds:
             self.stopping.add(value)
         if step % LOOK_EVERY:
@@ -99,7 +97,7 @@ class Ending:
         return bool(enough)
 
     def verdict(self) -> tuple[bool, Optional[float]]:
-        """What the rule says; one that fails has decided nothing, and the training is not to suffer."""
+        """Return the rule's verdict. A rule that fails decides nothing and does not disturb the training."""
         try:
             enough, half_width = self.stopping.verdict()
         except Exception:
@@ -114,8 +112,8 @@ class Ending:
 
 
 def build(measure: Mapping[str, Any], *, rank: int, world_size: int, load: Callable[[str], Any]) -> Ending:
-    """The ending of the training that begins now; `load("stopping")` gives the module with the rule."""
-    number = next(trainings)  # alike on all ranks: the keys of one training are not those of the next
+    """Return the ending of the training that begins now. `load("stopping")` returns the module with the rule."""
+    number = next(trainings)  # the same on all ranks: each training has its own keys
     if not measure.get("within"):
         return Ending(measure, rank=rank, stopping=None, board=None, alone=world_size == 1)
     rule = load("stopping").Stopping(measure.get("discard_steps"), measure.get("at_least_steps"), measure["within"])
@@ -125,7 +123,7 @@ def build(measure: Mapping[str, Any], *, rank: int, world_size: int, load: Calla
 
 
 def default_store() -> Any:
-    """The key-value store that the process group was set up with; None without one."""
+    """Return the key-value store of the process group, or None."""
     try:
         return sys.modules["torch"].distributed.distributed_c10d._get_default_store()
     except (AttributeError, KeyError, RuntimeError, ValueError):

@@ -2,29 +2,29 @@
 
     instrument.py -- SCRIPT.py ARGUMENTS…        instrument.py -- -m MODULE ARGUMENTS…
 
-What is measured, and how: a callback of the Hugging Face Trainer and a wrapper of `Trainer.training_step` (`recorder.py`)
-hand each step to the meter (`meter.py`: its time; `counting.py`: its tokens), memory is read at stages (`stages.py`), training is
-ended early where that was asked for (`ending.py`); logged losses and final metrics are noted, and the settings (`settings.py`)
-are read once before the model is wrapped and once when training begins. Everything goes to the folder TUNEBENCH_RUN_DIR, as
-`worker-rank{R}.json` (written aside, put in place at the end), `steps-rank{R}.jsonl` (a line a step, appended) and `pids.txt` (a
-line a process).
+What is measured, and how: `recorder.py` adds a callback to the Hugging Face Trainer and wraps `Trainer.training_step`. It hands
+each step to the meter (`meter.py`: its time; `counting.py`: its tokens). It reads memory at stages (`stages.py`), and ends
+training early if asked to (`ending.py`). It notes logged losses and final metrics. It reads the settings (`settings.py`) before
+the model is wrapped, and again when training begins. The results are files in the folder TUNEBENCH_RUN_DIR:
 
-These parts are files beside this one in Tunebench's own tree. A run gets them in one file, whose table PARTS holds their texts
-(`trainers/instrumented.py` makes it): it runs wherever it is copied to, and stays with the run whose numbers it made.
+    worker-rank{R}.json   all results of a rank, put in place whole at the end; a killed process writes none
+    steps-rank{R}.jsonl   a line per step, appended
+    pids.txt              a line per process
 
-What the numbers leave out stands in the files that make them. A loss that is not finite is written as null, since JSON has
-no word for it. A process that is killed writes no worker file; its absence says so.
+In Tunebench's own tree these parts are files next to this one. A run gets them in one file, whose table PARTS has their texts
+(`trainers/instrumented.py` makes it). That file runs wherever it is copied to, and stays with the run that it measured.
+
+Each part says what its numbers leave out. A loss that is not finite is written as null, since JSON has no word for it.
 
     TUNEBENCH_MEASURE         {"discard_steps", "at_least_steps", "at_most_steps", "within"} as JSON; unset: to the end
-    TUNEBENCH_MEMORY_TRACKER  `light`: the Trainer's memory tracker without its spinning thread (`tracker.py`)
-    TUNEBENCH_TOGGLE_STEPS    for an overhead study: every other block of so many steps is not measured
-    TUNEBENCH_INSTRUMENT      `off`, for the same: errors, final metrics and settings only, nothing at a step
+    TUNEBENCH_MEMORY_TRACKER  `light`: use the Trainer's memory tracker without its spinning thread (`tracker.py`)
+    TUNEBENCH_TOGGLE_STEPS    for an overhead study: measure only every other block of so many steps
+    TUNEBENCH_INSTRUMENT      `off`, for the same: record only errors, final metrics and settings, and do nothing at a step
 
-SIGUSR2 writes the stacks of all threads to stderr: what ends a run that makes no step any more asks for them first.
+SIGUSR2 writes the stacks of all threads to stderr. The watchdog asks for them before it ends a run that makes no step.
 
-This file needs the standard library alone and never imports torch or transformers: an import hook waits for the target
-to do it. A target without a Trainer gets its status or its error written and nothing else. `launcher` runs it in
-whatever environment trains.
+This file needs only the standard library and never imports torch or transformers. An import hook waits for the target to
+do so. For a target without a Trainer only its status or error is written.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ STARTED = time.time()
 
 
 def part(name: str) -> Any:
-    """A part as a module of its own. It is not put into sys.modules: a target's module of the same name stays its own."""
+    """Return a part as a module. It is not in sys.modules, so the target may have a module of the same name."""
     if name in PARTS:
         path, (above, text) = __file__, PARTS[name]
         text = "\n" * above + text  # so that a traceback finds its lines in this file
@@ -65,10 +65,10 @@ def part(name: str) -> Any:
 
 
 def describe(error: BaseException, *, step: int | None) -> dict[str, Any] | None:
-    """The error as data, or None for an exit without one.
+    """Return the error as data, or None for an exit without an error.
 
-    A SystemExit raised `from` an error is told as that error, and so is a bare exit code given while one was handled:
-    fms-hf-tuning logs what happened and leaves with 203.
+    A SystemExit raised `from` an error counts as that error. So does a bare exit code while an error is handled:
+    fms-hf-tuning logs its error and exits with 203.
     """
     code: int | None = None
     if isinstance(error, SystemExit):
@@ -89,7 +89,7 @@ def describe(error: BaseException, *, step: int | None) -> dict[str, Any] | None
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Hands a module to a function as soon as it has been imported, by whichever finder: others have hooks, too."""
+    """A finder that hands a module to a function as soon as any finder has imported it."""
 
     def __init__(self, name: str, then: Callable[[Any], None]) -> None:
         self.name, self.then, self.asking = name, then, False
@@ -100,13 +100,15 @@ class AfterImport(importlib.abc.MetaPathFinder):
             return None
         self.asking = True  # another hook may start the search anew
         try:
-            behind = sys.meta_path[sys.meta_path.index(self) + 1 :]  # those before us have had their turn
+            behind = sys.meta_path[sys.meta_path.index(self) + 1 :]  # the finders before this one were asked already
             finders = [finder for finder in behind if hasattr(finder, "find_spec")]
             spec = next(filter(None, (finder.find_spec(fullname, path, target) for finder in finders)), None)
         finally:
             self.asking = False
         loader: Any = None if spec is None else spec.loader
-        if loader is self.loader or not hasattr(loader, "exec_module"):  # one that a finder keeps is wrapped already
+        if loader is self.loader or not hasattr(
+            loader, "exec_module"
+        ):  # a loader that a finder reuses is wrapped already
             return spec
         execute = loader.exec_module
 
@@ -114,14 +116,14 @@ class AfterImport(importlib.abc.MetaPathFinder):
             execute(module)
             self.then(module)
 
-        with contextlib.suppress(AttributeError):  # a loader without room for it: nothing is measured, and all runs
+        with contextlib.suppress(AttributeError):  # a loader that refuses it: the target runs unmeasured
             loader.exec_module = exec_module
             self.loader = loader
         return spec
 
 
 def main_module(target: list[str]) -> tuple[types.ModuleType, Any]:
-    """The `__main__` module and code that Python starts for these words; sys.argv and sys.path as it sets them."""
+    """Return the `__main__` module and code for these words. Set sys.argv and sys.path as Python does."""
     main = types.ModuleType("__main__")
     start = os.getcwd() if target[0] == "-m" else os.path.dirname(os.path.realpath(target[0]))
     if not getattr(sys.flags, "safe_path", False):
@@ -143,7 +145,7 @@ def main_module(target: list[str]) -> tuple[types.ModuleType, Any]:
 
 
 def without_own_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
-    """The traceback as it would look had the target been started directly."""
+    """Return the traceback as if the target had been started directly."""
     inner = trace
     while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
         inner = inner.tb_next
@@ -151,7 +153,7 @@ def without_own_frames(trace: types.TracebackType | None) -> types.TracebackType
 
 
 def write(folder: str, seen: Any, error: dict[str, Any] | None) -> None:
-    """`worker-rank{R}.json`, whole or not at all."""
+    """Write `worker-rank{R}.json`, whole or not at all."""
     document = {
         "schema": SCHEMA, "pid": os.getpid(), "host": socket.gethostname(), "status": "error" if error else "ok",
         "error": error, **seen, "versions": part("versions").installed(),
@@ -165,7 +167,7 @@ def write(folder: str, seen: Any, error: dict[str, Any] | None) -> None:
 
 
 def run(target: list[str], folder: str, recorder: Any) -> None:
-    """Runs the target to its end and writes down what was seen. What it raises is raised again, SystemExit too."""
+    """Run the target to its end and write the results. Raise again what it raises, also SystemExit."""
     sys.meta_path.insert(0, AfterImport("transformers.trainer", recorder.patch))
     try:
         main, code = main_module(target)
@@ -179,13 +181,13 @@ def run(target: list[str], folder: str, recorder: Any) -> None:
 
 
 def say_pid(folder: str) -> None:
-    """A line in `pids.txt`: whom the kernel kills can then be told to be one of this run. A full disk is the target's to notice."""
+    """Add this process to `pids.txt`, so that a process that the kernel killed can be found in it. Ignore a full disk."""
     with contextlib.suppress(OSError), open(os.path.join(folder, "pids.txt"), "a", encoding="ascii") as file:
         file.write(f"{os.getpid()}\n")
 
 
 def tell_stacks() -> None:
-    """From now on SIGUSR2 writes the stacks of all threads to stderr, unless the target takes the signal for itself."""
+    """Let SIGUSR2 write the stacks of all threads to stderr, unless the target uses the signal itself."""
     if hasattr(signal, "SIGUSR2"):
         faulthandler.register(signal.SIGUSR2, all_threads=True)
 
@@ -207,7 +209,7 @@ def start() -> None:
     run(words, folder, recorder)
 
 
-# Name → the lines of this file above the part's text, and its text.
+# Name → the number of lines in this file above the part's text, and the text.
 PARTS: dict[str, tuple[int, str]] = {}
 
 

@@ -1,11 +1,11 @@
-"""Times the optimizer steps of one training on one rank, and writes a line for each, with what was in it (`counting.py`).
+"""Times the optimizer steps of a training on one rank. Writes a line for each, with its tokens (`counting.py`).
 
-What is measured, and how: a mark of the clock (`clocks.py`: on CUDA the GPU's own) is set where a step begins and where it
-ends, and read some steps later, once the GPU has passed it: nothing here ever waits for a GPU. Steps are written several at
-once: code that runs once a step finds its caches cold, and takes ten times as long as it does in a row. So the last ten steps
-or the last second of them are not written yet while training goes on, or hangs.
+What is measured, and how: a mark of the clock (`clocks.py`: on CUDA the GPU's own) is set where a step begins and ends. It is
+read some steps later, once the GPU has passed it, so nothing here waits for a GPU. Steps are written several at once: code
+that runs once per step finds cold caches and takes ten times as long. So the last ten steps, or the last second, are not yet
+in the file while training continues or hangs.
 
-A part of the instrument (`instrument.py`). It imports nothing but the standard library.
+This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIRST_STEPS, EVERY_STEPS, EVERY_S = 10, 10, 1.0
 
 
 class Step(NamedTuple):
-    """A step that has ended on the host: from the end of the one before, over its begin, to its end; `batches` of `counting`."""
+    """A step that has ended on the host. `start` is the end of the previous step; `batches` come from `counting`."""
 
     number: int
     start: Any
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Steps that were all measured, or none of them."""
+    """A block of steps, either all measured or all not."""
 
     number: int
     on: bool
@@ -44,7 +44,7 @@ class Block(NamedTuple):
 
 
 def careful(method: Callable[..., Any]) -> Callable[..., Any]:
-    """What goes wrong while measuring must not end the training: it ends the measuring, and is told."""
+    """Wrap a method so that its error ends the measuring, and not the training. The error is kept in `trouble`."""
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -59,13 +59,13 @@ def careful(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def lines(folder: str, name: str) -> Any:
-    """A new file of JSON lines. A process can be killed at any moment: each is flushed."""
+    """Open a new file of JSON lines. Each line is flushed, since a process can be killed at any moment."""
     return open(os.path.join(folder, name), "w", encoding="utf-8", buffering=1)
 
 
 class Meter:
-    """The steps of one training. `counting` is the module; `toggle`: for an overhead study, measure every other block of so
-    many steps only."""
+    """The steps of one training. `counting` is the module. With `toggle`, for an overhead study, only every other block of
+    so many steps is measured."""
 
     def __init__(self, folder: str, *, rank: int, clock: Any, counting: Any, toggle: Optional[int] = None) -> None:
         self.clock, self.names, self.toggle = clock, counting.COUNTS, toggle
@@ -90,7 +90,7 @@ class Meter:
 
     @careful
     def count(self, batch: Any) -> None:
-        """A micro-batch has been trained on as far as the host knows; it is what `counting` has kept of it."""
+        """Count a micro-batch that the host has sent to training; `batch` is what `counting` kept of it."""
         if self.on:
             self.batches.append(self.counter.count(batch))
 
@@ -101,7 +101,7 @@ class Meter:
 
     @careful
     def end(self, number: int) -> None:
-        """A step has ended as far as the host knows."""
+        """Note that a step has ended on the host."""
         self.ended += 1
         self.in_block += 1
         edge = self.in_block == self.toggle
@@ -117,7 +117,7 @@ class Meter:
             self.block, self.in_block, self.on = self.block + 1, 0, not self.on
 
     def happened(self, what: str) -> None:
-        """Evaluation or saving, for which the next step's time is not to blame."""
+        """Note an evaluation or a save, whose time is in that of the next step."""
         if what not in self.after:
             self.after.append(what)
 
@@ -127,9 +127,9 @@ class Meter:
             self.pending.append({"step": number, "t": time.time(), "loss": value})
 
     def due(self) -> bool:
-        """Whether to harvest within this step: each of the first ones, then every tenth, and what is a second old.
+        """Return whether to harvest in this step: in each of the first steps, then in every tenth, or after a second.
 
-        A block's end is not put off: who follows the blocks of an overhead study acts on it.
+        A finished block is always due: the reader of an overhead study's blocks acts on it.
         """
         few = self.ended <= FIRST_STEPS or self.ended % EVERY_STEPS == EVERY_STEPS - 1
         edge = self.toggle is not None and any(isinstance(item, Block) for item in self.pending)
@@ -137,7 +137,7 @@ class Meter:
 
     @careful
     def harvest(self, *, wait_s: float = 0.0) -> list[float]:
-        """Writes what the GPU has done, in order; returns the seconds of the steps among it."""
+        """Write the steps that the GPU has done, in order, and return their seconds."""
         found: list[float] = []
         self.harvested = time.monotonic()
         deadline = self.harvested + wait_s
@@ -158,7 +158,7 @@ class Meter:
         return found
 
     def passed(self, item: Union[Step, Block]) -> bool:
-        """Whether the GPU has done it, and counted what was in it."""
+        """Return whether the GPU has done this step or block and counted its batches."""
         batches = item.batches if isinstance(item, Step) else []
         return self.clock.ready(item.end) and all(batch is None or batch.ready() for batch in batches)
 
@@ -177,14 +177,14 @@ class Meter:
 
     def write_block(self, block: Block) -> None:
         seconds = self.clock.between(block.start, block.end)
-        if not block.on:  # else its steps have moved the clock on
+        if not block.on:  # the steps of a measured block have added their time already
             self.wall += seconds
         line = {"block": block.number, "on": block.on, "steps": block.steps, "s": round(seconds, 7)}
         self.blocks.write(json.dumps(line) + "\n")
 
     def add_up(self, batches: list[Any]) -> Mapping[str, Optional[int]]:
-        """The numbers of one step. One micro-batch that cannot be counted leaves the step and the total unknown, and so does a
-        step of which none was seen."""
+        """Return the counts of one step. They and the totals are unknown if a micro-batch cannot be counted, or none was
+        seen."""
         read = [None if batch is None else batch.read() for batch in batches]
         if not read or None in read:
             self.totals = dict.fromkeys(self.names)
@@ -196,13 +196,13 @@ class Meter:
         return sums
 
     def tokens(self) -> dict[str, Optional[int]]:
-        """Exact totals of the steps that were measured; unknown once measuring has failed."""
+        """Return exact totals of the measured steps; unknown once measuring has failed."""
         counts = dict.fromkeys(self.names) if self.trouble else self.totals
         return {"processed": counts["tokens"], **{name: counts[name] for name in self.names[1:]}, "steps": self.steps,
                 "micro": self.micro}  # fmt: skip
 
     def close(self) -> list[float]:
-        """The last lines. A GPU that hangs is waited for, but not for ever."""
+        """Write the last lines. Wait for a GPU that hangs, but not forever."""
         found = self.harvest(wait_s=LONGEST_WAIT_S) or []
         if not self.pending:
             self.say_ended()
@@ -210,5 +210,5 @@ class Meter:
 
     @careful
     def say_ended(self) -> None:
-        """What follows (saving, a last evaluation) makes no steps, and nobody must wait for some."""
+        """Write that no further step comes: saving or a last evaluation may follow."""
         self.lines.write(json.dumps({"ended": round(time.time(), 6)}) + "\n")

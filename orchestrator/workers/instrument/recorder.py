@@ -1,13 +1,13 @@
-"""What one rank sees of its training: the Trainer's events, noted and handed on to those that measure.
+"""Records the training of one rank: notes the Trainer's events and passes them on to the parts that measure.
 
-The recorder adds a callback to the Trainer, wraps two of its methods and accelerate's function that sends a batch to the device; it
-changes nothing else, and whatever it asks for is read, never set. An early end is the one thing that it asks of the Trainer
-(`ending.py`). Each step goes to the meter (`meter.py`), memory is read at stages (`stages.py`), settings by `settings.py` and
-`architecture.py`; all of these are parts of `instrument.py`, which makes the recorder and writes down what it has seen.
+The recorder adds a callback to the Trainer, and wraps two of its methods and accelerate's function that sends a batch to the
+device. It changes nothing else, and asks the Trainer for nothing but an early end (`ending.py`). Each step goes to the meter
+(`meter.py`). `stages.py` reads memory at stages; `settings.py` and `architecture.py` read the settings. `instrument.py` makes
+the recorder and writes its results.
 
-What it leaves out: training that does not go through `transformers.Trainer`, and of several trainings in one process all
-but the last; of one within another's callback, what the outer one does after it has begun. The batches of a Trainer whose training
-step does not call the base class's are not seen: its steps are timed, and their tokens unknown.
+What it leaves out: training without `transformers.Trainer`; of several trainings in a process all but the last; and the rest of
+a training in whose callback another training has begun. If a Trainer's own training step does not call that of the base class,
+its steps are timed but their tokens are unknown.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ STAMPS = (
 
 
 def finite(value: Any) -> Any:
-    """The value as JSON can hold it: a number that is not finite becomes None, what is no number or text its text."""
+    """Return the value for JSON: None for a number that is not finite, and `str()` of other types."""
     if hasattr(value, "item"):
-        with contextlib.suppress(TypeError, ValueError, RuntimeError):  # one that holds several
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):  # a tensor with several values
             value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
@@ -40,10 +40,10 @@ def finite(value: Any) -> Any:
 
 
 def for_steps_done(metrics: Mapping[str, Any], *, done: int, planned: int) -> dict[str, Any]:
-    """The Trainer's speeds of a training that was ended early.
+    """Return the Trainer's metrics of a training that ended early, with corrected speeds.
 
-    Most versions divide all that was planned by the time that a part of it took; one that does not is known by its steps a
-    second. A speed in tokens is left out then: how many of the tokens the steps done had, it does not say.
+    Most versions divide the planned work by the time of the work done. The steps per second show whether a version does so.
+    If it does, the speed in tokens is left out: the Trainer does not say how many tokens the steps done had.
     """
     claimed = (metrics.get("train_steps_per_second") or 0.0) * (metrics.get("train_runtime") or 0.0)
     if abs(claimed - done) <= abs(claimed - planned):
@@ -54,7 +54,7 @@ def for_steps_done(metrics: Mapping[str, Any], *, done: int, planned: int) -> di
 
 
 class Built(NamedTuple):
-    """A Trainer that was made: its settings as read off it, and when its model and it were there."""
+    """A Trainer that was made, with its settings, and the times when the model and the Trainer were ready."""
 
     trainer: weakref.ref[Any]
     settings: dict[str, Any]
@@ -62,7 +62,7 @@ class Built(NamedTuple):
 
 
 class Recorder:
-    """What one rank has seen of its training. Methods named on_… are the Trainer's events."""
+    """The record of one rank's training. Methods named on_… are the Trainer's events."""
 
     def __init__(self, folder: str, *, load: Callable[[str], Any], started: float) -> None:
         self.folder, self.load = folder, load
@@ -99,7 +99,7 @@ class Recorder:
         self.stamps[name] = time.time()
 
     def patch(self, module: Any) -> None:
-        """Puts the recorder into `transformers.trainer`, just imported."""
+        """Put the recorder into `transformers.trainer`, which was just imported."""
         self.stamp("imports_done")
         self.setting_readers, self.architecture, self.endings = map(self.load, ("settings", "architecture", "ending"))
         self.clocks, self.meters, self.counting = map(self.load, ("clocks", "meter", "counting"))
@@ -124,7 +124,7 @@ class Recorder:
         @functools.wraps(build)
         def init(trainer: Any, *args: Any, **kwargs: Any) -> None:
             stamps = {"model_built": time.time()}
-            # One that is made behind a training may be there to evaluate only.
+            # A Trainer that is made after a training began may only evaluate.
             first = self.stamps["train_begin"] is None
             self.stamps.update(stamps if first else {})
             self.memory.peaks.note()
@@ -133,7 +133,7 @@ class Recorder:
             stamps["trainer_built"] = time.time()
             readers = {**self.setting_readers.BUILT, "architecture": self.architecture.read}
             settings = self.setting_readers.read(readers, trainer)
-            self.built = [one for one in self.built if one.trainer() is not None]
+            self.built = [built for built in self.built if built.trainer() is not None]
             self.built.append(Built(weakref.ref(trainer), settings, stamps))
             if first:
                 self.take(self.built[-1])
@@ -145,16 +145,16 @@ class Recorder:
         self.stamps.update(built.stamps)
 
     def training(self, state: Any) -> Any:
-        """The Trainer that trains with this state, whose settings are taken; None where none is known."""
-        for one in self.built:
-            trainer = one.trainer()
+        """Take the settings of the Trainer that trains with this state, and return it; None if it is unknown."""
+        for built in self.built:
+            trainer = built.trainer()
             if getattr(trainer, "state", None) is state:
-                self.take(one)
+                self.take(built)
                 return trainer
         return None
 
     def patch_steps(self, kind: Any) -> None:
-        """A batch is counted on its way to the device, or else behind its training step."""
+        """Count each batch on its way to the device, or else after its training step."""
         train = kind.training_step
 
         @functools.wraps(train)
@@ -163,7 +163,7 @@ class Recorder:
             kept = self.counting.kept(inputs) if seen else None
             loss = train(trainer, model, inputs, *args, **kwargs)
             if seen:
-                # Now, while the GPU has work in hand: where it waits for the host, at a step's edges, it would wait longer.
+                # Now the GPU has work to do. At a step's edges it waits for the host, and would wait longer.
                 self.meter.count(kept)
                 self.harvest()
             self.look_at(loss, trainer)
@@ -182,9 +182,9 @@ class Recorder:
             self.known += self.meter.harvest() or []
 
     def look_at(self, loss: Any, trainer: Any) -> None:
-        """Notes a loss that is no number where the Trainer hides it: its filter logs the mean of the others instead.
+        """Note a loss that is not finite if the Trainer's filter hides it: the filter logs the mean of the other losses.
 
-        The filter itself waits for each loss, so that this costs nothing more.
+        The filter itself waits for each loss, so this costs no more.
         """
         filtered = trainer.args.logging_nan_inf_filter and self.nonfinite is None and self.state is not None
         if filtered and finite(float(loss)) is None:
@@ -216,13 +216,15 @@ class Recorder:
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.steps += 1
         if self.meter is not None:
-            if not self.meter.batches:  # a training step of somebody's own, which does not call the Trainer's
+            if not self.meter.batches:  # a custom training step, which does not call the Trainer's
                 self.harvest()
-            if self.steps == 1 and self.meter.batches:  # what was accumulated, before an epoch's end cuts it short
+            if (
+                self.steps == 1 and self.meter.batches
+            ):  # the first step has all batches; the end of an epoch may have fewer
                 self.settings["gradient_accumulation_steps"] = len(self.meter.batches)
             self.meter.end(state.global_step)
             if getattr(control, "should_evaluate", False) or getattr(control, "should_save", False):
-                self.known += self.meter.harvest() or []  # no step comes for a while
+                self.known += self.meter.harvest() or []  # the next step will come late
             if self.steps == 1:
                 self.memory.close(following="steady")
         known, self.known = self.known, []
@@ -252,7 +254,7 @@ class Recorder:
         elif "train_runtime" in logs:
             self.metrics = {name: finite(value) for name, value in logs.items()}
             if "train_loss" in logs and self.metrics["train_loss"] is None and self.nonfinite is None:
-                self.nonfinite = state.global_step  # behind the last logged loss, or with none logged
+                self.nonfinite = state.global_step  # after the last logged loss, or without any
             if self.stopped:
                 self.metrics = for_steps_done(self.metrics, done=self.steps, planned=state.max_steps)
 
@@ -269,7 +271,7 @@ class Recorder:
 
     @property
     def step(self) -> int | None:
-        """The last step that ended of a training that is going on."""
+        """The number of the last step that ended in a running training, else None."""
         return None if self.state is None else int(self.state.global_step)
 
     def effective_settings(self) -> dict[str, Any]:
@@ -280,11 +282,11 @@ class Recorder:
         return settings
 
     def stage_memory(self) -> dict[str, Any]:
-        """The stages that there were: after the first step there is no steady one without a second."""
+        """Return the memory at the stages. With fewer than two steps there is no steady stage."""
         return {**self.memory.stages, **({"steady": None} if self.steps < 2 else {})}
 
     def document(self) -> dict[str, Any]:
-        """All that was seen, at the process's end, well or not."""
+        """Return the whole record, at the end of the process, whether it failed or not."""
         if self.state is not None:
             self.close()
         meter = self.meter

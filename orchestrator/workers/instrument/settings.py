@@ -1,9 +1,9 @@
-"""What settings really took effect: read off the model, wrappers, optimizer, data loader and accelerator of a Trainer.
+"""Reads the settings that really took effect from a Trainer's model, wrappers, optimizer, data loader and accelerator.
 
-Nothing is echoed from the arguments where the built thing can be asked: a flag that a library ignored in silence shows
-as ignored. A setting that some version of the libraries cannot answer is None, and stops nothing.
+The arguments are read only if the object itself cannot tell, so a flag that a library silently ignored shows as ignored. A
+setting that some version of the libraries cannot tell is None, and stops nothing.
 
-A part of the instrument (`instrument.py`). It imports neither torch nor transformers; all that it needs hangs on the Trainer.
+This is a part of the instrument (`instrument.py`). It imports neither torch nor transformers, and starts from the Trainer.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ WRAPPERS = ("OptimizedModule", "DistributedDataParallel", "DataParallel", "Fully
 
 
 def base_model(trainer: Any) -> Any:
-    """The model itself, below an adapter."""
+    """Return the model without an adapter."""
     inner = getattr(trainer.model, "get_base_model", None)
     return inner() if callable(inner) else trainer.model
 
 
 def packages_of(trainer: Any) -> set[str]:
-    """The modules that the classes and patched `forward`s of the model's layers come from."""
+    """Return the modules that define the classes and patched `forward`s of the model's layers."""
     found: set[str] = set()
     for layer in trainer.model.modules():
         forward = layer.forward
@@ -35,14 +35,14 @@ def packages_of(trainer: Any) -> set[str]:
 
 
 def size_of(parameter: Any) -> int:
-    """Numbers in one parameter, also where they are packed two to the byte or live on another rank."""
+    """Return the numbers in a parameter, also if they are packed two to a byte or are on another rank."""
     if type(parameter).__name__ == "Params4bit" and getattr(parameter, "bnb_quantized", False):
         return int(parameter.numel() * 2 * parameter.element_size())
     return int(getattr(parameter, "ds_numel", None) or parameter.numel())
 
 
 def main_dtype(trainer: Any) -> str | None:
-    """The floating type that most numbers of the model are kept in."""
+    """Return the floating type of most numbers of the model."""
     sizes: Counter[str] = Counter()
     for parameter in trainer.model.parameters():
         if parameter.is_floating_point():
@@ -51,7 +51,7 @@ def main_dtype(trainer: Any) -> str | None:
 
 
 def quantization(trainer: Any) -> str | None:
-    """nf4, fp4, int8 or gptq, by the class of the linear layers."""
+    """Return nf4, fp4, int8 or gptq, by the class of the linear layers."""
     for layer in trainer.model.modules():
         name, home = type(layer).__name__, type(layer).__module__
         if name == "Linear4bit":
@@ -74,14 +74,14 @@ def peft_method(trainer: Any) -> str | None:
 
 
 def lora_rank(trainer: Any) -> int | None:
-    """The rank of the adapters' matrices, where all layers have the same."""
+    """Return the rank of the adapters' matrices if all layers have the same rank."""
     layers = (layer for layer in trainer.model.modules() if type(layer).__module__.startswith("peft."))
     ranks = {rank for layer in layers if isinstance(getattr(layer, "r", None), dict) for rank in layer.r.values()}
     return int(ranks.pop()) if len(ranks) == 1 else None
 
 
 def attention(trainer: Any) -> str | None:
-    """How attention is computed: by the layers' class where each way has its own, else by the configuration."""
+    """Return the attention implementation, by the layers' class if there is one for each, else by the configuration."""
     for layer in trainer.model.modules():
         name = type(layer).__name__
         for ending, method in (("SdpaAttention", "sdpa"), ("FlashAttention2", "flash_attention_2")):
@@ -91,7 +91,7 @@ def attention(trainer: Any) -> str | None:
 
 
 def model_fingerprint(trainer: Any) -> str | None:
-    """A digest of a local model folder: its configuration and index, its weight files' names and sizes."""
+    """Return a digest of a local model folder: configuration, index, and names and sizes of weight files."""
     folder = getattr(base_model(trainer), "name_or_path", "") or ""
     if not os.path.isfile(os.path.join(folder, "config.json")):
         return None
@@ -107,7 +107,7 @@ def model_fingerprint(trainer: Any) -> str | None:
 
 
 def wrapper_classes(trainer: Any) -> list[str]:
-    """What the model was wrapped in, outermost first. FSDP 2 wraps nothing: it changes the model's own class."""
+    """Return the model's wrappers, the outermost first. FSDP 2 has none: it changes the model's own class."""
     model, names = trainer.model_wrapped, []
     while type(model).__name__ in WRAPPERS:
         names.append(type(model).__name__)
@@ -134,7 +134,7 @@ def compile_mode(trainer: Any) -> str | None:
 
 
 def optimizer(trainer: Any) -> Any:
-    """The optimizer that computes, below accelerate's wrapper."""
+    """Return the optimizer without accelerate's wrapper."""
     found = trainer.optimizer
     while type(found).__name__ == "AcceleratedOptimizer":
         found = found.optimizer
@@ -152,13 +152,13 @@ def device_name(trainer: Any) -> str | None:
 
 
 def per_device_batch(trainer: Any) -> int | None:
-    """Rows that one process takes at a time, by the data loader that was built: no more than there are for it to draw."""
+    """Return the rows per batch of one process, by its data loader; at most as many as the data set has."""
     loader = trainer.callback_handler.train_dataloader
     sampler: Any = getattr(loader, "batch_sampler", None)
     if getattr(sampler, "split_batches", False):
         return int(sampler.batch_size // sampler.num_processes)
     size = getattr(sampler, "batch_size", None) or getattr(loader, "batch_size", None)
-    # Of several processes' batches accelerate fills the last by drawing from the first rows again.
+    # With several processes accelerate fills the last batch with the first rows.
     drawn: Any = None if type(sampler).__name__ == "BatchSamplerShard" else getattr(sampler, "sampler", None)
     rows = len(drawn) if hasattr(drawn, "__len__") else size
     return int(min(size, rows)) if size and rows else None
@@ -183,7 +183,7 @@ def packed(trainer: Any) -> bool:
     return bool(getattr(trainer.train_dataset, "packed", getattr(trainer.args, "packing", False)))
 
 
-# Read when Trainer.__init__ returns: sharding and wrapping would change what these see.
+# Read when Trainer.__init__ returns: sharding and wrapping would change these values.
 BUILT: Readers = {
     "model_class": lambda trainer: type(base_model(trainer)).__name__,
     "attn_implementation": attention,
@@ -205,7 +205,7 @@ BUILT: Readers = {
 
 # Read when training begins: model wrapped, optimizer and data loader prepared.
 PREPARED: Readers = {
-    # The Trainer replaces kernels as the last thing before its loop, not when it is made.
+    # The Trainer replaces kernels just before its loop, not when it is made.
     "liger": lambda trainer: any(home.startswith("liger_kernel") for home in packages_of(trainer)),
     "wrapper_classes": wrapper_classes,
     "mixed_precision": lambda trainer: trainer.accelerator.mixed_precision,
@@ -226,7 +226,7 @@ PREPARED: Readers = {
 
 
 def read(readers: Readers, trainer: Any) -> dict[str, Any]:
-    """Each setting by its reader; one that a version of the libraries cannot answer is unknown, and stops nothing."""
+    """Return each setting by its reader. A reader that fails gives None and stops nothing."""
     settings = {}
     for name, reader in readers.items():
         try:

@@ -1,16 +1,15 @@
-"""Memory of one rank at the stages of its training: after loading, over the first step, over all steps that follow.
+"""Reads the memory of one rank at the stages of its training: after loading, in the first step, in all later steps.
 
-What is measured, and how: on CUDA what the caching allocator counts (bytes that tensors hold, bytes that it keeps, the
-highest of both within the stage, how often it had to free its cache and try again, how often that did not help); on any
-Linux the resident memory of this process and its children, added up from /proc.
+What is measured, and how: on CUDA, the counters of the caching allocator. These are the bytes of tensors, the bytes that it
+reserves, the peak of both in the stage, and how often it freed its cache to retry, with or without success. On any Linux,
+the resident memory of this process and its children, from /proc.
 
-What the numbers leave out: CUDA contexts, communication buffers and whatever else is allocated past torch. Resident
-memory is read at a stage's end and not within it, and pages that a child shares with its parent count twice; only this
-process's own peak is the kernel's. Torch keeps one peak; to have one for each stage it is reset in between, which is
-never done beside the Trainer's own memory tracker, who resets it too: then the stages have no peaks, and the peak over
-the process is put together from readings before its resets.
+What the numbers leave out: CUDA contexts, communication buffers and other memory that torch does not allocate. Resident
+memory is read only at the end of a stage, and pages that a child shares with its parent count twice. Only this process's own
+peak comes from the kernel. Torch keeps one peak, so it is reset between the stages. The Trainer's own memory tracker resets
+it too. With that tracker the stages have no peaks, and the peak of the process is made from readings before its resets.
 
-A part of the instrument (`instrument.py`). It imports nothing but the standard library: torch is asked once it is there.
+This is a part of the instrument (`instrument.py`). It imports only the standard library, and uses torch once it is loaded.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ KINDS = ("allocated", "reserved")
 
 
 class TorchPeaks:
-    """The highest allocated and reserved bytes of several spans at once, though torch keeps the peak of only one."""
+    """The peaks of allocated and reserved bytes for several spans at once. Torch keeps only one peak."""
 
     def __init__(self) -> None:
         self.spans = {PROCESS: [0, 0], STAGE: [0, 0]}
 
     def note(self) -> dict[str, int]:
-        """Adds torch's peaks to those of every open span, and returns all that the allocator counts."""
+        """Add torch's peaks to every open span, and return all counters of the allocator."""
         stats = allocator()
         peaks = [stats.get(f"{kind}_bytes.all.peak", 0) for kind in KINDS]
         for name, span in self.spans.items():
@@ -40,7 +39,7 @@ class TorchPeaks:
         return stats
 
     def open(self, name: str) -> None:
-        """Begins a span now; whoever calls this has seen to torch's peaks being reset since they were last noted."""
+        """Begin a span now. Torch's peaks must have been reset since the last `note`."""
         self.spans[name] = [0, 0]
 
     def reset(self) -> None:
@@ -49,16 +48,19 @@ class TorchPeaks:
 
 
 def allocator() -> dict[str, int]:
-    """The caching allocator's counters of the current device; empty before CUDA is in use, which asking must not start."""
+    """Return the caching allocator's counters of the current device; an empty dict if CUDA is not in use.
+
+    The query must not start CUDA.
+    """
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
         return dict(cuda.memory_stats()) if cuda is not None and cuda.is_initialized() else {}
-    except RuntimeError:  # the device itself has failed; the training's own error says how
+    except RuntimeError:  # the device itself has failed; the training's own error explains it
         return {}
 
 
 class Memory:
-    """The stages of one rank, closed one after the other. Until a training begins there are none."""
+    """The memory of one rank, stage by stage. Before a training begins there is no stage."""
 
     def __init__(self) -> None:
         self.peaks = TorchPeaks()
@@ -68,15 +70,15 @@ class Memory:
         self.stage: Optional[str] = None
 
     def begin(self, *, resets: bool) -> None:
-        """A training begins, and loading ends; of an earlier one only the peaks over the process are kept.
+        """Note that loading ends and a training begins. Of an earlier training only the peaks of the process are kept.
 
-        `resets`: whether torch's peaks are ours to reset.
+        `resets` says whether this object may reset torch's peaks.
         """
         self.resets, self.stages, self.stage = resets, dict.fromkeys(STAGES), STAGES[0]
         self.close(following=STAGES[1])
 
     def close(self, following: Optional[str] = None) -> None:
-        """Ends the stage that is open, if one is, and begins the one that follows."""
+        """End the open stage, if any, and begin the following stage."""
         if self.stage is None:
             return
         stats = self.peaks.note()
@@ -96,19 +98,19 @@ class Memory:
             self.peaks.open(STAGE)
 
     def over_process(self) -> dict[str, Optional[int]]:
-        """The highest values since the process began."""
+        """Return the highest values since the process began."""
         allocated, reserved = self.peaks.spans[PROCESS] if self.peaks.note() else (None, None)
         self.high_water()
         return {"allocated_bytes": allocated, "reserved_bytes": reserved, "rss_bytes": self.highest_rss or None}
 
     def high_water(self) -> int:
-        """The kernel's peak of this process's resident memory since it was last begun anew; 0 where it is not told."""
+        """Return the kernel's peak of this process's resident memory since the last restart; 0 if unknown."""
         peak = resident("VmHWM") or 0
         self.highest_rss = max(self.highest_rss, peak)
         return peak
 
     def restart_high_water(self) -> bool:
-        """Makes the kernel's peak begin anew, where it lets us. The one so far is kept."""
+        """Restart the kernel's peak, keep the peak so far, and return whether the kernel allowed it."""
         self.high_water()
         try:
             with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
@@ -119,7 +121,7 @@ class Memory:
 
 
 def resident(field: str, pid: Any = "self") -> Optional[int]:
-    """VmRSS (now) or VmHWM (highest) of a process in bytes; None where it is gone, or is a thread of the kernel."""
+    """Return VmRSS (now) or VmHWM (highest) of a process in bytes; None if it is gone or a kernel thread."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
             return next((int(line.split()[1]) * 1024 for line in file if line.startswith(field + ":")), None)
@@ -128,7 +130,7 @@ def resident(field: str, pid: Any = "self") -> Optional[int]:
 
 
 def tree_rss() -> Optional[int]:
-    """Resident bytes of this process and all that descend from it."""
+    """Return the resident bytes of this process and all its descendants."""
     found, rest = 0, [os.getpid()]
     children: dict[int, list[int]] = {}
     for pid in processes():
@@ -150,7 +152,7 @@ def processes() -> list[int]:
 
 
 def stat_fields(pid: Any) -> list[str]:
-    """The words of /proc/<pid>/stat after the command's name, which may hold blanks: state, parent…"""
+    """Return the words of /proc/<pid>/stat after the command's name, which may contain blanks: state, parent…"""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()
@@ -159,7 +161,7 @@ def stat_fields(pid: Any) -> list[str]:
 
 
 def process_start() -> Optional[float]:
-    """When this process was started, in seconds since the epoch; None where the system does not say."""
+    """Return the start of this process in seconds since the epoch, or None if the system does not say."""
     try:
         ticks = int(stat_fields("self")[19])
         return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
@@ -168,7 +170,7 @@ def process_start() -> Optional[float]:
 
 
 def gpu(trainer: Any) -> Optional[dict[str, Any]]:
-    """The device that this rank trains on: its number in this process, its UUID as NVML has it, its name."""
+    """Return the device of this rank: its number in this process, its UUID as in NVML, and its name."""
     device, torch = trainer.accelerator.device, sys.modules["torch"]
     if device.type != "cuda":
         return None
@@ -178,5 +180,5 @@ def gpu(trainer: Any) -> Optional[dict[str, Any]]:
     named = visible[index].strip() if index < len(visible) else ""
     uuid = getattr(properties, "uuid", None)
     known = f"GPU-{uuid}" if uuid is not None else named if named.startswith("GPU-") and len(named) == 40 else None
-    # A part of a GPU has an UUID of its own, which torch does not know.
+    # A MIG device has its own UUID, which torch does not know.
     return {"index": index, "uuid": named if named.startswith("MIG-") else known, "name": properties.name}

@@ -1,13 +1,13 @@
-"""When enough steps were seen: an early stop by the interval of the step time, in plain Python, inside the training process.
+"""Decides whether the step time is known well enough to end a training early. Plain Python, inside the training process.
 
-The rule: of the steps after the warm-up (declared by `discard_steps`, else the second half of all, in which no warm-up is
-looked for either when the run is judged) the medians of 4 batches, 6 from 100 steps on, give a 95 % interval by Student's t.
-It is enough when half of it is at most `within` of the median at two looks in a row, the second after a fifth more steps,
-and `at_least_steps` are behind the warm-up (20 unless said).
+The rule uses the steps after the warm-up: after `discard_steps` steps, else the second half of all steps. The medians of 4
+batches of steps, 6 from 100 steps on, give a 95 % interval by Student's t. Training ends when half the interval is at most
+`within` of the median at two looks in a row. The second look comes after a fifth more steps. At least `at_least_steps` steps
+(default 20) must follow the warm-up.
 
-What it costs in truth: who looks again and again until an interval is narrow stops when it is narrow by luck. Two looks that
-lie apart tame that and do not end it: the interval of a run that stopped itself holds the truth less often than 95 times in
-100. benchmarks/coverage.py simulates how often; docs/method.md has the figures.
+The cost in truth: who looks until an interval is narrow may stop when it is narrow by luck. Two separate looks reduce that
+error but do not remove it. The interval of a run that ended itself contains the true value in fewer than 95 of 100 cases.
+benchmarks/coverage.py simulates how many; docs/method.md has the figures.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Optional, Sequence, Tuple
 
 AT_LEAST_STEPS = 20
 _FEW_STEPS = 100
+# Batches → half of a two-sided 95 % interval in standard errors: Student's t with one degree of freedom less.
 _T = {4: 3.182446, 6: 2.570582}
-"""Batches → half a two-sided 95 % interval in standard errors: Student's t with one degree of freedom less."""
 
 
 def half_width(seconds: Sequence[float]) -> Optional[float]:
-    """Half of the median's 95 % interval as a share of it; None for too few steps."""
+    """Return half of the median's 95 % interval as a share of the median; None for too few steps."""
     count = 4 if len(seconds) < _FEW_STEPS else 6
     length = len(seconds) // count
     if length < 2:
@@ -34,7 +34,7 @@ def half_width(seconds: Sequence[float]) -> Optional[float]:
 
 
 class Stopping:
-    """Fed with the time of each step; says when the steady state is known well enough."""
+    """The rule above, fed with the time of each step."""
 
     def __init__(self, discard_steps: Optional[int], at_least_steps: Optional[int], within: float) -> None:
         self.discard_steps, self.within = discard_steps, within
@@ -48,7 +48,7 @@ class Stopping:
         self.seconds.append(seconds)
 
     def verdict(self) -> Tuple[bool, Optional[float]]:
-        """Whether it is enough, and half the interval's width as a share of the median at the last look (None: none yet)."""
+        """Return whether it is enough, and half the interval as a share of the median at the last look, if any."""
         cut = len(self.seconds) // 2 if self.discard_steps is None else self.discard_steps
         steady = self.seconds[cut:]
         if len(steady) >= self.next_look:

@@ -1,15 +1,15 @@
-"""The Trainer's memory tracker without its price: the same keys, and on CUDA the same bytes.
+"""The Trainer's memory tracker without its cost: the same keys, and on CUDA the same bytes.
 
-The tracker of transformers notes memory when a stage (init, train, eval, test) begins and ends, and starts a thread that
-reads the process's resident memory over and over, without a pause, only to know its peak; every training step pays for it.
-Here that thread ends at once, and the peak is the one that the kernel keeps (VmHWM, begun anew for each stage; where the
-kernel does not allow that, the larger of the readings at both ends, which misses what rose and fell in between).
+The tracker of transformers notes memory at the begin and end of a stage (init, train, eval, test). To know the peak it starts
+a thread that reads the process's resident memory without a pause. Every training step pays for that thread. Here the thread
+ends at once, and the peak is the kernel's (VmHWM, restarted for each stage). If the kernel does not allow the restart, the
+peak is the larger of the readings at both ends, which misses a peak between them.
 
 On CUDA everything is the original's: garbage collection, emptying the cache, resetting torch's peak, and the arithmetic.
-Since the instrument resets that peak between its own stages, what was noted before its resets is put back in.
+The instrument resets that peak between its own stages, so the peaks before its resets are added again.
 
-A part of the instrument (`instrument.py`). It is handed the class to derive from, so that each version of transformers
-keeps its own keys. Read against transformers 4.46 to 5.23; no class of that name means no tracker.
+This is a part of the instrument (`instrument.py`). It gets the class to derive from, so each version of transformers keeps
+its own keys. It was compared with transformers 4.46 to 5.23. If transformers has no such class, there is no tracker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SPAN = "tracker"
 
 
 def stage_of_caller(stages: Mapping[str, str]) -> str:
-    """The stage of the Trainer's method that called. The original looks two frames up, and here there are more."""
+    """Return the stage of the Trainer's calling method. The original looks two frames up; here there are more."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name in stages:
@@ -32,18 +32,18 @@ def stage_of_caller(stages: Mapping[str, str]) -> str:
 
 
 def light(original: Any, memory: Any) -> Any:
-    """A class to stand in the place of `transformers.trainer.TrainerMemoryTracker`; `memory` is a `stages.Memory`."""
+    """Return a class that replaces `transformers.trainer.TrainerMemoryTracker`. `memory` is a `stages.Memory`."""
 
     class LightMemoryTracker(original):  # type: ignore[misc]
         def derive_stage(self) -> str:
             return stage_of_caller(self.stages)
 
         def concerns(self, stage: str) -> bool:
-            """Whether the original will act: stages within others (an evaluation during training) it lets pass."""
+            """Return whether the original will act: it ignores a stage within another, such as an evaluation during training."""
             return not self.skip_memory_metrics and self.cur_stage in (None, stage)
 
         def peak_monitor_func(self) -> None:
-            """What the original's thread would run."""
+            """Do nothing in the original's thread."""
 
         def start(self) -> None:
             acts = not self.skip_memory_metrics and self.concerns(self.derive_stage())

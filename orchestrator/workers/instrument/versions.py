@@ -1,4 +1,4 @@
-"""What is installed in the environment that trains, whether or not it was used. A part of the instrument."""
+"""Reads the versions of the packages in the environment that trains, used or not. A part of the instrument."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES = (
 
 
 def installed() -> dict[str, str]:
-    """Package → version; `cuda` is the one that torch was built for."""
+    """Return package → version. `cuda` is the version that torch was built for."""
     found = {"python": sys.version.split()[0]}
     for name in PACKAGES:
         try:
