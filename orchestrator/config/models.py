@@ -47,9 +47,7 @@ class Metric(Model):
     pattern: str | None = Field(
         None, description="Regular expression with one group, searched in stdout; the last match counts."
     )
-    unit: str | None = Field(
-        None, description="Unit of the number there, where it is not the metric's own (`ms`, `GiB`)."
-    )
+    unit: str | None = Field(None, description="Unit of the number (`ms`, `GiB`), if it is not the metric's own.")
 
 
 class Custom(Model):
@@ -59,14 +57,16 @@ class Custom(Model):
         description="The command as a list; `{argument}` stands for an argument of the experiment."
     )
     launcher: Literal["accelerate", "none"] = Field(
-        "accelerate", description="Start it through accelerate, or as it is."
+        "accelerate", description="`accelerate`: start it through accelerate; `none`: start it unchanged."
     )
     results: Annotated[str, AfterValidator(kinds.results)] = Field(
         "stdout",
         description="Where the numbers are: `stdout` (last line, JSON), `file:NAME.json`, `file:NAME.csv`, or `log`.",
         json_schema_extra={"pattern": r"^(stdout|log|file:.+\.(json|csv))$"},
     )
-    metrics: dict[str, Metric] = Field(default_factory=dict, description="Our metric name → where it is read.")
+    metrics: dict[str, Metric] = Field(
+        default_factory=dict, description="Name of a Tunebench metric → where its value is read."
+    )
 
     def record(self) -> CustomCommand:
         sources = {name: MetricSource(**metric.model_dump()) for name, metric in self.metrics.items()}
@@ -77,14 +77,16 @@ class Measure(Model):
     """How the steady state of a run is found, and when enough of it was seen; in optimizer steps."""
 
     discard_steps: Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(kinds.refuse_bool)] | None = Field(
-        None, description="Warm-up: steps that no speed is taken from. Left out, it is found."
+        None, description="Warm-up: number of steps that count for no speed. Default: it is found."
     )
     at_least_steps: Whole | None = Field(
-        None, description="Steady steps that a number needs (10), or an early stop (20)."
+        None, description="Steady steps that a speed needs (default 10), or an early stop (default 20)."
     )
-    at_most_steps: Whole | None = Field(None, description="Training ends after as many steps, whatever max_steps says.")
+    at_most_steps: Whole | None = Field(
+        None, description="Training ends after this number of steps, whatever max_steps says."
+    )
     within: Share | None = Field(
-        None, description="Training ends once the step time is known within ± this share, such as 1%."
+        None, description="Training ends when the step time is known within ± this share, such as 1%."
     )
 
     @model_validator(mode="after")
@@ -105,10 +107,10 @@ class RepeatsRange(Model):
     """Repeats until the runs agree: at least `min`, then more until their interval is within ± `within`, at most `max`."""
 
     min: Annotated[int, Field(ge=2, le=1000), BeforeValidator(kinds.refuse_bool)] = Field(
-        3, description="Runs before the interval is looked at."
+        3, description="Number of runs before the interval is checked."
     )
     max: Annotated[int, Field(ge=2, le=1000), BeforeValidator(kinds.refuse_bool)] = Field(
-        10, description="Runs after which it is enough."
+        10, description="Number of runs after which the cell ends anyway."
     )
     within: Share = Field(description="Half the 95 % interval of the speed over runs, as a share of it, such as 1%.")
 
@@ -129,14 +131,14 @@ def _repeats_kind(value: Any) -> str:
 class Scenario(Model):
     """A named set of experiments: axes that are crossed, and arguments that all of its cells share."""
 
-    name: str = Field(min_length=1, description="Name by which the scenario is chosen; unique in the file.")
+    name: str = Field(min_length=1, description="Name that `--scenario` chooses; unique in the file.")
     framework_config: Frameworks = Field(
-        (None,), description="Short names of framework configurations; null is 'without'."
+        (None,), description="Short names of framework configurations; null means without."
     )
     slow: bool = Field(False, description="Run only when named.")
     arguments: Arguments = Field(
         default_factory=dict,
-        description="Trainer arguments; a list for `model_name_or_path` is an axis, null takes a default away.",
+        description="Trainer arguments; a list for `model_name_or_path` is an axis, null removes a default.",
     )
     matrix: dict[str, AxisValues] = Field(default_factory=dict, description="Any argument as an axis: name → values.")
     include: tuple[dict[str, Any], ...] = Field((), description="Cells to add, or arguments for the cells that match.")
@@ -145,26 +147,26 @@ class Scenario(Model):
     device: Device = Field(
         Device.CUDA, description="`cuda`, `cpu`, or `auto`: GPUs where there are enough, else CPU processes."
     )
-    trainer: str | None = Field(
-        None, description="huggingface (default), fms_hf_tuning, trl, custom, or a plug of yours."
-    )
-    python: str | None = Field(None, description="Interpreter of the environment that trains; ours when left out.")
+    trainer: str | None = Field(None, description="huggingface (default), fms_hf_tuning, trl, custom, or your own.")
+    python: str | None = Field(None, description="Interpreter of the training environment. Default: Tunebench's own.")
     repeats: Annotated[
         Annotated[Whole, Tag("number")] | Annotated[RepeatsRange, Tag("range")], Discriminator(_repeats_kind)
     ] = Field(1, description="How often each cell is run: a number, or `{min: 3, max: 10, within: 1%}`.")
     measure: Measure | None = Field(None, description="How the steady state is found, and when a run may end early.")
-    monitors: Words = Field((), description="What is watched besides: hf_memory, hf_memory_native, nvidia_smi, nvml.")
+    monitors: Words = Field(
+        (), description="Monitors of the run: hf_memory, hf_memory_native, nvidia_smi, nvml, or your own."
+    )
     busy_gpus: Literal["wait", "warn", "fail"] = Field(
-        "wait", description="What a GPU that others use means: wait (a minute, then warn), warn, or fail the run."
+        "wait", description="What to do about a GPU that others use: wait (a minute, then warn), warn, or fail the run."
     )
     timeout_s: Seconds | None = Field(None, description="A run that takes longer is ended, in seconds.")
     startup_timeout_s: Seconds | None = Field(
-        None, description="A run whose first step takes longer to come, from its start, is ended, in seconds."
+        None, description="A run that has not made its first step so long after its start is ended, in seconds."
     )
     stall_timeout_s: Seconds | None = Field(
-        None, description="A run that makes no step for longer, behind its first one, is ended, in seconds."
+        None, description="A run that makes no step for longer, after its first one, is ended, in seconds."
     )
-    keep: Literal["none", "all"] = Field("none", description="What of the run's output folder stays: nothing, or all.")
+    keep: Literal["none", "all"] = Field("none", description="What to keep of the run's output folder: none, or all.")
     tags: Words = Field((), description="Words to select and group by; they change nothing.")
     env: Environment = Field(default_factory=dict, description="Environment variables of the run; null unsets one.")
     custom: Custom | None = Field(None, description="The command of `trainer: custom`.")
@@ -193,8 +195,10 @@ class DataProcessing(Model):
         False, description="Prepare token ids rather than text (always so for the built-in trainer)."
     )
     input_field: str = Field("input", description="Field with the instruction's further context.")
-    dataset_text_field: str = Field("output", description="Field with the answer, and with the text that is made.")
-    response_field: str | None = Field(None, description="Field whose text alone bears loss.")
+    dataset_text_field: str = Field(
+        "output", description="Field with the answer. The text that is made also gets this name."
+    )
+    response_field: str | None = Field(None, description="Field whose text is the only text with loss.")
     response_template: str | None = Field(None, description="Text after which loss begins.")
     samples: Whole | None = Field(None, description="Rows of `builtin:synthetic`.")
     seed: Annotated[int, BeforeValidator(kinds.refuse_bool)] = Field(0, description="Seed of `builtin:synthetic`.")
@@ -211,7 +215,7 @@ class SuiteFile(Model):
         "{model}.{framework}.gpus{num_gpus}", description="Readable middle part of an experiment's id."
     )
     executor: str = Field(
-        "local", min_length=1, description="What starts the runs: `local` (this machine), or an executor of yours."
+        "local", min_length=1, description="Executor that starts the runs: `local` (this machine), or your own."
     )
 
 
