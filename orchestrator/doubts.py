@@ -1,4 +1,4 @@
-"""What speaks against a number: why no claim of speed is made of an experiment.
+"""Doubts about a number, for which a report claims no speed of an experiment.
 
 Functions from a table to values. They read the caveats in a run's record (`monitors`, `throughput`), and the columns about its loss
 (`across`) and its neighbours. Nothing is measured or judged anew. A power cap is no doubt: it is daily life on
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DoubtKind(StrEnum):
-    """Why a number may not be what it seems."""
+    """The kind of a doubt."""
 
     WRONG = across.WRONG
     OTHER_LOSS = across.OTHER_LOSS

@@ -1,8 +1,8 @@
-"""How a run ended, and why: status, kind and cause from what is known after it. Pure.
+"""The verdict on a run that ended: status, kind and cause. Pure.
 
-Decided by exit code, signal and completeness of the metrics; the workers' own error files say why, and only where they
-say nothing do the ends of the logs. A traceback in a log alone makes no failure: a handled one belongs to a good run. The
-launcher's own exit code says nothing: what its child ended with stands in its last words. The kinds are in `failure_kinds`.
+Exit code, signal and completeness of the metrics decide the status. The workers' error files name the cause; the ends of the logs
+name it only if no worker did. A traceback in a log is not a failure by itself: a good run may have handled it. The launcher's own
+exit code is not used: its last lines report the child's. The kinds are in `failure_kinds`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _CHILD_ENDED = re.compile(
     r"|died with <?Signals\.(?P<name>SIG\w+)|returned non-zero exit status (?P<status>\d+)"
 )
 _PID = re.compile(r"\(pid: ?(\d{1,9})\)")
+# The heading under which torchrun puts the rank that failed first.
 _ROOT_CAUSE = "Root Cause"
-"""The heading under which torchrun puts the rank that failed first."""
 
+# Signals by which a launcher ends the other ranks, and we a run: they are no cause.
 _ENDING = (signals.SIGTERM, signals.SIGINT)
-"""Signals by which a launcher ends the other ranks, and we a run: they are no cause."""
 
 _LAUNCHER = re.compile(r"accelerate[./]commands|torchrun|torch[./]distributed[./](run|elastic|launcher)")
 _CHILD_FAILED = re.compile(r"CalledProcessError|ChildFailedError")
@@ -36,9 +36,9 @@ _LONGEST_CAUSE, _TAIL_LINES, _TAIL_CHARACTERS = 500, 30, 6000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """How a run ended: `kind` is a word for programs, `cause` a sentence for people; both None when all is well.
+    """The end of a run: `kind` is a word for programs, `cause` a sentence for people; both are None for a good run.
 
-    `exit_code` and `signal` are the trainer's own, where its launcher says.
+    `exit_code` and `signal` are the trainer's own, if its launcher reports them.
     """
 
     status: Status
@@ -50,7 +50,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChildEnd:
-    """What a launcher says of the child that failed first: its exit code or the number of its signal, and its rank."""
+    """A launcher's report on the child that failed first: its exit code or signal number, and its rank."""
 
     exit_code: int | None = None
     signal: int | None = None
@@ -66,10 +66,10 @@ def verdict(
     out_of_memory: bool = False,
     disk_full: bool = False,
 ) -> Verdict:
-    """What the run came to. `workers` are the ranks' files, earliest first; `log` is the end of stderr, else of stdout.
+    """Return the verdict. `workers` are the ranks' files, earliest first; `log` is the end of stderr, else of stdout.
 
-    `complete` says whether the metrics that make a result are there; `out_of_memory`, whether the kernel killed a
-    process of this container for memory while it ran; `disk_full`, whether there was no room left to say why it failed.
+    `complete`: the metrics that make a result are there. `out_of_memory`: the kernel killed a process of this container for memory
+    during the run. `disk_full`: the run had no room left to write why it failed.
     """
     if outcome.cancelled:
         return Verdict(status=Status.CANCELLED, kind="cancelled", cause="the run was interrupted")
@@ -104,7 +104,7 @@ def _over_limit(outcome: ProcessOutcome, limit: Limit) -> Verdict:
 
 
 def child_end(log: str) -> ChildEnd | None:
-    """What the launcher says in its last words; None where it says nothing, or there is none."""
+    """Return the launcher's report in its last lines, or None."""
     _, heading, rest = log.rpartition(_ROOT_CAUSE)
     found = list(_CHILD_ENDED.finditer(rest if heading else log))
     if not found:
@@ -119,7 +119,7 @@ def child_end(log: str) -> ChildEnd | None:
 
 
 def named_pids(log: str) -> frozenset[int]:
-    """The children that a launcher says it had, by their numbers: `exitcode: -9 (pid: 4242)`."""
+    """Return the process ids of the children that a launcher names: `exitcode: -9 (pid: 4242)`."""
     return frozenset(int(number) for number in _PID.findall(log))
 
 
@@ -144,7 +144,7 @@ def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str
 
 
 def _kind_of_error(error: Mapping[str, Any]) -> str:
-    """By the error's type and message, not its traceback, in which anything may be quoted."""
+    """Return the kind by the error's type and message. Its traceback is not searched: it may quote anything."""
     return kind_of_text(f"{error.get('type')}: {error.get('message')}") or "unknown"
 
 
@@ -157,8 +157,11 @@ def _told_by(worker: Mapping[str, Any]) -> str:
 
 
 def _told_by_log(log: str) -> tuple[str | None, str | None]:
-    """Kind and line of the last error: an earlier one was handled, unless the last only follows from it. The launcher's
-    complaint about its child counts when there is no other. Without an error line, what the log's end suggests."""
+    """Return kind and line of the last error in a log.
+
+    An earlier error was handled, unless the last one is only its consequence. The launcher's complaint about its child counts only
+    if there is no other error. Without an error line the end of the log names the kind.
+    """
     found = [match["line"].strip() for text in log.splitlines() if (match := _ERROR_LINE.match(text.strip()))]
     lines = [line for line in reversed(found) if not _CHILD_FAILED.search(line)] or found[-1:]
     if not lines:
@@ -177,7 +180,7 @@ def _signal_name(number: int) -> str:
 
 
 def log_tail(text: str) -> str:
-    """The last lines of a log, of a progress bar only what stood there in the end."""
+    """Return the last lines of a log; of a progress bar only its last state."""
     lines = [line.rstrip("\r").rsplit("\r", 1)[-1].rstrip() for line in text.split("\n")]
     tail = "\n".join([line for line in lines if line.strip()][-_TAIL_LINES:])
     return tail[-_TAIL_CHARACTERS:]

@@ -1,7 +1,7 @@
-"""What a run left in its folder, gathered once it has ended: the numbers of its trainer, of the instrument and of the monitors.
+"""The numbers in the folder of a run that ended: those of its trainer, of the instrument and of the monitors.
 
-Reads files and asks the plugs; judges nothing (that is `failures` and `runner`) and writes nothing. A monitor that raises
-costs its own numbers; a trainer that does is for the runner to catch.
+Reads files and asks the plugs. It judges nothing (`failures` and `runner` do) and writes nothing. A monitor that raises loses only
+its own numbers; the runner catches a trainer that raises.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Watching = Sequence[tuple[str, Monitor]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
-    """All that is known from a run's files.
+    """Everything that a run's files say.
 
     `workers` are the ranks' files, the earliest written first, `first` that of rank 0. `complete`: the metrics that make a
     result are there. `impossible`: why they cannot be true.
@@ -42,14 +42,14 @@ class Findings:
 
 
 class _Asked:
-    """Asks monitors for what they saw in a run's folder. One that fails, ours or not, costs its own numbers and no others."""
+    """A questioner of monitors about a run's folder. A monitor that fails loses only its own numbers."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self.failures: list[str] = []
 
     def __call__(self, name: str, question: Callable[[Path], Iterable[_T]], kind: type | UnionType) -> Sequence[_T]:
-        """The answers to one question, each of the `kind` that it should be."""
+        """Return the answers to a question, each of the type `kind`; none if the monitor fails."""
         try:
             said = question(self.run_dir)
             answers: list[Any] = [said] if isinstance(said, str) else list(said)
@@ -63,7 +63,7 @@ class _Asked:
 
 
 def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Sequence[Gpu]) -> Findings:
-    """What the run's folder says, now that its processes are gone."""
+    """Return what the run's folder says after its processes are gone."""
     workers = _workers(run_dir)
     trainer = trainers.get(experiment.trainer)
     numbers = [] if trainer is None else list(trainer.metrics(run_dir))
@@ -102,7 +102,7 @@ def _monitor_warnings(
 
 
 def _cost_added_up(watched: Sequence[Measurement]) -> list[Measurement]:
-    """What each monitor took is what watching took; other numbers stand as they are."""
+    """Return the numbers, with the costs of all monitors added up."""
     costs: dict[str, list[Measurement]] = {}
     for number in watched:
         if number.name in _COSTS and number.value is not None:
@@ -117,7 +117,7 @@ def _cost_added_up(watched: Sequence[Measurement]) -> list[Measurement]:
 
 
 def _with_device_name(numbers: list[Measurement], gpus: Sequence[Gpu]) -> list[Measurement]:
-    """The card's name belongs to every row from a GPU, whether or not a monitor has read it."""
+    """Return the numbers with the GPU's name, also if no monitor has read it."""
     if not gpus or any(number.name == "gpu_device_name" and number.value for number in numbers):
         return numbers
     others = [number for number in numbers if number.name != "gpu_device_name"]
@@ -125,7 +125,7 @@ def _with_device_name(numbers: list[Measurement], gpus: Sequence[Gpu]) -> list[M
 
 
 def _is_complete(experiment: Experiment, numbers: Sequence[Measurement]) -> bool:
-    """A Trainer's run has a run time; a command of the user's own, any of the numbers that it promised."""
+    """Return whether a Trainer's run has its run time, or a user's own command one of the numbers that it promised."""
     known = {number.name for number in numbers if number.value is not None}
     if experiment.custom is None or "train_runtime" in known:
         return "train_runtime" in known
@@ -133,7 +133,7 @@ def _is_complete(experiment: Experiment, numbers: Sequence[Measurement]) -> bool
 
 
 def _workers(run_dir: Path) -> list[dict[str, Any]]:
-    """The ranks' files, the earliest written first: ranks fail after one another, and the first one knows why."""
+    """Return the ranks' files, the earliest written first: the rank that failed first knows why."""
 
     def written_at(worker: Mapping[str, Any]) -> float:
         try:

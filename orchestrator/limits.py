@@ -1,4 +1,4 @@
-"""Whether a run still gets on: its first step comes in time, the next ones do, and the claim on it stays fresh meanwhile.
+"""The watch over a run's progress: its first step and the next ones come in time. It also keeps the claim fresh.
 
 Judged by the instrument's step files, which grow with the steps, a second late at most; a trainer without them is judged by
 what it prints. Looks seldom: sizes of files, a few times per limit. The limit of a run's whole time is `process.run`'s own.
@@ -14,21 +14,21 @@ from pathlib import Path
 
 from orchestrator.records import Limit
 
+# A run without progress is noticed this much of its limit late, at most: a fourth.
 LOOKS_PER_LIMIT = 4
-"""A run without progress is noticed this much of its limit late, at most: a fourth."""
 
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.2, 15.0
 _LAST_BYTES = 200
+# For so long the instrument may keep a step to itself (`workers/instrument/meter.py`): a stall is judged by so much later.
 WRITTEN_LATE_S = 1.0
-"""For so long the instrument may keep a step to itself (`workers/instrument/meter.py`): a stall is judged by so much later."""
 
+# In the last line of a step file (`workers/instrument/meter.py`): saving and evaluation may take as long as they need to.
 TRAINING_ENDED = b'"ended"'
-"""In the last line of a step file (`workers/instrument/meter.py`): saving and evaluation may take as long as they need to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signs:
-    """What can be seen of a run's progress: whether it has begun, a value that changes as it gets on, whether training is over."""
+    """The visible progress of a run: whether it has begun, a value that changes with progress, whether training is over."""
 
     begun: bool
     mark: object
@@ -36,13 +36,13 @@ class Signs:
 
 
 def by_steps(run_dir: Path) -> Signs:
-    """By the step files of an instrumented trainer; the slowest rank may lag, but not all of them."""
+    """Return the progress by the step files of an instrumented trainer. The slowest rank may lag, but not all ranks."""
     sizes = dict(_sizes(sorted(run_dir.glob("steps-rank*.jsonl"))))
     return Signs(begun=any(sizes.values()), mark=sizes, over=any(_over(path) for path, size in sizes.items() if size))
 
 
 def by_output(*logs: Path) -> Signs:
-    """By what a program prints, where that is all it gives."""
+    """Return the progress by a program's output, for a program without step files."""
     sizes = dict(_sizes(logs))
     return Signs(begun=any(sizes.values()), mark=sizes)
 
@@ -65,7 +65,7 @@ def _over(path: Path) -> bool:
 
 
 class Watch:
-    """Looks after a run from now on; what `signs` shows may be `late_s` old. No clock that is set moves it."""
+    """A watch over a run from now on. What `signs` shows may be `late_s` old. It uses a clock that nobody sets."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Watch:
         self.seen = Signs(begun=False, mark=None)
 
     def next_look_s(self) -> float | None:
-        """Seconds until it is worth looking again; None where there is nothing to look after."""
+        """Return the seconds until the next look, or None without a limit."""
         due = []
         if self.beat_every_s is not None:
             due.append(self.beaten + self.beat_every_s)
@@ -98,7 +98,7 @@ class Watch:
         return min(LONGEST_LOOK_S, max(SHORTEST_LOOK_S, (self.stall_timeout_s or 0.0) / LOOKS_PER_LIMIT))
 
     def look(self) -> Limit | None:
-        """The limit that the run went over, if it did. Keeps the claim fresh."""
+        """Return the limit that the run exceeded, if any. Keep the claim fresh."""
         now = time.monotonic()
         if self.beat_every_s is not None and now >= self.beaten + self.beat_every_s:
             self.beaten = now

@@ -1,4 +1,4 @@
-"""What it costs to run side by side, measured before a campaign does (`--parallel auto`): one cell alone, then copies at once.
+"""The cost of concurrent runs, measured before a campaign uses them (`--parallel auto`): one cell by itself, then copies at once.
 
 The copies are runs like any other, in a results folder of their own inside the campaign's (`packing/`). The cost is of this cell
 on this machine, now; one that needs more of what neighbours share (data loading, power, PCIe) may lose more.
@@ -26,7 +26,7 @@ MOST_TRIES = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """Tokens per second of the cell alone, and the mean of so many copies at once."""
+    """Tokens per second of the cell by itself, and the mean of so many copies at once."""
 
     experiment_id: str
     copies: int
@@ -42,7 +42,7 @@ class Cost:
 
 
 def places(experiments: Sequence[Experiment]) -> int:
-    """How many of the smallest cells that are to run this machine has room for: GPUs, or physical cores for CPU processes."""
+    """Return how many of the smallest due cells fit on this machine, by GPUs, or by physical cores for CPU processes."""
     due = [one for one in experiments if one.skip is None and one.cannot_run_here is None]
     on_gpus = [one.num_gpus for one in due if one.device is Device.CUDA]
     if on_gpus:
@@ -59,7 +59,7 @@ def cost(
     on_event: OnEvent,
     executor_of: Callable[[int], Executor],
 ) -> Cost | str | None:
-    """Measures the first of the smallest cells whose run is owed: alone, then so many copies at once.
+    """Measure the first of the smallest due cells: by itself, then so many copies at once. Return the cost.
 
     A sentence where some of them have no speed, None where there is nothing to measure so. `executor_of` makes an executor for
     so many runs at once.
@@ -81,8 +81,10 @@ def cost(
 
 
 def _speeds(side: Sequence[Experiment], inner: Store, *, executor: Executor, on_event: OnEvent) -> list[float] | str:
-    """Tokens/s of each, or which has none and why. Where a run found no steady state, all are made once more, a bounded number
-    of times: what disturbed it may be over."""
+    """Return tokens/s of each, or a sentence on one that has none.
+
+    If a run found no steady state, all runs are made again, at most MOST_TRIES times: the disturbance may be over.
+    """
     without: list[tuple[Experiment, RunRecord | None]] = []
     for times in range(1, MOST_TRIES + 1):
         again = [replace(one, repeats=times) for one in side]

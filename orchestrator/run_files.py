@@ -1,4 +1,4 @@
-"""The files of a run's folder that `run-one` looks after itself: logs, script, what the command reads, what is removed again.
+"""The files in a run's folder that `run-one` writes or removes itself: logs, script, files that the command reads.
 
 Room for the record is kept aside while a run goes on, should the training fill the disk. What the ranks and monitors write is read
 by `findings`; the record and the claim are `store`'s and `claims`'s. Does not know what a run means.
@@ -22,7 +22,7 @@ _LOG_BYTES = 256 * 1024
 
 
 def keep_room(run_dir: Path) -> None:
-    """Room for the record, until `give_room`."""
+    """Reserve room for the record, until `give_room`."""
     with suppress(OSError), (run_dir / RESERVE).open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, RESERVED_BYTES)
 
@@ -32,12 +32,12 @@ def give_room(run_dir: Path) -> None:
 
 
 def is_disk_full(run_dir: Path) -> bool:
-    """Whether there is less room than was kept aside: then whoever failed may not have been able to say why."""
+    """Return whether there is less room than was reserved: then a failed process may not have been able to say why."""
     return shutil.disk_usage(run_dir).free < RESERVED_BYTES
 
 
 def write(command: Command, run_dir: Path) -> None:
-    """The files that the command reads, and the script that repeats it."""
+    """Write the files that the command reads, and the script that repeats it."""
     for name, text in command.files.items():
         (run_dir / name).write_text(text, encoding="utf-8")
     script = run_dir / SCRIPT
@@ -46,7 +46,7 @@ def write(command: Command, run_dir: Path) -> None:
 
 
 def log_end(run_dir: Path) -> str:
-    """The end of stderr; of stdout where stderr is empty. Redacted."""
+    """Return the redacted end of stderr, or of stdout if stderr is empty."""
     for name in (STDERR, STDOUT):
         with suppress(OSError, ValueError):
             size = (run_dir / name).stat().st_size
@@ -58,7 +58,7 @@ def log_end(run_dir: Path) -> str:
 
 
 def pids(run_dir: Path) -> frozenset[int]:
-    """The numbers of the training processes, as the instrument noted each when it began; empty without the instrument."""
+    """Return the ids of the training processes, which the instrument notes; empty without the instrument."""
     try:
         words = untrusted.read_text(run_dir / PIDS, limit=untrusted.CLAIM_BYTES).split()
     except (OSError, ValueError):
@@ -67,7 +67,7 @@ def pids(run_dir: Path) -> frozenset[int]:
 
 
 def mask_worker_files(run_dir: Path) -> None:
-    """The ranks tell their errors in full, and an error's message may hold a token."""
+    """Redact the ranks' files: they have errors in full, and an error's message may contain a token."""
     for path in run_dir.glob("worker-rank*.json"):
         with suppress(OSError, ValueError):
             text = untrusted.read_text(path, limit=untrusted.RECORD_BYTES)
@@ -76,7 +76,7 @@ def mask_worker_files(run_dir: Path) -> None:
 
 
 def remove_output(run_dir: Path) -> None:
-    """Checkpoints, which nobody asked to keep. A link is removed, not what it leads to."""
+    """Remove the checkpoints. A link is removed, not its target."""
     output = run_dir / OUTPUT
     if output.is_symlink():
         output.unlink()

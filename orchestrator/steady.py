@@ -1,4 +1,4 @@
-"""A series of step times → where its steady state begins, and what a step takes there. Pure.
+"""The steady state of a series of step times: its first step and the time of a step. Pure.
 
 The first steps of a run compile, connect and fill caches. How many they are is declared (`discard_steps`) or found: the series
 is cut into levels, and whatever comes before the last level that lies over 3 % above that of the run's second half is
@@ -29,15 +29,15 @@ from orchestrator.statistics import Interval, median_interval
 
 AT_LEAST_STEPS = 10
 HIGHER_LEVEL = 0.03
+# Modified z-score (0.6745 × distance from the median ÷ median absolute deviation) beyond which a step is a spike.
 SPIKE_Z = 14.8
-"""Modified z-score (0.6745 × distance from the median ÷ median absolute deviation) beyond which a step is a spike."""
 
 _NO_TIME = "its steps took no time: the clock stood still"
 _HEAD = 10
 _POINTS, _SHORTEST, _CLIP, _FLOOR = 300, 3, 10.0, 0.001
 _DIFFERENCE = 0.02
+# How much wider correlated steps scatter a mean than independent ones, in variance: (1 + r) ÷ (1 - r) at r = 0.5.
 _CARRIED_OVER = 3.0
-"""How much wider correlated steps scatter a mean than independent ones, in variance: (1 + r) ÷ (1 - r) at r = 0.5."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +98,7 @@ def _without_pause(
 
 
 def _warm_up(series: Sequence[float]) -> int:
-    """How many steps come before the steady state; at least the first."""
+    """Return the number of steps before the steady state, at least 1."""
     if len(series) < 2 * _SHORTEST:
         return min(1, len(series))
     tail = series[len(series) // 2 :]
@@ -118,13 +118,13 @@ def _warm_up(series: Sequence[float]) -> int:
 
 
 def _unit(values: Sequence[float]) -> float:
-    """A robust standard deviation, never under a thousandth of the median."""
+    """Return a robust standard deviation, at least a thousandth of the median."""
     middle = median(values)
     return max(1.4826 * median(abs(value - middle) for value in values), _FLOOR * abs(middle), 1e-12)
 
 
 def _segments(scores: Sequence[float]) -> list[int]:
-    """The edges of the segments of least cost, the first 0, the last the length. Quadratic: 0.2 s for 300 scores."""
+    """Return the edges of the segments of least cost; the first is 0, the last the length. Quadratic: 0.2 s for 300 scores."""
     n = len(scores)
     penalty = 3 * math.log(max(n, 2))
     best: list[float] = [0.0, *[math.inf] * n]
@@ -143,7 +143,7 @@ def _segments(scores: Sequence[float]) -> list[int]:
 
 
 def _costs(scores: Sequence[float], start: int) -> list[float]:
-    """Sum of absolute deviations from the median, of the scores from `start` to each place after it."""
+    """Return the sums of absolute deviations from the median, of the scores from `start` to each later place."""
     low: list[float] = []
     high: list[float] = []
     sum_low = sum_high = 0.0
@@ -169,7 +169,7 @@ def _costs(scores: Sequence[float], start: int) -> list[float]:
 
 
 def _level_shift(series: Sequence[float]) -> str | None:
-    """Why the part after the warm-up is not level: its halves differ by more than 3 %, and by more than their noise.
+    """Return why the part after the warm-up is not level: its halves differ by more than 3 % and by more than their noise.
 
     By their medians and by their means: of steps of two kinds, as where an epoch's last one is short, a median may be
     either, and of steps with spikes a mean may be anything.
@@ -195,7 +195,7 @@ def _level_shift(series: Sequence[float]) -> str | None:
 
 
 def _drawn_in(values: Sequence[float]) -> list[float]:
-    """The values with a twentieth at either end drawn in to what is next to it, so that no spike decides."""
+    """Return the values with a twentieth at each end drawn in to its neighbour, so that no spike decides."""
     ordered = sorted(values)
     edge = len(ordered) // 20 or 1
     low, high = ordered[min(edge, len(ordered) - 1)], ordered[max(len(ordered) - 1 - edge, 0)]
@@ -239,14 +239,14 @@ def _described(
 
 
 def _waits(cut: int, waits_s: Sequence[float], after: Sequence[Sequence[str]]) -> list[float]:
-    """What each step of the part waited longer than most of them, but for evaluation and saving."""
+    """Return each step's wait above the usual wait, without evaluation and saving."""
     waits = [0.0 if index < len(after) and after[index] else waits_s[index] for index in range(cut, len(waits_s))]
     usual = median(waits) if waits else 0.0
     return [max(wait - usual, 0.0) for wait in waits]
 
 
 def _difference(middle: float, mean: float, shares: dict[str, float]) -> list[str]:
-    """A sentence where the median step and the mean differ by over 2 %, with what explains at least half of it, alone or in sum."""
+    """Return a sentence if median and mean step differ by over 2 %, with the causes that explain at least half of it."""
     if abs(mean / middle - 1) <= _DIFFERENCE:
         return []
     causes: list[str] = []

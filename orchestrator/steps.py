@@ -19,10 +19,10 @@ from typing import Any
 from orchestrator import untrusted
 
 COUNTS = ("tokens", "real", "labelled", "samples", "squares")
+# Two million steps of about 250 bytes.
 MAX_BYTES = 512 * 2**20
-"""Two million steps of about 250 bytes."""
+# Seconds since the epoch: the year 3058. A file may say anything, and what is later would swallow the length of a step.
 LATEST = 2.0**35
-"""Seconds since the epoch: the year 3058. A file may say anything, and what is later would swallow the length of a step."""
 
 _LONGEST_LINE = 64 * 2**10
 _NAME = re.compile(r"steps-rank(\d+)\.jsonl")
@@ -30,7 +30,7 @@ _NAME = re.compile(r"steps-rank(\d+)\.jsonl")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One optimizer step, of one rank or of all: when it ended (seconds since the epoch), how long it took, what it held.
+    """One optimizer step, of one rank or of all: its end (seconds since the epoch), its duration, its counts.
 
     `seconds` runs from the end of the step before to this one's end; `wait_s` of it had passed when the step began (data,
     logging, evaluation, saving), `compute_s` was left. Counts are `tokens` with padding, `real` without, `labelled` with a
@@ -52,7 +52,7 @@ class Step:
 
 
 def read(run_dir: Path) -> dict[int, tuple[Step, ...]]:
-    """Rank → its steps in order; empty where nothing was written."""
+    """Return each rank's steps in order; empty if nothing was written."""
     found: dict[int, tuple[Step, ...]] = {}
     for path in run_dir.glob("steps-rank*.jsonl"):
         match = _NAME.fullmatch(path.name)
@@ -62,7 +62,7 @@ def read(run_dir: Path) -> dict[int, tuple[Step, ...]]:
 
 
 def together(ranks: Mapping[int, Sequence[Step]]) -> tuple[Step, ...]:
-    """The steps of all ranks together, of those that each has: a step begins when the last rank begins it and ends with the last.
+    """Return the steps that all ranks have, as common steps: each begins when the last rank begins it, and ends with the last rank.
 
     The times of any one rank would not do: who is done first with the last step of the warm-up waits for the others in the next
     one, which a short run's speed shows. Counts are sums. Times are to the microsecond, as `ended_at` is written, where the

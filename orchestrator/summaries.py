@@ -1,4 +1,4 @@
-"""What the ranks of one run say of themselves when they end: where the time before the first step went, memory, what went wrong.
+"""The reports of a run's ranks at their end: start-up times, memory, and what went wrong.
 
 Functions from the worker files of a run, rank 0's first, to numbers and sentences. Steps are not looked at: see `throughput`.
 """
@@ -24,7 +24,7 @@ _MEMORY_OF_A_STAGE = {
 
 
 def worker_files(run_dir: Path) -> list[dict[str, Any]]:
-    """What each rank left, by rank; a file that is not whole is as good as missing."""
+    """Return the file of each rank, by rank; a file that is not whole counts as missing."""
     found: list[dict[str, Any]] = []
     for path in run_dir.glob("worker-rank*.json"):
         try:
@@ -37,17 +37,17 @@ def worker_files(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def numbers(workers: Sequence[Worker], *, world_size: int) -> Cells:
-    """Start-up, memory, and whether the run was ended early, by the names of their metrics."""
+    """Return start-up times, memory and an early end, by the names of their metrics."""
     return {**_stages(workers[0]), **_memory(workers, world_size), **_stopped(workers[0])}
 
 
 def warnings(workers: Sequence[Worker], found: Cells) -> list[str]:
-    """What is wrong with the numbers of a run; `found` are those of `numbers`."""
+    """Return sentences on what is wrong with the numbers of a run; `found` are those of `numbers`."""
     return [*_trouble(workers), *_left_alone(workers[0]), *_memory_warnings(found)]
 
 
 def _stages(first: Worker) -> Cells:
-    """Where rank 0's time went before its first step."""
+    """Return the stages of rank 0 before its first step, in seconds."""
     stamps = first.get("stamps") or {}
 
     def between(start: str, end: str) -> float | None:
@@ -61,7 +61,7 @@ def _stages(first: Worker) -> Cells:
 
 
 def of_stages(worker: Worker) -> Cells:
-    """One rank's memory, stage by stage, and what its allocator had to do by the end of the last that there was."""
+    """Return a rank's memory at each stage, and its allocator's retries and failures by the end of the last stage."""
     seen = {name: (worker.get("memory") or {}).get(name) or {} for name in STAGES}
     cells = {
         f"{column}_{stage}_bytes": memory.get(name)
@@ -78,7 +78,7 @@ def _stopped(first: Worker) -> Cells:
 
 
 def _memory(workers: Sequence[Worker], world_size: int) -> Cells:
-    """The highest rank's memory; sums for what is the host's. Missing where a rank is: its share may be the highest."""
+    """Return the highest rank's memory, and sums of the host's memory; nothing if a rank is missing, which may be the highest."""
     if len(workers) < world_size:
         return {}
     peaks = [worker.get("peak") or {} for worker in workers]

@@ -1,4 +1,4 @@
-"""From what the ranks of a run wrote to its numbers: speed in steady state, where the time went, memory, work done.
+"""A run's numbers from the files of its ranks: speed in steady state, use of time, memory, work done.
 
 Reads the run's folder (`steps-rank<R>.jsonl`, `worker-rank<R>.json`) and decides with `steady`, `statistics` and `flops`; what
 the ranks say of themselves is `summaries`' affair. A step lasts until the last rank is done with it, and its tokens are the sum
@@ -23,15 +23,15 @@ from orchestrator.steps import Step
 from orchestrator.summaries import Cells, Number, Worker
 
 _STEPS, _WORKER = "steps of all ranks", "worker files of all ranks"
+# A batch is short if it has a smaller share of the largest batch's tokens, and of its samples.
 SHORT_BATCH = 0.75
-"""A batch with a smaller share of the largest one's tokens, and of its samples, is short."""
+# As a share of the steady steps.
 MANY_SHORT = 0.1
-"""As a share of the steady steps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """What a run's own files say: its numbers, a row for each rank, and what to know next to them.
+    """The content of a run's own files: its numbers, a row for each rank, and caveats.
 
     `impossible` says why the numbers cannot be true, where they are more than the device can do.
     """
@@ -44,14 +44,14 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Series:
-    """The steps that every rank has: of each rank, and `together`."""
+    """The steps that all ranks have: each rank's own, and `together`."""
 
     ranks: Mapping[int, tuple[Step, ...]]
     together: tuple[Step, ...]
 
 
 def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Reading:
-    """The numbers of an instrumented run that ended, of `world_size` processes; `workers` are their worker files."""
+    """Return the numbers of an instrumented run of `world_size` processes that ended; `workers` are their worker files."""
     if not workers:
         return Reading()
     ordered = sorted(workers, key=lambda worker: int(worker.get("rank") or 0))
@@ -91,7 +91,7 @@ _HEADLINE = ("tokens_per_s", "tokens_per_s_per_gpu", "real_tokens_per_s", "step_
 
 @lru_cache(maxsize=4)
 def _series(run_dir: Path, world_size: int) -> _Series | Caveat:
-    """The steps of all ranks, cut to those that all have; or why there is no such series."""
+    """Return the steps that all ranks have, or why there is no such series."""
     ranks = {rank: found for rank, found in steps.read(run_dir).items() if found}
     if not ranks:
         return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail="the run left no steps")
@@ -116,7 +116,7 @@ def _state(series: Sequence[Step], first: Worker) -> steady.Steady | Caveat:
 
 
 def _speed(series: Sequence[Step], state: steady.Steady, world_size: int) -> Cells:
-    """Rates over the steady part, and how its step times lie."""
+    """Return rates over the steady part and the distribution of its step times."""
     window = series[state.discarded_steps :]
     seconds = sum(step.seconds for step in window)
     rate = {name: _rate(window, name, seconds) for name in ("tokens", "real", "labelled", "samples")}
@@ -147,7 +147,7 @@ def _speed(series: Sequence[Step], state: steady.Steady, world_size: int) -> Cel
 
 
 def _short_batches(window: Sequence[Step]) -> Iterator[str]:
-    """A sentence where many steps had a smaller batch than the others, by tokens and samples: ragged text changes one of them."""
+    """Yield a sentence if many steps had fewer tokens and fewer samples than the others; ragged text changes only the tokens."""
     counts = [(step.tokens, step.samples) for step in window if step.tokens and step.samples]
     most = [max(values) for values in zip(*counts, strict=True)]
     short = sum(all(count < SHORT_BATCH * full for count, full in zip(one, most, strict=True)) for one in counts)
@@ -159,7 +159,7 @@ def _short_batches(window: Sequence[Step]) -> Iterator[str]:
 
 
 def _total(steps_of: Sequence[Step], name: str) -> int | None:
-    """The sum of one count; None where one step could not be counted, or where there was nothing at all."""
+    """Return the sum of one count; None if a step could not be counted, or if the sum is 0."""
     counts = [getattr(step, name) for step in steps_of]
     return None if None in counts else sum(counts) or None
 
@@ -170,7 +170,7 @@ def _rate(steps_of: Sequence[Step], name: str, seconds: float) -> float | None:
 
 
 def _warm_up(series: Sequence[Step], state: steady.Steady, first: Worker) -> Cells:
-    """What came before the steady state. What it took above as many steady steps is compilation where one was on."""
+    """Return the times before the steady state. With torch.compile, the excess over as many steady steps is compilation."""
     head = [step.seconds for step in series[: state.discarded_steps]]
     above = sum(head) - len(head) * state.median_s
     compiled = (first.get("settings") or {}).get("torch_compile")
@@ -178,7 +178,7 @@ def _warm_up(series: Sequence[Step], state: steady.Steady, first: Worker) -> Cel
 
 
 def _work(series: Sequence[Step], first: Worker, speed: Number | None) -> Cells:
-    """FLOPs a token of the model as it was built, and what share of the device's peak they come to."""
+    """Return FLOPs per token of the model as it was built, and their share of the device's peak."""
     settings = first.get("settings") or {}
     counted = [step for step in series if step.tokens is not None]
     tokens, squares = _total(counted, "tokens"), _total(counted, "squares")
@@ -214,7 +214,7 @@ def _rank_rows(
 
 
 def _rank_speed(window: Sequence[Step], seconds: float) -> Cells:
-    """A rank's share of the speed, in the time that all took together: the shares add up to the run's."""
+    """Return a rank's share of the speed, over the time of all ranks together; the shares add up to the run's speed."""
     own_seconds = sum(step.seconds for step in window)
     if not seconds or not own_seconds:
         return {}
@@ -228,7 +228,7 @@ def _rank_speed(window: Sequence[Step], seconds: float) -> Cells:
 
 @lru_cache(maxsize=8)
 def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
-    """The steady steps of all ranks together; the monitors of one run ask for them in turn."""
+    """Return the steady steps of all ranks together. They are cached: each monitor of a run asks for them."""
     from orchestrator.summaries import worker_files
 
     workers = worker_files(run_dir)
@@ -242,13 +242,13 @@ def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
 
 
 def steady_window(run_dir: Path) -> tuple[float, float] | None:
-    """From when to when (seconds since the epoch) a run was in its steady state; None where it never was."""
+    """Return begin and end of a run's steady state in seconds since the epoch, or None without one."""
     part = _steady_part(run_dir)
     return None if part is None else (part[0].ended_at - part[0].seconds, part[-1].ended_at)
 
 
 def tokens_in(run_dir: Path, window: tuple[float, float]) -> int | None:
-    """Tokens of all ranks, padding not counted, of the steps that ended inside a window (seconds since the epoch)."""
+    """Return the tokens of all ranks without padding, of the steps that ended inside a window (seconds since the epoch)."""
     part = _steady_part(run_dir)
     if part is None:
         return None

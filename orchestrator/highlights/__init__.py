@@ -1,4 +1,4 @@
-"""What a campaign showed, in sentences made from its numbers: gains, warnings, failures.
+"""The findings of a campaign, in sentences made from its numbers: gains, warnings, failures.
 
 A speed is compared between cells that differ by the framework configuration alone (`relative`), run by run, with Welch's interval
 over the logarithms. Nothing is called faster whose interval holds 1, nor a cell that something speaks against (`doubts`): that is
@@ -25,7 +25,7 @@ __all__ = ["Highlight", "HighlightKind", "highlights"]
 
 
 def highlights(table: ResultsTable, *, baseline: str | None = None) -> tuple[Highlight, ...]:
-    """The findings of a table: gains, the best first; then warnings; then failures, the most frequent first.
+    """Return the findings of a table: gains, the best first; then warnings; then failures, the most frequent first.
 
     `baseline` names the framework configuration that others are compared with; without it `relative.beside` chooses one.
     Raises SelectionError for a name that no experiment has.

@@ -1,4 +1,4 @@
-"""What did not run to its end, a sentence for each kind of failure with its cause."""
+"""Sentences on failed experiments, one for each kind of failure, with its cause."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FAILED = frozenset(status.value for status in Status if status is not Status.OK
 
 
 def failures(known: Known) -> Iterator[Highlight]:
-    """The most frequent kind first."""
+    """Yield a sentence for each kind of failure, the most frequent first."""
     frame = known.table.experiments
     groups: dict[str, list[int]] = defaultdict(list)
     for row, (status, kind) in enumerate(zip(column(frame, "status"), column(frame, "failure_kind"), strict=True)):

@@ -1,4 +1,4 @@
-"""Which framework configuration is faster than which, by how much, and what it costs in memory."""
+"""Sentences on which framework configuration is faster, by how much, and what it costs in memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from orchestrator.statistics import Ratio
 
 MOST_FASTER, MOST_ALIKE, MOST_SLOWER = 6, 2, 3
 SAME_MEMORY = 0.005
+# A smaller share of padding is not worth a word.
 PADDING = 0.001
-"""A smaller share of padding is not worth a word."""
+# Shares of busy time that lie apart by less are taken as alike. Beyond it the host has a say in which one is faster.
 OTHERWISE_BUSY = 0.1
-"""Shares of busy time that lie apart by less are taken as alike. Beyond it the host has a say in which one is faster."""
 
 _WORDS = {1: "faster", 0: "without a difference", -1: "slower"}
 _WIDE = "without a clear difference"
@@ -26,7 +26,7 @@ Judged = tuple[Beside, Speed]
 
 
 def gains(known: Known, against: Sequence[Beside]) -> Iterator[Highlight]:
-    """The fastest first, then what makes no difference, then the slowest; at the end how many more there are."""
+    """Yield the fastest first, then those without a difference, then the slowest; at the end how many more there are."""
     judged = [
         (one, one.speed) for one in against if one.speed and not known.doubts[one.new] and not known.doubts[one.base]
     ]
@@ -69,7 +69,7 @@ def _gain(known: Known, one: Beside, speed: Speed) -> str:
 
 
 def _by(known: Known, one: Beside, speed: Speed) -> str:
-    """Which speed it is, where it is not the one that people expect."""
+    """Return the name of the speed, if it is not the one that people expect."""
     if speed.metric == TRAINERS_SPEED:
         return ", by the Trainer's own speed, which counts warm-up and compilation"
     padded = max(known.numbers("padding_share", row) or 0.0 for row in (one.new, one.base)) > PADDING
@@ -86,7 +86,7 @@ def _memory(memory: Memory | None) -> str:
 
 
 def _busy(known: Known, one: Beside) -> str:
-    """How busy the GPUs were, where that tells the two apart: one that waits for its host is no slower itself."""
+    """Return how busy the GPUs were, if the two sides differ in it: a side that waits for its host is not slower itself."""
     new, base = (known.numbers("gpu_utilization", row) for row in (one.new, one.base))
     if new is None or base is None or round(abs(new - base), 3) < OTHERWISE_BUSY:
         return ""

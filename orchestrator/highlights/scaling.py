@@ -1,4 +1,4 @@
-"""What more GPUs bring: speed a GPU beside that of the same cell at its smallest GPU count."""
+"""Sentences on scaling: speed per GPU compared with the same cell at its smallest GPU count."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FACTS = (
 
 
 def scaling(known: Known) -> Iterator[Highlight]:
-    """For each cell one sentence over all its GPU counts, that which scales best first."""
+    """Yield for each cell a sentence over all its GPU counts, the best scaling first."""
     found: dict[int, list[tuple[int, Ratio]]] = {}
     for base, row, speed in _scaled(known):
         found.setdefault(base, []).append((row, speed))
@@ -40,13 +40,13 @@ def scaling(known: Known) -> Iterator[Highlight]:
 
 
 def _unlike(known: Known, row: int, base: int) -> str:
-    """What else is another than at the smallest GPU count, as the batch a device of a fixed batch in all is."""
+    """Return what else differs from the smallest GPU count, such as the batch per device of a fixed global batch."""
     unlike = known.names.unlike(row, base)
     return f" with {', '.join(unlike)}" if unlike else ""
 
 
 def _scaled(known: Known) -> Iterator[tuple[int, int, Ratio]]:
-    """Row of the smallest GPU count, row of a larger one, speed a GPU beside it; by GPU count. Nothing that is doubted."""
+    """Return the row of the smallest GPU count, the row of a larger one, and the ratio of speed per GPU; without doubted rows."""
     cells = _as_cells(known.table)
     places = {id(cell): row for row, cell in enumerate(cells)}
     runs = ok_runs(known.table, (PER_GPU,))
@@ -58,7 +58,7 @@ def _scaled(known: Known) -> Iterator[tuple[int, int, Ratio]]:
 
 
 def _as_cells(table: ResultsTable) -> list[Cell]:
-    """The experiments as `across` takes them: what they were, their arguments, and no numbers."""
+    """Return the experiments as `across` takes them: facts and arguments, without numbers."""
     facts = zip(*(column(table.experiments, name) for name in _FACTS), strict=True)
     return [
         Cell(facts=dict(zip(_FACTS, row, strict=True)), arguments=dict(given), numbers={})

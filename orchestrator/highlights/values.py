@@ -1,4 +1,4 @@
-"""A finding, and what all findings are made from: a table with the names and doubts of its experiments."""
+"""A finding, and the source of all findings: a table with the names and doubts of its experiments."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from orchestrator.naming import Names
 if TYPE_CHECKING:
     from orchestrator.table import ResultsTable
 
+# Sentences of one kind of warning, and kinds of failure.
 MOST_OTHERS = 8
-"""Sentences of one kind of warning, and kinds of failure."""
 
 
 class HighlightKind(StrEnum):
-    """What a sentence is about: what a choice brings, be it little or less than nothing; what to mind; what did not run."""
+    """The subject of a sentence: the effect of a choice, a warning, or a failure."""
 
     GAIN = "gain"
     WARNING = "warning"
@@ -28,7 +28,7 @@ class HighlightKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Highlight:
-    """One sentence of plain text without its full stop, and the ids of the experiments that it is about."""
+    """A sentence of plain text without its full stop, and the ids of its experiments."""
 
     kind: HighlightKind
     text: str
@@ -37,7 +37,7 @@ class Highlight:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """A table, and by the rows of its `experiments` what they are called, their numbers, and what speaks against them."""
+    """A table, and for each row of its `experiments` its name, its numbers and its doubts."""
 
     table: ResultsTable
     ids: Sequence[str]

@@ -1,4 +1,4 @@
-"""What speaks against some numbers, a sentence for each kind of doubt; a loss that is wrong has one of its own."""
+"""Sentences on doubted numbers, one for each kind of doubt, and one for each wrong loss."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _OTHERS = {
     DoubtKind.PACKED: "ran at the same time as others on the same machine",
 }
 
+# Characters of what speaks against a number: a whole reason, as `steady` gives it.
 LONGEST_DETAIL = 120
-"""Characters of what speaks against a number: a whole reason, as `steady` gives it."""
 
 
 def warnings(known: Known) -> Iterator[Highlight]:
-    """Losses first: a speed that is bought with one is none."""
+    """Yield the warnings, those about losses first."""
     rows = {
         kind: [row for row, doubts in enumerate(known.doubts) if any(one.kind is kind for one in doubts)]
         for kind in DoubtKind

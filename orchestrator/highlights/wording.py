@@ -8,26 +8,26 @@ from orchestrator.statistics import Interval, Ratio
 
 
 def direction(found: Ratio) -> int:
-    """1 for faster, -1 for slower, 0 where no difference is seen: the interval holds 1, or single runs differ by too little."""
+    """Return 1 for faster, -1 for slower, 0 without a clear difference (the interval contains 1, or single runs are too close)."""
     if found.interval is None:
         return 1 if found.value >= 1 + ONE_RUN_EFFECT else -1 if found.value <= 1 / (1 + ONE_RUN_EFFECT) else 0
     return 1 if found.interval.low > 1 else -1 if found.interval.high < 1 else 0
 
 
 def is_wide(found: Ratio) -> bool:
-    """Whether an interval that holds 1 holds differences as well that anybody would call one."""
+    """Return whether an interval that contains 1 also contains differences that matter."""
     interval, least = found.interval, 1 + ONE_RUN_EFFECT
     return interval is not None and (interval.high >= least or interval.low <= 1 / least)
 
 
 def inverse(found: Ratio) -> Ratio:
-    """The same comparison with its sides exchanged."""
+    """Return the comparison with its sides exchanged."""
     interval = found.interval and Interval(low=1 / found.interval.high, high=1 / found.interval.low)
     return Ratio(value=1 / found.value, interval=interval, p=found.p, n_base=found.n_new, n_new=found.n_base)
 
 
 def factor(found: Ratio) -> str:
-    """`1.21× (1.19–1.23)`; of single runs, which have no interval, `1.21× (one run each)`."""
+    """Return `1.21× (1.19–1.23)`, or for single runs, which have no interval, `1.21× (one run each)`."""
     if found.interval is None:
         return f"{times(found)} ({runs(found)})"
     digits = _digits(found)
@@ -39,7 +39,7 @@ def times(found: Ratio) -> str:
 
 
 def runs(found: Ratio) -> str:
-    """Of how many runs a ratio without an interval is."""
+    """Return the number of runs of a ratio without an interval, in words."""
     return "one run each" if found.n_base == found.n_new else f"{counted(found.n_new, 'run')} against {found.n_base}"
 
 
@@ -48,7 +48,7 @@ def _digits(found: Ratio) -> int:
 
 
 def efficiency(found: Ratio) -> str:
-    """`95.4 % (94.9–95.9)`."""
+    """Return `95.4 % (94.9–95.9)`."""
     interval = found.interval
     range_of = f" ({100 * interval.low:.1f}–{100 * interval.high:.1f})" if interval else ""
     return f"{100 * found.value:.1f} %{range_of}"

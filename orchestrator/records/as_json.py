@@ -1,4 +1,4 @@
-"""Values that cross a file do so as JSON, with every field's type checked on the way in."""
+"""Values to JSON text and back; the type of every field is checked while a text is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _adapters: dict[type, Any] = {}
 
 
 def _adapter(kind: type[T]) -> TypeAdapter[T]:
-    """Building one costs far more than using it, and a results folder holds thousands of records."""
+    """Return the adapter of a type. It is built once: building costs far more than using, and a folder has thousands of records."""
     if kind not in _adapters:
         from pydantic import TypeAdapter
 
@@ -23,12 +23,12 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
 
 
 def dump(value: Any) -> str:
-    """A record as JSON text, keys in the order of the fields."""
+    """Return a record as JSON text, keys in the order of the fields."""
     return _adapter(type(value)).dump_json(value, indent=2).decode() + "\n"
 
 
 def load(kind: type[T], text: str | bytes) -> T:
-    """JSON text as a record of `kind`. Raises ValueError with the first field that is missing or has another type.
+    """Return JSON text as a record of `kind`. Raises ValueError with the first field that is missing or has another type.
 
     Where very many are wrong they are only counted: a file from elsewhere can hold millions, and telling them takes gigabytes.
     """

@@ -1,4 +1,4 @@
-"""What to know next to a number, or why there is none: a kind for programs and a detail for people. Nothing reads its sentence."""
+"""A caveat about a number, or why a number is missing: a kind for programs, a detail for people. Nothing reads its sentence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SENTENCES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caveat:
-    """One caveat. The detail of a note is a whole sentence, that of another kind completes the sentence of its kind."""
+    """One caveat. The detail of a note is a whole sentence; other details complete the sentence of their kind."""
 
     kind: CaveatKind = CaveatKind.NOTE
     detail: str
@@ -57,7 +57,7 @@ _OLDER = (
 
 
 class Door:
-    """Reads the sentences of older records as caveats, once, while a record is read."""
+    """The place where sentences of older records become caveats, while a record is read."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+# What a trainer receives for one argument: a text, or the items of a list.
 Text = str | tuple[str, ...]
-"""What a trainer receives for one argument: a text, or the items of a list."""
 
 # What an experiment's id looks like: one word in a shell, one folder on any disk, no way out of the folder that holds it.
 TAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,250}")

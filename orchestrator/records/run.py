@@ -1,4 +1,4 @@
-"""How an experiment is run and what comes of it: job, command, the end of its processes, record. Values alone."""
+"""The values of a run: job, command, the end of its processes, record."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Annotated, Any
 
 from orchestrator.records.caveat import Caveat, Door
 
+# Of `record.json`. 1: up to 2026-11. 2: `hint`, `beside`, the status `stalled`; exit code and signal are the trainer's. 3:
+# `warnings` are caveats, and a missing measurement has its reason in `missing`. What a version does not know it leaves out, and a
+# field that an older one lacks has its default: each version has a golden that is read.
 SCHEMA_VERSION = 3
-"""Of `record.json`. 1: up to 2026-11. 2: `hint`, `beside`, the status `stalled`; exit code and signal are the trainer's. 3:
-`warnings` are caveats, and a missing measurement has its reason in `missing`. What a version does not know it leaves out, and a
-field that an older one lacks has its default: each version has a golden that is read.
-"""
 
 
 class Status(StrEnum):
-    """How a run ended."""
+    """The end of a run, in a word."""
 
     OK = "ok"
     FAILED = "failed"
@@ -30,7 +29,7 @@ class Status(StrEnum):
 
 
 class Limit(StrEnum):
-    """Which of a run's limits it went over, by the name that a scenario gives it."""
+    """The limit that a run exceeded, by its name in a scenario."""
 
     WALL = "timeout_s"
     STARTUP = "startup_timeout_s"
@@ -38,7 +37,7 @@ class Limit(StrEnum):
 
 
 class JobState(StrEnum):
-    """Where a run stands, derived from the files of its folder. `SILENT`: on another host, of which nothing was heard."""
+    """The state of a run, derived from the files of its folder. `SILENT`: its host has not been heard from."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -59,7 +58,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One run that is owed: repeat and try are its name, its folder is where everything of it lies."""
+    """One due run: repeat and attempt are its name; its folder contains everything of it."""
 
     experiment_id: str
     repeat: int
@@ -73,7 +72,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """A process to start: argv, the changes to the parent's environment, and files to write beside it first.
+    """A process to start: argv, the changes to the parent's environment, and files to write first.
 
     `env` sets a variable, or unsets it where the value is None. `files` maps a name in the run folder to its text.
     """
@@ -86,7 +85,7 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessOutcome:
-    """How a process tree ended. `exit_code` is None when a signal ended it; times are seconds since the epoch.
+    """The end of a process tree. `exit_code` is None when a signal ended it; times are seconds since the epoch.
 
     `pid` is that of the process that was started. `limit` is the one that it was ended for; `survivors` name processes that could
     not be ended.
@@ -114,7 +113,7 @@ class ProcessOutcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """One number (or word) of a run: its name in `metrics.METRICS`, its value in base units, what it was read from.
+    """One number (or word) of a run: its name in `metrics.METRICS`, its value in base units, and its source.
 
     `missing` says why there is no value. Where it is None (older records, plugs of others), `source` may say so.
     """
@@ -131,7 +130,7 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
-    """What a run came to: written once, as the last act of the run, and never changed.
+    """The result of a run: written once, as its last act, and never changed.
 
     `kind` is a word for the failure (None when ok), `cause` a sentence, `tail` the end of the log. `settings` are what
     really took effect, read off the built model. `ranks` are rows of each training process, `devices` of each GPU (cells by
