@@ -28,6 +28,10 @@ class Campaign:
     err: str
 
     @property
+    def said(self) -> str:
+        return self.out + self.err
+
+    @property
     def results(self) -> Path:
         return self.folder / "results"
 
@@ -49,14 +53,24 @@ class Campaign:
             return list(csv.DictReader(file))
 
 
+def started(folder: Path, *argv: str, **env: str) -> subprocess.Popen[bytes]:
+    """Start Python with these words in the folder, on this source tree and with a cache of its own."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    own = {"PYTHONPATH": path, "TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": "200", **env}
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, *argv], cwd=folder, env={**os.environ, **own}, stdout=pipe, stderr=pipe)
+
+
+def begun(folder: Path, *words: str, **env: str) -> subprocess.Popen[bytes]:
+    """Start the command with these words."""
+    return started(folder, "-m", "orchestrator", *words, **env)
+
+
+def ended(folder: Path, process: subprocess.Popen[bytes]) -> Campaign:
+    """Return what a command came to; of bytes, since text mode makes newlines of carriage returns."""
+    out, err = process.communicate(timeout=500)
+    return Campaign(folder=folder, code=process.returncode, out=out.decode(), err=err.decode())
+
+
 def tunebench(folder: Path, *words: str, **env: str) -> Campaign:
-    command = [sys.executable, "-m", "orchestrator", *words]
-    variables = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-        "TUNEBENCH_CACHE": str(folder / "cache"),
-        "COLUMNS": "200",
-        **env,
-    }
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
-    return Campaign(folder=folder, code=done.returncode, out=done.stdout, err=done.stderr)
+    return ended(folder, begun(folder, *words, **env))

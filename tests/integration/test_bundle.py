@@ -12,7 +12,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import tarfile
 from base64 import b64encode
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from typing import Any
 
 import pytest
 import yaml
+from campaigns import tunebench
 from factories.results import experiment
 
 from orchestrator import claims, table
@@ -67,14 +67,6 @@ print(json.dumps({"train_runtime": 1.0, "train_loss": 1.5, "note": " ".join(name
 """
 
 
-def tunebench(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    cache = {"PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": "200"}
-    argv = [sys.executable, "-m", "orchestrator", *words]
-    return subprocess.run(
-        argv, cwd=folder, env={**os.environ, **cache, **environ}, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results folder, as the machine of the names above would have made it."""
@@ -102,9 +94,9 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "scenarios.yaml").write_text(yaml.safe_dump({"scenarios": [one]}))
     words = ("run", str(home / "scenarios.yaml"), "--yes", "--set", "timeout_s=300")
     done = tunebench(home, *words, HOME=str(home), USER=USER, LOGNAME=USER, **SECRETS)
-    assert done.returncode == 1, done.stderr
+    assert done.code == 1, done.err
     report = tunebench(home, "report", "results", "--format", "markdown", HOME=str(home), **SECRETS)
-    (home / "results" / "report.md").write_text(report.stdout)
+    (home / "results" / "report.md").write_text(report.out)
     _as_if_made_there(home / "results")
     return home / "results"
 
@@ -142,8 +134,8 @@ def bundled(campaign: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     folder = tmp_path_factory.mktemp("bundled")
     home = str(campaign.parent)
     done = tunebench(folder, "bundle", str(campaign), HOME=home, USER=USER, LOGNAME=USER, **SECRETS)
-    assert done.returncode == 0, done.stderr
-    return folder / "results-bundle.tar.gz", done.stdout + done.stderr
+    assert done.code == 0, done.err
+    return folder / "results-bundle.tar.gz", done.said
 
 
 def test_what_was_planted_is_in_the_campaign(campaign: Path) -> None:
@@ -166,7 +158,7 @@ def test_a_stranger_who_bundles_hides_what_shows_itself(campaign: Path, tmp_path
     done = tunebench(
         tmp_path, "bundle", str(campaign), "--output", "b.tgz", HOME="/root", USER="carol", LOGNAME="carol"
     )
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     assert leaks(everything(tmp_path / "b.tgz")) == []
 
 
@@ -238,10 +230,10 @@ def test_what_is_unpacked_is_reported_as_the_campaign_is(
     assert len(numbers) > 5 and theirs.runs[numbers].equals(ours.runs[numbers])
     for words in (("status", str(root)), ("report", str(root), "--format", "json")):
         done = tunebench(tmp_path, *words)
-        assert done.returncode == 0, done.stderr
-        assert leaks({"": done.stdout + done.stderr}) == []
+        assert done.code == 0, done.err
+        assert leaks({"": done.said}) == []
     report = json.loads(
-        tunebench(tmp_path, "report", str(root), "--format", "json", "--keep", "provenance_host_name").stdout
+        tunebench(tmp_path, "report", str(root), "--format", "json", "--keep", "provenance_host_name").out
     )
     assert "hidden-host" in json.dumps(report)
 
@@ -251,9 +243,9 @@ def test_what_is_unpacked_is_compared_as_any_results_are(
 ) -> None:
     root = unpacked(bundled[0], tmp_path / "u")
     done = tunebench(tmp_path, "compare", str(root), str(root), "--format", "json")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert {row["verdict"] for row in json.loads(done.stdout)["rows"]} == {"same", "failed"}
-    assert leaks({"": done.stdout + done.stderr}) == []
+    assert done.code == 0, done.said
+    assert {row["verdict"] for row in json.loads(done.out)["rows"]} == {"same", "failed"}
+    assert leaks({"": done.said}) == []
 
 
 def test_the_same_campaign_gives_the_same_bytes_and_nothing_that_runs(campaign: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ test_real_training.py. It is run once and shared by the assertions on what it le
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -69,24 +68,6 @@ def test_failures_are_rows_and_stop_nothing(fake: Campaign) -> None:
     assert found["hangs"][0] == "timeout"
     crash = next(row for row in fake.rows() if row["kind"] == "crash")
     assert "shape '[1, 2]' is invalid" in crash["failure_cause"]
-
-
-def test_what_is_skipped_is_a_row_with_its_reason(fake: Campaign) -> None:
-    (row,) = [row for row in fake.rows() if row["framework_config"] == "fsdp"]
-    assert row["status"] == "skipped" and row["failure_kind"] == "framework_needs_device"
-
-
-def test_numbers_are_read_and_missing_ones_are_empty(fake: Campaign) -> None:
-    speeds = {row["kind"]: row["train_tokens_per_second"] for row in fake.rows() if row["framework_config"] == "none"}
-    assert speeds == {"good": "1000.0", "crash": "", "killed": "", "hangs": ""}
-
-
-def test_every_run_is_in_the_raw_summary(fake: Campaign) -> None:
-    with (fake.results / "raw_summary.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["status"] != "skipped"]
-    assert sorted((row["kind"], row["repeat"]) for row in rows) == [
-        (kind, repeat) for kind in ("crash", "good", "hangs", "killed") for repeat in ("1", "2")
-    ]
 
 
 def test_the_terminal_shows_the_table_and_where_the_files_are(fake: Campaign) -> None:

@@ -4,24 +4,21 @@ others finish. And a campaign whose disk is small, read-only, or taken away."""
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+from campaigns import Campaign, tunebench
 from trees import lives
 
 from orchestrator.records import RunRecord, Status
 from orchestrator.store import Store
 
-ROOT = Path(__file__).resolve().parents[2]
 FAULTY = Path(__file__).with_name("faulty.py")
-RUN = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes")
+RUN = ("run", "scenarios.yaml", "--yes")
 
 OOM_HINT = "batch 8 needed at least 80.6 GiB of 79.1; try 4, or gradient checkpointing"
 WAYS = {
@@ -64,25 +61,14 @@ def scenario(mode: str, **more: object) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Campaign:
-    folder: Path
-    done: subprocess.CompletedProcess[str]
-
-    def records(self, mode: str) -> tuple[RunRecord, ...]:
-        stored = Store.resume(self.folder / "results").contents().experiments
-        return next(one.records for one in stored if one.experiment.scenario == mode.replace("_", "-"))
-
-    def run_dir(self, mode: str) -> Path:
-        (folder,) = (self.folder / "results/experiments").glob(f"{mode.replace('_', '-')}-*")
-        return sorted((folder / "runs").iterdir())[-1]
+def records(campaign: Campaign, mode: str) -> list[RunRecord]:
+    (found,) = [found for name, found in campaign.records().items() if name.startswith(f"{mode.replace('_', '-')}-")]
+    return found
 
 
 def carried_out(folder: Path, scenarios: list[dict[str, object]], *words: str) -> Campaign:
     (folder / "scenarios.yaml").write_text(json.dumps({"scenarios": scenarios}))
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(folder / "cache")}
-    done = subprocess.run([*RUN, *words], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300)
-    return Campaign(folder=folder, done=done)
+    return tunebench(folder, *RUN, *words)
 
 
 @pytest.fixture(scope="module")
@@ -95,16 +81,16 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
 @pytest.mark.parametrize("mode", WAYS)
 def test_each_way_to_fail_is_told(campaign: Campaign, mode: str) -> None:
     status, kind, cause, hint = WAYS[mode]
-    assert campaign.records(mode), campaign.done.stderr
-    last = campaign.records(mode)[-1]
+    assert records(campaign, mode), campaign.err
+    last = records(campaign, mode)[-1]
     assert (last.status, last.kind) == (status, kind), last
     assert cause in (last.cause or "")
     assert hint is None or hint in (last.hint or "")
 
 
 def test_the_campaign_went_through_and_says_that_some_failed(campaign: Campaign) -> None:
-    assert campaign.done.returncode == 1
-    assert "Traceback" not in campaign.done.stderr
+    assert campaign.code == 1
+    assert "Traceback" not in campaign.err
     with (campaign.folder / "results" / "benchmarks.csv").open() as file:
         assert len(file.readlines()) == len(WAYS) + 1
 
@@ -125,23 +111,21 @@ def words_of(pid: int) -> list[str]:
 
 
 def test_a_port_that_was_stolen_is_tried_again_with_another(campaign: Campaign) -> None:
-    first, second = campaign.records("port_was_stolen")
+    first, second = records(campaign, "port_was_stolen")
     assert (first.status, first.kind, second.status) == ("failed", "port_in_use", "ok")
 
 
 def test_where_a_stalled_run_stood_is_saved(campaign: Campaign) -> None:
-    stacks = (campaign.run_dir("hangs_at_step_5") / "stacks.txt").read_text()
+    (stacks,) = [path.read_text() for path in campaign.results.glob("experiments/hangs-at-*/runs/*/stacks.txt")]
     assert "in_the_fifth_step" in stacks
 
 
 def test_a_second_call_runs_nothing_and_failures_of_a_kind_are_tried_again_when_asked(campaign: Campaign) -> None:
-    folder = campaign.folder
     words = ("--scenario", "exit-3", "--scenario", "no-metrics", "--scenario", "good")
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(folder / "cache")}
 
     def again(*more: str) -> list[int]:
-        subprocess.run([*RUN, *words, *more], cwd=folder, env=env, capture_output=True, check=False, timeout=100)
-        return [len(campaign.records(mode)) for mode in ("exit_3", "no_metrics", "good")]
+        tunebench(campaign.folder, *RUN, *words, *more)
+        return [len(records(campaign, mode)) for mode in ("exit_3", "no_metrics", "good")]
 
     assert again() == [1, 1, 1]
     assert again("--retry-failed", "no_metrics") == [1, 2, 1]
@@ -150,9 +134,9 @@ def test_a_second_call_runs_nothing_and_failures_of_a_kind_are_tried_again_when_
 
 def test_fail_fast_starts_nothing_behind_the_first_failure(tmp_path: Path) -> None:
     found = carried_out(tmp_path, [scenario("exit_3"), scenario("no_metrics"), scenario("sigkill")], "--fail-fast")
-    records = [record for mode in ("exit_3", "no_metrics", "sigkill") for record in found.records(mode)]
-    assert (len(records), found.done.returncode) == (1, 1)
-    assert "--fail-fast leaves the rest" in found.done.stderr
+    records = [record for mode in ("exit_3", "no_metrics", "sigkill") for record in records(found, mode)]
+    assert (len(records), found.code) == (1, 1)
+    assert "--fail-fast leaves the rest" in found.err
 
 
 @pytest.fixture
@@ -173,8 +157,8 @@ def test_a_full_disk_ends_the_campaign_with_a_sentence_and_loses_no_record(tmp_p
     results = ("--results", str(small_disk / "results"))
     fills = scenario("logs_a_gigabyte")
     found = carried_out(tmp_path, [scenario("good"), fills, scenario("exit_3")], *results)
-    assert "Traceback" not in found.done.stderr
-    assert found.done.returncode == 2 and "make room" in found.done.stderr, found.done.stderr
+    assert "Traceback" not in found.err
+    assert found.code == 2 and "make room" in found.err, found.err
     contents = Store.resume(small_disk / "results").contents()
     assert contents.warnings == ()
     records = {one.experiment.scenario: one.records for one in contents.experiments}
@@ -191,14 +175,14 @@ def test_a_full_disk_ends_the_campaign_with_a_sentence_and_loses_no_record(tmp_p
     }
     assert {name: [one.status for one in runs] for name, runs in records.items()} == {
         "good": ["ok"], "logs-a-gigabyte": ["failed"], "exit-3": ["failed"],
-    }, again.done.stderr  # fmt: skip
+    }, again.err  # fmt: skip
 
 
 def test_a_disk_that_cannot_be_written_is_a_sentence(tmp_path: Path, small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     found = carried_out(tmp_path, [scenario("good")], "--results", str(small_disk / "results"))
-    assert found.done.returncode == 2 and "Traceback" not in found.done.stderr
-    assert "Read-only file system" in found.done.stderr
+    assert found.code == 2 and "Traceback" not in found.err
+    assert "Read-only file system" in found.err
 
 
 def test_results_that_are_removed_in_mid_run_are_a_sentence(tmp_path: Path) -> None:
@@ -209,5 +193,5 @@ def test_results_that_are_removed_in_mid_run_are_a_sentence(tmp_path: Path) -> N
         "metrics": {"train_runtime": {"key": "train_runtime"}},
     }
     found = carried_out(tmp_path, [removes])
-    assert found.done.returncode == 2 and "Traceback" not in found.done.stderr, found.done.stderr
-    assert "is gone: somebody removed it" in found.done.stderr
+    assert found.code == 2 and "Traceback" not in found.err, found.err
+    assert "is gone: somebody removed it" in found.err

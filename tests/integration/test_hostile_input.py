@@ -14,13 +14,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from campaigns import Call
+from campaigns import Call, Campaign, tunebench
 
 from orchestrator.printable import is_printable
 from orchestrator.records.experiment import TAME
@@ -87,14 +86,8 @@ def scenario(name: str, text: str) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Campaign:
-    """The folder that the command was run in, and what became of it."""
-
-    folder: Path
-    code: int
-    out: str
-    err: str
+class Deep(Campaign):
+    """A campaign whose results lie deeper, so that what leads out of them is found."""
 
     @property
     def results(self) -> Path:
@@ -104,26 +97,12 @@ class Campaign:
         return Store.resume(self.results).contents().experiments
 
 
-def tunebench(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    variables = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "TUNEBENCH_CACHE": str(folder / "cache"),
-        "COLUMNS": "200",
-        **env,
-    }
-    argv = [sys.executable, "-m", "orchestrator", *words]
-    done = subprocess.run(argv, cwd=folder, env=variables, capture_output=True, check=False)
-    # Read as bytes: text mode would make newlines of the carriage returns that are looked for.
-    return subprocess.CompletedProcess(argv, done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
 def files_of(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
 @pytest.fixture(scope="module")
-def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Deep:
     folder = tmp_path_factory.mktemp("hostile")
     (folder / "trainer.py").write_text(TRAINER)
     (folder / "frameworks").mkdir()
@@ -139,10 +118,10 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     done = tunebench(folder, "run", "scenarios.yaml", "--results", "deep/results", "--yes", "--parallel", "2")
     made = {path for path in files_of(folder) - before if not path.startswith("deep/results")}
     assert made <= {"cache"}, "something was made outside of the results folder"
-    return Campaign(folder=folder, code=done.returncode, out=done.stdout, err=done.stderr)
+    return Deep(folder=folder, code=done.code, out=done.out, err=done.err)
 
 
-def test_every_run_is_recorded_and_well(campaign: Campaign) -> None:
+def test_every_run_is_recorded_and_well(campaign: Deep) -> None:
     assert campaign.code == 0, campaign.err
     found = campaign.experiments()
     assert len(found) == len(TRAPS)
@@ -150,7 +129,7 @@ def test_every_run_is_recorded_and_well(campaign: Campaign) -> None:
     assert all([record.status for record in one.records] == ["ok"] for one in found)
 
 
-def test_every_experiment_has_a_tame_folder_of_its_own(campaign: Campaign) -> None:
+def test_every_experiment_has_a_tame_folder_of_its_own(campaign: Deep) -> None:
     names = [path.name for path in (campaign.results / "experiments").iterdir()]
     assert sorted(names) == sorted(one.experiment.id for one in campaign.experiments())
     assert all(map(TAME.fullmatch, names))
@@ -158,7 +137,7 @@ def test_every_experiment_has_a_tame_folder_of_its_own(campaign: Campaign) -> No
     assert not [name for name in names if name.partition(".")[0].upper() in ("CON", "NUL", "PRN", "AUX", "COM1")]
 
 
-def test_nothing_was_run_and_nothing_lies_elsewhere(campaign: Campaign) -> None:
+def test_nothing_was_run_and_nothing_lies_elsewhere(campaign: Deep) -> None:
     assert not [path for path in campaign.folder.rglob("*") if path.name == "CANARY"]
     for place in (Path.cwd(), Path("/"), Path.home()):
         assert not (place / "CANARY").exists()
@@ -169,7 +148,7 @@ def printed(stdout: str) -> dict[str, Any]:
     return found
 
 
-def test_what_the_file_says_is_what_arrives(campaign: Campaign) -> None:
+def test_what_the_file_says_is_what_arrives(campaign: Deep) -> None:
     for one in campaign.experiments():
         text = one.experiment.scenario
         given = printed(log_of(one, "stdout.log"))
@@ -184,7 +163,7 @@ def log_of(one: StoredExperiment, name: str) -> str:
     return (one.runs[-1].job.run_dir / name).read_bytes().decode()
 
 
-def test_the_script_repeats_exactly_the_command(campaign: Campaign, tmp_path: Path) -> None:
+def test_the_script_repeats_exactly_the_command(campaign: Deep, tmp_path: Path) -> None:
     """Run by bash, from elsewhere, with nothing of ours around it."""
     for number, one in enumerate(campaign.experiments()):
         script = one.runs[-1].job.run_dir / "command.sh"
@@ -195,11 +174,11 @@ def test_the_script_repeats_exactly_the_command(campaign: Campaign, tmp_path: Pa
     assert not [path for path in tmp_path.rglob("*") if path.name == "CANARY"]
 
 
-def test_the_script_can_be_shown(campaign: Campaign) -> None:
+def test_the_script_can_be_shown(campaign: Deep) -> None:
     assert all(is_printable(log_of(one, "command.sh")) for one in campaign.experiments())
 
 
-def test_what_the_campaign_said_steers_no_terminal(campaign: Campaign) -> None:
+def test_what_the_campaign_said_steers_no_terminal(campaign: Deep) -> None:
     assert is_printable(campaign.out)
     assert is_printable(campaign.err)
     assert "␛[31mred" in campaign.out
@@ -207,7 +186,7 @@ def test_what_the_campaign_said_steers_no_terminal(campaign: Campaign) -> None:
 
 @pytest.mark.parametrize("words", [("report", "deep/results"), ("plan", "scenarios.yaml")], ids=lambda words: words[0])
 @pytest.mark.parametrize("width", ["60", "1000"])
-def test_tables_steer_no_terminal(campaign: Campaign, call: Call, words: tuple[str, ...], width: str) -> None:
+def test_tables_steer_no_terminal(campaign: Deep, call: Call, words: tuple[str, ...], width: str) -> None:
     code, out, err = call(campaign.folder, *words, COLUMNS=width)
     assert code == 0, err
     assert is_printable(out)
@@ -215,17 +194,17 @@ def test_tables_steer_no_terminal(campaign: Campaign, call: Call, words: tuple[s
     assert len(out.splitlines()) > len(TRAPS)
 
 
-def test_the_report_as_csv_is_what_the_file_says(campaign: Campaign) -> None:
+def test_the_report_as_csv_is_what_the_file_says(campaign: Deep) -> None:
     """For programs, whole: nothing is changed in it, and nothing runs off into another cell."""
     done = tunebench(campaign.folder, "report", "deep/results", "--format", "csv", "--keep", "scenario,value,tags")
-    assert done.returncode == 0
-    rows = list(csv.DictReader(io.StringIO(done.stdout, newline="")))
+    assert done.code == 0
+    rows = list(csv.DictReader(io.StringIO(done.out, newline="")))
     assert [row["value"] for row in rows] == list(TRAPS.values())
     assert {row["scenario"] for row in rows} == set(TRAPS.values())
-    assert "formula" in done.stderr
+    assert "formula" in done.err
 
 
-def test_every_experiment_is_shown(campaign: Campaign, call: Call) -> None:
+def test_every_experiment_is_shown(campaign: Deep, call: Call) -> None:
     for one in campaign.experiments():
         code, out, _ = call(campaign.folder, "show", one.experiment.id, "--results", "deep/results")
         assert code == 0
@@ -234,18 +213,18 @@ def test_every_experiment_is_shown(campaign: Campaign, call: Call) -> None:
         assert "coloured True" in out
 
 
-def test_the_plan_for_programs_is_printable_too(campaign: Campaign) -> None:
+def test_the_plan_for_programs_is_printable_too(campaign: Deep) -> None:
     document = tunebench(campaign.folder, "plan", "scenarios.yaml", "--json")
-    assert is_printable(document.stdout)
-    assert {one["scenario"] for one in json.loads(document.stdout)["experiments"]} == set(TRAPS.values())
+    assert is_printable(document.out)
+    assert {one["scenario"] for one in json.loads(document.out)["experiments"]} == set(TRAPS.values())
 
 
-def test_the_plans_commands_can_be_pasted(campaign: Campaign, tmp_path: Path) -> None:
+def test_the_plans_commands_can_be_pasted(campaign: Deep, tmp_path: Path) -> None:
     """Each line, handed to bash with the placeholders filled, gives the trainer what the run gave it."""
     done = tunebench(campaign.folder, "plan", "scenarios.yaml", "--commands")
-    assert is_printable(done.stdout)
+    assert is_printable(done.out)
     for one in campaign.experiments():
-        text = done.stdout.partition(f"# {one.experiment.id}\n")[2].partition("\n# ")[0]
+        text = done.out.partition(f"# {one.experiment.id}\n")[2].partition("\n# ")[0]
         line = subprocess.run(["bash", "-c", text], cwd=tmp_path, capture_output=True, check=False)
         assert line.returncode == 0, line.stderr.decode()
         assert printed(line.stdout.decode()) == printed(log_of(one, "stdout.log"))
@@ -278,22 +257,22 @@ def read_all(descriptor: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "markdown", "table"])
-def test_a_terminal_is_not_steered_by_a_report_in_any_form(campaign: Campaign, form: str) -> None:
+def test_a_terminal_is_not_steered_by_a_report_in_any_form(campaign: Deep, form: str) -> None:
     said = on_a_terminal(campaign.folder, "report", "deep/results", "--format", form, "--keep", "scenario,value")
     assert is_printable(said)
     assert "red" in said
 
 
-def test_an_experiment_that_is_not_there_is_said_without_its_traps(campaign: Campaign) -> None:
+def test_an_experiment_that_is_not_there_is_said_without_its_traps(campaign: Deep) -> None:
     done = tunebench(campaign.folder, "show", TRAPS["ansi"], "--results", "deep/results")
-    assert done.returncode == 2
-    assert is_printable(done.stderr)
+    assert done.code == 2
+    assert is_printable(done.err)
 
 
-def test_running_again_finds_everything_done(campaign: Campaign) -> None:
+def test_running_again_finds_everything_done(campaign: Deep) -> None:
     before = {path: path.stat().st_mtime_ns for path in campaign.results.glob("experiments/**/*")}
     done = tunebench(campaign.folder, "run", "scenarios.yaml", "--results", "deep/results", "--yes")
-    assert done.returncode == 0
+    assert done.code == 0
     assert {path: path.stat().st_mtime_ns for path in campaign.results.glob("experiments/**/*")} == before
 
 
@@ -331,13 +310,13 @@ def test_mistakes_are_told_without_the_traps_in_them(tmp_path: Path) -> None:
     wrong = {"scenarios": [{"name": text, TRAPS["ansi"]: 1, "device": text} for text in TRAPS.values()]}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(wrong))
     done = tunebench(tmp_path, "plan", "s.yaml")
-    assert done.returncode == 2
-    assert is_printable(done.stderr)
-    assert "Traceback" not in done.stderr
+    assert done.code == 2
+    assert is_printable(done.err)
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize("option", ["--scenario", "--set", "--axis", "--num-gpus", "--trainer"])
-def test_choices_on_the_command_line_may_be_traps_too(campaign: Campaign, call: Call, option: str) -> None:
+def test_choices_on_the_command_line_may_be_traps_too(campaign: Deep, call: Call, option: str) -> None:
     for name in TRAPS if option == "--scenario" else ("ansi", "substitution"):
         code, out, err = call(campaign.folder, "plan", "scenarios.yaml", f"{option}={TRAPS[name]}")
         assert code in (0, 2), err
@@ -350,8 +329,8 @@ def test_two_scenarios_whose_names_come_to_one_folder_are_refused(tmp_path: Path
     twins = [scenario("a", "same") | {"name": name, "framework_config": [None]} for name in ("🔥", "🎉")]
     (tmp_path / "s.yaml").write_text(yaml.safe_dump({"scenarios": twins}))
     done = tunebench(tmp_path, "plan", "s.yaml")
-    assert done.returncode == 2
-    assert re.search(r"s\.yaml:\d+:\d+: .*rename one", done.stderr), done.stderr
+    assert done.code == 2
+    assert re.search(r"s\.yaml:\d+:\d+: .*rename one", done.err), done.err
 
 
 # ------------------------------------------------------------------------------------------- code that comes with a model
@@ -366,8 +345,8 @@ def test_code_of_a_model_is_run_only_where_the_scenario_says_so(trainer: str, tm
     ]
     (tmp_path / "s.yaml").write_text(yaml.safe_dump({"scenarios": scenarios}))
     done = tunebench(tmp_path, "plan", "s.yaml", "--json")
-    assert done.returncode == 0, done.stderr
-    silent, asked = json.loads(done.stdout)["experiments"]
+    assert done.code == 0, done.err
+    silent, asked = json.loads(done.out)["experiments"]
     assert not [word for word in silent["command"] if "trust_remote_code" in word]
     assert asked["command"][asked["command"].index("--trust_remote_code") + 1] == "True"
     assert silent["id"][-12:] != asked["id"][-12:]
@@ -395,7 +374,7 @@ def test_the_row_says_that_code_of_the_model_was_run(tmp_path: Path) -> None:
             }
         )
     )
-    assert tunebench(tmp_path, "run", "s.yaml", "--yes").returncode == 0
+    assert tunebench(tmp_path, "run", "s.yaml", "--yes").code == 0
     for name in ("benchmarks.csv", "raw_summary.csv"):
         with (tmp_path / "results" / name).open(newline="") as file:
             assert sorted(row["trust_remote_code"] for row in csv.DictReader(file)) == ["", "True"]

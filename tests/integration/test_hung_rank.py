@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
+from campaigns import tunebench
 
 from orchestrator.store import Store
 
@@ -41,11 +39,9 @@ def test_a_hung_rank_is_ended_and_its_stacks_are_saved(tmp_path: Path) -> None:
     }
     data = {"dataset_name": "builtin:synthetic", "samples": 64}
     (tmp_path / "scenarios.yaml").write_text(json.dumps({"data_processing": data, "scenarios": [scenario]}))
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(tmp_path / "cache")}
-    command = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes")
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=280)
-    assert done.returncode == 1, done.stderr
-    (stored,) = Store.resume(tmp_path / "results").contents().experiments
+    done = tunebench(tmp_path, "run", "scenarios.yaml", "--yes")
+    assert done.code == 1, done.err
+    (stored,) = Store.resume(done.results).contents().experiments
     (run,) = stored.runs
     assert run.record is not None and (run.record.status, run.record.kind) == ("stalled", "stalled"), run.record
     assert "made no step any more" in (run.record.cause or "")

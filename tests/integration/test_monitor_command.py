@@ -143,11 +143,6 @@ def test_an_unknown_gpu_is_a_mistake(tmp_path: Path) -> None:
     assert line.startswith("error: --gpus 0,7: '7' names no GPU; there are 0 (NVIDIA H100 80GB HBM3, GPU-aaaa-0), 1 (")
 
 
-def test_a_wrong_interval_is_a_mistake(tmp_path: Path) -> None:
-    done = monitor(tmp_path, "--interval", "0.01", module=NO_GPU)
-    assert (done.returncode, done.stderr) == (2, "error: --interval 0.01: allowed are 0.1 to 60 seconds\n")
-
-
 @pytest.mark.parametrize(
     ("module", "why", "todo"),
     [

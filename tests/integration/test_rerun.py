@@ -7,17 +7,14 @@ run of this test finds the same. The two sides differ in nothing, and the noise 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from campaigns import Campaign, ended, started, tunebench
 
 from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import parse
@@ -28,8 +25,6 @@ from orchestrator.compare_view import as_json
 from orchestrator.records import RunRecord, Status
 from orchestrator.status import Reader
 from orchestrator.store import Store
-
-ROOT = Path(__file__).resolve().parents[2]
 
 TRAINER = """\
 import hashlib, json, os, sys
@@ -56,32 +51,8 @@ scenarios:
 RERUN = "import sys, typer; from orchestrator.cli.over_time import rerun; sys.argv[0] = 'rerun'; typer.run(rerun)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Done:
-    """A command that has ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-def begun(folder: Path, *argv: str) -> subprocess.Popen[str]:
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": "200"}
-    pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, *argv], cwd=folder, env=variables, stdout=pipe, stderr=pipe, text=True)
-
-
-def ended(process: subprocess.Popen[str]) -> Done:
-    out, err = process.communicate(timeout=300)
-    return Done(code=process.returncode, out=out, err=err)
-
-
-def ran(folder: Path, *argv: str) -> Done:
-    return ended(begun(folder, *argv))
-
-
-def rerun(folder: Path, *words: str) -> Done:
-    return ran(folder, *command(*words))
+def rerun(folder: Path, *words: str) -> Campaign:
+    return ended(folder, started(folder, *command(*words)))
 
 
 def command(*words: str) -> tuple[str, ...]:
@@ -112,7 +83,7 @@ def campaigns(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "trainer.py").write_text(TRAINER)
     (folder / "scenarios.yaml").write_text(SCENARIOS)
     for name in ("base", "new"):
-        done = ran(folder, "-m", "orchestrator", "run", "scenarios.yaml", "--yes", "--results", name)
+        done = tunebench(folder, "run", "scenarios.yaml", "--yes", "--results", name)
         assert done.code == 0, done.err
     return folder
 
@@ -128,7 +99,7 @@ def folder(campaigns: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def started(found: dict[str, list[RunRecord]], names: Sequence[str], *, after: int) -> list[str]:
+def order_of(found: dict[str, list[RunRecord]], names: Sequence[str], *, after: int) -> list[str]:
     """The sides of the runs behind the first `after` of each, in the order in which they started."""
     later = [(record.started_at, name) for name in names for record in found[name][after:]]
     return [name for _, name in sorted(later)]
@@ -144,7 +115,7 @@ def test_what_is_open_runs_again_in_turns_and_nothing_else_does(folder: Path) ->
     assert counts(folder) == {"base/noisy": 6, "base/steady": 3, "new/noisy": 6, "new/steady": 3}
     assert all(found[name][:3] == before[name] for name in found)
     assert all(record.status is Status.OK for one in found.values() for record in one)
-    order = started(found, ("base/noisy", "new/noisy"), after=3)
+    order = order_of(found, ("base/noisy", "new/noisy"), after=3)
     rounds = [set(order[at : at + 2]) for at in range(0, 6, 2)]
     assert rounds == [{"base/noisy", "new/noisy"}] * 3
     spans = sorted((record.started_at, record.started_at + record.wall_s) for one in found.values() for record in one)
@@ -198,19 +169,19 @@ def test_a_base_of_another_environment_is_left_alone(folder: Path) -> None:
 
 
 def test_two_at_once_make_no_run_twice(folder: Path) -> None:
-    both = [begun(folder, *command("--runs", "2")) for _ in range(2)]
-    assert [ended(process).code for process in both] == [0, 0]
+    both = [started(folder, *command("--runs", "2")) for _ in range(2)]
+    assert [ended(folder, process).code for process in both] == [0, 0]
     assert counts(folder) == {"base/noisy": 5, "base/steady": 3, "new/noisy": 5, "new/steady": 3}
     assert all(record.attempt == 1 for one in records(folder).values() for record in one)
 
 
 def test_killed_in_the_midst_the_same_command_makes_the_rest(folder: Path) -> None:
-    process = begun(folder, *command("--runs", "2"))
+    process = started(folder, *command("--runs", "2"))
     deadline = time.monotonic() + 120
     while not list(folder.glob("*/experiments/*/runs/r4-t1/record.json")) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.kill()
-    ended(process)
+    ended(folder, process)
     assert rerun(folder, "--runs", "2").code == 0
     found = records(folder)
     expected = {"base/noisy": 5, "base/steady": 3, "new/noisy": 5, "new/steady": 3}

@@ -11,13 +11,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from campaigns import Call
+from campaigns import Call, Campaign, tunebench
 
 from orchestrator.store import Store
 
@@ -89,19 +88,9 @@ def scenario(name: str, **changes: Any) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    code: int
-    said: str
-
-
-def tunebench(folder: Path, *words: str, environ: Mapping[str, str]) -> Ended:
-    variables = {**os.environ, "PYTHONPATH": f"{ROOT}:{folder / 'site'}", "TUNEBENCH_CACHE": str(folder / "cache")}
-    argv = [sys.executable, "-m", "orchestrator", *words]
-    done = subprocess.run(
-        argv, cwd=folder, env={**variables, "COLUMNS": "300", **environ}, capture_output=True, check=False
-    )
-    return Ended(code=done.returncode, said=(done.stdout + done.stderr).decode())
+def run(folder: Path, *words: str, environ: Mapping[str, str]) -> Campaign:
+    """Run the command with these variables; a folder `site` next to the scenarios may hold packages."""
+    return tunebench(folder, *words, **{"PYTHONPATH": f"{ROOT}:{folder / 'site'}", "COLUMNS": "300", **environ})
 
 
 def with_scenarios(folder: Path, *scenarios: dict[str, Any]) -> Path:
@@ -128,7 +117,7 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def campaign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Campaign]:
     """Trainers that print what they know, alone and under our instrument; a package installed from a URL with a token."""
     instrument = str(ROOT / "orchestrator" / "workers" / "instrument" / "instrument.py")
     folder = with_scenarios(
@@ -140,10 +129,10 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
     url = {"url": f"https://{INSTALLED}@example.org/planted.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}}
     (package / "direct_url.json").write_text(json.dumps(url))
     words = ("run", "scenarios.yaml", "--yes", "--set", "timeout_s=300", "--parallel", "2")
-    return folder, tunebench(folder, *words, environ=IN_THE_ENVIRONMENT | BY_LOOK)
+    return folder, run(folder, *words, environ=IN_THE_ENVIRONMENT | BY_LOOK)
 
 
-def test_the_campaign_ran_and_the_trainers_said_it_all(campaign: tuple[Path, Ended]) -> None:
+def test_the_campaign_ran_and_the_trainers_said_it_all(campaign: tuple[Path, Campaign]) -> None:
     """The test's own premise, and what is promised of the trainer's logs: they are its own, and stay as written."""
     folder, ended = campaign
     assert ended.code == 1, ended.said
@@ -156,7 +145,7 @@ def test_the_campaign_ran_and_the_trainers_said_it_all(campaign: tuple[Path, End
     assert list((folder / "results").rglob("worker-rank0.json"))
 
 
-def test_no_file_of_ours_holds_a_secret(campaign: tuple[Path, Ended]) -> None:
+def test_no_file_of_ours_holds_a_secret(campaign: tuple[Path, Campaign]) -> None:
     folder, _ = campaign
     found = {
         str(path.relative_to(folder)): leaks(path.read_text("utf-8", "replace")) for path in files(folder / "results")
@@ -173,7 +162,7 @@ def test_no_file_of_ours_holds_a_secret(campaign: tuple[Path, Ended]) -> None:
     } <= names
 
 
-def test_what_was_masked_still_says_what_happened(campaign: tuple[Path, Ended]) -> None:
+def test_what_was_masked_still_says_what_happened(campaign: tuple[Path, Campaign]) -> None:
     folder, _ = campaign
     records = [record for one in Store.resume(folder / "results").contents().experiments for record in one.records]
     assert [record for record in records if "401 for ***" in (record.cause or "")]
@@ -183,20 +172,20 @@ def test_what_was_masked_still_says_what_happened(campaign: tuple[Path, Ended]) 
         assert json.loads(worker.read_text())["status"] in ("ok", "error")
 
 
-def test_the_terminal_saw_none(campaign: tuple[Path, Ended]) -> None:
+def test_the_terminal_saw_none(campaign: tuple[Path, Campaign]) -> None:
     assert leaks(campaign[1].said) == []
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "json", "markdown"])
-def test_no_report_holds_one(campaign: tuple[Path, Ended], form: str) -> None:
+def test_no_report_holds_one(campaign: tuple[Path, Campaign], form: str) -> None:
     words = ("report", "results", "--format", form, "--keep", "*")
-    done = tunebench(campaign[0], *words, environ={})
+    done = run(campaign[0], *words, environ={})
     assert done.code == 0
     assert "401" in done.said
     assert leaks(done.said) == []
 
 
-def test_an_experiment_is_shown_without_them(campaign: tuple[Path, Ended], call: Call) -> None:
+def test_an_experiment_is_shown_without_them(campaign: tuple[Path, Campaign], call: Call) -> None:
     """Its logs' ends, too, though the logs hold them: by whoever has them in the environment, and by look for all others."""
     folder, _ = campaign
     for one in Store.resume(folder / "results").contents().experiments:
@@ -216,7 +205,7 @@ def test_no_plan_shows_one(tmp_path: Path, words: tuple[str, ...]) -> None:
         "y", arguments={"hub_token": ["a", PLANTED["HF_TOKEN"]], "model_name_or_path": BY_LOOK["PIP_INDEX_URL"]}
     )
     folder = with_scenarios(tmp_path, one, two)
-    done = tunebench(folder, "plan", "scenarios.yaml", *words, environ=IN_THE_ENVIRONMENT)
+    done = run(folder, "plan", "scenarios.yaml", *words, environ=IN_THE_ENVIRONMENT)
     assert done.code == 0
     assert leaks(done.said) == []
     assert "***" in done.said or not words
@@ -271,7 +260,7 @@ def test_a_secret_in_a_scenario_is_refused_before_anything_runs(kind: str, tmp_p
 def test_a_secret_on_the_command_line_is_refused_and_not_noted(words: tuple[str, ...], tmp_path: Path) -> None:
     """What was asked for is written into suite.json before it is looked at."""
     folder = with_scenarios(tmp_path / "f", scenario("x"))
-    done = tunebench(folder, "run", "scenarios.yaml", "--yes", *words, environ={})
+    done = run(folder, "run", "scenarios.yaml", "--yes", *words, environ={})
     assert done.code == 2
     assert leaks(done.said, PLANTED | TYPED) == []
     suite = (folder / "results" / "suite.json").read_text()
@@ -284,13 +273,13 @@ def test_placeholders_and_counts_are_no_secrets(tmp_path: Path) -> None:
     one = scenario("x", arguments=arguments, matrix={"kind": ["ok"]}, env={"NAMES": "HOME"})
     one["custom"]["command"] += ["--hub_token", "{kind}", "{arguments}"]
     folder = with_scenarios(tmp_path / "f", one)
-    done = tunebench(folder, "run", "scenarios.yaml", "--yes", environ={})
+    done = run(folder, "run", "scenarios.yaml", "--yes", environ={})
     assert done.code == 0, done.said
 
 
 def test_run_one_says_none_either(tmp_path: Path) -> None:
     """What it says goes into run-one.log."""
-    done = tunebench(tmp_path, "run-one", str(tmp_path / PLANTED["GITHUB_TOKEN"]), environ={})
+    done = run(tmp_path, "run-one", str(tmp_path / PLANTED["GITHUB_TOKEN"]), environ={})
     assert done.code == 2
     assert "holds no claimed run" in done.said
     assert leaks(done.said) == []

@@ -9,17 +9,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from campaigns import begun, ended
 
 from orchestrator.records import Status
 from orchestrator.store import Store
 
-ROOT = Path(__file__).resolve().parents[2]
-RUN = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes")
 TRAINER = """\
 import json, os, signal, sys, time
 for number in (signal.SIGINT, signal.SIGTERM) if os.environ.get("STUBBORN") else ():
@@ -37,7 +35,7 @@ print(json.dumps({"train_runtime": 1.0, "train_loss": 1.0}))
 """
 
 
-def campaign(folder: Path, names: list[str], sleep_s: float, **variables: str) -> subprocess.Popen[str]:
+def campaign(folder: Path, names: list[str], sleep_s: float, **variables: str) -> subprocess.Popen[bytes]:
     (folder / "trainer.py").write_text(TRAINER)
     custom = {
         "command": ["{python}", "{scenario_dir}/trainer.py", "{scenario_dir}", "{which}", str(sleep_s)],
@@ -49,16 +47,14 @@ def campaign(folder: Path, names: list[str], sleep_s: float, **variables: str) -
         for name in names
     ]
     (folder / "scenarios.yaml").write_text(json.dumps({"scenarios": scenarios}))
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    words = (*RUN, "--parallel", "2")
-    return subprocess.Popen(words, cwd=folder, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return begun(folder, "run", "scenarios.yaml", "--yes", "--parallel", "2", **variables)
 
 
 def test_two_at_once_on_cores_of_their_own(tmp_path: Path) -> None:
     names = ["a", "b", "c", "d"]
     running = campaign(tmp_path, names, 0.3)
-    _, said = running.communicate(timeout=300)
-    assert running.returncode == 0, said
+    done = ended(tmp_path, running)
+    assert done.code == 0, done.err
     seen = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in names}
     pairs = [
         (one, other)
@@ -87,21 +83,9 @@ def test_an_interrupt_ends_all_that_go_on(tmp_path: Path, times: int) -> None:
         for _ in range(times):
             running.send_signal(signal.SIGINT)
             time.sleep(0.3)
-        _, said = running.communicate(timeout=60)
+        done = ended(tmp_path, running)
     finally:
         running.kill()
-    assert running.returncode == 130 and "the same command resumes" in said, said
+    assert done.code == 130 and "the same command resumes" in done.err, done.err
     records = [record for one in Store.resume(tmp_path / "results").contents().experiments for record in one.records]
     assert [record.status for record in records] == [Status.CANCELLED] * 2
-
-
-@pytest.mark.parametrize("words", ["0", "-1", "two", "1.5"])
-def test_what_is_no_number_of_runs_is_a_sentence(tmp_path: Path, words: str) -> None:
-    (tmp_path / "scenarios.yaml").write_text(
-        "scenarios: [{name: s, device: cpu, trainer: custom, custom: {command: [x]}}]"
-    )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*RUN, f"--parallel={words}"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2 and f"--parallel {words}: a whole number from 1, or auto" in done.stderr, done.stderr

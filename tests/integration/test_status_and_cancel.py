@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from campaigns import begun
 from factories.results import of_command
 from trees import lives, pids, tree_program, wait_for
 
@@ -58,23 +59,19 @@ def wait_until(said: Callable[[], bool], timeout_s: float = 40.0) -> None:
 
 
 @pytest.fixture
-def campaign(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def campaign(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`tunebench run` of one experiment that never ends by itself the first time, and two that do."""
     tree_program(tmp_path)
     (tmp_path / "trainer.py").write_text(TRAINER)
     (tmp_path / "scenarios.yaml").write_text(SCENARIOS)
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(tmp_path / "cache"), "COLUMNS": "200"}
-    command = [sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as child:
+    with begun(tmp_path, "run", "scenarios.yaml", "--yes") as child:
         yield child
         if child.poll() is None:
             child.send_signal(signal.SIGINT)
             child.communicate(timeout=60)
 
 
-def test_a_campaign_is_looked_at_and_one_run_of_it_ended(tmp_path: Path, campaign: subprocess.Popen[str]) -> None:
+def test_a_campaign_is_looked_at_and_one_run_of_it_ended(tmp_path: Path, campaign: subprocess.Popen[bytes]) -> None:
     wait_for(*(tmp_path / f"pid-{depth}" for depth in range(3)))  # each writes its own behind the start of the next
     store = Store.resume(tmp_path / "results")
     reader = Reader(store)

@@ -105,12 +105,6 @@ def test_words_reach_each_rank_as_they_are(text: str) -> None:
     assert build(experiment(trainer="custom", custom=own, **changes)).argv[-1] == text, "who may mean the macro"
 
 
-def test_a_plan_shows_what_only_a_launch_can_know() -> None:
-    command = build(experiment(), gpus="{gpus}", port="{port}", run_dir=Path("{run_dir}"))
-    assert command.env["CUDA_VISIBLE_DEVICES"] == "{gpus}"
-    assert {"{port}", "{run_dir}/accelerate.yaml", "{run_dir}/output"} <= set(command.argv)
-
-
 @pytest.mark.parametrize("device", [Device.CUDA, Device.CPU])
 def test_one_and_many_processes_get_the_same_settings(device: Device) -> None:
     one, many = build(experiment(device=device)), build(experiment(device=device, num_gpus=2))

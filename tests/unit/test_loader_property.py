@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.config import load_suite
+from orchestrator.config import load_suite, schema_text
 from orchestrator.errors import OrchestratorError, SelectionError
 from orchestrator.matrix import expand
 from orchestrator.provenance import Machine
@@ -23,73 +24,15 @@ FILES = ("scenarios.yaml", "defaults.yaml", "accelerate.yaml", "frameworks/CONTE
 QUICK = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 # Words that mean something in our files, so that random values reach the inside of them.
+KEYS = {*re.findall(r'"([a-z_]+)": \{', schema_text())} - {"properties", "items"}
 WORDS = (
-    *(
-        "scenarios",
-        "name",
-        "arguments",
-        "matrix",
-        "include",
-        "exclude",
-        "framework_config",
-        "num_gpus",
-        "device",
-        "trainer",
-    ),
-    *(
-        "repeats",
-        "timeout_s",
-        "monitors",
-        "env",
-        "tags",
-        "custom",
-        "command",
-        "metrics",
-        "results",
-        "launcher",
-        "pattern",
-    ),
-    *("data_processing", "dataset_name", "experiment_tag", "model_name_or_path", "effective_batch_size", "unit", "key"),
-    *("per_device_train_batch_size", "gradient_accumulation_steps", "max_seq_len", "packing", "dtype", "torch_dtype"),
-    *(
-        "framework_configs",
-        "shortname",
-        "filename",
-        "plugins",
-        "requires",
-        "min_gpus",
-        "accelerate",
-        "fsdp_config",
-        "python",
-    ),
-    *(
-        "huggingface",
-        "fms_hf_tuning",
-        "trl",
-        "baseline",
-        "baseline.yaml",
-        "cpu",
-        "auto",
-        "cuda",
-        "none",
-        "log",
-        "stdout",
-    ),
-    *("config:tiny-llama", "{model}", "{seed}", "{arguments}", "hf_memory", "FSDP", "fsdp_version", "distributed_type"),
-    *(
-        "m",
-        "~nobody/python",
-        "a/../b",
-        "x" * 300,
-        "emoji 🔥",
-        "8",
-        "2",
-        "1e3",
-        "a b > 1",
-        "builtin:synthetic",
-        "lora",
-        "fp16",
-    ),
+    *sorted(KEYS),
+    *("model_name_or_path", "effective_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("max_seq_len", "packing", "dtype", "torch_dtype", "framework_configs", "shortname", "filename", "plugins"),
+    *("requires", "min_gpus", "accelerate", "fsdp_config", "fsdp_version", "distributed_type", "huggingface", "trl"),
+    *("fms_hf_tuning", "baseline", "baseline.yaml", "cpu", "auto", "cuda", "none", "log", "stdout", "hf_memory"),
+    *("FSDP", "config:tiny-llama", "{model}", "{seed}", "{arguments}", "m", "~nobody/python", "a/../b", "x" * 300),
+    *("emoji 🔥", "8", "2", "1e3", "a b > 1", "builtin:synthetic", "lora", "fp16"),
 )
 TEXT = st.sampled_from(WORDS) | st.text(max_size=12)
 SCALAR = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config import load_suite, schema_text
+from orchestrator.config import load_suite
 from orchestrator.matrix import expand
 from orchestrator.provenance import this_machine
 from orchestrator.selection import parse_selection
@@ -53,11 +53,6 @@ def test_examples_expand_and_nothing_in_them_is_wrong(file: Path) -> None:
     plan = expand(load_suite(file), parse_selection(), this_machine())
     assert plan.experiments
     assert [one.skip.text for one in plan.experiments if one.skip] == []
-
-
-def test_the_schema_in_the_repository_is_the_one_that_is_printed() -> None:
-    written = (ROOT / "docs" / "scenarios.schema.json").read_text(encoding="utf-8")
-    assert written == schema_text(), "write it again: python -m orchestrator schema > docs/scenarios.schema.json"
 
 
 def test_every_key_of_a_scenario_is_described() -> None:
