@@ -64,11 +64,11 @@ def in_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     from orchestrator import cli
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TUNEBENCH_CACHE", str(tmp_path / "cache"))
 
-    def started(*words: object, width: int) -> tuple[int, str, str]:
+    def started(*words: object, width: int = 200, folder: Path = tmp_path, **env: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["tunebench", *map(str, words)])
-        monkeypatch.setenv("COLUMNS", str(width))
+        for name, value in {"TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": str(width), **env}.items():
+            monkeypatch.setenv(name, value)
         with pytest.raises(SystemExit) as ended:
             cli.main()
         said = capsys.readouterr()

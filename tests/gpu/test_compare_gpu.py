@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import planted
 import pytest
+from campaigns import tunebench
 
 from orchestrator.gpus import visible_gpus
 from orchestrator.store import Store
@@ -51,13 +50,6 @@ pytestmark = [
 ]
 
 
-def tunebench(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    changed = {**os.environ, "TUNEBENCH_CACHE": str(folder / "cache"), "PYTHONPATH": path, **env}
-    command = (sys.executable, "-m", "orchestrator", *words)
-    return subprocess.run(command, cwd=folder, env=changed, capture_output=True, text=True, check=False, timeout=300)
-
-
 def write(folder: Path, name: str, **env: str) -> None:
     arguments = {
         "model_name_or_path": "config:llama-1b", "num_hidden_layers": 4, "dtype": "bfloat16", "bf16": True,
@@ -87,23 +79,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if name == "slower" and runs == 1:
                 write(folder, name, PYTHONPATH=path, PLANTED_SECONDS=str(SLOWDOWN * step_time_s(folder / "base")))
             ended = tunebench(folder, "run", f"{name}.yaml", "--results", name, "--repeats", str(runs), "--yes")
-            assert ended.returncode == 0, ended.stderr
+            assert ended.code == 0, ended.err
     return folder
 
 
 def test_a_slowdown_of_three_per_cent_is_found(folder: Path) -> None:
     compared = tunebench(folder, "compare", "base", "slower", "--format", "json")
-    print(tunebench(folder, "compare", "base", "slower", COLUMNS="160").stdout)
-    assert compared.returncode == 1, compared.stderr
-    rows = {row["metric"]: row for row in json.loads(compared.stdout)["rows"]}
+    print(tunebench(folder, "compare", "base", "slower", COLUMNS="160").out)
+    assert compared.code == 1, compared.err
+    rows = {row["metric"]: row for row in json.loads(compared.out)["rows"]}
     assert rows["step_time_s"]["verdict"] == "regressed"
     assert rows["step_time_s"]["ratio"]["value"] == pytest.approx(1 + SLOWDOWN, abs=0.01)
 
 
 def test_the_same_against_itself_is_not(folder: Path) -> None:
     compared = tunebench(folder, "compare", "base", "again", "--format", "json")
-    print(tunebench(folder, "compare", "base", "again", COLUMNS="160").stdout)
-    assert compared.returncode in (0, 3), compared.stdout  # at worst not yet certain
-    rows = {row["metric"]: row for row in json.loads(compared.stdout)["rows"]}
+    print(tunebench(folder, "compare", "base", "again", COLUMNS="160").out)
+    assert compared.code in (0, 3), compared.out  # at worst not yet certain
+    rows = {row["metric"]: row for row in json.loads(compared.out)["rows"]}
     assert not {"improved", "regressed"} & {row["verdict"] for row in rows.values()}
     assert rows["step_time_s"]["ratio"]["value"] == pytest.approx(1, abs=0.01)

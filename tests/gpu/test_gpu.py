@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from campaigns import tunebench
 
 from orchestrator.gpus import visible_gpus
 from orchestrator.records import RunRecord
@@ -54,23 +52,13 @@ scenarios:
 
 def _campaign(folder: Path, scenario: str) -> dict[str, RunRecord]:
     """Framework configuration -> record of a campaign that was run by the command, as a user runs it."""
-    file = folder / "scenarios.yaml"
-    file.write_text(SCENARIOS)
-    results = folder / "results"
-    command = [sys.executable, "-m", "orchestrator", "run", str(file), "--scenario", scenario, "--memory", "all"]
-    done = subprocess.run(
-        [*command, "--results", str(results)],
-        cwd=ROOT,
-        env={**os.environ, "TUNEBENCH_CACHE": str(folder / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    (folder / "scenarios.yaml").write_text(SCENARIOS)
+    done = tunebench(folder, "run", "scenarios.yaml", "--scenario", scenario, "--memory", "all")
     records = {}
-    for stored in Store.resume(results).contents().experiments:
-        assert stored.experiment.framework and stored.records, done.stderr
+    for stored in Store.resume(done.results).contents().experiments:
+        assert stored.experiment.framework and stored.records, done.err
         records[stored.experiment.framework.name] = stored.records[-1]
-    assert done.returncode == 0, [(record.kind, record.cause, record.tail) for record in records.values()]
+    assert done.code == 0, [(record.kind, record.cause, record.tail) for record in records.values()]
     return records
 
 

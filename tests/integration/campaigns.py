@@ -68,7 +68,7 @@ def begun(folder: Path, *words: str, **env: str) -> subprocess.Popen[bytes]:
 
 def ended(folder: Path, process: subprocess.Popen[bytes]) -> Campaign:
     """Return what a command came to; of bytes, since text mode makes newlines of carriage returns."""
-    out, err = process.communicate(timeout=500)
+    out, err = process.communicate(timeout=900)
     return Campaign(folder=folder, code=process.returncode, out=out.decode(), err=err.decode())
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 from campaigns import Call
 from trainings import prepare
 
-from orchestrator import cli, tree
+from orchestrator import tree
 
 
 @pytest.fixture(scope="session")
@@ -20,18 +19,12 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """The command in this process: for many calls of which each would take longer to start than to do."""
+def call(in_process: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """The command in this process, in a given folder: for many calls, each of which would take longer to start than to do."""
 
     def called(folder: Path, *words: str, **env: str) -> tuple[int, str, str]:
-        for name, value in {"TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": "200", **env}.items():
-            monkeypatch.setenv(name, value)
         monkeypatch.chdir(folder)
-        monkeypatch.setattr(sys, "argv", ["tunebench", *words])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
+        return in_process(*words, folder=folder, **env)
 
     return called
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from test_runs import carried_out, experiment
 from test_runs import values as recorded
-from trees import lives, wait_for
+from trees import lives, wait_for, wait_until
 
 from orchestrator import process
 from orchestrator.environment import MARKER
@@ -138,13 +138,6 @@ def sampled(path: Path, seconds: float, **how: Any) -> Timeline:
     found = parse(path.read_text(encoding="utf-8"))
     assert found.problem is None
     return found
-
-
-def wait_until(said: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not said():
-        assert time.monotonic() < deadline, "not within a minute"
-        time.sleep(0.02)
 
 
 class Clock:

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from factories.control_groups import small_group
 from trees import lives, pids, tree_program, wait_for
 
 from orchestrator import cgroup, process, tree
@@ -224,19 +225,7 @@ def test_a_daemon_that_slipped_away_is_found_by_its_control_group(tmp_path):
 
 
 def test_what_the_kernel_kills_for_memory_is_known_of_this_tree(tmp_path):
-    group = cgroup.create("a-test-of-memory")
-    if group is None:
-        pytest.skip("nobody may make a control group here")
-    limit = next(
-        (group.path / name for name in ("memory.max", "memory.limit_in_bytes") if (group.path / name).exists()), None
-    )
-    if limit is None:
-        group.remove()
-        pytest.skip("its memory cannot be limited here")
-    limit.write_text(str(64 * 2**20))
-    for name in ("memory.swap.max", "memory.swappiness"):  # where there is swap, it would go on in there
-        if (group.path / name).exists():
-            (group.path / name).write_text("0")
+    group = small_group("a-test-of-memory")
     hungry = "x = [bytearray(2**20) for _ in range(512)]"
     command = Command(argv=(sys.executable, "-c", hungry), env={MARKER: "a-test-of-memory"}, cwd=tmp_path)
     outcome = process.run(command, stdout=tmp_path / "o", stderr=tmp_path / "e", group=group)

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from campaigns import begun
 from factories.results import of_command
-from trees import lives, pids, tree_program, wait_for
+from trees import lives, pids, tree_program, wait_for, wait_until
 
 from orchestrator import cancel, claims
 from orchestrator.cancel import End
@@ -49,13 +49,6 @@ scenarios:
     launcher: none
     metrics: {train_runtime: {key: train_runtime}}
 """
-
-
-def wait_until(said: Callable[[], bool], timeout_s: float = 40.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not said():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s"
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -34,11 +35,16 @@ def tree_program(folder: Path) -> Path:
     return path
 
 
-def wait_for(*paths: Path, timeout_s: float = 60.0) -> None:
+def wait_until(said: Callable[[], bool], *, timeout_s: float = 60.0, what: object = "it") -> None:
     deadline = time.monotonic() + timeout_s
-    while not all(path.exists() and path.stat().st_size for path in paths):
-        assert time.monotonic() < deadline, f"none of {[str(path) for path in paths]} within {timeout_s} s"
+    while not said():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
         time.sleep(0.02)
+
+
+def wait_for(*paths: Path, timeout_s: float = 60.0) -> None:
+    """Wait until each file is there and not empty."""
+    wait_until(lambda: all(path.exists() and path.stat().st_size for path in paths), timeout_s=timeout_s, what=paths)
 
 
 def pids(folder: Path) -> list[int]:

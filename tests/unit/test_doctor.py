@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Callable
 
 import pytest
 
-from orchestrator import cli
-
+Call = Callable[..., tuple[int, str, str]]
 Findings = dict[str, dict[str, str | None]]
-
-
-def doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
-    monkeypatch.setattr(sys, "argv", ["tunebench", "doctor", *words])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return int(ended.value.code or 0), capsys.readouterr().out
 
 
 def by_name(text: str) -> Findings:
     return {finding["name"]: finding for finding in json.loads(text)}
 
 
-def test_everything_that_a_run_depends_on_is_looked_at(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_that_a_run_depends_on_is_looked_at(in_process: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    code, out = doctor(capsys, monkeypatch, "--json")
+    code, out, _ = in_process("doctor", "--json")
     found = by_name(out)
     looked_at = {"tunebench's Python", "torch", "transformers", "accelerate", "torch runs", "nvidia-smi", "ports"}
     assert looked_at | {"disk here", "disk of the data cache", "HF cache", "offline switches"} <= found.keys()
@@ -37,18 +27,15 @@ def test_everything_that_a_run_depends_on_is_looked_at(
     assert all(one["todo"] for one in found.values() if one["level"] != "ok")
 
 
-def test_an_interpreter_that_is_not_there_is_said_and_is_exit_code_1(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code, out = doctor(capsys, monkeypatch, "--json", "--python", "/nowhere/python")
+def test_an_interpreter_that_is_not_there_is_said_and_is_exit_code_1(in_process: Call) -> None:
+    code, out, _ = in_process("doctor", "--json", "--python", "/nowhere/python")
     found = by_name(out)
     assert code == 1
     assert found["training Python"]["level"] == found["torch runs"]["level"] == "missing"
     assert "interpreter that exists" in str(found["training Python"]["todo"])
 
 
-def test_for_people_it_is_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    _, out = doctor(capsys, monkeypatch, "--python", "/nowhere/python")
+def test_for_people_it_is_a_table(in_process: Call) -> None:
+    _, out, _ = in_process("doctor", "--python", "/nowhere/python")
     assert out.splitlines()[0].split() == ["what", "found", "to", "do"]
     assert "/nowhere/python" in out and "missing" in out

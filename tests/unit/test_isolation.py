@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import replace
 
 import pytest
+from fake_pynvml import FakeGpu, FakeNvml
 
 from orchestrator import isolation
 from orchestrator.errors import LaunchError
@@ -116,37 +116,17 @@ def test_a_process_in_words(seen: str, words: str) -> None:
 # The look itself, with an NVML that is told what it says
 
 
-class FakeError(Exception):
-    value = 3
-
-
-def driver(monkeypatch: pytest.MonkeyPatch, **devices: tuple[Any, Any]) -> None:
-    """An NVML whose devices, by UUID, have (bytes in use, pids); an exception is raised."""
-
-    def said(value: Any) -> Any:
-        if isinstance(value, Exception):
-            raise value
-        return value
-
-    def handle(uuid: str) -> tuple[Any, Any]:
-        return said(devices.get(uuid.removeprefix("GPU-"), FakeError("Not Found")))  # type: ignore[no-any-return]
-
-    fake = SimpleNamespace(
-        NVMLError=FakeError,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetHandleByUUID=handle,
-        nvmlDeviceGetMemoryInfo=lambda device: SimpleNamespace(used=said(device[0])),
-        nvmlDeviceGetComputeRunningProcesses=lambda device: [SimpleNamespace(pid=pid) for pid in said(device[1])],
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", fake)
+def driver(monkeypatch: pytest.MonkeyPatch, **devices: FakeGpu) -> None:
+    """An NVML that knows these devices, by UUID."""
+    gpus = [replace(gpu, uuid=f"GPU-{name}") for name, gpu in devices.items()]
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(gpus))
 
 
 HIGH = 2**31 - 1  # no process has this number
 
 
 def test_memory_and_processes_make_a_gpu_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver(monkeypatch, a=(GIB // 2, [HIGH]), b=(3 * GIB, []))
+    driver(monkeypatch, a=FakeGpu(used=GIB // 2, pids=[HIGH]), b=FakeGpu(used=3 * GIB))
     assert occupants(GPUS) == (
         f"GPU 0 (H100) was in use (0.5 GiB, process {HIGH} of another container)",
         "GPU 3 (H100) was in use (3.0 GiB, by no process that can be seen)",
@@ -154,17 +134,17 @@ def test_memory_and_processes_make_a_gpu_busy(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_displays_memory_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver(monkeypatch, a=(GIB // 2, []), b=(0, []))
+    driver(monkeypatch, a=FakeGpu(used=GIB // 2), b=FakeGpu(used=0))
     assert occupants(GPUS) == ()
 
 
 def test_memory_tells_where_processes_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver(monkeypatch, a=(5 * GIB, FakeError("Not Supported")), b=(0, FakeError("Not Supported")))
+    driver(monkeypatch, a=FakeGpu(used=5 * GIB, pids=None), b=FakeGpu(used=0, pids=None))
     assert occupants(GPUS) == ("GPU 0 (H100) was in use (5.0 GiB, by no process that can be seen)",)
 
 
 def test_a_gpu_of_which_nothing_is_said_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver(monkeypatch, b=(FakeError("GPU is lost"), []))
+    driver(monkeypatch, b=FakeGpu(error=15))
     assert occupants(GPUS) == ()
 
 

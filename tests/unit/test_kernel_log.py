@@ -9,10 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from factories.control_groups import small_group
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import cgroup, kernel_log
+from orchestrator import kernel_log
 from orchestrator.kernel_log import KMSG, KernelLog, killed_for_memory
 from orchestrator.records import ProcessOutcome
 from orchestrator.runner import out_of_memory
@@ -145,18 +146,7 @@ def may_read_the_kernels_log() -> bool:
 
 @pytest.mark.skipif(not may_read_the_kernels_log(), reason="nobody may read the kernel's log here")
 def test_a_process_that_the_kernel_really_killed_is_named() -> None:
-    group = cgroup.create("a-test-of-the-kernels-log")
-    if group is None:
-        pytest.skip("nobody may make a control group here")
-    limits = (group.path / name for name in ("memory.max", "memory.limit_in_bytes"))
-    limit = next((path for path in limits if path.exists()), None)
-    if limit is None:
-        group.remove()
-        pytest.skip("its memory cannot be limited here")
-    limit.write_text(str(64 * 2**20))
-    for name in ("memory.swap.max", "memory.swappiness"):  # where there is swap, it would go on in there
-        if (group.path / name).exists():
-            (group.path / name).write_text("0")
+    group = small_group("a-test-of-the-kernels-log")
     with kernel_log.of_this_machine() as log:
         with group.entered():
             hungry = subprocess.Popen([sys.executable, "-c", "x = [bytearray(2**20) for _ in range(512)]"])

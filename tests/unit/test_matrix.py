@@ -466,27 +466,6 @@ def test_a_plan_made_where_nothing_can_run_is_the_same_plan(tmp_path: Path) -> N
     )
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        (
-            "arguments: {model_name_or_path: 'config:tiny-lama'}",
-            "scenarios.yaml:4:15: scenario 's': there is no model 'config:tiny-lama'; did you mean 'config:tiny-llama'?",
-        ),
-        (
-            "arguments: {model_name_or_path: m}\ndata_processing: {dataset_name: 'builtin:stdlib'}",
-            "scenarios.yaml:5:19: dataset_name: there is no data set 'builtin:stdlib'; did you mean 'builtin:stdlib-docs'?",
-        ),
-    ],
-)
-def test_names_that_are_nobodys_are_mistakes(changed: str, said: str, tmp_path: Path) -> None:
-    arguments, *more = changed.split("\n")
-    text = "\n".join(["scenarios:", "- name: s", "  framework_config: [eager]", f"  {arguments}", *more, ""])
-    with pytest.raises(ConfigError) as error:
-        planned(tmp_path, text)
-    assert said in str(error.value)
-
-
 def test_a_model_beside_the_scenario_file_is_found_there(tmp_path: Path) -> None:
     """Its run works in a folder of its own."""
     (tmp_path / "mine").mkdir()

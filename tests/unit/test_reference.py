@@ -89,12 +89,6 @@ def test_an_empty_log_and_a_missing_stage_are_dashes_said_once(copy: Path) -> No
     )
 
 
-def test_whole_numbers_stay_whole_beside_a_missing_neighbour(copy: Path) -> None:
-    rows = load([copy]).experiments
-    assert str(rows["mem_torch_mem_alloc_in_bytes"].dtype) == "Int64"
-    assert str(rows["per_device_train_batch_size"].dtype) == "Int64"
-
-
 def test_a_stray_folder_is_said_and_left_out(copy: Path) -> None:
     (copy / "exp_99").mkdir()
     (copy / "exp_notes").mkdir()

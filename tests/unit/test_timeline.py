@@ -47,34 +47,8 @@ def test_both_ends_agree_on_the_format() -> None:
     assert {"monitor_cpu_s", "monitor_rss_bytes", "nvml_period_s"} <= METRICS.keys()
 
 
-def test_places_follow_the_uuids_whatever_the_order() -> None:
-    found = sampled(
-        at(0, 1, "uuid", "GPU-b"),
-        at(0, 0, "uuid", "GPU-a"),
-        at(0.0, 1, "memory", 200),
-        at(0.0, 0, "memory", 100),
-        at(0.5, 0, "memory", 900),
-        at(0.6, 1, "memory", 5000),
-        at(0.9, 1, "memory", 250),
-    )
-    assert [(place, device.uuid) for place, device in found.devices.items()] == [(0, "GPU-a"), (1, "GPU-b")]
-    first, second = found.devices.values()
-    assert (first.baseline(), first.peak(), first.residue()) == (100, 900, 800)
-    assert (second.baseline(), second.peak(), second.residue()) == (200, 5000, 50)
-    assert found.problem is None
-    assert found.cost == {"cpu_s": 1.5, "rss_bytes": 20_000_000, "period_s": 0.010002, "worst_period_s": 0.03}
-
-
 def test_less_memory_than_before_is_no_negative_residue() -> None:
     assert only(at(0, 0, "memory", 500), at(1, 0, "memory", 100)).residue() == 0
-
-
-def test_a_mig_part_has_memory_and_nothing_else() -> None:
-    part = only(at(0, 0, "uuid", "MIG-1"), at(0, 0, "memory", 10), at(5, 0, "memory", 99), at(9, 0, "memory", 10))
-    inside = window(0, 8)
-    assert (part.uuid, part.peak(), part.strangers()) == ("MIG-1", 99, ())
-    assert part.energy(inside) is part.integrated_energy(inside) is part.throttled(inside) is None
-    assert part.mean("power", inside) is part.highest("temperature", inside) is None
 
 
 @pytest.mark.parametrize("value", ["N/A", "[N/A]", "", "None", "nan", "inf", "-inf", "1e999"])
@@ -195,11 +169,6 @@ def test_a_gpu_that_fell_off_says_so_and_the_others_go_on() -> None:
     assert other.integrated_energy(window(0, 10)) == pytest.approx(3000)
 
 
-def test_a_killed_sampler_saw_nothing_of_after_the_run() -> None:
-    device = only(at(0, 0, "memory", 10), at(5, 0, "memory", 700), cost=None)
-    assert (device.peak(), device.residue()) == (700, None)
-
-
 def test_a_last_line_that_was_cut_off_is_left_out() -> None:
     text = "\n".join([HEADER, at(0, 0, "memory", 100), at(1, 0, "memory", 123_456)])
     assert parse(text + "\n").devices[0].peak() == 123_456
@@ -263,21 +232,6 @@ def test_a_file_without_a_reading_says_why(text: str, problem: str) -> None:
 def test_a_clock_that_was_set_back_keeps_time_in_order() -> None:
     device = only(at(0, 0, "power", 100), at(2, 0, "power", 300), at(1, 0, "power", 200), at(3, 0, "power", 300))
     assert device.mean("power", window(0, 3)) == pytest.approx(200)
-
-
-def test_what_happened_outside_the_window_does_not_count() -> None:
-    device = only(
-        *(at(t, 0, "power", 900 if t < 10 or t >= 20 else 400) for t in range(30)),
-        *(at(t, 0, "temperature", 90 if t < 10 or t >= 20 else 60) for t in range(30)),
-        *(at(t, 0, "reasons", 4 if t < 10 or t >= 20 else 0) for t in range(30)),
-        *every(0.5, 30, "energy", lambda t: 900 * t if t < 10 else 9000 + 400 * (t - 10)),
-    )
-    inside = window(10, 19.999)
-    assert device.mean("power", inside) == pytest.approx(400)
-    assert device.highest("temperature", inside) == 60
-    assert device.throttled(inside) == (0.0, {})
-    assert device.energy(inside) == pytest.approx(4000, rel=1e-3)
-    assert device.integrated_energy(inside) == pytest.approx(4000, rel=1e-3)
 
 
 def test_a_value_holds_into_the_window_from_before_it() -> None:
