@@ -134,8 +134,8 @@ def test_a_second_call_runs_nothing_and_failures_of_a_kind_are_tried_again_when_
 
 def test_fail_fast_starts_nothing_behind_the_first_failure(tmp_path: Path) -> None:
     found = carried_out(tmp_path, [scenario("exit_3"), scenario("no_metrics"), scenario("sigkill")], "--fail-fast")
-    records = [record for mode in ("exit_3", "no_metrics", "sigkill") for record in records(found, mode)]
-    assert (len(records), found.code) == (1, 1)
+    made = [record for mode in ("exit_3", "no_metrics", "sigkill") for record in records(found, mode)]
+    assert (len(made), found.code) == (1, 1)
     assert "--fail-fast leaves the rest" in found.err
 
 
