@@ -41,7 +41,7 @@ def text(comparison: Comparison, *, conclusion: str, everything: bool = False) -
         left -= sum(map(len, parts[-1:]))
         unchanged = _rows(wording.blocks(comparison, Which.FOLDED))
         parts += [
-            folded(f"{len(unchanged)} rows that are no news: the same, untested, or failed on both sides", inside)
+            folded(f"{len(unchanged)} unchanged rows: the same, untested, or failed on both sides", inside)
             for inside in _bounded(unchanged, left)
         ]
     return "\n\n".join([*parts, *ends]) + "\n"

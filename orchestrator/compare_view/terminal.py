@@ -148,4 +148,4 @@ def _rest(comparison: Comparison, hidden: int, *, everything: bool) -> Iterator[
     yield Text(f"Rows: {wording.counted(comparison)}", style="bold")
     old = wording.old_failures(comparison)
     if not everything and any(wording.is_folded(row, old) for row in comparison.rows):
-        yield Text("--all shows those, too, that are no news.", style="dim")
+        yield Text("Use --all to include unchanged rows.", style="dim")
