@@ -37,7 +37,7 @@ _RUN_FOLDER = re.compile(r"(?:.*/)?experiments/(?P<experiment>[^/]+)/runs/r(?P<r
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """The run that a process belongs to, as far as its environment says."""
+    """The run of a process, according to the process's environment."""
 
     folder: str | None
     experiment: str | None
@@ -46,7 +46,7 @@ class Run:
 
 
 class Seen(StrEnum):
-    """Where a process is: among ours, behind a number that is none of ours (another container), or at its end."""
+    """The place of a process: in this container, in another container, or ending."""
 
     HERE = "here"
     ELSEWHERE = "elsewhere"
@@ -65,7 +65,7 @@ class Process:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """One GPU at one moment; what it does not say is None. Peak and energy are since the view began."""
+    """One GPU at one moment; unknown values are None. Peak and energy count from the start of the view."""
 
     index: int
     uuid: str | None
@@ -94,16 +94,16 @@ class View:
 
 
 def pace(interval_s: float) -> float:
-    """Seconds between two views. Raises SelectionError for what is out of bounds."""
+    """Return the seconds between two views. Raise SelectionError if they are out of bounds."""
     if not SHORTEST_S <= interval_s <= LONGEST_S:
         raise SelectionError(f"--interval {interval_s:g}: allowed are {SHORTEST_S:g} to {LONGEST_S:g} seconds")
     return interval_s
 
 
 def chosen(nvml: Any, asked: str | None) -> tuple[Gpu, ...]:
-    """The GPUs of a list of indices, UUIDs or their beginnings, and MIG parts' UUIDs; all GPUs for None.
+    """Return the GPUs of a list of indices, UUIDs or their beginnings, and UUIDs of MIG parts; all GPUs for None.
 
-    Raises SelectionError for a word that names none.
+    Raise SelectionError for a word that names no GPU.
     """
     every = every_gpu(nvml)
     if asked is None:
@@ -119,7 +119,7 @@ def chosen(nvml: Any, asked: str | None) -> tuple[Gpu, ...]:
 
 
 class Device:
-    """One GPU under watch: what it can say, its highest memory, and its energy counter when the view began."""
+    """One watched GPU: its readings, its highest memory, and its energy counter at the start of the view."""
 
     def __init__(self, nvml: Any, gpu: Gpu) -> None:
         self.nvml, self.gpu = nvml, gpu
@@ -132,14 +132,14 @@ class Device:
         self._handle: Any = self._ask("handle", self._open)
 
     def look(self) -> int | None:
-        """Bytes in use, which raise the peak."""
+        """Return the bytes in use, and raise the peak."""
         used: int | None = self._ask("memory", lambda: nvml_sampler.memory_in_use(self.nvml, self._handle))
         if used is not None:
             self.peak = max(used, self.peak or 0)
         return used
 
     def read(self, now: float) -> Reading:
-        """Everything; `now` in monotonic seconds."""
+        """Return all readings; `now` in monotonic seconds."""
         self._read_slow(now)
         used, bits = self.look(), self._sampled("reasons")
         limit = self._ask("limit", lambda: self.nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle))
@@ -182,12 +182,12 @@ class Device:
         }
 
     def _sampled(self, what: str) -> Any:
-        """A value as the sampler of a run reads it."""
+        """Return a value as the sampler of a run reads it."""
         _, read = nvml_sampler.READERS[what]
         return self._ask(what, lambda: read(self.nvml, self._handle))
 
     def _ask(self, what: str, read: Callable[[], Any]) -> Any:
-        """What is not supported is not asked for again, and nothing of a GPU that is lost; another error may pass."""
+        """Return a reading, or None. Do not ask again for unsupported readings, or a lost GPU for anything."""
         if self.lost or self._silent & {what, "handle"}:
             return None
         try:
@@ -203,14 +203,14 @@ class Device:
 
 
 class Watch:
-    """The GPUs under watch, from now on."""
+    """The watched GPUs, from now on."""
 
     def __init__(self, nvml: Any, gpus: Sequence[Gpu]) -> None:
         self.devices = [Device(nvml, gpu) for gpu in gpus]
         self.began = time.monotonic()
 
     def look(self) -> None:
-        """Memory alone, for its peak."""
+        """Read only memory, for its peak."""
         for device in self.devices:
             device.look()
 
@@ -221,7 +221,7 @@ class Watch:
 
 
 def views(watch: Watch, *, interval_s: float, stopped: Callable[[], bool]) -> Iterator[View]:
-    """A view now and after every interval, with looks at memory in between; ends soon after `stopped` says so."""
+    """Yield a view now and after every interval, and read memory in between. Stop soon after `stopped` returns true."""
     due = time.monotonic()
     while not stopped():
         yield watch.view()
@@ -232,7 +232,7 @@ def views(watch: Watch, *, interval_s: float, stopped: Callable[[], bool]) -> It
 
 
 def process_of(text: str, proc: Path = Path("/proc")) -> Process:
-    """A process as the sampler names it (`nvml_sampler.processes`), with the run that it belongs to."""
+    """Return a process with its run, from the sampler's text (`nvml_sampler.processes`)."""
     kind, number, *rest = text.split(":", 2)
     seen = {"unknown": Seen.ELSEWHERE, "leaving": Seen.ENDING}.get(kind, Seen.HERE)
     name = rest[0] if rest and rest[0] != "?" else None

@@ -19,12 +19,12 @@ WIDE = 130
 
 
 def as_json(view: View) -> str:
-    """One line of JSON; names carry their units, a share is of 1."""
+    """Return one line of JSON. Names include units; shares are between 0 and 1."""
     return json.dumps(asdict(view)) + "\n"
 
 
 def follow(shown: Iterable[View], console: Console) -> None:
-    """Each view in the place of the one before on a terminal, where the last one stays; one below the other elsewhere."""
+    """Print the views: on a terminal each replaces the one before, elsewhere one below the other."""
     if not console.is_terminal:
         for view in shown:
             console.print(as_table(view, width=console.width))
@@ -35,7 +35,7 @@ def follow(shown: Iterable[View], console: Console) -> None:
 
 
 def as_table(view: View, *, width: int) -> RenderableType:
-    """A row for each GPU; processes in its last column, or as lines below where the terminal is narrow."""
+    """Return a table with a row for each GPU. Processes are its last column, or lines below it on a narrow terminal."""
     wide = width >= WIDE
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2 if wide else 1, 0, 0))
     for heading in ("GPU", "name", "memory\nGiB", "peak\nGiB", "use", "power\nW", "energy", "SM\nMHz", "°C"):

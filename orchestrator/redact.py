@@ -98,7 +98,7 @@ _NO_VALUES = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Secret:
-    """A stretch of a text that is a secret: `what` it is, in words; `variable` holds it, where one of ours does."""
+    """A secret in a text: its place, its kind in words, and the environment variable that contains it, if any."""
 
     start: int
     end: int
@@ -108,7 +108,7 @@ class Secret:
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Whether a variable or argument of this name holds a secret: `HF_TOKEN`, `wandb-api-key`; not `pad_token`."""
+    """Return whether a variable or argument of this name contains a secret: `HF_TOKEN`, `wandb-api-key`; not `pad_token`."""
     words = _words(name)
     if "_".join(words) in _HARMLESS or words[-2:-1] == ["PER"]:  # flops_per_token
         return False
@@ -121,7 +121,7 @@ def _words(name: str) -> list[str]:
 
 
 def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
-    """The text with its secrets masked; always valid UTF-8, and JSON still where it was."""
+    """Return the text with masked secrets, as valid UTF-8. JSON stays JSON."""
     text = text.encode("utf-8", "replace").decode()
     pieces, at = [], 0
     for secret in secrets(text, environ):
@@ -131,20 +131,20 @@ def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def redactor(environ: Mapping[str, str] = os.environ) -> Callable[[str], str]:
-    """`redact` for the many texts of a plan: the environment is read once, and what was seen before is remembered."""
+    """Return `redact` for the many texts of a plan: it reads the environment once, and remembers results."""
     known = held(environ)
     return lru_cache(maxsize=65536)(lambda text: redact(text, known))
 
 
 def redact_end(text: str, *, cut: bool, environ: Mapping[str, str] = os.environ) -> str:
-    """The end of a log, redacted. `cut`: it was cut off a longer one, maybe amid a secret whose rest nothing gives away,
-    so that its first LONGEST_SECRET characters are left out."""
+    """Return the redacted end of a log. `cut`: it is the end of a longer log and may begin inside a secret, so its first
+    LONGEST_SECRET characters are left out."""
     masked = redact(text, environ)
     return masked[LONGEST_SECRET:] if cut else masked
 
 
 def secrets(text: str, environ: Mapping[str, str] = os.environ, *, stored: bool = False) -> tuple[Secret, ...]:
-    """What of a text must not be shown or stored, in order; no two overlap.
+    """Return the secrets of a text in order, without overlaps.
 
     `stored`: the text is one that must be kept as it is or not at all (an argument), so that `token=x` counts only where
     x is quoted: else it may as well be a line of code.
@@ -162,12 +162,12 @@ def secrets(text: str, environ: Mapping[str, str] = os.environ, *, stored: bool 
 
 
 def holds_secret(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """What secret an argument holds, in words (`a token of Hugging Face`, `the value of HF_TOKEN`); None for none."""
+    """Return the kind of secret in an argument (`a token of Hugging Face`, `the value of HF_TOKEN`), or None."""
     return next((secret.what for secret in secrets(text, environ, stored=True)), None)
 
 
 def in_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """The secrets of a command line by their options: the word's place, where in it the value begins, the option's name.
+    """Yield the secrets of a command line by their options: the word's place, the start of the value in it, the option's name.
 
     An option is `--name` with its value in the next word, `--name=value`, or a whole word `name=value`.
     """
@@ -185,12 +185,12 @@ def in_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
 
 @lru_cache(maxsize=65536)
 def _names_secret(word: str) -> bool:
-    """Whether a word is the option, or begins with the name, of a secret. What every word of a plan's commands is asked."""
+    """Return whether a word is an option of a secret, or begins with its name. Every word of a plan's commands is checked."""
     return is_secret_name(word.partition("=")[0])
 
 
 def redact_words(words: Sequence[str], masked: Callable[[str], str] = redact) -> list[str]:
-    """A command line to be shown: the same words, with every secret masked."""
+    """Return a command line to show: the same words, with every secret masked."""
     hidden = {place: begin for place, begin, _ in in_words(words)}
     if not hidden:
         return list(map(masked, words))
@@ -198,7 +198,7 @@ def redact_words(words: Sequence[str], masked: Callable[[str], str] = redact) ->
 
 
 def held(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that hold secrets."""
+    """Return the variables that contain secrets."""
     return {name: value for name, value in environ.items() if len(value) >= _SHORTEST_SECRET and is_secret_name(name)}
 
 
@@ -214,9 +214,9 @@ def _by_value(text: str, environ: Mapping[str, str]) -> Iterator[Secret]:
 
 @lru_cache(maxsize=256)
 def _written(value: str) -> frozenset[str]:
-    """How a value may stand in a text: as it is, in JSON, in a URL, as Python shows it; the lines of a long one each.
+    """Return the forms of a value in a text: plain, in JSON, in a URL, in Python's repr, and each line of a long value.
 
-    Bytes of it that are no UTF-8 stand in a text as `?` or as a replacement character.
+    Bytes that are not UTF-8 appear in a text as `?` or as a replacement character.
     """
     lines = [line for line in value.splitlines() if len(line) >= 2 * _SHORTEST_SECRET] if "\n" in value else []
     every = [value, *lines]
@@ -262,7 +262,7 @@ def _is_value(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _says_secret(name: str) -> bool:
-    """As `is_secret_name`, for a log, in which `cache_key = …` is a line of code."""
+    """Return the same as `is_secret_name` for a log, in which `cache_key = …` is a line of code."""
     words = _words(name)
     if words[-1] in ("KEY", "KEYS"):
         return len(words) > 1 and words[-2] in _QUALIFIED

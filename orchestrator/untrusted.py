@@ -44,17 +44,17 @@ _PIECE_BYTES = 64 * 1024
 
 
 class Unreadable(ValueError):
-    """Why a file is not read, as the rest of a sentence that begins with its path."""
+    """The reason why a file is not read, as the rest of a sentence that begins with its path."""
 
 
 def reason(error: OSError | ValueError) -> str:
-    """Why a file could not be read, without its path."""
+    """Return the reason why a file could not be read, without its path."""
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """A regular file, open for reading in bytes. Raises Unreadable or OSError; never waits."""
+    """Open a regular file for reading bytes, without waiting. Raise Unreadable or OSError."""
     # Looked at first, since to open a device may be to wind it; looked at again, since it may have been exchanged.
     _refuse(path.lstat().st_mode)
     flags = os.O_RDONLY
@@ -71,7 +71,7 @@ def _refuse(mode: int) -> None:
 
 
 def read_bytes(path: Path, *, limit: int) -> bytes:
-    """The whole file. Raises Unreadable where it has more than `limit` bytes."""
+    """Return the whole file. Raise Unreadable if it has more than `limit` bytes."""
     with opened(path) as file:
         if os.fstat(file.fileno()).st_size > limit:
             raise Unreadable(_too_large(limit))
@@ -86,14 +86,14 @@ def _too_large(limit: int) -> str:
 
 
 def read_text(path: Path, *, limit: int) -> str:
-    """The whole file as text; bytes that are no UTF-8 stand as replacement characters."""
+    """Return the whole file as text, with replacement characters for bytes that are not UTF-8."""
     return read_bytes(path, limit=limit).decode("utf-8", "replace")
 
 
 def sound_number(value: float | int) -> float | int | None:
-    """The number, where sums, squares and quotients of such numbers are finite; None for all others (1e400, NaN).
+    """Return the number if sums, squares and quotients of such numbers are finite; else None (1e400, NaN).
 
-    A whole number of 64 bits stays one; a larger one becomes the float next to it.
+    A whole number of 64 bits stays whole; a larger one becomes the nearest float.
     """
     if isinstance(value, int) and abs(value) < 2**63:
         return value
@@ -103,20 +103,20 @@ def sound_number(value: float | int) -> float | int | None:
 
 
 def read_head(path: Path, *, limit: int) -> str:
-    """The first `limit` bytes as text, however large the file is."""
+    """Return the first `limit` bytes as text."""
     with opened(path) as file:
         return _read(file, limit).decode("utf-8", "replace")
 
 
 def read_tail(path: Path, *, limit: int) -> str:
-    """The last `limit` bytes as text, however large the file is."""
+    """Return the last `limit` bytes as text."""
     with opened(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
         return _read(file, limit).decode("utf-8", "replace")
 
 
 def _read(file: BinaryIO, limit: int) -> bytes:
-    """At most `limit` bytes, in pieces: asked for all at once, Python would take the memory for the limit."""
+    """Return at most `limit` bytes, read in pieces: for one read, Python would allocate the whole limit."""
     pieces: list[bytes] = []
     while limit > 0 and (piece := file.read(min(limit, _PIECE_BYTES))):
         pieces.append(piece)
@@ -125,7 +125,7 @@ def _read(file: BinaryIO, limit: int) -> bytes:
 
 
 def read_lines(path: Path, *, limit: int, longest: int) -> Iterator[bytes]:
-    """The lines of the first `limit` bytes; one that is longer than `longest` is left out, and never in memory whole."""
+    """Yield the lines of the first `limit` bytes. Skip lines longer than `longest` without loading them whole."""
     with opened(path) as file:
         whole = True
         while limit > 0:
@@ -140,15 +140,15 @@ def read_lines(path: Path, *, limit: int, longest: int) -> Iterator[bytes]:
 
 
 def read_json(path: Path, *, limit: int, finite: bool = True) -> Any:
-    """The file as JSON. Raises Unreadable where it is none, nests too deep, or holds what no UTF-8 file can hold.
+    """Return the file as JSON. Raise Unreadable if it is invalid, nests too deep, or contains half characters.
 
-    NaN and Infinity, which are no JSON though Python writes them, are refused too, unless `finite` is False.
+    NaN and Infinity, which Python writes although they are not JSON, are refused unless `finite` is False.
     """
     return parse_json(read_bytes(path, limit=limit), finite=finite)
 
 
 def parse_json(content: bytes, *, finite: bool = True) -> Any:
-    """`read_json` for what was read already."""
+    """Return the same as `read_json` for bytes that were read before."""
     try:
         value = json.loads(content.decode("utf-8"), parse_constant=_no_number if finite else float)
     except UnicodeDecodeError:
@@ -168,7 +168,7 @@ def _no_number(word: str) -> None:
 
 
 def _refuse_content(root: Any, escapes: bool) -> None:
-    """Level after level, not by recursion, which is what deep nesting is made for."""
+    """Raise Unreadable for deep nesting and half characters. Work level by level, since recursion would fail on deep nesting."""
     level = [root]
     for _ in range(DEEPEST):
         if escapes and any(_is_half(value) for value in level):

@@ -56,7 +56,7 @@ def run_row(experiment: Experiment, job: Job, record: RunRecord, warnings: list[
 
 
 def _numbers_alone(row: Row) -> Row:
-    """The row without words where numbers belong: one of them would make a text of its whole column, and of other runs' numbers."""
+    """Return the row without words in columns of numbers: one word would turn the whole column into text."""
     wrong = _words(row.measured)
     return replace(row, measured={**row.measured, **dict.fromkeys(wrong)}) if wrong else row
 
@@ -74,7 +74,7 @@ def _refuse(job: Job, record: RunRecord) -> None:
 
 
 def sound(row: Row) -> Row:
-    """The row with cells that a frame can hold; a measured number cannot pass for how the run ended."""
+    """Return the row with cells that a frame can store. A measured number cannot replace the outcome of the run."""
     measured = {f"measured_{name}" if name in _OF_THE_TABLE else name: value for name, value in row.measured.items()}
     return replace(
         row,
@@ -93,7 +93,7 @@ def _cells(cells: Mapping[str, Value]) -> Mapping[str, Value]:
 
 
 def _unsound(cells: Mapping[str, Value]) -> list[str]:
-    """The names of numbers that no arithmetic can be done with. A table asks for millions: nearly all are seen to be sound here."""
+    """Return the names of numbers that are unfit for arithmetic. This fast check covers nearly all of a table's millions."""
     return [
         name
         for name, value in cells.items()

@@ -18,7 +18,7 @@ from orchestrator.errors import OrchestratorError
 
 
 class Archive:
-    """Texts by name in one folder; no owner, no times, nothing that can be run."""
+    """A tar file of texts in one folder, without owners, times and anything that can be run."""
 
     def __init__(self, file: BinaryIO, *, folder: str) -> None:
         self._folder = folder
@@ -35,7 +35,7 @@ class Archive:
         self._packed.close()
 
     def add(self, path: str, text: str) -> dict[str, Any]:
-        """Returns what a manifest says of the file: its size and digest."""
+        """Add a text. Return its size and digest, for the manifest."""
         content = text.encode("utf-8", "replace")
         entry = tarfile.TarInfo(f"{self._folder}/{path}")
         entry.size, entry.mode = len(content), 0o644
@@ -45,7 +45,7 @@ class Archive:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that gets its name once it is whole. Raises OrchestratorError where there is one of that name."""
+    """Open a file that gets its name once it is whole. Raise OrchestratorError if a file of that name exists."""
     refusal = OrchestratorError(f"{path} exists, and nothing is overwritten: name another file with --output")
     if os.path.lexists(path):
         raise refusal

@@ -37,7 +37,7 @@ _INSIDE = ("probes", "batches")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """A file to take: its path in the bundle with `/`, where it is, and whether it is a log, of which the end may do."""
+    """A file to take: its path in the bundle, its source, and whether it is a log, which may be cut."""
 
     path: str
     source: Path
@@ -46,14 +46,14 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
-    """A file or folder that stays, and why."""
+    """A file or folder that is left out, and the reason."""
 
     path: str
     why: str
 
 
 def survey(root: Path, *, above: str = "") -> Iterator[Piece | LeftOut]:
-    """Everything in a results folder, in the order of its names."""
+    """Yield everything in a results folder, in the order of names."""
     for path in sorted(root.iterdir()):
         name = f"{above}{path.name}"
         if _OF_THE_CAMPAIGN.fullmatch(path.name):
@@ -109,14 +109,14 @@ def _judged(path: Path, name: str, taken: re.Pattern[str]) -> Piece | LeftOut:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Content:
-    """A piece's text; `cut` where it is the end of a longer one, whose first LONGEST_SECRET characters are to be left out."""
+    """A file's text. `cut`: it is the end of a longer text, and its first LONGEST_SECRET characters have to be left out."""
 
     text: str
     cut: bool = False
 
 
 def content(piece: Piece, *, whole_logs: bool) -> Content:
-    """What a piece holds. Raises OSError or Unreadable where it is nothing that can be taken."""
+    """Return the content of a file. Raise OSError or Unreadable if it cannot be taken."""
     if not piece.is_log:
         return Content(text=untrusted.read_text(piece.source, limit=_LARGEST_FILE))
     limit = _LARGEST_LOG if whole_logs else LOG_END_BYTES + LONGEST_SECRET

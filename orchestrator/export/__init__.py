@@ -27,9 +27,9 @@ TARGETS: Mapping[str, Open] = {
 
 
 def export(folder: Path, *, to: str, destination: str | None = None, project: str | None = None) -> Exported:
-    """Hands every run of a results folder that ended to a tracker; `project` is the folder's name unless given.
+    """Send every ended run of a results folder to a tracker. `project` is the folder's name unless given.
 
-    Raises OrchestratorError where the folder holds no results, or the tracker cannot be had or refuses.
+    Raise OrchestratorError if the folder contains no results, or if the tracker is missing or refuses.
     """
     reading = read(folder)
     said: list[str] = []
@@ -47,7 +47,7 @@ def export(folder: Path, *, to: str, destination: str | None = None, project: st
 
 @contextmanager
 def _refusals_told(to: str) -> Iterator[None]:
-    """A tracker's own errors as a sentence: no network, nobody logged in, a database of another version."""
+    """Turn a tracker's own errors into a sentence: no network, nobody logged in, a database of another version."""
     try:
         yield
     except OrchestratorError:

@@ -35,7 +35,7 @@ Masked = Callable[[str], str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """The runs of a folder, read one by one as they are asked for, and what to say of those that are left out."""
+    """The runs of a folder, read one by one on demand, and warnings about those that are left out."""
 
     runs: Iterator[TrackerRun]
     warnings: list[str]
@@ -43,7 +43,7 @@ class Reading:
 
 
 def read(folder: Path) -> Reading:
-    """The runs of a results folder. Raises ResultsError where it is missing or holds no results."""
+    """Return the runs of a results folder. Raise ResultsError if it is missing or contains no results."""
     if not folder.is_dir():
         raise ResultsError(f"There is no folder {folder}: name a results folder, which `tunebench run --results` made.")
     masked = redactor()
@@ -85,7 +85,7 @@ def _of_record(experiment: Experiment, job: Job, record: RunRecord, row: Row, ma
 
 
 def _of_reference(row: Row, root: Path, masked: Masked) -> TrackerRun:
-    """Nothing in such a folder says when it ran; its numbers tell one run from another."""
+    """Return a run of a reference folder. Such a folder has no times; only the numbers distinguish runs."""
     experiment = str(row.facts["id"])
     key = _digest(row.flat())
     own = {"command.sh": _text(root / experiment / "command.sh")}
@@ -116,13 +116,13 @@ def _metrics(row: Row) -> dict[str, float]:
 
 
 def _tags(row: Row, masked: Masked) -> dict[str, str]:
-    """How it ended, and what was found out rather than measured: words, settings in effect, provenance."""
+    """Return the outcome, and everything that is not a measured number: words, settings in effect, provenance."""
     found = {name: cell for name, cell in row.measured.items() if _number(name, cell) is None}
     return _as_text({**row.outcome, **found}, masked)
 
 
 def _number(name: str, cell: Value) -> float | None:
-    """The cell, where it is a number of the run; None for words, and for what it ran with."""
+    """Return the cell if it is a measured number; None for words and settings."""
     if isinstance(cell, bool) or not isinstance(cell, (int, float)) or name.startswith(_KNOWN_OF_IT):
         return None
     return float(cell)
@@ -143,20 +143,20 @@ def _status(row: Row) -> Status:
 
 
 def _texts(own: Mapping[str, str], logs: Iterable[Path], masked: Masked) -> dict[str, str]:
-    """The files worth reading: ours whole, of each log its end; those that there are not are left out."""
+    """Return the texts of a run's files: our own files whole, and the end of each log. Skip missing files."""
     found = {name: masked(text) for name, text in own.items()} | {path.name: _log_end(path) for path in logs}
     return {name: text for name, text in found.items() if text}
 
 
 def _text(path: Path) -> str:
-    """A file of ours; empty where there is none, or where it is nothing that can be read."""
+    """Return one of our files; empty if it is missing or unreadable."""
     with suppress(OSError, ValueError):
         return untrusted.read_text(path, limit=untrusted.RECORD_BYTES)
     return ""
 
 
 def _log_end(path: Path) -> str:
-    """Redacted before it is shortened: half a secret is not known for one."""
+    """Return the end of a log, redacted before it is shortened: half a secret is not recognised."""
     with suppress(OSError, ValueError):
         cut = path.stat().st_size > LOG_END_BYTES
         return redact_end(without_styles(untrusted.read_tail(path, limit=LOG_END_BYTES)), cut=cut)

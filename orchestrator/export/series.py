@@ -27,7 +27,7 @@ _WATCHED = {"memory": "memory_bytes", "power": "power_w", "utilization": "utiliz
 
 
 def of_run(run_dir: Path) -> dict[str, tuple[Point, ...]]:
-    """Series by name (`steps/…`, `gpu<N>/…`), thinned; those that the run left nothing for are not there."""
+    """Return the thinned series by name (`steps/…`, `gpu<N>/…`), without empty ones."""
     found = {**_step_series(run_dir), "steps/loss": tuple(_losses(run_dir)), **_gpu_series(run_dir)}
     sound = {name: [point for point in points if _is_sound(point)] for name, points in found.items()}
     return {name: _thinned(points) for name, points in sound.items() if points}
@@ -51,7 +51,7 @@ def _step_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
 
 
 def _losses(run_dir: Path) -> Iterator[Point]:
-    """What the Trainer logged, by rank 0's lines of steps; a loss that was not finite is none."""
+    """Yield the losses that the Trainer logged in the lines of rank 0, without those that are not finite."""
     try:
         lines = untrusted.read_lines(run_dir / "steps-rank0.jsonl", limit=steps.MAX_BYTES, longest=_LONGEST_LINE)
         for line in lines:

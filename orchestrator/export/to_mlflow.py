@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @contextmanager
 def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
-    """A tracking address, or a folder for a local database; else what MLFLOW_TRACKING_URI says, else the working folder."""
+    """Open a tracking address, or a folder with a local database; by default MLFLOW_TRACKING_URI, else the working folder."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a report of ours tells nobody that it was made
     with package_of("mlflow"):
         import mlflow.entities as entities
@@ -49,7 +49,7 @@ def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
 
 
 def _address(destination: str) -> tuple[str, str | None]:
-    """The tracking address, and where a new local experiment keeps its artifacts (None: as its server says)."""
+    """Return the tracking address, and the place for artifacts of a new local experiment (None: the server decides)."""
     if "://" in destination or destination == "databricks":
         return destination, None
     folder = outside_of_results(Path(destination).resolve())
@@ -121,7 +121,7 @@ def _milliseconds(seconds: float | None) -> int | None:
 
 
 def _fitting(words: Mapping[str, str], longest: int, what: str, said: list[str]) -> dict[str, str]:
-    """The words that MLflow holds, the rest said: a name that is none is left out, a text that is too long is cut."""
+    """Return the words that MLflow can store. Skip invalid names and cut long texts; `said` gets a sentence for each."""
     fitting = {name: text for name, text in words.items() if _ALLOWED.fullmatch(name)}
     said += [f"{name!r:.300} is no name of {what} in MLflow: left out" for name in words if name not in fitting]
     long = [name for name, text in fitting.items() if len(text) > longest]

@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 @contextmanager
 def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
-    """A folder that `tensorboard --logdir` is given; `tensorboard/` in the working folder unless named."""
+    """Open a folder for `tensorboard --logdir`; by default `tensorboard/` in the working folder."""
     with package_of("tensorboard"):
         import tensorboard.summary.writer.record_writer  # noqa: F401
     yield _EventFiles(outside_of_results(Path(destination or DEFAULT_FOLDER)), project=project)
@@ -58,7 +58,7 @@ class _EventFiles:
 
 
 def _file_name(text: str) -> str:
-    """The text as the name of one folder, which leads nowhere else."""
+    """Return the text as the name of one folder, without separators."""
     return re.sub(r"[^\w.-]+", "-", text)[:150].strip(".") or "tunebench"
 
 
@@ -83,14 +83,14 @@ def _events(run: TrackerRun) -> Iterator[Any]:
 
 
 def _points(run: TrackerRun) -> Iterator[tuple[str, Point]]:
-    """Every number of a run: its series, and what was measured once as a series of one, at its end."""
+    """Yield every number of a run: its series, then each single measurement as a point at the run's end."""
     yield from ((name, point) for name, points in run.series.items() for point in points)
     end = run.ended_at or run.started_at or 0.0
     yield from ((name, Point(step=0, at=end, value=value)) for name, value in run.metrics.items())
 
 
 def _ending(run: TrackerRun, end: float) -> Any:
-    """How the session ended, of which TensorBoard knows two ways."""
+    """Return the end of the session: success or failure."""
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams import api_pb2, metadata
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo
@@ -103,13 +103,13 @@ def _ending(run: TrackerRun, end: float) -> Any:
 
 
 def _number_or_text(text: str) -> float | str:
-    """Hyperparameters that are numbers can be sorted and drawn."""
+    """Return a number if the text is one, since TensorBoard can sort and draw numbers."""
     number = sound_number(float(text)) if _NUMBER.fullmatch(text) else None
     return text if number is None else number
 
 
 def _as_table(run: TrackerRun) -> str:
-    """Tags as Markdown, which TensorBoard renders (and cleans of markup); exact numbers beside them."""
+    """Return tags and exact numbers as a Markdown table, which TensorBoard renders without markup."""
     cells = {**run.tags, **{name: repr(value) for name, value in run.metrics.items()}}
     rows = "\n".join(f"| {_as_cell(name)} | {_as_cell(text)} |" for name, text in cells.items())
     return f"| name | value |\n|---|---|\n{rows}"
@@ -120,7 +120,7 @@ def _as_cell(text: str) -> str:
 
 
 def _as_code(text: str) -> str:
-    """An indented block, which no line of the text can end."""
+    """Return an indented block, which no line of the text can end."""
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 

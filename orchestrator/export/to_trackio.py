@@ -25,7 +25,7 @@ FOLDER_VARIABLE, ELSEWHERE = "TRACKIO_DIR", ("TRACKIO_SPACE_ID", "TRACKIO_SERVER
 
 @contextmanager
 def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
-    """`destination` is the folder of Trackio's databases; what TRACKIO_DIR says, else Trackio's own, unless named."""
+    """Open the folder of Trackio's databases: `destination`, else TRACKIO_DIR, else Trackio's own."""
     for name in ELSEWHERE:
         if os.environ.get(name):
             raise OrchestratorError(

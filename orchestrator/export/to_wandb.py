@@ -23,7 +23,7 @@ STEP, TIME = "optimizer_step", "time_s"
 
 @contextmanager
 def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
-    """`destination` is the folder that W&B's own `wandb/` folder lies in; the working folder unless named."""
+    """Open W&B with `destination` as the parent of its `wandb/` folder; by default the working folder."""
     with package_of("wandb"):
         import wandb
     folder = outside_of_results(Path(destination or "."))
@@ -84,7 +84,7 @@ class _Project:
 
 
 def rows(series: Mapping[str, tuple[Point, ...]]) -> Iterator[dict[str, float]]:
-    """Series as rows of one place on one axis each: a step's numbers together, then what monitors saw, by seconds."""
+    """Yield the series as rows: the numbers of each step together, then those of monitors by seconds."""
     by_place: dict[tuple[str, int], dict[str, float]] = {}
     for name, points in series.items():
         of_steps = name.startswith("steps/")

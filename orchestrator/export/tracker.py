@@ -18,7 +18,7 @@ from orchestrator.errors import OrchestratorError
 
 
 class Status(StrEnum):
-    """How a run ended, as far as trackers tell endings apart; the tag `status` has our own word."""
+    """The outcome of a run in the words of trackers; the tag `status` has our own word."""
 
     OK = "ok"
     FAILED = "failed"
@@ -27,7 +27,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """A value at a moment: `step` is the optimizer step, or milliseconds since the run began where a monitor looked."""
+    """A value at a moment. `step` is the optimizer step; for monitors, milliseconds since the first reading."""
 
     step: int
     at: float
@@ -36,11 +36,10 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrackerRun:
-    """One run of ours as trackers know runs.
+    """One run as trackers know runs.
 
-    `key` tells it from every other run of every campaign, and is the same for each export. `name` ends in the key's beginning, so
-    that it is unique for people too. `params` are what was chosen, `tags` what is known of the run besides, `metrics` what was
-    measured, `series` what was measured over time, `texts` the files worth reading.
+    `key` is unique over all campaigns and the same in each export. `name` ends in the beginning of the key, so that it is unique
+    too. `params` are the choices, `tags` other facts, `metrics` single numbers, `series` numbers over time, `texts` files.
     """
 
     key: str
@@ -57,29 +56,29 @@ class TrackerRun:
 
 
 class Tracker(Protocol):
-    """A place that runs are handed to, open for the length of one export."""
+    """A place that receives runs, open during one export."""
 
     place: str
     """Where the runs are now, for people: without secrets."""
 
     def has(self, run: TrackerRun) -> bool:
-        """Whether the run is there, whole."""
+        """Return whether the whole run is there."""
         ...
 
     def add(self, run: TrackerRun) -> list[str]:
-        """Hands the run over; begins anew what an export left half done. Returns what the tracker cannot hold, in sentences."""
+        """Send the run, anew if an earlier export was interrupted. Return sentences about what the tracker cannot store."""
         ...
 
 
 class Open(Protocol):
-    """Opens a tracker. Raises OrchestratorError where its package is missing or the place cannot be had."""
+    """A function that opens a tracker. It raises OrchestratorError if the package is missing or the place is not available."""
 
     def __call__(self, destination: str | None, *, project: str) -> AbstractContextManager[Tracker]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
-    """What an export came to. `warnings` name what could not be read, and what the tracker cannot hold."""
+    """The result of an export. `warnings` name what could not be read, and what the tracker cannot store."""
 
     place: str
     new: int

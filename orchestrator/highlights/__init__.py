@@ -28,7 +28,7 @@ def highlights(table: ResultsTable, *, baseline: str | None = None) -> tuple[Hig
     """Return the findings of a table: gains, the best first; then warnings; then failures, the most frequent first.
 
     `baseline` names the framework configuration that others are compared with; without it `relative.beside` chooses one.
-    Raises SelectionError for a name that no experiment has.
+    Raise SelectionError for a name that no experiment has.
     """
     against, known = beside(table, baseline=baseline), known_of(table)
     return (*gains(known, against), *scaling(known), *warnings(known), *failures(known))

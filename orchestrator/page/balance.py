@@ -30,7 +30,7 @@ _LEAST_REACH, _ROOM = 0.01, 1.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Ranks:
-    """One experiment's ranks: rank → value, of its first run that ended ok."""
+    """The ranks of one experiment: rank → value, from its first run that ended ok."""
 
     name: str
     values: Mapping[int, float]
@@ -40,7 +40,7 @@ class _Ranks:
         return sum(self.values.values()) / len(self.values)
 
     def off(self, rank: int) -> float:
-        """By how much a rank differs from the mean of all, as a share."""
+        """Return a rank's difference from the mean of all, as a share."""
         return self.values[rank] / self.mean - 1
 
     @property
@@ -49,7 +49,7 @@ class _Ranks:
 
 
 def balance(ranks: pd.DataFrame, cells: Sequence[Cell]) -> Chart:
-    """Each rank's difference from the mean of its run's ranks; the most uneven rows first."""
+    """Return the chart of each rank's difference from the mean of its run's ranks, the most uneven rows first."""
     views = []
     for word, name, show in OF:
         found = sorted(_read(ranks, name, cells), key=lambda one: (-one.off(one.worst), one.name))
@@ -65,7 +65,7 @@ def balance(ranks: pd.DataFrame, cells: Sequence[Cell]) -> Chart:
 
 
 def _read(frame: pd.DataFrame, of: str, cells: Sequence[Cell]) -> list[_Ranks]:
-    """The experiments of several ranks that all have a value, each by its first run that ended ok."""
+    """Return the experiments of several ranks that all have a value, each from its first run that ended ok."""
     named = {cell.key: cell.full_name for cell in cells if cell.gpus > 1}
     found: dict[Key, dict[int, float]] = defaultdict(dict)
     of_run: dict[Key, tuple[object, object]] = {}
@@ -90,7 +90,7 @@ def _view(at: tuple[str, str], rows: Sequence[_Ranks], show: Show) -> View:
     figure = row_figure(
         names,
         [*traces, texts([for_plotly(text) for text in said], ends)],
-        x_title="difference from the mean of the ranks",
+        x_title="difference from the mean",
         x_range=(-reach * 1.1, reach * _ROOM),
         narrow_range=(-reach * 1.2, reach * 2.6),
         legend=len(traces) > 1,
@@ -111,7 +111,7 @@ def _view(at: tuple[str, str], rows: Sequence[_Ranks], show: Show) -> View:
 
 
 def _dots(rank: int | None, rows: Sequence[_Ranks]) -> Trace:
-    """One rank's dots over all rows, or those of all ranks as one trace."""
+    """Return the dots of one rank over all rows, or those of all ranks as one trace."""
     dots = [(one, row, of) for row, one in enumerate(rows) for of in one.values if rank in (None, of)]
     return scatter(
         "markers",

@@ -25,7 +25,7 @@ _ROOM, _NARROW_ROOM = 1.3, 1.75
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Bars of one colour, one a row: `values` by the row's place, the words behind each, and what the pointer says."""
+    """Bars of one colour, one per row: values by the row's place, the words behind each bar, and its hover text."""
 
     name: str
     values: Mapping[int, float]
@@ -34,13 +34,13 @@ class Group:
     intervals: Mapping[int, Interval]
 
     def end(self, row: int) -> float:
-        """How far the bar and its whisker reach."""
+        """Return the end of the bar and its whisker."""
         value = self.values.get(row, 0.0)
         return self.intervals[row].high if row in self.intervals else value
 
 
 def throughput(cells: Sequence[Cell], facet: str) -> Chart:
-    """Speed of each row with its interval over runs; bars of one row are of different GPU counts."""
+    """Return the chart of each row's speed with its interval over runs. The bars of a row are its GPU counts."""
     name = first_measured(cells, SPEEDS)
     views = _compared(cells, name) if name else ()
     reading = f"Longer is faster. {_WHISKERS}{_beside(cells)}A cross marks a run that failed."
@@ -49,7 +49,7 @@ def throughput(cells: Sequence[Cell], facet: str) -> Chart:
 
 
 def energy(cells: Sequence[Cell], facet: str) -> Chart:
-    """Energy a token, as the GPUs' counters have it."""
+    """Return the chart of energy per token, from the GPUs' counters."""
     views = _compared(cells, ENERGY, highest_first=False) if first_measured(cells, [ENERGY]) else ()
     what = "Only the GPUs, in the steady state, per token that is not padding. "
     reading = f"Shorter is better. {what}{_WHISKERS}{_beside(cells)}".rstrip()
@@ -62,7 +62,7 @@ _WHISKERS = "Whiskers are 95 % intervals over runs; a single run has none. "
 
 
 def _beside(cells: Sequence[Cell]) -> str:
-    """What the ratios are to, in a sentence."""
+    """Return a sentence that names the baseline of the ratios."""
     bases = {cell.base for cell in cells if cell.base}
     frameworks = sorted({cell.framework for cell in cells if cell.key in bases})
     return f"× is the ratio to {' or '.join(frameworks[:3])} with all else equal. " if frameworks else ""
@@ -79,9 +79,7 @@ def _axis(name: str) -> str:
 
 
 def _compared(cells: Sequence[Cell], name: str, *, highest_first: bool = True) -> list[View]:
-    """The views of a metric that rows are held against each other by: all GPU counts together where there is room, else one
-    by one.
-    """
+    """Return the views of a metric: all GPU counts together if there is room, else one by one."""
     known = {cell.key: cell for cell in cells}
     views = []
     for panel, found in by_panel(cells).items():
@@ -101,7 +99,7 @@ def _compared(cells: Sequence[Cell], name: str, *, highest_first: bool = True) -
 
 
 def _ordered(cells: Sequence[Cell], name: str, *, highest_first: bool = True) -> list[str]:
-    """Names of rows, the best first, those without a number last."""
+    """Return the names of rows, the best first, those without a number last."""
     sign = -1 if highest_first else 1
     best: dict[str, float] = {}
     for cell in cells:
@@ -142,7 +140,7 @@ def _summary(rows: int, cells: Sequence[Cell], name: str) -> str:
 
 
 def _ratio(cell: Cell, name: str, known: Mapping[Key, Cell]) -> float | None:
-    """The cell's value beside its baseline's: of a speed as everywhere in a report, over runs; of anything else of the means."""
+    """Return the ratio to the baseline: for a speed over runs, as everywhere in a report; for other metrics of means."""
     if name in SPEEDS and cell.speedup is not None:
         return cell.speedup
     partner = known.get(cell.base) if cell.base else None
@@ -152,7 +150,7 @@ def _ratio(cell: Cell, name: str, known: Mapping[Key, Cell]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Said:
-    """One bar in words: behind it (`short`), and in the table."""
+    """The words of one bar: `short` behind the bar, `cells` in the table."""
 
     short: str
     cells: tuple[str, str, str, str]

@@ -43,11 +43,11 @@ Key = tuple[str | None, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One experiment, known by its results folder's name (None where there is one folder) and id.
+    """One experiment, known by its id and the name of its results folder (None if there is one folder).
 
-    `rest` is what its name says besides the framework; `numbers` holds what is there of it, by column, and `intervals`
-    those over its runs of what is held against others. `base` is the key of the experiment that differs from it by the
-    baseline framework alone, and `speedup` how much faster it is than that one. `doubts` speak against its speed.
+    `rest` is its name without the framework. `numbers` are its values by column, and `intervals` are over its runs. `base` is the
+    key of the experiment that differs only by having the baseline framework; `speedup` is the ratio to its speed. `doubts` speak
+    against its speed.
     """
 
     results: str | None
@@ -75,12 +75,12 @@ class Cell:
 
     @property
     def full_name(self) -> str:
-        """What it is called outside of its panel."""
+        """Return the name outside its panel."""
         return " · ".join((*((self.panel,) if self.panel != ALL else ()), self.name, self.where))
 
     @property
     def where(self) -> str:
-        """`2 GPUs`: what it ran on, in words."""
+        """Return the number of GPUs or processes: `2 GPUs`."""
         return counted(self.gpus, "process", "processes") if self.on_cpu else counted(self.gpus, "GPU")
 
     @property
@@ -90,7 +90,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Columns:
-    """A frame's columns as lists; one that is not there is a list of None."""
+    """The columns of a frame as lists; a missing column is a list of None."""
 
     frame: pd.DataFrame
     found: dict[str, list[Value]]
@@ -102,7 +102,7 @@ class _Columns:
 
 
 def read(table: ResultsTable, *, most: int, baseline: str | None = None) -> list[Cell]:
-    """The first `most` experiments of a table, in its order. Raises SelectionError for a baseline that no experiment has."""
+    """Return the first `most` experiments of a table. Raise SelectionError for a baseline that no experiment has."""
     columns = _Columns(frame=table.experiments.iloc[:most], found={})
     frameworks, counts = map(_word, columns["framework_config"]), map(_count, columns["num_gpus"])
     alike = list(zip(_panels(columns), frameworks, counts, strict=True))
@@ -130,7 +130,7 @@ def read(table: ResultsTable, *, most: int, baseline: str | None = None) -> list
 
 
 def _beside(found: Sequence[Cell], table: ResultsTable, baseline: str | None) -> list[Cell]:
-    """Each cell with the one that it is held against, where both are there."""
+    """Return each cell with its baseline, if both are there."""
     pairs = {one.new: one for one in beside(table, baseline=baseline) if max(one.new, one.base) < len(found)}
     return [
         replace(cell, base=found[one.base].key, speedup=one.speed.ratio.value if one.speed else None)
@@ -141,7 +141,7 @@ def _beside(found: Sequence[Cell], table: ResultsTable, baseline: str | None) ->
 
 
 def _intervals(table: ResultsTable, most: int) -> list[dict[str, Interval]]:
-    """For each experiment the intervals over its runs that count, of what has two values or more."""
+    """Return for each experiment the intervals over its ok runs, for metrics with at least two values."""
     names = [name for name in (*SPEEDS, ENERGY) if name in table.runs.columns]
     summaries = (
         {name: mean_of_logs(values).interval for name, values in of.items() if len(values) > 1}
@@ -151,7 +151,7 @@ def _intervals(table: ResultsTable, most: int) -> list[dict[str, Interval]]:
 
 
 def panel_word(frame: pd.DataFrame) -> str:
-    """What the choice of a panel is called."""
+    """Return the label of the choice of a panel."""
     return " · ".join(metric(name).label for name in _varied(_Columns(frame=frame, found={}))).capitalize()
 
 
@@ -160,7 +160,7 @@ def gpu_counts(cells: Sequence[Cell]) -> list[int]:
 
 
 def by_panel(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """The cells of each panel, in their order."""
+    """Return the cells of each panel, in their order."""
     groups: dict[str, list[Cell]] = defaultdict(list)
     for cell in cells:
         groups[cell.panel].append(cell)
@@ -172,12 +172,12 @@ def of_gpus(cells: Sequence[Cell], count: int) -> list[Cell]:
 
 
 def first_measured(cells: Sequence[Cell], names: Sequence[str]) -> str | None:
-    """The first of several metrics that any cell has."""
+    """Return the first of several metrics that any cell has."""
     return next((name for name in names if any(name in cell.numbers for cell in cells)), None)
 
 
 def noun(cells: Sequence[Cell]) -> str:
-    """What the counts of `gpus` are of."""
+    """Return the noun for the counts in `gpus`."""
     return "CPU processes" if cells and all(cell.on_cpu for cell in cells) else "GPUs"
 
 
@@ -186,13 +186,13 @@ def _varied(columns: _Columns) -> list[str]:
 
 
 def _panels(columns: _Columns) -> list[str]:
-    """Of what makes a panel what is not the same in all rows; the model where everything is."""
+    """Return each row's panel: the values that differ between rows; the model if none does."""
     parts = [[_word(value) for value in columns[name]] for name in _varied(columns)]
     return [one_line(" · ".join(filter(None, row)), width=_PANEL_WIDTH) for row in zip(*parts, strict=True)]
 
 
 def _rests(columns: _Columns, alike: Sequence[tuple[str, str, int]], table: ResultsTable) -> list[str]:
-    """Of each row the arguments that tell it from those of the same panel, framework and GPUs."""
+    """Return for each row the arguments that distinguish it in its panel, framework and GPU count."""
     groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for at, key in enumerate(alike):
         groups[key].append(at)
@@ -216,7 +216,7 @@ def _rest(columns: _Columns, at: int, names: Sequence[str]) -> str:
 
 
 def _told_apart(found: Sequence[Cell]) -> list[Cell]:
-    """Two rows of one name are one row in a chart: where names do not tell, the end of the id does."""
+    """Add the end of the id to equal names, since two rows of one name would be one row in a chart."""
     counts = Counter((cell.panel, cell.name, cell.gpus) for cell in found)
     unclear = {(panel, name) for (panel, name, _), count in counts.items() if count > 1}
     return [
@@ -228,7 +228,7 @@ def _told_apart(found: Sequence[Cell]) -> list[Cell]:
 
 
 def _in_fewer_panels(found: Sequence[Cell]) -> list[Cell]:
-    """All in one panel where there would be hardly more rows than panels."""
+    """Put all cells into one panel if there would be hardly more rows than panels."""
     panels = {cell.panel for cell in found}
     names = {(cell.panel, cell.name) for cell in found}
     if len(panels) < 2 or len(names) >= 2 * len(panels):

@@ -27,8 +27,8 @@ WIDE = "wide"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """One drawing of a chart. `at` is what is chosen for it, a word for each of the chart's facets; `summary` is the drawing in a
-    sentence, for who does not see it; `columns` and `rows` are its numbers as people read them."""
+    """One drawing of a chart. `at` has the chosen word for each of the chart's facets. `summary` describes it in a sentence.
+    `columns` and `rows` are its numbers as a table."""
 
     at: tuple[str, ...]
     figure: Figure
@@ -39,7 +39,7 @@ class View:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """A chart: `reading` says how to read it, `facets` name the choices, `notes` say what is left out."""
+    """A chart: `reading` explains it, `facets` name the choices, `notes` say what is left out."""
 
     id: str
     title: str
@@ -51,7 +51,7 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Absent:
-    """A chart that there are no numbers for, and why."""
+    """A chart without numbers, and the reason."""
 
     title: str
     why: str
@@ -60,7 +60,7 @@ class Absent:
 def layout(
     *, height: int, x_title: str, y_title: str = "", legend: bool = False, above: int = 10, **more: Any
 ) -> dict[str, Any]:
-    """The layout that all charts share; `more` goes over it, axis by axis.
+    """Return the layout that all charts share; `more` overrides it, axis by axis.
 
     `height` is without the legend: page.js adds the lines that it takes at the width there is, above the plot. `above` is room
     for words between the two, in pixels as well.
@@ -141,12 +141,12 @@ def error_bars(values: Iterable[float], intervals: Iterable[Interval | None], **
 
 
 def chart_or_absent(chart: Chart, why: str) -> Chart | Absent:
-    """The chart, or where it has no view the one line that says why."""
+    """Return the chart; if it has no view, the line that says why."""
     return chart if chart.views else Absent(title=chart.title, why=why)
 
 
 def as_data(chart: Chart) -> dict[str, Any]:
-    """The chart as the page's JSON has it."""
+    """Return the chart as JSON values for the page."""
     views = [
         {"at": view.at, "figure": view.figure, "summary": view.summary, "columns": view.columns, "rows": view.rows}
         for view in chart.views
@@ -155,7 +155,7 @@ def as_data(chart: Chart) -> dict[str, Any]:
 
 
 def in_stretches(items: Sequence[Any], length: int) -> list[tuple[str, Sequence[Any]]]:
-    """The items in stretches of at most `length`, each with its name ("1–40")."""
+    """Return the items in stretches of at most `length`, each with its name ("1–40")."""
     if len(items) <= length:
         return [("all", items)]
     starts = range(0, len(items), length)

@@ -34,7 +34,7 @@ def dash(place: int) -> str:
 
 
 def pattern(place: int) -> dict[str, str | float]:
-    """The pattern over a bar's colour, as Plotly has it in `marker`."""
+    """Return the pattern over a bar's colour, for Plotly's `marker`."""
     shape = PATTERNS[place % len(PATTERNS)]
     return {"shape": shape, "fillmode": "overlay", "fgcolor": PAPER, "fgopacity": 0.45, "size": 6, "solidity": 0.3}
 

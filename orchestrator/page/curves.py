@@ -29,7 +29,7 @@ NEED = (
 
 
 def scaling(cells: Sequence[Cell], facet: str) -> Chart:
-    """Speed a GPU over GPU counts as a share of that at the smallest count."""
+    """Return the chart of speed per GPU over GPU counts, relative to the smallest count."""
     views = []
     for panel, part in by_panel([cell for cell in cells if EFFICIENCY in cell.numbers]).items():
         names = list(dict.fromkeys(cell.name for cell in part))
@@ -92,7 +92,7 @@ def _scaling_line(place: int, line: Sequence[Cell]) -> Trace:
 
 
 def tradeoff(cells: Sequence[Cell], facet: str) -> Chart:
-    """Throughput against memory: what is on the front has nothing that is both faster and smaller."""
+    """Return the chart of throughput against memory, with the Pareto front."""
     speed, need = first_measured(cells, SPEEDS_A_GPU), first_measured(cells, NEED)
     views = []
     if speed and need:
@@ -118,8 +118,8 @@ def tradeoff(cells: Sequence[Cell], facet: str) -> Chart:
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """The places of the points that no other one beats, by memory: one that needs as little or less and is as fast or faster,
-    and is better in one of the two."""
+    """Return the places of the points on the Pareto front, by memory. A point is beaten if another is at least as good in both and
+    better in one."""
     found: list[int] = []
     fastest = float("-inf")
     for at in sorted(range(len(points)), key=lambda at: (points[at][0], -points[at][1])):
@@ -182,14 +182,14 @@ def _front_line(points: Sequence[tuple[float, float]]) -> Trace:
 
 
 def _reach(values: Sequence[float], *, before: float, behind: float) -> list[float | None]:
-    """An axis from the lowest value to the highest, and a share of what lies between them beyond either."""
+    """Return an axis from the lowest value to the highest, with a share of their distance beyond each end."""
     low, high = min(values), max(values)
     span = max(high - low, 0.02 * high)
     return [rounded(max(0.0, low - before * span)), rounded(high + behind * span)]
 
 
 def _front_names(named: Sequence[tuple[str, tuple[float, float]]]) -> Trace:
-    """The names of a few points of the front, evenly chosen: above and to the left of it there is nothing that they could cover."""
+    """Return the names of some points of the front. Above and to the left of it, they cover nothing."""
     every = math.ceil(len(named) / MOST_NAMES)
     some = named[::-1][::every]
     names = [for_plotly(name, width=34) + NBSP for name, _ in some]

@@ -34,7 +34,7 @@ _LINES, _LONGEST_LINE = 20, 400
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Folders:
-    """The results folders of a table by the name that the column `results` has for them (None: there is one folder)."""
+    """The results folders of a table by their name in the column `results` (None: there is one folder)."""
 
     roots: Mapping[str | None, Path]
     environ: Mapping[str, str] = field(default_factory=lambda: held(os.environ))
@@ -42,7 +42,7 @@ class Folders:
 
     @staticmethod
     def of(roots: Sequence[Path], names: Sequence[str]) -> Folders:
-        """`names` are the words of the column `results`: the ends of the folders' paths that tell them apart."""
+        """Return the folders; `names` are the values of the column `results`: the ends of their paths."""
         if len(roots) == 1:
             return Folders(roots={None: roots[0]})
         ends = {name: tuple(name.split("/")) for name in names}
@@ -54,11 +54,11 @@ class Folders:
 
     @property
     def linked(self) -> bool:
-        """Whether the page lies in the one folder that it is about."""
+        """Return whether the page is in the only folder that it covers."""
         return None in self.roots
 
     def run_dir(self, results: str | None, experiment: str, name: str) -> Path | None:
-        """The folder of a run; None where it can't be one of ours."""
+        """Return the folder of a run; None if its results folder is unknown."""
         root = self.roots.get(results)
         return None if root is None else root.joinpath("experiments", experiment, "runs", name)
 
@@ -68,12 +68,12 @@ def run_name(repeat: object, attempt: object) -> str:
 
 
 def link(experiment: str, run: str, file: str = "") -> str:
-    """A path relative to the page, as a URL that can't be anything else."""
+    """Return a path relative to the page, as an escaped URL."""
     return "/".join(["experiments", quote(experiment, safe=""), "runs", quote(run, safe=""), quote(file, safe="")])
 
 
 def files(run_dir: Path) -> tuple[str, ...]:
-    """The files of a run that are ours by name, at most MOST_FILES."""
+    """Return the names of a run's files that Tunebench makes, at most MOST_FILES."""
     try:
         with os.scandir(run_dir) as found:
             names = sorted(entry.name for entry in found if _is_ours(entry.name))
@@ -84,12 +84,12 @@ def files(run_dir: Path) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def _is_ours(name: str) -> bool:
-    """Ten thousand runs have the same few names."""
+    """Return whether Tunebench makes files of this name. Ten thousand runs have the same few names."""
     return _OURS.fullmatch(name) is not None
 
 
 def command(run_dir: Path, environ: Mapping[str, str]) -> str | None:
-    """The script that repeats the run, without secrets."""
+    """Return the script that repeats the run, without secrets."""
     try:
         return printable(redact(untrusted.read_text(run_dir / "command.sh", limit=_COMMAND_BYTES), environ))
     except (OSError, ValueError):
@@ -97,7 +97,7 @@ def command(run_dir: Path, environ: Mapping[str, str]) -> str | None:
 
 
 def log_ends(run_dir: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Name and last lines of each log that says anything, without secrets and colours."""
+    """Yield name and last lines of each log that is not empty, without secrets and colours."""
     for name in ("stdout.log", "stderr.log"):
         path = run_dir / name
         try:
@@ -111,7 +111,7 @@ def log_ends(run_dir: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, s
 
 
 def gpus(run_dir: Path) -> list[Mapping[str, Any]]:
-    """The GPUs that the run's record names."""
+    """Return the GPUs in the run's record."""
     try:
         record = untrusted.read_json(run_dir / "record.json", limit=untrusted.RECORD_BYTES)
     except (OSError, ValueError):

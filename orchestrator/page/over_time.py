@@ -38,7 +38,7 @@ FACETS = ("Experiment", "Run")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawn:
-    """One run to draw: the names that it is chosen by, its series, and its cards' size where that is known."""
+    """One run to draw: the names of its choices, its series, and the capacity of its GPUs if known."""
 
     experiment: str
     run: str
@@ -47,7 +47,7 @@ class Drawn:
 
 
 def step_times(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
-    """Step times of a run: its warm-up, its spikes, its first step."""
+    """Return the chart of a run's step times: its warm-up, its spikes, its first step."""
     views = [_steps_view((one.experiment, one.run), one.series.steps) for one in runs if one.series.steps is not None]
     reading = (
         "Each step, from the moment when the last rank began it to the moment when the last rank ended it. Shaded steps are "
@@ -149,7 +149,7 @@ def _marks(name: str, points: Sequence[Point], place: int, symbol: str, seconds:
 
 
 def devices(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
-    """Memory and power of a run's GPUs over time, with its steady state shaded."""
+    """Return the chart of memory and power of a run's GPUs over time."""
     views = [
         _devices_view((one.experiment, one.run), one.series, one.card_bytes)
         for one in runs

@@ -40,7 +40,7 @@ _WHAT = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tile:
-    """A number that the page opens with, and what it is of."""
+    """A number at the top of the page, and its label."""
 
     value: str
     label: str
@@ -49,7 +49,7 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
-    """Tiles, and rows of label and words: what was run, and where."""
+    """Tiles, and rows of label and words about what was run and where."""
 
     tiles: tuple[Tile, ...]
     what: tuple[tuple[str, str], ...]
@@ -57,7 +57,7 @@ class Overview:
 
 
 def of(table: ResultsTable, suites: Sequence[Mapping[str, Any]], *, card_bytes: Sequence[float]) -> Overview:
-    """The overview of a table; `suites` are the `suite.json` of its folders, `card_bytes` the sizes of the GPUs that are known."""
+    """Return the overview of a table; `suites` are the `suite.json` of its folders, `card_bytes` the known capacities of GPUs."""
     runs, experiments = table.runs, table.experiments
     return Overview(
         tiles=tuple(_tiles(experiments, runs)),
@@ -126,7 +126,7 @@ def _what(experiments: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _asked(suites: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """The command lines that made the folders."""
+    """Yield the command lines that made the folders."""
     for suite in suites:
         asked = suite.get("asked")
         argv = asked.get("argv") if isinstance(asked, dict) else None
@@ -166,7 +166,7 @@ def _git(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _distinct(values: Sequence[Value], *, of: str = "") -> str:
-    """The different values, the first few in words."""
+    """Return the first few different values in words."""
     found = list(dict.fromkeys(value for value in values if value is not None))
     numbers = [value for value in found if isinstance(value, int)]
     ordered = sorted(numbers) if len(numbers) == len(found) else found

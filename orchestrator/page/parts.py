@@ -36,14 +36,14 @@ _ROOM, _NARROW_ROOM = 1.16, 1.45
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """A stretch of a run's wall time: its name, and its seconds of a cell, where these are known."""
+    """A stretch of a run's wall time: its name, and a function that returns its seconds, if known."""
 
     name: str
     seconds: Callable[[Cell], float | None]
 
 
 def _measuring(cell: Cell) -> float | None:
-    """Older records have no steady_s."""
+    """Return the seconds of the steady state; older records have no steady_s."""
     steps, rate = cell.numbers.get("steady_steps"), cell.numbers.get("steps_per_s")
     return cell.numbers.get("steady_s", steps / rate if steps is not None and rate else None)
 
@@ -63,7 +63,7 @@ REST = "the rest (launching, pauses, ending)"
 
 
 def memory(cells: Sequence[Cell], facet: str, *, card_bytes: Mapping[Key, float]) -> Chart:
-    """Peak memory of each row by its parts, against the card's size (`card_bytes` by the experiment's key)."""
+    """Return the chart of each row's peak memory by parts, with the GPU's capacity (`card_bytes` by the experiment's key)."""
     sources = [(name, first_measured(cells, names)) for name, names in MEMORY]
     parts = [(name, source) for name, source in sources if source is not None]
     views = []
@@ -146,14 +146,14 @@ def _nested(place: int, part: tuple[str, str], rows: Sequence[Cell], width: floa
 
 
 def _card_line(gib: float) -> dict[str, Any]:
-    """A dashed line at the card's size, and its name above the plot."""
+    """Return a dashed line at the GPU's capacity, and its name above the plot."""
     place = {"yref": "paper", "yanchor": "bottom", "xanchor": "right", "xshift": 4}
     label = note(gib, 1, f"GPU capacity: {gib:.0f} GiB", colour=colours.BAD, **place)
     return {"shapes": [upright(gib, {"color": colours.BAD, "dash": "dash", "width": 1.5})], "annotations": [label]}
 
 
 def wall_time(cells: Sequence[Cell], facet: str) -> Chart:
-    """Where the wall time of a run went, stage by stage."""
+    """Return the chart of a run's wall time by stages."""
     found = rows_of(cells, lambda cell: any(stage.seconds(cell) is not None for stage in STAGES), _by_wall)
     views = [_time_view(at, rows) for at, rows in found]
     reading = (
@@ -174,7 +174,7 @@ def _by_wall(cell: Cell) -> Any:
 
 
 def stages_of(cell: Cell) -> dict[str, float]:
-    """Stage → seconds, for those that are known; what is left of the wall time is the rest."""
+    """Return the seconds of the known stages, and the rest of the wall time."""
     known = {stage.name: seconds for stage in STAGES if (seconds := stage.seconds(cell)) is not None}
     rest = cell.numbers.get("wall_s", 0.0) - sum(known.values())
     return known | ({REST: rest} if rest > 0 else {})

@@ -38,7 +38,7 @@ def charts(
     cards: Mapping[Key, float],
     most_series: int,
 ) -> Iterator[Chart | Absent]:
-    """All charts in their order; where there are no numbers for one, why."""
+    """Yield all charts in their order, or the reason why a chart has no numbers."""
     facet = cells.panel_word(table.experiments)
     drawn, notes = _series(known, ended, folders, cards, most_series)
     yield chart_or_absent(bars.throughput(known, facet), "no run has a speed")
@@ -55,7 +55,7 @@ def charts(
 
 
 def card_sizes(ended: Runs, folders: Folders) -> dict[Key, float]:
-    """The memory of the GPUs that each experiment ran on: read off one record for each kind of GPUs, where all are alike."""
+    """Return the GPU capacity of each experiment, read from one record for each kind of GPU, if all its GPUs are alike."""
     by_words: dict[tuple[str | None, str], float | None] = {}
     found: dict[Key, float] = {}
     for key, some in ended.items():
@@ -81,7 +81,7 @@ def _card_size(folder: Path) -> float | None:
 def _series(
     known: Sequence[Cell], ended: Runs, folders: Folders, cards: Mapping[Key, float], most: int
 ) -> tuple[list[Drawn], list[str]]:
-    """The series of as many runs as there is room for: the first run of each experiment, then the second of each."""
+    """Return the series of as many runs as fit: the first run of each experiment, then the second of each."""
     names = {cell.key: cell.full_name for cell in known}
     drawn: list[Drawn] = []
     left, read, too_large, over = SERIES_BYTES, 0, 0, 0

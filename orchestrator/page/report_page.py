@@ -65,7 +65,7 @@ def _overview(table: ResultsTable, roots: Sequence[Path], card_bytes: set[float]
 
 
 def _said(highlights: Sequence[Highlight], table: ResultsTable) -> Iterator[Section]:
-    """The findings, then the warnings: what doubts a number, what failed, what the folders say of single runs."""
+    """Yield the findings, then the warnings: doubts about numbers, failures, and messages about single runs."""
     from orchestrator.highlights import HighlightKind
 
     gains = [one for one in highlights if one.kind is HighlightKind.GAIN]

@@ -22,7 +22,7 @@ _NAME, _NARROW_NAME, _NARROW_HEAD = 46, 20, 12
 
 
 def row_axis(names: Sequence[str]) -> dict[str, Any]:
-    """The axis of rows, the first on top, each with its name."""
+    """Return the axis of rows, the first on top, each with its name."""
     return {
         "range": [len(names) - 0.5, -0.5],
         "tickvals": list(range(len(names))),
@@ -34,7 +34,7 @@ def row_axis(names: Sequence[str]) -> dict[str, Any]:
 
 
 def narrow_names(names: Sequence[str]) -> list[str]:
-    """The names as there is room for on a phone: the framework's beginning, and of arguments the values alone."""
+    """Return short names for phones: the beginning of the framework, and only the values of arguments."""
     return [for_plotly(_short(name), width=_NARROW_NAME) + " " for name in names]
 
 
@@ -100,9 +100,9 @@ def row_figure(
 def rows_of(
     cells: Sequence[Cell], has: Callable[[Cell], bool], order: Callable[[Cell], Any]
 ) -> list[tuple[tuple[str, ...], list[Cell]]]:
-    """The cells that have what a chart shows, each stretch of rows with its view's place: panel, GPU count, stretch.
+    """Return the cells that a chart can show, in stretches with their place: panel, GPU count, stretch.
 
-    GPU counts stand together where there is room for all, else one by one.
+    GPU counts are together if there is room for all, else one by one.
     """
     found: list[tuple[tuple[str, ...], list[Cell]]] = []
     for panel, part in by_panel([cell for cell in cells if has(cell)]).items():
@@ -115,6 +115,6 @@ def rows_of(
 
 
 def row_names(rows: Sequence[Cell]) -> list[str]:
-    """The names of rows; with their GPUs where these are not the same in all."""
+    """Return the names of rows; with their GPUs if those differ."""
     together = len(gpu_counts(rows)) > 1
     return [f"{cell.name} · {cell.where}" if together else cell.name for cell in rows]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One run that ended: its experiment's key, its name (`r1-t1`), how it ended, and what the page asks of its row."""
+    """One run that ended: its experiment's key, its name (`r1-t1`), its outcome, and the values that the page needs."""
 
     key: Key
     name: str
@@ -43,7 +43,7 @@ _COLUMNS = (
 
 
 def read(frame: pd.DataFrame) -> dict[Key, list[Run]]:
-    """The runs of each experiment, in the frame's order; a reference's rows have no folder of ours, and no place here."""
+    """Return the runs of each experiment, in the frame's order, without rows of the reference, which have no run folder."""
     lists = [column(frame, name) for name in _COLUMNS]
     found: dict[Key, list[Run]] = defaultdict(list)
     for row in zip(*lists, strict=True):
@@ -71,7 +71,7 @@ def _run(cells: Mapping[str, Value]) -> Run | None:
 
 
 def in_turn(runs: Mapping[Key, Sequence[Run]], keys: Sequence[Key]) -> Iterator[Run]:
-    """The first run of each experiment, then the second of each…; of one experiment those that ended ok first."""
+    """Yield the first run of each experiment, then the second of each, and so on; runs that ended ok come first."""
     queues = [sorted(runs.get(key, ()), key=lambda run: run.status != "ok") for key in dict.fromkeys(keys)]
     for layer in zip_longest(*queues):
         yield from (run for run in layer if run is not None)

@@ -33,7 +33,7 @@ SCRIPTS = ("page.js", "charts.js", "table.js")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """A part of a page with a heading, which the navigation names. `body` is markup that a template made."""
+    """A part of a page with a heading, which the navigation names. `body` is markup from a template."""
 
     id: str
     title: str
@@ -43,7 +43,7 @@ class Section:
 def document(
     *, title: str, sections: Sequence[Section], data: Mapping[str, Any], lead: str = "", with_charts: bool = True
 ) -> str:
-    """The whole page. `data` is what the scripts read (`page_data`); without charts plotly.js, 5 MB, is left out."""
+    """Return the whole page. The scripts read `data` (`page_data`). Without charts, plotly.js (5 MB) is left out."""
     scripts = [*([_plotly()] if with_charts else []), *(_template(name) for name in SCRIPTS)]
     text = render(
         "document.html",
@@ -59,12 +59,12 @@ def document(
 
 
 def render(template: str, **values: Any) -> Markup:
-    """A template of ours, filled: what is put into it is escaped, and whatever hides or turns text becomes a visible sign."""
+    """Return a filled template. Values are escaped, and characters that hide or turn text become visible signs."""
     return _markup(_environment().get_template(template).render(**values))
 
 
 def charts_body(charts: Sequence[Chart | Absent]) -> Markup:
-    """The body of a section of charts: a place for each, and a line for each that there are no numbers for."""
+    """Return the body of a section of charts, with a line for each chart without numbers."""
     return render(
         "charts.html",
         charts=[chart for chart in charts if isinstance(chart, Chart)],
@@ -73,17 +73,17 @@ def charts_body(charts: Sequence[Chart | Absent]) -> Markup:
 
 
 def table_body(**values: Any) -> Markup:
-    """The body of a section with the table, which table.js fills from the data."""
+    """Return the body of a section with the table, which table.js fills from the data."""
     return render("table.html", **values)
 
 
 def page_data(charts: Sequence[Chart | Absent], table: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What the scripts read: the charts by their id, and the table."""
+    """Return what the scripts read: the charts by their id, and the table."""
     return {"charts": {chart.id: as_data(chart) for chart in charts if isinstance(chart, Chart)}, "table": table}
 
 
 def as_script_json(value: Any) -> str:
-    """JSON that may stand in a script element: nothing in it ends the element, opens a comment, or is no ASCII."""
+    """Return ASCII JSON for a script element: nothing in it ends the element or opens a comment."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -125,7 +125,7 @@ def _markup(text: str) -> Markup:
 
 
 def _plotly() -> str:
-    """plotly.js as the installed package has it. A script element ends at the first `</script`, wherever it stands."""
+    """Return the installed package's plotly.js, with every `</script` escaped, which would end the script element."""
     from plotly.offline import get_plotlyjs
 
     script: str = get_plotlyjs()

@@ -35,7 +35,7 @@ _NOT_HERE = ("failure_cause", "failure_hint", "warnings")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableData:
-    """What the script reads (`data`), what all rows share, and sentences about what is left out."""
+    """The data for the script, the values that all rows share, and sentences about what is left out."""
 
     data: Mapping[str, Any]
     constant: tuple[tuple[str, str], ...]
@@ -44,14 +44,14 @@ class TableData:
 
 @dataclass(kw_only=True, slots=True)
 class _Room:
-    """How much of the page is left for the details of rows."""
+    """The space of the page that is left for the details of rows."""
 
     bytes: int
     without: int = 0
     sets: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def take(self, texts: Sequence[str]) -> bool:
-        """Whether there is room for these texts; it is taken then."""
+        """Take space for these texts. Return False if there is not enough."""
         size = sum(len(text.encode("utf-8", "replace")) + 60 for text in texts)
         if size > self.bytes:
             self.without += 1
@@ -60,7 +60,7 @@ class _Room:
         return True
 
     def place(self, names: tuple[str, ...]) -> int:
-        """The number of a set of files: a thousand runs have the same few."""
+        """Return the number of a set of files: a thousand runs have the same few."""
         return self.sets.setdefault(names, len(self.sets))
 
 
@@ -129,8 +129,8 @@ def in_words(cells: Iterable[str | None]) -> dict[str, Any]:
 
 
 def _first(table: ResultsTable) -> set[str]:
-    """The columns that are there at once: those that people ask first, and arguments that tell rows apart; none that is the same
-    in every row, or says what another one says."""
+    """Return the columns that are visible at first: those that people ask for first, and arguments that distinguish rows. Constant
+    columns and copies of others are not among them."""
     frame = table.experiments
     set_by_frameworks = {name for names in table.framework_arguments.values() for name in names}
     own = [name for name in for_people(table.arguments - set_by_frameworks) if _varies(frame, name)]
@@ -147,7 +147,7 @@ def _varies(frame: pd.DataFrame, name: str) -> bool:
 
 
 def _is_padded(frame: pd.DataFrame) -> bool:
-    """Whether tokens with and without padding are different numbers anywhere."""
+    """Return whether any row has padding."""
     if not {"real_tokens_per_s", "tokens_per_s"} <= {*frame.columns}:
         return True
     pairs = zip(column(frame, "real_tokens_per_s"), column(frame, "tokens_per_s"), strict=True)
@@ -159,7 +159,7 @@ def shown_word(name: str, value: object) -> str:
 
 
 def _number(value: float | None) -> float | int | None:
-    """Whole numbers up to what a browser's numbers hold stay whole; the rest as good as it needs to be to sort by."""
+    """Return a number to sort by: whole if a browser can represent it, else with nine digits."""
     if isinstance(value, int) and abs(value) < 2**53:
         return value
     return rounded(value, digits=9)
@@ -173,7 +173,7 @@ def _title(known: Metric) -> str:
 def _details(
     frame: pd.DataFrame, runs: Mapping[Key, Sequence[Run]], folders: Folders, room: _Room
 ) -> list[dict[str, Any]]:
-    """The details of each row; there is room first for those that did not end well."""
+    """Return the details of each row; rows that did not end well get space first."""
     results = column(frame, "results")
     keys = [
         (None if name is None else str(name), str(id)) for name, id in zip(results, column(frame, "id"), strict=True)

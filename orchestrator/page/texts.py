@@ -17,7 +17,7 @@ LONGEST = 300
 
 
 def one_line(text: object, *, width: int = LONGEST) -> str:
-    """The text on one line, its middle left out where it is longer than `width`: names differ at their ends."""
+    """Return the text on one line. If it is longer than `width`, leave out its middle: names differ at their ends."""
     line = " ".join(printable(str(text)).split())
     if len(line) <= width:
         return line
@@ -26,22 +26,22 @@ def one_line(text: object, *, width: int = LONGEST) -> str:
 
 
 def for_plotly(text: object, *, width: int = LONGEST) -> str:
-    """The same for a label, tick or hover text of a chart."""
+    """Return the same for a label, tick or hover text of a chart."""
     return html.escape(one_line(text, width=width), quote=False)
 
 
 def lines_for_plotly(lines: Sequence[str]) -> str:
-    """Several lines as one hover text."""
+    """Return several lines as one hover text."""
     return "<br>".join(for_plotly(line) for line in lines)
 
 
 def rounded(value: float | None, *, digits: int = 6) -> float | None:
-    """A number as a page holds it: so many significant digits, and None where it is none or not finite."""
+    """Return a number with so many significant digits; None if it is missing or not finite."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{digits}g}")
 
 
 def shown(name: str, value: object) -> str:
-    """A metric's value as people read it, on one line."""
+    """Return a metric's value as people read it, on one line."""
     return one_line(show(name, value))

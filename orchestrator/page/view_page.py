@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def view_page(view: View) -> str:
-    """The page."""
+    """Return the page."""
     seen = shown_to_people(view)
     names = [str(name) for name in seen.frame.columns]
     numbers = [str(seen.frame[name].dtype) in ("Int64", "Float64") for name in names]
