@@ -68,7 +68,7 @@ def test_values_take_the_type_of_their_field(name: str, words: list[str], value:
         (["--packing", "True"], "--packing needs --max_seq_len, the length that rows are packed to."),
         (
             ["--quantization", "nf4"],
-            "--quantization without --peft_method lora: quantised weights can't be trained themselves.",
+            "--quantization without --peft_method lora: quantised weights cannot be trained; add the adapter.",
         ),
     ],
 )

@@ -80,7 +80,7 @@ def test_a_chat_template_sees_special_tokens_and_trims_blocks() -> None:
 
 @pytest.mark.parametrize(
     ("template", "sentence"),
-    [("{% for %}", "a mistake in its line 1"), ("{{ raise_exception('no') }}", "fails on a row of 's': no")],
+    [("{% for %}", "a mistake in line 1"), ("{{ raise_exception('no') }}", "fails on a row of 's': no")],
 )
 def test_a_broken_template_is_one_sentence(template: str, sentence: str) -> None:
     with pytest.raises(PreparationError, match=sentence):

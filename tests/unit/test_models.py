@@ -40,12 +40,12 @@ def test_any_field_of_the_configuration_can_be_overridden() -> None:
 @pytest.mark.parametrize(
     ("model", "words", "sentence"),
     [
-        ("config:tiny", {}, "there is no model 'config:tiny'; the sizes known are tiny-llama, tiny-moe"),
+        ("config:tiny", {}, "there is no model 'config:tiny'; the known sizes are tiny-llama, tiny-moe"),
         ("./no-such-folder", {}, "there is no model in './no-such-folder'; a local model is a folder"),
         ("config:tiny-llama", {"num_hidden_layer": ["1"]}, "did you mean --num_hidden_layers?"),
         ("config:tiny-llama", {"num_train_epoch": ["1"]}, "did you mean --num_train_epochs?"),
-        ("config:tiny-llama", {"hidden_size": ["big"]}, "has 64 there, so give a whole number."),
-        ("config:tiny-llama", {"hidden_size": ["True"]}, "has 64 there, so give a whole number."),
+        ("config:tiny-llama", {"hidden_size": ["big"]}, "has 64 there; give a whole number."),
+        ("config:tiny-llama", {"hidden_size": ["True"]}, "has 64 there; give a whole number."),
     ],
 )
 def test_a_wrong_model_or_field_is_one_sentence(model: str, words: dict[str, list[str]], sentence: str) -> None:

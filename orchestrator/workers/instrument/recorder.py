@@ -71,7 +71,7 @@ class Recorder:
         )
         self.measure: dict[str, Any] | None = json.loads(os.environ.get("TUNEBENCH_MEASURE") or "null")
         if not isinstance(self.measure, (dict, type(None))):
-            raise ValueError(f"{self.measure!r} is no mapping")
+            raise ValueError(f"{self.measure!r} is not a mapping")
         self.off = os.environ.get("TUNEBENCH_INSTRUMENT") == "off"
         self.tracker = os.environ.get("TUNEBENCH_MEMORY_TRACKER")
         self.toggle = int(os.environ.get("TUNEBENCH_TOGGLE_STEPS") or 0) or None

@@ -168,9 +168,7 @@ def compiled(chat_template: str) -> Any:
     try:
         return environment.from_string(chat_template)
     except jinja2.exceptions.TemplateSyntaxError as error:
-        raise PreparationError(
-            f"the chat template has a mistake in its line {error.lineno}: {error.message}"
-        ) from error
+        raise PreparationError(f"the chat template has a mistake in line {error.lineno}: {error.message}") from error
 
 
 def as_json(value: Any, indent: Optional[int] = None) -> str:

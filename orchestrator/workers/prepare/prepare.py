@@ -36,7 +36,7 @@ def read_spec(path: str) -> Spec:
             fields = json.load(file)
         return Spec(**fields)
     except (OSError, ValueError, TypeError) as error:
-        raise PreparationError(f"{path!r} is no description of data to prepare: {error}") from error
+        raise PreparationError(f"{path!r} is not a specification of data to prepare: {error}") from error
 
 
 def prepare(spec: Spec) -> bool:
@@ -84,8 +84,8 @@ def learnable(samples: Sequence[Sample], spec: Spec, tokenizer: Any) -> list[Tok
     rows = tokenize_samples(samples, spec, tokenizer=tokenizer)
     if spec.response_template and not any(spec.response_template in sample.text for sample in samples):
         raise PreparationError(
-            f"the response template {spec.response_template!r} is in none of the {len(samples)} rows; "
-            "write it as it stands in the formatted text."
+            f"none of the {len(samples)} rows contains the response template {spec.response_template!r}; "
+            "write it exactly as in the formatted text."
         )
     return rows
 

@@ -89,7 +89,7 @@ def files_of(source: str, split: Optional[str]) -> list[str]:
     name, _, _ = split_of(split)
     if not os.path.isdir(source):
         if name != "train":
-            raise PreparationError(f"{source!r} is one file, whose only split is 'train'; {name!r} is not in it.")
+            raise PreparationError(f"{source!r} is one file, and its only split is 'train'; it has no split {name!r}.")
         return [source]
     names = sorted(file for file in os.listdir(source) if file.endswith(ENDINGS))
     chosen = [file for file in names if file.startswith(name)] or (names if name == "train" else [])
@@ -102,7 +102,7 @@ def read_file(path: str) -> list[Row]:
     if path.endswith(".parquet"):
         return through_datasets("parquet", "load_dataset", "train", data_files=path)
     if not path.endswith(JSON_ENDINGS):
-        raise PreparationError(f"{path!r} is none of {', '.join(ENDINGS)}; convert it to one of them.")
+        raise PreparationError(f"{path!r} does not end in {', '.join(ENDINGS)}; convert it to one of these formats.")
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -135,7 +135,7 @@ def json_lines(text: str, path: str) -> list[Row]:
             rows.append(json.loads(line))
         except ValueError as error:
             raise PreparationError(
-                f"{path}:{number}: this line is not JSON ({error}); one object a line is."
+                f"{path}:{number}: this line is not JSON ({error}); write one object per line."
             ) from error
     return check_rows(rows, path)
 
@@ -153,7 +153,7 @@ def through_datasets(name: str, loader: str, split: Optional[str], **options: An
         import datasets
     except ImportError as error:
         raise PreparationError(
-            f"{options.get('data_files', name)!r} is read through the package datasets, which is not installed; "
+            f"{options.get('data_files', name)!r} needs the package datasets, which is not installed; "
             "install it in the environment that trains, or use a JSON file or builtin: data."
         ) from error
     try:

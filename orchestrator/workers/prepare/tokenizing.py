@@ -54,8 +54,8 @@ class Pretrained(Tokenizer):
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Encoded]:
         if not self.inner.is_fast:
             raise PreparationError(
-                f"the tokenizer {self.inner.name_or_path!r} has no fast version, which finds the response's place "
-                "in the text; use a model that has one."
+                f"the tokenizer {self.inner.name_or_path!r} has no fast version, which is needed to find the "
+                "response in the text; use a model with a fast tokenizer."
             )
         found = self.inner(
             list(texts), add_special_tokens=special, return_offsets_mapping=True, return_attention_mask=False

@@ -120,9 +120,13 @@ def check_own(own: Mapping[str, Any]) -> None:
     if own.get("max_seq_len") is not None and own["max_seq_len"] < 2:
         raise ArgumentError(f"--max_seq_len is {own['max_seq_len']}; give 2 or more, or leave it out.")
     if own.get("quantization") and own.get("peft_method", "none") == "none":
-        raise ArgumentError("--quantization without --peft_method lora: quantised weights can't be trained themselves.")
+        raise ArgumentError(
+            "--quantization without --peft_method lora: quantised weights cannot be trained; add the adapter."
+        )
     if own.get("packing") and own.get("padding_free"):
-        raise ArgumentError("--packing and --padding_free exclude each other; packed rows have no padding. Choose one.")
+        raise ArgumentError(
+            "--packing and --padding_free exclude each other: packed rows have no padding; choose one of them."
+        )
     if own.get("packing") and not own.get("max_seq_len"):
         raise ArgumentError("--packing needs --max_seq_len, the length that rows are packed to.")
 

@@ -49,7 +49,7 @@ def load_tokens(folder: str) -> tuple[Tokens, dict[str, Any]]:
     manifest_path, tokens_path = os.path.join(folder, "manifest.json"), os.path.join(folder, "tokens.npz")
     if not os.path.isfile(manifest_path) or not os.path.isfile(tokens_path):
         raise ArgumentError(
-            f"--training_data_path {folder!r} is no folder of prepared tokens; make it with prepare.py."
+            f"--training_data_path {folder!r} is not a folder of prepared tokens; make it with prepare.py."
         )
     with open(manifest_path, encoding="utf-8") as file:
         manifest = json.load(file)
@@ -147,7 +147,7 @@ def build_rows(own: Own, tokens: Tokens, *, attention: Optional[str]) -> Any:
     apart = sees_borders(attention)
     if own.padding_free and not apart:
         raise ArgumentError(
-            f"--padding_free needs an attention that tells samples apart, which {attention or 'this one'} does from "
+            f"--padding_free needs an attention that separates samples, which {attention or 'this one'} does from "
             "transformers 4.53 on; use flash_attention_2, or a newer transformers."
         )
     rows = truncated(tokens, None if own.packing else own.max_seq_len)

@@ -24,7 +24,7 @@ def load_config(own: Own, words: Mapping[str, Sequence[str]]) -> Any:
     if name.startswith("config:"):
         fields = dict(CONFIGS.get(name[len("config:") :], {}))
         if not fields:
-            raise ArgumentError(f"there is no model {name!r}; the sizes known are {', '.join(CONFIGS)}.")
+            raise ArgumentError(f"there is no model {name!r}; the known sizes are {', '.join(CONFIGS)}.")
         model_type = fields.pop("model_type")
         plain = AutoConfig.for_model(model_type, **fields)
         return AutoConfig.for_model(model_type, **{**fields, **overrides(plain, words, name)})
@@ -65,7 +65,7 @@ def override(name: str, items: Sequence[str], now: Any) -> Any:
     fits = now is None or value is None or isinstance(value, type(now)) or (type(now) is float and type(value) is int)
     if not fits or (type(now) is int and isinstance(value, bool)):
         raise ArgumentError(
-            f"--{name} is {items[0]!r}; the model's configuration has {now!r} there, so give {describe([type(now)])}."
+            f"--{name} is {items[0]!r}; the model's configuration has {now!r} there; give {describe([type(now)])}."
         )
     return float(value) if type(now) is float and value is not None else value
 

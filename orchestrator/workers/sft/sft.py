@@ -90,13 +90,13 @@ def check_data(own: Own, manifest: typing.Mapping[str, Any], config: Any) -> Non
     largest = manifest.get("largest_token_id")
     if size and largest is not None and largest >= size:
         raise ArgumentError(
-            f"the training data hold token {largest}, but the model's vocabulary ends at {size - 1}; "
+            f"the training data contain token {largest}, but the model's vocabulary ends at {size - 1}; "
             "prepare them with this model's tokenizer, or raise vocab_size."
         )
     if (own.response_template or own.response_field) and not manifest.get("response_only", True):
         raise ArgumentError(
-            "--response_template or --response_field asks for a loss on the response alone, but the data were prepared "
-            "with a loss on everything; prepare them with the same setting."
+            "--response_template or --response_field asks for a loss on the response only, but the data were "
+            "prepared with a loss on everything; prepare them with the same setting."
         )
 
 
