@@ -239,7 +239,7 @@ def _aside(output: Path, folders: Sequence[Path]) -> Write:
         raise ResultsError(f"--output {output}: that is a results folder; name a new or an empty folder")
     if results_folder.read_ours(output / MARKER) is None:
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise ResultsError(f"--output {output}: something else stands there; name a new or an empty folder")
+            raise ResultsError(f"--output {output}: it has other files; name a new or an empty folder")
         mark = {"tool": results_folder.TOOL, "report_of": [str(folder.resolve()) for folder in folders]}
         results_folder.write_into(output, MARKER, json.dumps(mark, indent=2) + "\n")
     return partial(results_folder.write_into, output)

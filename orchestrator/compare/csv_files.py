@@ -67,18 +67,16 @@ def read(place: Path, content: bytes) -> Side:
         _refuse_header(header)
         rows = [_row(header, cells, number, wrong) for number, cells in _cells(lines, header, wrong)]
     except csv.Error as error:
-        raise Unreadable(f"it is no CSV: {error}") from None
+        raise Unreadable(f"it is not a CSV file: {error}") from None
     return _side(place, rows, wrong, one_a_row="repeat" not in header)
 
 
 def _side(place: Path, rows: list[Row], wrong: Counter[str], *, one_a_row: bool) -> Side:
     found = [[row] for row in rows] if one_a_row else experiments.grouped(rows)
-    wrong["experiment(s) have a run on two lines, of which the later stands"] += sum(map(_has_a_run_twice, found))
+    wrong["experiment(s) have a run on two lines; the later line counts"] += sum(map(_has_a_run_twice, found))
     warnings = [f"{count} {what}" for what, count in wrong.items() if count]
     if one_a_row and any(_count(row.outcome.get("runs_ok", row.outcome.get("runs"))) > 1 for row in rows):
-        warnings.append(
-            "its rows are means over repeats: raw_summary.csv beside it holds the runs, which can be tested"
-        )
+        warnings.append("its rows are means over repeats; raw_summary.csv next to it has the runs, which can be tested")
     return experiments.side(str(place), ((runs, Origin(id=_id(runs[0]))) for runs in found), warnings)
 
 
@@ -149,7 +147,7 @@ def _numbers(cells: Cells, wrong: Counter[str]) -> dict[str, Value]:
         except ValueError:
             found = None
         if found is None:
-            wrong["cell(s) of metrics are no numbers that can be reckoned with, and count as missing"] += 1
+            wrong["cell(s) of metrics are not valid numbers and count as missing"] += 1
         else:
             numbers[name] = found
     return numbers

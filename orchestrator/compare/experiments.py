@@ -145,12 +145,12 @@ def _without_run(states: Counter[str]) -> list[str]:
         return []
     have = "1 experiment has" if states.total() == 1 else f"{states.total()} experiments have"
     parts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-    return [f"{have} no run that ended and stay out: {parts}"]
+    return [f"{have} no finished run, left out: {parts}"]
 
 
 def _partly_failed(count: int) -> list[str]:
     have = "1 experiment has" if count == 1 else f"{count} experiments have"
-    return [f"{have} repeats that did not end ok: the numbers are those of the others"] if count else []
+    return [f"{have} repeats that did not end ok; the numbers are from the other repeats"] if count else []
 
 
 def grouped(rows: Iterable[Row]) -> list[list[Row]]:

@@ -45,7 +45,7 @@ def _stored(place: Path, contents: Contents, warnings: list[str]) -> Iterator[tu
     folder = str(place.absolute())
     warnings += contents.warnings
     if contents.removed:
-        warnings.append(f"{len(contents.removed)} experiment(s) that no call asks for any more are not compared")
+        warnings.append(f"{len(contents.removed)} experiment(s) that are no longer requested are not compared")
     for stored in contents.experiments:
         if stored.experiment.id in contents.removed:
             continue

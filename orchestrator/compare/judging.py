@@ -20,7 +20,7 @@ from orchestrator.metrics import Direction, Judged
 from orchestrator.statistics import Ratio
 
 LOSS, STEPS = "train_loss", "steps"
-EARLY = "runs ended early at different steps, or it is not said at which, and no losses over the same ones are at hand"
+EARLY = "runs ended early at different or unknown steps, and no losses over the same steps are logged"
 
 # For logarithms that are as large as an effect to the last digit.
 SLACK = 1e-9
@@ -133,7 +133,7 @@ def _verdict(rule: Rule, found: Measured, *, rules: Rules, p_adjusted: float | N
     if found.base is None:
         return Verdict.NEW, "not measured on base"
     if found.new is None:
-        return Verdict.MISSING, "measured on base alone"
+        return Verdict.MISSING, "measured only on base"
     if found.unlike:
         return Verdict.UNTESTED, found.unlike
     if found.identical:
@@ -170,8 +170,8 @@ def _without_ratio(rule: Rule, base: float, new: float) -> tuple[Verdict, str]:
 def _without_noise(ratio: Ratio) -> str:
     """Return why the runs give no noise to judge by; empty if they do."""
     if ratio.interval is None:
-        return "one run a side" if max(ratio.n_base, ratio.n_new) == 1 else "one run on a side"
-    return "runs too alike to be measured apart" if ratio.interval.high < ratio.interval.low * (1 + NO_NOISE) else ""
+        return "one run per side" if max(ratio.n_base, ratio.n_new) == 1 else "one run on one side"
+    return "runs too similar to test" if ratio.interval.high < ratio.interval.low * (1 + NO_NOISE) else ""
 
 
 def _by_threshold(rule: Rule, ratio: Ratio, alone: str) -> tuple[Verdict, str]:
@@ -192,7 +192,7 @@ def by_test(rule: Rule, ratio: Ratio, *, level: float, p: float | None) -> tuple
         return Verdict.SAME, ""
     if p < level and _reaches(shift, rule.min_effect):
         return Verdict.IMPROVED if rule.is_better(shift) else Verdict.REGRESSED, ""
-    return Verdict.INCONCLUSIVE, "" if p >= level else f"a change, not surely of {_percent(rule.min_effect)}"
+    return Verdict.INCONCLUSIVE, "" if p >= level else f"a change, but perhaps less than {_percent(rule.min_effect)}"
 
 
 def _reaches(shift: float, effect: float) -> bool:

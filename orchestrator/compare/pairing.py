@@ -46,7 +46,7 @@ def _refuse_unknown_facts(ignore: Sequence[str], entries: Iterable[Entry]) -> No
     allowed = {ALL, *environment.DISQUALIFYING, *(name for entry in entries for name in entry.environment)}
     for name in ignore:
         if name not in allowed:
-            raise SelectionError(f"--ignore: the environment knows no {name!r}{suggestion(name, allowed)}")
+            raise SelectionError(f"--ignore: the environment has no {name!r}{suggestion(name, allowed)}")
 
 
 def _matches(base: Sequence[Entry], new: Sequence[Entry], by: Sequence[str]) -> Iterator[Match]:

@@ -29,7 +29,7 @@ MOST_ROUNDS = 500
 
 MOST_BENCHMARKS = 5000
 
-_ROUNDS = "its runs are rounds of one process each side: what changes from process to process is in no interval"
+_ROUNDS = "its runs are rounds of one process per side: intervals leave out differences between processes"
 
 
 def is_one(document: Any) -> bool:

@@ -73,7 +73,7 @@ def _place(place: Path) -> Side:
                 return folders.read(place)
             damaged = (place / SUITE_FILE).exists()
             raise Unreadable(
-                f"its {SUITE_FILE} is none of ours, or damaged" if damaged else "it is a folder without results"
+                f"its {SUITE_FILE} is not ours, or is damaged" if damaged else "it is a folder without results"
             )
         content = untrusted.read_bytes(Path(os.path.realpath(place)), limit=untrusted.LOG_BYTES)
         if content.lstrip()[:1] in (b"{", b"["):
@@ -88,7 +88,7 @@ def _place(place: Path) -> Side:
 def _json(place: Path, content: bytes) -> Side:
     document = untrusted.parse_json(content, finite=False)
     if not pytest_benchmark.is_one(document):
-        raise Unreadable("it is JSON, but not of pytest-benchmark")
+        raise Unreadable("it is JSON, but not from pytest-benchmark")
     return pytest_benchmark.read(place, document)
 
 
@@ -149,9 +149,7 @@ def _keyed(entries: Sequence[Entry], by: Sequence[str]) -> tuple[tuple[Entry, ..
         for same in keys.groups(group, tuple(names)).values():
             found |= {id(entry): _with_key(entry, names) for entry in same}
             alike += [found[id(same[0])].label] if len(same) > 1 else []
-    said = (
-        f"{len(alike)} experiment(s) stand there more than once, and are paired in their order: {', '.join(alike[:3])}"
-    )
+    said = f"{len(alike)} experiment(s) are there more than once, and are paired in their order: {', '.join(alike[:3])}"
     return tuple(found[id(entry)] for entry in entries), [said] if alike else []
 
 
@@ -167,5 +165,5 @@ def _mixed(entries: Sequence[Entry]) -> list[str]:
     """Return a sentence for each fact of the environment that differs between runs of one experiment and forbids comparing them."""
     counts = Counter(name for entry in entries for name in environment.mixed(entry.environment))
     return [
-        f"{count} experiment(s) have runs of more than one {name}, which is no noise" for name, count in counts.items()
+        f"{count} experiment(s) have runs of more than one {name}, which is not noise" for name, count in counts.items()
     ]

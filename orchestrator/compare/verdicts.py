@@ -65,10 +65,10 @@ def standing(pair: Pair) -> tuple[Verdict, str] | None:
     """Return the verdict on a pair without comparable numbers, and why; None if it has such numbers."""
     base, new = pair.base, pair.new
     if base is None:
-        return Verdict.NEW, "on the new side alone"
+        return Verdict.NEW, "only on the new side"
     if new is None:
         failed = f", where it failed: {_failure(base)}" if _fails(base) else ""
-        return Verdict.UNTESTED if failed else Verdict.MISSING, f"on base alone{failed}"
+        return Verdict.UNTESTED if failed else Verdict.MISSING, f"only on base{failed}"
     if pair.disqualifying:
         return Verdict.NOT_COMPARABLE, f"other {', '.join(pair.disqualifying)}"
     if _fails(base) and _fails(new) and not base.status == OK == new.status:
@@ -142,7 +142,7 @@ def _names(rules: Rules, base: set[str], new: set[str], *, whole: bool) -> tuple
         names += sorted(name for name in both if has_direction(name))
     alone = [(name, "base") for name in DEFAULT if name in base - new - lost]
     alone += [(name, "the new side") for name in DEFAULT if name in new - base]
-    return names, [f"{name}: {side} alone has it, so that it is not compared" for name, side in alone]
+    return names, [f"{name}: only {side} has it, so that it is not compared" for name, side in alone]
 
 
 def _measured(place: int, pair: Pair, judged: Sequence[Rule], rules: Rules) -> Iterable[Judgement]:
@@ -163,7 +163,7 @@ def _rows(pairs: Sequence[Pair], found: Sequence[Judgement], rules: Rules) -> li
 
 
 def _without_numbers(pair: Pair) -> Row:
-    verdict, why = standing(pair) or (Verdict.UNTESTED, "no metric that is judged on either side")
+    verdict, why = standing(pair) or (Verdict.UNTESTED, "neither side has a metric that is judged")
     return Row(label=pair.label, metric="", verdict=verdict, why=why)
 
 

@@ -43,7 +43,7 @@ def load(path: Path) -> Comparison:
         ) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ResultsError(f"{path} is no comparison: {reason}.") from None
+        raise ResultsError(f"{path} is not a comparison: {reason}.") from None
 
 
 def parse(document: Any) -> Comparison:

@@ -102,7 +102,7 @@ def _bounded(rows: Sequence[tuple[str, ...]], left: int, *, most: int | None = N
     if shown:
         yield table(_CELLS, shown, right=("change",)) + _more(len(rows) - len(shown))
     elif rows:
-        yield f"{len(rows)} rows, for which there is no room here"
+        yield f"{len(rows)} rows do not fit here"
 
 
 def _more(count: int) -> str:

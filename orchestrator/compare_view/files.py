@@ -33,7 +33,7 @@ def form(path: Path) -> str:
     """Return the form that a file's ending requests. Raises OrchestratorError for an unknown ending."""
     found = FORMS.get(path.suffix.lower())
     if found is None:
-        raise OrchestratorError(f"--output {path}: its ending says no form; give one of {', '.join(FORMS)}.")
+        raise OrchestratorError(f"--output {path}: unknown ending; use one of {', '.join(FORMS)}.")
     return found
 
 
@@ -43,7 +43,7 @@ def refuse_foreign(path: Path) -> None:
     if not path.parent.is_dir():
         raise OrchestratorError(f"--output {path}: there is no folder {path.parent}; make it first.")
     if (path.exists() or path.is_symlink()) and not _is_ours(path):
-        raise OrchestratorError(f"--output {path}: something else stands there; give another name, or move it aside.")
+        raise OrchestratorError(f"--output {path}: another file is there; give another name, or move it.")
 
 
 def write(path: Path, text: str) -> None:

@@ -58,7 +58,7 @@ def forest(
         title="Ratios with their intervals",
         reading=(
             "New ÷ base of each experiment with its 95 % interval, worst first, on a logarithmic axis around no change. What lies "
-            "within the shaded band is too small to count. A row without an interval has one run on a side, or is held against a "
+            "within the shaded band is too small to count. A row without an interval has one run on one side, or is held against a "
             "tolerance; a wide diamond is the geometric mean over all pairs."
         ),
         facets=("Metric", "Rows"),

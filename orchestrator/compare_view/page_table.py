@@ -36,7 +36,7 @@ def of(comparison: Comparison, *, most: int) -> dict[str, Any]:
             "differs",
             "differs in",
             _differences(comparison, lines),
-            title="Arguments, and what of the environment not all share.",
+            title="Arguments, and facts of the environment that not all pairs share.",
         ),
         *(
             _words(f"key:{name}", one_line(metric(name).label, width=WORD), _key(lines, name), hidden=True)
@@ -95,16 +95,16 @@ def _numbers(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
             "shown": texts,
         }
 
-    yield column("base", "base", "Of base: the mean over runs, of memory the highest.", lambda row: row.base, _base)
-    yield column("new", "new", "Of the new side, likewise.", lambda row: row.new, _new)
+    yield column("base", "base", "Base: the mean over runs; for memory the highest.", lambda row: row.base, _base)
+    yield column("new", "new", "New side, likewise.", lambda row: row.new, _new)
     yield column("change", "change", "New ÷ base, as a change.", _ratio, lambda row: wording.percent(_ratio(row) or 1))
     yield column("ratio", "ratio", "New ÷ base.", _ratio, lambda row: f"{_ratio(row):.4f}", hidden=True)
-    yield column("interval", "95 % interval", "Where the change lies; sorted by its lower end.", _low, _interval)
+    yield column("interval", "95 % interval", "Interval of the change; sorted by its lower end.", _low, _interval)
     yield column("p", "p", "After correction over all rows of the metric.", lambda row: row.p_adjusted, _p)
     yield column(
         "needs",
         "needs",
-        "About how many more runs a side would settle it.",
+        "About how many more runs per side would settle it.",
         lambda row: row.needs,
         lambda row: f"{row.needs}",
     )

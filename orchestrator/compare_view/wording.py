@@ -108,7 +108,7 @@ def note(row: Row) -> str:
     """Return what to know besides the numbers: why, how many runs, how many more."""
     runs = f"{row.ratio.n_base}+{row.ratio.n_new} runs" if row.ratio and row.ratio.interval else ""
     turns = "in turns" if row.paired and row.ratio and row.ratio.interval else ""
-    needs = f"needs about {row.needs} more a side" if row.needs else ""
+    needs = f"needs about {row.needs} more per side" if row.needs else ""
     if row.verdict is Verdict.INCONCLUSIVE and row.needs is None:
         needs = "no number of runs would settle it"
     said = (" ".join(word for word in (runs, turns) if word), row.why, needs)
@@ -149,11 +149,11 @@ def own_differences(pair: Pair, comparison: Comparison) -> list[Difference]:
 
 
 def stand(comparison: Comparison) -> str:
-    """Return the numbers of experiments: `48 experiments on both sides, 2 on base alone`."""
+    """Return the numbers of experiments: `48 experiments on both sides, 2 only on base`."""
     both = sum(pair.base is not None and pair.new is not None for pair in comparison.pairs)
     alone = {
-        "on base alone": sum(pair.new is None for pair in comparison.pairs),
-        "on the new side alone": sum(pair.base is None for pair in comparison.pairs),
+        "only on base": sum(pair.new is None for pair in comparison.pairs),
+        "only on the new side": sum(pair.base is None for pair in comparison.pairs),
     }
     first = f"{number_of(both, 'experiment')} on both sides"
     return ", ".join([first, *(f"{number} {where}" for where, number in alone.items() if number)])

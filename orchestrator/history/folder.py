@@ -17,11 +17,11 @@ def refuse_foreign(folder: Path) -> None:
     absolute = folder.absolute()
     around = next((one for one in (absolute, *absolute.parents) if results_folder.is_ours(one)), None)
     if around is not None:
-        raise ResultsError(f"{folder} lies in the results folder {around}; name another folder with --output")
+        raise ResultsError(f"{folder} is inside the results folder {around}; name another folder with --output")
     if folder.exists() and not folder.is_dir():
         raise ResultsError(f"{folder} is not a folder; name another one with --output")
     if folder.is_dir() and any(folder.iterdir()) and not as_json.is_one(folder / JSON):
-        raise ResultsError(f"{folder} is not empty and holds no history of tunebench; name another one with --output")
+        raise ResultsError(f"{folder} is not empty and has no history of tunebench; name another one with --output")
 
 
 def write(folder: Path, texts: Mapping[str, str]) -> list[Path]:

@@ -28,7 +28,7 @@ _CURVE = 24
 def summary(history: History) -> RenderableType:
     """Return what to print for a history."""
     if not history.series:
-        return Text("No campaign has a number that could be followed.")
+        return Text("No campaign has a number to follow.")
     return Group(*_heading(history), *_steps(history), *_experiments(history))
 
 
@@ -80,7 +80,7 @@ def _indented(said: str) -> RenderableType:
 
 def _experiments(history: History) -> Iterator[RenderableType]:
     groups = [list(group) for _, group in groupby(history.series, key=lambda one: (one.label, one.id))]
-    yield Text("\nHow each stands (first campaign left, last right)", style="bold")
+    yield Text("\nCourse of each (first campaign left, last right)", style="bold")
     called = words.labels(history)
     for group in groups[:MOST_EXPERIMENTS]:
         yield Text(printable(group[0].label))

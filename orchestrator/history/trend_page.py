@@ -32,7 +32,7 @@ _DASHES = {Kind.BETTER: "dash", Kind.WORSE: "solid", Kind.CHANGED: "dot"}
 def trend_page(history: History) -> str:
     """Return the page as one document that opens from a disk."""
     chart = _chart(history)
-    charts = [chart_or_absent(chart, "no campaign has a number that could be followed")]
+    charts = [chart_or_absent(chart, "no campaign has a number to follow")]
     sections = [
         Section(id="steps", title="Steps, newest first", body=_steps(history)),
         Section(id="trends", title="Trends", body=shell.charts_body(charts)),
@@ -44,9 +44,7 @@ def trend_page(history: History) -> str:
 def _lead(history: History) -> str:
     known = [one.began_at for one in history.campaigns if one.began_at is not None]
     when = f", from {words.day(min(known))} to {words.day(max(known))} UTC" if known else ""
-    return (
-        f"{len(history.campaigns):,} campaigns{when}. A step is where the level of a series changed, and stayed there."
-    )
+    return f"{len(history.campaigns):,} campaigns{when}. A step is a lasting change of a series' level."
 
 
 def _steps(history: History) -> Any:
@@ -92,7 +90,7 @@ def _chart(history: History) -> Chart:
         id="trend",
         title="An experiment over the campaigns",
         reading=(
-            "Each point is a campaign: the mean over its runs, with its 95 % interval where it has several. The line is the level "
+            "Each point is a campaign: the mean over its runs, with its 95 % interval if it has several. The line is the level "
             "that was fitted; an upright line is a step, solid where it is for the worse, dashed where it is for the better."
         ),
         facets=("Experiment", "Metric"),

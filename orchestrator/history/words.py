@@ -64,7 +64,7 @@ def changes_shown(changes: Sequence[Difference]) -> str:
     """Return the changes for people: shortened, and only the first of many; a phrase if there are none."""
     said = [f"{one.name} {_short(one, one.base)} {ARROW} {_short(one, one.new)}" for one in changes[:MOST_CHANGES]]
     more = len(changes) - len(said)
-    return "; ".join([*said, *([f"and {more} more"] if more else [])]) or "nothing that is known of"
+    return "; ".join([*said, *([f"and {more} more"] if more else [])]) or "nothing known"
 
 
 def _word(value: Value) -> str:

@@ -20,7 +20,7 @@ def content(frame: pd.DataFrame) -> bytes:
     """Return the file. Raises OrchestratorError if pyarrow is not installed."""
     if find_spec("pyarrow") is None:  # pandas would say it in a paragraph
         raise OrchestratorError(
-            "a Parquet file takes pyarrow, which is not installed: pip install 'tunebench[parquet]'"
+            "a Parquet file needs pyarrow, which is not installed: pip install 'tunebench[parquet]'"
         )
     file = io.BytesIO()
     typed(frame).to_parquet(file, engine="pyarrow", index=False)

@@ -104,15 +104,15 @@ def test_rows_that_are_gone_are_missing(compare: Call, tmp_path: Path) -> None:
     found = lines(A100)
     fewer = written(tmp_path / "fewer.csv", [*found[:1], *found[11:]])
     code, out, _ = compare(A100, fewer)
-    assert code == 1 and "10 missing" in out and "114 experiments on both sides, 10 on base alone" in out
+    assert code == 1 and "10 missing" in out and "114 experiments on both sides, 10 only on base" in out
 
 
 def test_rows_that_are_gone_and_had_failed_are_no_loss(compare: Call, tmp_path: Path) -> None:
     found = lines(A100)
     fewer = written(tmp_path / "fewer.csv", [*found[:20], *found[30:]])
     code, out, _ = compare(A100, fewer, "--all")
-    assert code == 0 and "missing" not in out and "114 experiments on both sides, 10 on base alone" in out
-    assert out.count("on base alone, where it failed: ") == 10
+    assert code == 0 and "missing" not in out and "114 experiments on both sides, 10 only on base" in out
+    assert out.count("only on base, where it failed: ") == 10
     code, out, _ = compare(fewer, A100)
     assert code == 0 and "10 new" in out
 
@@ -223,7 +223,7 @@ def test_files_are_written_in_their_form_and_the_terminal_besides(compare: Call,
 def test_what_is_a_users_is_not_replaced(compare: Call, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("base  of my own\n")
     code, out, err = compare(A100, A100, "--output", tmp_path / name)
-    assert (code, out) == (2, "") and "something else stands there" in err
+    assert (code, out) == (2, "") and "another file is there" in err
     assert (tmp_path / name).read_text() == "base  of my own\n"
 
 
@@ -248,8 +248,8 @@ def test_a_speed_that_every_new_run_lost_is_missing(compare: Call, tmp_path: Pat
     new = [ended(BASE, n, **both) for n in (1, 2, 3)]
     sides = stored(tmp_path / "base", (BASE, base)), stored(tmp_path / "new", (BASE, new))
     code, out, err = compare(*sides)
-    assert code == 1 and "worse: 1 missing" in out and "measured on base alone" in out
-    assert "device_peak_used_bytes: base alone has it" in err and "tokens_per_s" not in err
+    assert code == 1 and "worse: 1 missing" in out and "measured only on base" in out
+    assert "device_peak_used_bytes: only base has it" in err and "tokens_per_s" not in err
     assert compare(*reversed(sides))[0] == 0, "that base lacks it is no fault of the new side"
 
 

@@ -97,7 +97,7 @@ def test_the_parts_stand_in_their_order(made: str) -> None:
         made.index("95 % interval"),
         made.index('id="chart-forest"'),
     ]
-    order += [made.index('id="chart-scatter"'), made.index('id="experiments"'), made.index("on base alone</li>")]
+    order += [made.index('id="chart-scatter"'), made.index('id="experiments"'), made.index("only on base</li>")]
     assert order == sorted(order)
     assert not [
         one for one in found.all("link") + found.all("script") + found.all("img") if one.get("href") or one.get("src")
@@ -388,7 +388,7 @@ def test_the_reference_against_a_perturbed_copy(tmp_path: Path) -> None:
     assert {one: shown_there.count(marks.signed(one)) for one in Verdict} == counts
     assert bands(chart(made, "forest")["views"][0]["figure"]) == [pytest.approx((1 / 1.1, 1.1), rel=1e-5)]
     hidden = {one["name"] for one in data_of(made)["table"]["columns"] if one["hidden"]}
-    assert {"p", "needs", "interval"} <= hidden, "with one run a side these say nothing"
+    assert {"p", "needs", "interval"} <= hidden, "with one run per side these say nothing"
 
 
 def test_stored_campaigns_of_several_runs(tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def test_by_stands_above_ids() -> None:
 def test_names_that_no_side_has_are_refused() -> None:
     with pytest.raises(SelectionError, match=r"--by: no experiment has 'modl'"):
         pair(side(entry()), side(entry()), by=("modl",))
-    with pytest.raises(SelectionError, match=r"--ignore: the environment knows no 'gpus'; did you mean 'gpu'"):
+    with pytest.raises(SelectionError, match=r"--ignore: the environment has no 'gpus'; did you mean 'gpu'"):
         pair(side(entry()), side(entry()), ignore=("gpus",))
 
 

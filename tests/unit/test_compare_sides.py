@@ -136,9 +136,7 @@ def test_what_was_not_run_stays_out_and_one_sentence_counts_it(tmp_path: Path) -
     cells = [(one, list[RunRecord]()) for one in (*skipped, replace(BASE, id="p"))]
     side = read([stored(tmp_path / "r", (BASE, [ended(BASE, 1)]), *cells)])
     assert len(side.entries) == 1
-    assert side.warnings == (
-        f"{tmp_path / 'r'}: 3 experiments have no run that ended and stay out: 1 pending, 2 skipped",
-    )
+    assert side.warnings == (f"{tmp_path / 'r'}: 3 experiments have no finished run, left out: 1 pending, 2 skipped",)
 
 
 def test_the_environment_has_short_names_and_the_workers_own_versions(tmp_path: Path) -> None:
@@ -185,10 +183,10 @@ def test_runs_of_two_environments_are_both_told(tmp_path: Path) -> None:
         "0, 1",
     )
     assert [sentence.split(": ")[1] for sentence in side.warnings] == [
-        "1 experiment(s) have runs of more than one gpu, which is no noise",
-        "1 experiment(s) have runs of more than one gpu_power_limit_w, which is no noise",
-        "1 experiment(s) have runs of more than one gpu_sm_clock_max_mhz, which is no noise",
-        "1 experiment(s) have runs of more than one neighbours, which is no noise",
+        "1 experiment(s) have runs of more than one gpu, which is not noise",
+        "1 experiment(s) have runs of more than one gpu_power_limit_w, which is not noise",
+        "1 experiment(s) have runs of more than one gpu_sm_clock_max_mhz, which is not noise",
+        "1 experiment(s) have runs of more than one neighbours, which is not noise",
     ]
 
 
@@ -284,7 +282,7 @@ def test_an_experiment_of_which_some_repeats_failed_has_its_numbers_in_benchmark
 def test_rows_without_a_run_are_counted(tmp_path: Path) -> None:
     side = csv_side(tmp_path, "scenario,status,global_batch,tokens_per_s\na,ok,8,5\nb,skipped,8,\nc,pending,8,\n")
     assert [entry.key["scenario"] for entry in side.entries] == ["a"]
-    assert side.warnings[0].endswith("2 experiments have no run that ended and stay out: 1 pending, 1 skipped")
+    assert side.warnings[0].endswith("2 experiments have no finished run, left out: 1 pending, 1 skipped")
 
 
 def test_the_published_table_is_read_whole() -> None:
@@ -355,16 +353,14 @@ def test_rows_that_nothing_tells_apart_are_kept_and_said(tmp_path: Path) -> None
     side = csv_side(tmp_path, "scenario,tokens_per_s\na,1\na,2\nb,3\n")
     assert [speeds(entry) for entry in side.entries] == [[1], [2], [3]]
     assert side.warnings == (
-        f"{tmp_path / 'b.csv'}: 1 experiment(s) stand there more than once, and are paired in their order: a",
+        f"{tmp_path / 'b.csv'}: 1 experiment(s) are there more than once, and are paired in their order: a",
     )
 
 
 def test_numbers_that_are_none_are_missing_and_counted(tmp_path: Path) -> None:
     side = csv_side(tmp_path, "scenario,tokens_per_s,train_loss\na,nan,1\nb,inf,1\nc,1e400,1\nd,ten,1\ne,,1\nf,0,1\n")
     assert [entry.runs[0].numbers.get("tokens_per_s") for entry in side.entries] == [None] * 5 + [0.0]
-    assert side.warnings[0].endswith(
-        "4 cell(s) of metrics are no numbers that can be reckoned with, and count as missing"
-    )
+    assert side.warnings[0].endswith("4 cell(s) of metrics are not valid numbers and count as missing")
 
 
 def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
@@ -545,8 +541,8 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "field without end": (b'scenario,tokens_per_s\n"' + b"x" * 200_000, "field larger than field limit"),
     "too wide": (b"scenario," + b",".join(b"c%d" % n for n in range(6000)), "more than 5,000 columns"),
     "too many cells": (b"scenario,tokens_per_s" + b"\n" * 2_600_000, "more than 5,000,000 cells"),
-    "other JSON": (b'{"a": 1}', "not of pytest-benchmark"),
-    "JSON list": (b"[1, 2]", "not of pytest-benchmark"),
+    "other JSON": (b'{"a": 1}', "not from pytest-benchmark"),
+    "JSON list": (b"[1, 2]", "not from pytest-benchmark"),
     "half a JSON": (b'{"benchmarks": [', "it is no JSON"),
     "deep JSON": (b'{"machine_info": 1, "benchmarks": ' + b"[" * 99 + b"]" * 99 + b"}", "nests deeper"),
     "nameless benchmark": (b'{"machine_info": {}, "benchmarks": [3]}', "has no name"),
@@ -585,7 +581,7 @@ def test_places_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "suite.json").write_text('{"tool": "tuneb')
     reasons = {"folder": "without results", "pipe": "not a regular file", "none": "There is no", "loop": "loop"}
-    for name, reason in {**reasons, "damaged": "its suite.json is none of ours, or damaged"}.items():
+    for name, reason in {**reasons, "damaged": "its suite.json is not ours, or is damaged"}.items():
         with pytest.raises(ResultsError, match=reason):
             read([tmp_path / name])
     with pytest.raises(ResultsError, match="No side is named"):

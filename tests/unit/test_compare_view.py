@@ -165,7 +165,7 @@ def test_what_is_no_comparison_is_refused_in_a_sentence(tmp_path: Path, document
     file.write_text(document)
     with pytest.raises(ResultsError) as refused:
         as_json.load(file)
-    assert str(refused.value).startswith(f"{file} is no comparison: ")
+    assert str(refused.value).startswith(f"{file} is not a comparison: ")
     assert len(str(refused.value)) < 1000
 
 
@@ -250,5 +250,5 @@ def test_a_link_is_not_written_through(tmp_path: Path) -> None:
     target = tmp_path / "target.json"
     target.write_text(as_json.text(everything()))
     (tmp_path / "link.json").symlink_to(target)
-    with pytest.raises(OrchestratorError, match="something else"):
+    with pytest.raises(OrchestratorError, match="another file"):
         files.write(tmp_path / "link.json", "{}")

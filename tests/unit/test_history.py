@@ -363,13 +363,13 @@ def test_a_history_is_written_over_an_older_one_and_over_nothing_else(found: His
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")
     (mine / folder.JSON).write_text('{"tool": "another"}')
-    with pytest.raises(ResultsError, match="holds no history of tunebench"):
+    with pytest.raises(ResultsError, match="has no history of tunebench"):
         folder.write(mine, texts)
     assert sorted(path.name for path in mine.iterdir()) == [folder.JSON, "notes.txt"]
 
 
 def test_no_history_is_written_into_a_results_folder_or_in_the_place_of_a_file(archive: Path, tmp_path: Path) -> None:
-    with pytest.raises(ResultsError, match="lies in the results folder"):
+    with pytest.raises(ResultsError, match="is inside the results folder"):
         folder.refuse_foreign(archive / "day-0" / "history")
     (tmp_path / "file").write_text("")
     with pytest.raises(OrchestratorError, match="is not a folder"):
