@@ -29,3 +29,11 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
         target = page.parent / link["file"] if link["file"] else page
         assert target.exists(), f"{page.name} links to {link['file']}, which does not exist"
         assert not link["heading"] or link["heading"] in anchors(target), f"{page.name}: no heading {link['heading']}"
+
+
+@pytest.mark.skipif(not (ROOT / "orchestrator" / "plan").is_dir(), reason="the page describes the rooms")
+def test_the_architecture_names_files_that_exist() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w.-]+/[\w./-]*)`(?! \*\(new\)\*)", text[text.index("## To change X") :])
+    assert len(named) > 50
+    assert [path for path in named if not any((root / path).exists() for root in (ROOT, ROOT / "orchestrator"))] == []
