@@ -1,6 +1,6 @@
 """The steps of `tunebench run` between the plan and the report: results folder, data, runs.
 
-One function a step, in the order of the journey; `cli` calls them and prints. The report is `reporting`'s.
+Each step is a function, in the order of the journey. `cli` calls them and prints. `reporting` writes the report.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ALL_KINDS, AUTO = "all", "auto"
 
 
 def refuse_empty(plan: Plan) -> None:
-    """Raises SelectionError where nothing can run here, with the reasons."""
+    """Raise SelectionError with the reasons where nothing can run here."""
     if not plan.experiments:
         raise SelectionError("there is nothing to run: every scenario of the file is slow; name one with --scenario")
     if any(_can_run(experiment) for experiment in plan.experiments):
@@ -58,9 +58,9 @@ def _can_run(experiment: Experiment) -> bool:
 
 
 def retry_of(words: str | None) -> Retry:
-    """What `--retry-failed` asks for: nothing without it, all failures for "all", else those of the kinds named.
+    """Return the value of `--retry-failed`: nothing without it, all failures for "all", else the kinds that it names.
 
-    Raises SelectionError for a kind that there is not.
+    Raises SelectionError for an unknown kind.
     """
     if words is None:
         return NO_RETRY
@@ -72,11 +72,11 @@ def retry_of(words: str | None) -> Retry:
 
 
 def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[str], say: Say) -> Store:
-    """The results folder: a new one, the one that stands there, or a new one in its place. Raises ResultsError."""
+    """Return the results folder: a new one, the existing one, or a new one in its place. Raises ResultsError."""
     if move_aside:
         moved = results_folder.move_aside(root)
         if moved is not None:
-            say(f"The results that stood in {root} are now in {moved}")
+            say(f"Moved the results of {root} to {moved}")
     if results_folder.is_ours(root):
         say(f"Resuming {root}: what is done stays, what is missing runs.")
         return Store.resume(root)
@@ -90,18 +90,16 @@ def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[s
 
 
 def note_asked(store: Store, plan: Plan, *, suite: Suite, selection: Selection) -> None:
-    """What this call wants of the folder; what no call wants any more leaves the report."""
+    """Note the experiments that this call asks for. Experiments that no call asks for any more leave the report."""
     names = [scenario.name for scenario in suite.scenarios]
     choices = asdict(replace(selection, scenarios=()))
     asked.note(store.root, file=suite.document.file, choices=choices, names=names, experiments=plan.experiments)
 
 
 def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
-    """How long the runs that are due may take at most, in hours times GPUs: by what such runs took, else by time limit.
+    """Return the GPU-hours that the due runs take at most, by the times of earlier runs, else by their time limits.
 
-    Adaptive repeats count with their maximum.
-
-    A run of which neither is known counts nothing: the sum is of what can be known. Only looks at the folder.
+    Adaptive repeats count with their maximum. A run for which neither is known counts nothing. Writes nothing.
     """
     due = {one.id: most_repeats(one) for one in plan.experiments if _can_run(one)}
     took: dict[str, float] = {}
@@ -121,7 +119,7 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
 
 
 def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
-    """What a results folder that stands there makes of a plan: how many of its runs have ended or go on, and how many are left."""
+    """Return a sentence on how many runs of a plan have ended in this folder, how many go on, and how many are left."""
     store, most = Store.resume(root), {one.id: most_repeats(one) for one in plan.experiments if _can_run(one)}
     due = {(job.experiment_id, job.repeat) for job in store.plan(plan.experiments, retry=retry)}
     states = {
@@ -140,7 +138,7 @@ def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Way:
-    """How a campaign is carried out, as `tunebench run` was asked."""
+    """The choices of `tunebench run` on how the campaign is carried out."""
 
     prepare: bool = True
     retry: Retry = NO_RETRY
@@ -199,16 +197,16 @@ def refuse_options_of_local(executor: str, *, parallel: int | None, gpus: str | 
 
 
 def parallel_of(words: str) -> int | None:
-    """What `--parallel` asks for: a whole number from 1, or None for `auto`. Raises SelectionError for anything else."""
+    """Return the number of `--parallel`, or None for `auto`. Raises SelectionError for anything else."""
     if words == AUTO:
         return None
     if not words.isdecimal() or not int(words):
-        raise SelectionError(f"--parallel {words}: a whole number from 1, or {AUTO}, is expected")
+        raise SelectionError(f"--parallel {words}: write a whole number from 1, or {AUTO}")
     return int(words)
 
 
 def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say) -> int:
-    """As many runs at once as there is room for, and says what that costs."""
+    """Return how many runs fit next to each other. Measures the slowdown and says it."""
     copies = packing.places(plan.experiments)
     say(f"--parallel {AUTO}: room for {copies} at once")
     found = packing.cost(
@@ -217,18 +215,18 @@ def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say
     if isinstance(found, packing.Cost):
         say(str(found))
     elif found is not None:
-        say(f"what that costs could not be measured: {found} ({packing.PACKING}/ in the results folder has its runs)")
+        say(f"the slowdown could not be measured: {found} ({packing.PACKING}/ in the results folder has its runs)")
     return copies
 
 
 def remarks(plan: Plan, store: Store, summary: Summary, *, since: float, retry: Retry) -> Iterator[str]:
-    """What to know of a campaign that has come to its end, a sentence each; it began at `since` (seconds since the epoch)."""
+    """Yield sentences about a campaign that has ended. It began at `since`, in seconds since the epoch."""
     yield from _not_agreed(plan, store)
     yield from _failed_before(summary, since=since, retry=retry)
 
 
 def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
-    """A sentence for each experiment whose runs do not agree as closely as its `repeats:` ask, however many there were."""
+    """Yield a sentence for each experiment whose runs agree less closely than `repeats:` asks, at the maximum of runs."""
     asked = {one.id: one.adaptive for one in plan.experiments if one.adaptive}
     for stored in store.contents().experiments if asked else ():
         rule, records = asked.get(stored.experiment.id), {run.repeat: run for run in stored.records}
@@ -241,14 +239,14 @@ def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
 
 
 def _failed_before(summary: Summary, *, since: float, retry: Retry) -> Iterator[str]:
-    """A sentence on runs that had failed before this call, which it did not try again."""
+    """Yield a sentence about runs that failed before this call and that it did not repeat."""
     count = sum(record.status in FAILURES and record.started_at < since for record in summary.records)
     if count and not retry.failed:
-        yield f"{count} run(s) had failed before and were left as they are: --retry-failed tries them again"
+        yield f"{count} run(s) failed before and were not repeated; add --retry-failed to repeat them"
 
 
 def find_batches(plan: Plan, store: Store, *, way: Way, console: Console) -> list[Found]:
-    """The largest per-device batch of each cell that fits; each probe is a recorded run in `batches/`."""
+    """Return the largest per-device batch of each cell that fits. Each probe is a recorded run in `batches/`."""
     with Progress(console) as progress:
         if way.prepare:
             for sentence in prepare_data(plan.experiments, on_event=progress.say):
@@ -259,7 +257,7 @@ def find_batches(plan: Plan, store: Store, *, way: Way, console: Console) -> lis
 
 
 def batch_lines(found: Sequence[Found]) -> Iterator[str]:
-    """A line for each cell: what was found, and what it needs."""
+    """Yield a line for each cell: its largest batch and the memory that it needs."""
     for one in found:
         cell = f"{one.experiment.id}:"
         if one.failure is not None and one.batch is not None:

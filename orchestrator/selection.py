@@ -1,4 +1,4 @@
-"""What the command line chooses and changes: scenarios, axes, single values. Files are never edited for a one-off."""
+"""The choices and changes of the command line: scenarios, axes, single values."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ SETTABLE = (
     "trainer",
 )
 
-
+# Keys of a scenario whose parts can be set one by one.
 NESTED = ("measure", "repeats")
-"""Keys of a scenario whose parts can be set one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +47,7 @@ class Selection:
 def parse_selection(
     *, scenarios: Sequence[str] = (), axes: Sequence[str] = (), settings: Sequence[str] = (), **keys: Any
 ) -> Selection:
-    """From the texts of `--scenario`, `--axis NAME=V,V` and `--set PATH=VALUE`; `keys` are options with a name of their own."""
+    """Return the selection of `--scenario`, `--axis NAME=V,V` and `--set PATH=VALUE`; `keys` are options with their own names."""
     for option, texts in (("--scenario", scenarios), ("--axis", axes), ("--set", settings)):
         _refuse_bytes(option, texts)
     overrides: dict[str, Any] = {}
@@ -81,10 +80,10 @@ def _refuse_bytes(option: str, texts: Sequence[str]) -> None:
 
 
 def whole_numbers(text: str, *, option: str) -> tuple[int, ...]:
-    """`1,2,4` or `1 2 4` as numbers from 1."""
+    """Return the numbers of `1,2,4` or `1 2 4`, each at least 1."""
     words = text.replace(",", " ").split()
     if not words or not all(word.isdecimal() and len(word) < 10 and int(word) for word in words):
-        raise SelectionError(f"{option} {text!r} is not right; whole numbers from 1 are, such as {option} 1,2")
+        raise SelectionError(f"{option} {text!r} is invalid; write whole numbers from 1, such as {option} 1,2")
     return tuple(int(word) for word in words)
 
 
@@ -122,7 +121,7 @@ def _split(text: str, *, option: str, example: str) -> tuple[str, str]:
 
 
 def chosen_scenarios(suite: Suite, selection: Selection) -> list[Scenario]:
-    """The scenarios that run, in file order. Raises SelectionError for a name that the file does not hold."""
+    """Return the scenarios that run, in file order. Raises SelectionError for a name that is not in the file."""
     names = [scenario.name for scenario in suite.scenarios]
     for name in selection.scenarios:
         if name not in names:

@@ -1,8 +1,8 @@
 """The command `tunebench`: its sub-commands and its exit codes. The only package that prints or exits.
 
-Each sub-command stands in the room of what it is about. Exit codes: 0; 1 when an experiment failed (`doctor`, `monitor`: when this
-machine lacks something); 2 for a mistake of the user's; 130 interrupted; `compare` has its own. What a sub-command alone needs
-(pandas, the store's readers) is imported inside it, so that `--help` and `plan` cost little.
+Exit codes: 0; 1 when an experiment failed (`doctor`, `monitor`: when this machine lacks something); 2 for a mistake of the user;
+130 interrupted; `compare` has its own. Each sub-command imports inside its function what only it needs (pandas, the store's
+readers), so that `--help` and `plan` start quickly.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ INTERRUPTED = 130
 
 
 def main() -> Any:
-    """Entry point: every known mistake ends as sentences on stderr and exit code 2."""
+    """Run the command. Every known mistake ends as sentences on stderr and exit code 2."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # where a character cannot be shown its number stands
+        if hasattr(stream, "reconfigure"):  # a character that cannot be shown is replaced by its number
             stream.reconfigure(errors="backslashreplace")
     try:
         _in_a_folder()
@@ -79,7 +79,7 @@ def main() -> Any:
 
 
 def _in_a_folder() -> None:
-    """Raises OrchestratorError where the folder that this was started in is gone."""
+    """Raise OrchestratorError where the current folder no longer exists."""
     try:
         os.getcwd()
     except OSError as error:
@@ -87,7 +87,7 @@ def _in_a_folder() -> None:
 
 
 def _with_optional_values(words: list[str]) -> list[str]:
-    """`--retry-failed` may stand alone, which the parser has no notion of: then it means all kinds."""
+    """Return the words with `--retry-failed=all` for `--retry-failed` without a value, which the parser does not know."""
     if "--retry-failed" not in words:
         return words
     from orchestrator.failure_kinds import KINDS
@@ -95,7 +95,7 @@ def _with_optional_values(words: list[str]) -> list[str]:
     found: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=True):
         is_kinds = {*following.split(",")} <= {*KINDS, "all"}
-        # What looks like a kind, and is none and no scenario file either, is to be told so.
+        # A word that looks like a kind, and is neither a kind nor a file, is refused later with a suggestion.
         is_misspelt = re.fullmatch(r"[a-z]+_[a-z_,]+", following) and not os.path.exists(following)
         alone = word == "--retry-failed" and not (is_kinds or is_misspelt)
         found += [f"{word}=all"] if alone else [word]
@@ -103,7 +103,7 @@ def _with_optional_values(words: list[str]) -> list[str]:
 
 
 def _usage_error(error: Exception) -> int:
-    """typer's own mistakes (unknown option, missing argument) shown as it shows them; anything else is a defect of ours."""
+    """Show a mistake that typer found (unknown option, missing argument) as typer does. Raise anything else: it is a defect."""
     if hasattr(error, "show") and hasattr(error, "exit_code"):
         error.show()
         return int(error.exit_code)
@@ -114,7 +114,7 @@ def _usage_error(error: Exception) -> int:
 
 
 def _without_secrets(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A defect of ours is told whole, but for secrets: its traceback may stand in a run's `run-one.log`."""
+    """Write a defect's traceback without secrets, since a run's `run-one.log` may keep it."""
     from traceback import format_exception
 
     err.file.write(redact("".join(format_exception(kind, error, trace))))

@@ -1,7 +1,6 @@
-"""What the command prints with: the two consoles, and plain text for other programs.
+"""The two consoles of the command, and plain text for other programs.
 
-Beside `cli` itself the only place from which anything is printed. Names and logs may hold what steers a terminal: of all that is
-printed, only rich's own codes do.
+Only `cli` prints, and it prints here. Names and logs may contain codes that steer a terminal; only rich's own codes reach it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from orchestrator.printable import printable
 
 
 class _Output(Console):
-    """A reader who leaves early (`| head`) ends neither a campaign nor its report: what follows goes nowhere."""
+    """A console that goes on in silence when its reader leaves early (`| head`), so that the campaign and its report go on."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -33,17 +32,17 @@ err = _Output(stderr=True, highlight=False)
 
 
 def say(text: str) -> None:
-    """A line on stdout, in full length."""
+    """Print a line on stdout, unwrapped."""
     out.print(text, markup=False, soft_wrap=True)
 
 
 def tell(text: str) -> None:
-    """A line on stderr, in full length."""
+    """Print a line on stderr, unwrapped."""
     err.print(text, markup=False, soft_wrap=True)
 
 
 def print_raw(pieces: Iterable[str]) -> None:
-    """Text for another program: as it is, unwrapped; on a terminal, what steers it is made visible."""
+    """Print text for another program, unchanged. On a terminal, show its control characters instead of sending them."""
     on_terminal = sys.stdout.isatty()
     try:
         for piece in pieces:

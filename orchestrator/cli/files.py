@@ -1,4 +1,4 @@
-"""What concerns scenario files alone: `schema` and `init`."""
+"""`schema` and `init`: the commands about scenario files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several sub-commands make of what they were given: words between commas, and the question before a long campaign."""
+"""Values with commas, and the question before a long campaign, for several sub-commands."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from orchestrator.errors import OrchestratorError
 
 
 def words(texts: Iterable[str] | None) -> tuple[str, ...]:
-    """The words of an option that may be repeated and may hold several with commas."""
+    """Return the words of an option that may be repeated and may contain commas."""
     return tuple(word for text in texts or () for word in text.split(",") if word)
 
 
 def confirm(gpu_hours: float, *, above: float, yes: bool) -> None:
-    """Asks before much is run. Raises OrchestratorError where the answer is no, or nobody is there to give one."""
+    """Ask before a long campaign. Raises OrchestratorError where the answer is no, or nobody can answer."""
     if yes or gpu_hours <= above:
         return
     question = f"This may take {gpu_hours:.1f} GPU-hours (more than --confirm-above {above:g}). Start it?"

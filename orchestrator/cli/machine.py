@@ -1,4 +1,4 @@
-"""What concerns this machine alone: `doctor` and `monitor`; and `run-one`, which every executor starts."""
+"""`doctor` and `monitor`, which are about this machine, and `run-one`, which every executor starts."""
 
 from __future__ import annotations
 

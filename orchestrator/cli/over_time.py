@@ -1,4 +1,4 @@
-"""What goes on beyond one campaign: `history` over many of them, and `rerun` of what a comparison of two left open."""
+"""`history` over many campaigns, and `rerun` of what a comparison left inconclusive."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def rerun(
 
 
 def _after(compared: Comparison, order: Sequence[Turn]) -> None:
-    """The reports of the folders are made again, and what comes next is said."""
+    """Write the reports of the folders again, and say the next command."""
     from orchestrator.rerun import contests
 
     for root in dict.fromkeys(turn.ready.store.root for turn in order):

@@ -1,4 +1,4 @@
-"""What is looked at once runs were made: `report`, `show`, `status`; and `cancel`, which ends runs from outside."""
+"""`report`, `show` and `status`, which read a results folder, and `cancel`, which ends its runs from outside."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def cancel(
 
 
 def _remade(made: Report, forms: Sequence[options.Format], write: Write) -> list[str]:
-    """The files of the forms asked for. Without any: the CSV files, and the page where the report is not wanted as a text.
+    """Write the files of these forms, or without any the CSV files and the page. Return a line for each file.
 
     Who looks at the table from another side (`--pivot`, `--group-by`) changes nothing.
     """
@@ -119,7 +119,7 @@ def _remade(made: Report, forms: Sequence[options.Format], write: Write) -> list
 def write_report(
     folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...], form: options.Format | None
 ) -> None:
-    """The report at a campaign's end: the CSV files first, then what is made of them. `form` None: nothing on stdout."""
+    """Write the report at a campaign's end, the CSV files first. `form` None: print nothing on stdout."""
     from orchestrator import reporting
 
     made = reporting.report_of(folders, keep=keep, drop=drop)
@@ -142,7 +142,7 @@ def _warn(made: Report, problem: str | None = None) -> None:
 
 
 def _show(made: Report, forms: Sequence[options.Format]) -> None:
-    """The table where nothing else is asked for; one text alone as it is; of files nothing."""
+    """Print the table, or the only text that was asked for. Print nothing for files."""
     from orchestrator import reporting
 
     if reporting.is_one_text(forms):
@@ -158,7 +158,7 @@ def _written(made: Report, forms: Sequence[options.Format], write: Write) -> lis
 
 
 def _page(made: Report, write: Write) -> list[str]:
-    """The page, which is made without being asked for: where it cannot be, a warning says so."""
+    """Write the page. Return a line that names it, or a warning where it cannot be written."""
     from orchestrator import reporting
 
     path, problem = reporting.or_sentence(lambda: write(reporting.PAGE, reporting.page(made)), what="the page")

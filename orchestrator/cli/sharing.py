@@ -1,4 +1,4 @@
-"""What takes results elsewhere: `export` to a tracker, `bundle` into one file for other people."""
+"""`export` to a tracker, and `bundle` into one file for other people."""
 
 from __future__ import annotations
 

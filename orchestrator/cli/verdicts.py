@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class View(StrEnum):
-    """How a comparison is printed."""
+    """The forms in which a comparison is printed."""
 
     TERMINAL = "terminal"
     MARKDOWN = "markdown"
@@ -31,7 +31,7 @@ class View(StrEnum):
 
 
 class Correction(StrEnum):
-    """What is done about many rows."""
+    """The corrections for many rows."""
 
     BH = "bh"
     NONE = "none"
@@ -135,7 +135,7 @@ def _sides(places: list[str], aa: Path | None, *, by: tuple[str, ...]) -> tuple[
 
 
 def _places(text: str) -> list[Path]:
-    """The places of one side; a comma may be part of a name that exists."""
+    """Return the places of a side. A comma may be part of an existing name."""
     whole = Path(text)
     return [whole] if whole.exists() else [Path(word) for word in text.split(",") if word] or [whole]
 
@@ -148,7 +148,7 @@ def _conclusion(comparison: Comparison, causes: tuple[Cause, ...]) -> str:
 
 
 def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], everything: bool, written: bool) -> None:
-    """What stdout gets: the table, or the form that is asked for unless it was `written` to a file."""
+    """Print the table, or the chosen form unless it was `written` to a file."""
     from orchestrator.compare_view import terminal
 
     if form is not View.TERMINAL:
@@ -160,7 +160,7 @@ def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], ever
 
 
 def _text(comparison: Comparison, form: str, *, causes: tuple[Cause, ...], everything: bool) -> str:
-    """A comparison in one of its forms. A page and a JSON document always hold everything."""
+    """Return a comparison in one of its forms. A page and a JSON document always contain everything."""
     from orchestrator.compare_view import as_csv, as_json, as_markdown, as_page, terminal
 
     if form == View.JSON:

@@ -1,4 +1,4 @@
-"""The executor plug: what an executor is, for ours and for third parties. Only the seam."""
+"""The interface of an executor, for ours and for third parties."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from orchestrator.records import Job, JobState
 
 @runtime_checkable
 class Executor(Protocol):
-    """Runs jobs and yields each as it ends."""
+    """An executor runs jobs and yields each job when it has ended."""
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
-        """Claims and carries out the jobs, in their order where one waits for another. A job that somebody else claimed
-        first is yielded as it stands. Closing the iterator cancels what still lives."""
+        """Claim the jobs and run them in their order; yield each with its state. A generator: closing it ends its runs.
+
+        A job that somebody else claimed first is yielded with the state that it has.
+        """
         ...

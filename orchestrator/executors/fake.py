@@ -1,4 +1,4 @@
-"""An executor for tests: a plain function stands for the run. Claims and records are real, no process is started."""
+"""An executor for tests: a function takes the place of the run. Claims and records are real; no process is started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.store import write_record
 
 
 class FakeExecutor:
-    """Calls `handler` for each job; the record that it returns is written, None stands for a run that was lost."""
+    """An executor that calls `handler` for each job and writes the record that it returns. None means a lost run."""
 
     def __init__(self, handler: Callable[[Job], RunRecord | None]) -> None:
         self.handler = handler

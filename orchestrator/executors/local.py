@@ -1,7 +1,7 @@
-"""Runs jobs on this machine, each by a `run-one` process of its own: one after the other, or several at once on GPUs of their own.
+"""The executor `local`: starts a `run-one` process for each job on this machine, one after the other or several at once.
 
-Knows nothing of retries. When the iterator is closed, or a `run-one` dies without a record, what lives of that run is ended: the
-processes carry its marker. Which GPUs and cores a run has is written into its claim, where `run-one` reads it. Waiting blocks.
+It knows nothing of retries. When the iterator is closed, or a `run-one` dies without a record, every process with the marker of the
+run is ended. `run-one` reads from its claim which GPUs and cores the run has. Waiting blocks.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from orchestrator.tree import end_tree
 
 LEAST_FREE_BYTES = 64 * 2**20
 RUN_ONE = (sys.executable, "-m", "orchestrator", "run-one")
+# The time that `run-one` has to end its tree (INT, TERM, KILL, each with its wait) and to write a cancelled record.
 _GOODBYE_S = 40.0
-"""How long `run-one` may take to end its tree (INT, TERM, KILL, each with its wait) and to write a cancelled record."""
 
 _LOOK_AGAIN_S, _PATIENCE = 0.2, 2
+# The number of smaller runs that may pass a waiting run, for each GPU of the pool.
 _PASSES_PER_GPU = 2
-"""How many smaller runs a waiting one lets pass, for each GPU of the pool."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
-    """A `run-one` that was started, and the descriptor by which its end is seen."""
+    """A `run-one` that was started, and the descriptor that becomes readable when it ends."""
 
     job: Job
     marker: str
@@ -53,7 +53,7 @@ class _Run:
 
 
 class LocalExecutor:
-    """At most `parallel` runs at a time, in the order given; several at once share out the GPUs that are visible."""
+    """Starts at most `parallel` runs at a time, in the given order. Concurrent runs share out the visible GPUs."""
 
     def __init__(self, run_one: Sequence[str] = RUN_ONE, *, parallel: int = 1) -> None:
         self.run_one = tuple(run_one)
@@ -91,7 +91,7 @@ class LocalExecutor:
             raise full
 
     def _start(self, job: Job, share: Share | None, *, beside: Sequence[Job]) -> _Run | None:
-        """None where somebody else has the job."""
+        """Start the job and return its run; None where somebody else has the job."""
         details = {} if share is None else _details(share)
         claim = claims.claim(job, executor="local", details=details)
         if claim is None:
@@ -133,7 +133,7 @@ def _free(pool: Pool, share: Share | None) -> None:
 
 
 def _await_one(running: Sequence[_Run]) -> list[_Run]:
-    """Those that have ended, once at least one has."""
+    """Wait until a run ends. Return every run that has ended."""
     with selectors.DefaultSelector() as selector:
         for one in running:
             selector.register(one.ended, selectors.EVENT_READ, one)
@@ -141,7 +141,7 @@ def _await_one(running: Sequence[_Run]) -> list[_Run]:
 
 
 def _finish(one: _Run) -> None:
-    """`run-one` has ended; nothing of its tree may be left."""
+    """End what is left of the process tree of a `run-one` that has ended."""
     with StopSignals() as stop:
         end_tree(one.marker, root=one.child, hurry=stop.hurried)
     os.close(one.ended)
@@ -151,8 +151,10 @@ def _finish(one: _Run) -> None:
 
 
 def _end_all(running: Sequence[_Run]) -> None:
-    """Ends every `run-one` and its tree. Asked a second time it passes that on, which kills the trees at once; a third time it
-    waits no more for the records either."""
+    """End every `run-one` and its tree.
+
+    A second signal is passed on and kills the trees at once. A third signal ends the wait for the records.
+    """
     with StopSignals() as stop:  # a second Ctrl-C must not leave half a tree behind
         deadline, asked = time.monotonic() + _GOODBYE_S, 0
         living = list(running)
@@ -173,7 +175,7 @@ def _end_all(running: Sequence[_Run]) -> None:
 
 
 def _full_disk(queue: Queue) -> ResultsError | None:
-    """Why no further run is begun: it could not write down what it measures."""
+    """Return an error where the disk is too full for the next run's results, else None."""
     if not queue.waiting:
         return None
     run_dir = queue.waiting[0][0].run_dir
@@ -188,6 +190,6 @@ def _full_disk(queue: Queue) -> ResultsError | None:
 
 
 def _drop_empty(log: Path) -> None:
-    """`run-one` has nothing to say when all is well."""
+    """Remove the log of a `run-one` that wrote nothing."""
     if log.exists() and not log.stat().st_size:
         log.unlink()

@@ -1,4 +1,4 @@
-"""Which GPUs and cores a run gets when several go on at once, and which run is next. Decides; starts nothing.
+"""The GPUs and cores of each concurrent run, and which run is next. Decides; starts nothing.
 
 A GPU belongs to one run at a time, and so do the cores that were dealt to it: an equal share of the physical cores of its NUMA
 node, so that neighbours meet on caches and memory channels as little as the machine lets them.
@@ -14,7 +14,7 @@ from orchestrator.records import Gpu, Job
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """What a run has to itself. `cores` is empty where it may use all of them; `place` is its number among its neighbours."""
+    """The GPUs and cores of one run. `cores` is empty where it may use all; `place` is its number among its neighbours."""
 
     gpus: tuple[Gpu, ...] = ()
     cores: tuple[int, ...] = ()
@@ -44,7 +44,7 @@ class Pool:
         return num_gpus <= len(self.gpus)
 
     def take(self, num_gpus: int) -> Share | None:
-        """A share with so many GPUs; None while they, or the places, are taken. Neighbouring numbers where there is a choice."""
+        """Return a share with this number of GPUs, close together; None while GPUs or places are taken."""
         if not self.places or len(self.free) < num_gpus:
             return None
         place = self.places.pop(0)
@@ -61,7 +61,7 @@ class Pool:
 
 
 def _close_together(free: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
-    """One GPU: the first. Several: those whose numbers span least, since neighbours share links and a NUMA node."""
+    """Return the first GPU, or the GPUs with the closest numbers: neighbours share links and a NUMA node."""
     if count <= 1:
         return tuple(free[:count])
     ordered = sorted(free, key=lambda gpu: gpu.index)
@@ -71,14 +71,17 @@ def _close_together(free: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
 
 @dataclass(kw_only=True, slots=True)
 class Queue:
-    """Jobs that wait, with the GPUs that each needs. A round's largest go first; smaller ones pass one that waits, not for ever."""
+    """The waiting jobs, each with the number of GPUs that it needs.
+
+    The largest jobs of a round go first. Smaller jobs may pass a job that waits, but only a limited number of times.
+    """
 
     waiting: list[tuple[Job, int]]
     patience: int
     passed: int = field(default=0, init=False)
 
     def take(self, pool: Pool) -> tuple[Job, Share | None] | None:
-        """The next job and its share; None while nothing fits. One that could never fit gets no share, as its record says."""
+        """Return the next job and its share; None while nothing fits. A job that can never fit gets no share."""
         for number, entry in enumerate(self._by_size()):
             job, num_gpus = entry
             if not pool.could_ever(num_gpus):
@@ -95,5 +98,5 @@ class Queue:
         return None
 
     def _by_size(self) -> list[tuple[Job, int]]:
-        """Rounds stay in their order, so that repeats stay interleaved."""
+        """Return the entries of each round by size. Rounds keep their order, so that repeats stay interleaved."""
         return sorted(self.waiting, key=lambda entry: (entry[0].repeat, -entry[1]))

@@ -84,8 +84,8 @@ def test_running_again_does_nothing_and_retrying_runs_what_failed(fake: Campaign
     before = fake.records()
     again = tunebench(fake.folder, "run", "scenarios.yaml", "--yes")
     assert again.code == 1 and "Resuming" in again.err
-    assert "had failed before and were left as they are: --retry-failed tries them again" in again.err
-    assert "had failed before" not in fake.err
+    assert "failed before and were not repeated; add --retry-failed to repeat them" in again.err
+    assert "failed before" not in fake.err
     assert fake.records() == before
     words = ("--retry-failed", "--set", "repeats=1", "--set", "timeout_s=1", "--parallel", "2")
     tunebench(fake.folder, "run", "scenarios.yaml", "--yes", *words)
