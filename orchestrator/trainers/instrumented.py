@@ -1,7 +1,7 @@
-"""What every trainer under `workers/instrument/` shares: that file, its command line's two ends, and the numbers it leaves.
+"""What the trainers under `workers/instrument/` share: the instrument's file, the command line, and the numbers.
 
-The numbers come from the files `worker-rank<R>.json` alone; nothing is scraped from a log. Hugging Face memory deltas
-are in the same files and belong to the monitor `hf_memory`.
+The numbers come only from the files `worker-rank<R>.json`, never from a log. The same files have the memory deltas of
+Hugging Face, which the monitor `hf_memory` reads.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any
 
 import orchestrator
 from orchestrator import losses
-from orchestrator.records import Measurement, Text, as_items
+from orchestrator.records import Experiment, Measurement, Text, as_items
 from orchestrator.summaries import worker_files
+from orchestrator.trainers import names
+from orchestrator.trainers.trainer import Trainer
 
 WORKERS = Path(orchestrator.__file__).resolve().parent / "workers"
 SOURCES = WORKERS / "instrument"
@@ -32,11 +34,28 @@ _WRITTEN = "# Written by tunebench for this run: its instrument.py, with the par
 _NO_PARTS = "PARTS: dict[str, tuple[int, str]] = {}\n"
 
 
+class InstrumentedTrainer(Trainer):
+    """A trainer under the instrument. `target` is a script, or `-m` and a module; `table` maps names to the trainer's."""
+
+    instrumented = True
+    target: tuple[str, ...]
+    table: names.Table
+
+    def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
+        return command(run_dir, *self.target, *flags(self.arguments(experiment, run_dir)))
+
+    def metrics(self, run_dir: Path) -> list[Measurement]:
+        return measurements(run_dir)
+
+    def translate(self, arguments: Mapping[str, Text | None]) -> tuple[dict[str, Text | None], tuple[str, ...]]:
+        return names.translate(self.table, arguments)
+
+
 @cache
 def single_file() -> str:
-    """The instrument as one file that needs none beside it: workers/instrument/instrument.py with its parts in its table.
+    """Return the instrument as one file: workers/instrument/instrument.py with its parts in its table.
 
-    A run under it has it in its folder, as FILE_NAME: what measured the run can be read there, and repeats it.
+    A run has it in its folder, as FILE_NAME. There it can be read, and it can repeat the run.
     """
     own, *texts = ((SOURCES / f"{name}.py").read_text(encoding="utf-8") for name in ("instrument", *PARTS))
     begin, _, end = own.partition(_NO_PARTS)
@@ -48,12 +67,12 @@ def single_file() -> str:
 
 
 def command(run_dir: Path, *target: str) -> list[str]:
-    """The words that start `SCRIPT ARGUMENTS…` or `-m MODULE ARGUMENTS…` under the run's instrument."""
+    """Return the words that start `SCRIPT ARGUMENTS…` or `-m MODULE ARGUMENTS…` under the run's instrument."""
     return [str(run_dir / FILE_NAME), "--", *target]
 
 
 def flags(arguments: Mapping[str, Text]) -> list[str]:
-    """Arguments as command-line words: one `--key`, then each item."""
+    """Return arguments as words of a command line: a `--key`, then each item."""
     words: list[str] = []
     for name, value in arguments.items():
         if isinstance(value, str) and not value.startswith("-"):
@@ -61,14 +80,14 @@ def flags(arguments: Mapping[str, Text]) -> list[str]:
             continue
         items = as_items(value)
         if len(items) == 1 and items[0].startswith("-") and not _is_number(items[0]):
-            words.append(f"--{name}={items[0]}")  # as a word of its own it would be taken for a flag
+            words.append(f"--{name}={items[0]}")  # as a separate word it would look like a flag
         else:
             words += [f"--{name}", *items]
     return words
 
 
 def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, Text]:
-    """The arguments with the run's own output folder, last: results never leave the run folder."""
+    """Return the arguments with the run's own output folder as the last: results stay in the run folder."""
     own = dict(arguments)
     own.pop("output_dir", None)
     own["output_dir"] = os.path.join(run_dir, "output")
@@ -76,12 +95,12 @@ def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, T
 
 
 def data_file(data_path: str) -> str:
-    """The file with the rows, for a trainer that wants a file where preparation made a folder."""
+    """Return the file with the rows, for a trainer that reads a file where preparation made a folder."""
     return data_path if Path(data_path).suffix in {".json", ".jsonl", ".parquet"} else f"{data_path}/train.json"
 
 
 def measurements(run_dir: Path) -> list[Measurement]:
-    """The Trainer's final metrics of rank 0, and the token speed where the Trainer gave none itself."""
+    """Return the Trainer's final metrics of rank 0, and a token speed if the Trainer gave none."""
     workers = worker_files(run_dir)
     first = next((worker for worker in workers if worker.get("rank") == 0), None)
     if first is None:
@@ -97,7 +116,7 @@ def measurements(run_dir: Path) -> list[Measurement]:
 
 
 def _counts(workers: Sequence[Mapping[str, Any]], first: Mapping[str, Any]) -> Iterator[Measurement]:
-    """How much work was done, over all ranks, and on what."""
+    """Yield the work done by all ranks, and the size of the model."""
     settings = first.get("settings") or {}
     steps = None if first.get("toggle_steps") else (first.get("tokens") or {}).get("steps")
     counts = {
@@ -110,31 +129,30 @@ def _counts(workers: Sequence[Mapping[str, Any]], first: Mapping[str, Any]) -> I
 
 
 def _logged_losses(first: Mapping[str, Any]) -> Iterator[Measurement]:
-    """How the loss went, so that trainings of different lengths can be compared."""
+    """Yield the logged losses, so that trainings of different lengths can be compared."""
     try:
         text = losses.as_text([(step, loss) for step, loss in first.get("losses") or ()])
-    except (TypeError, ValueError, OverflowError):  # the file is the training's, and one loss may be null
+    except (TypeError, ValueError, OverflowError):  # the training wrote the file, and a loss may be null
         text = None
     if text is not None:
         yield Measurement(name="logged_losses", value=text, source="worker")
 
 
 def _total(workers: Sequence[Mapping[str, Any]], name: str) -> int | None:
-    """The ranks' sum; None when a rank is missing, or blocks of steps were left alone: a sum over some would be a wrong number,
-    not a low one."""
+    """Return the ranks' sum; None if a rank is missing or blocks of steps were not measured. A sum of a part would be wrong."""
     counts = [(worker.get("tokens") or {}).get(name) or 0 for worker in workers]
     some = len(counts) != workers[0].get("world_size") or any(worker.get("toggle_steps") for worker in workers)
     return None if some or 0 in counts else sum(counts)
 
 
 def token_speed(workers: Sequence[Mapping[str, Any]], *, runtime_s: float | int | None) -> float | None:
-    """Processed tokens a second and a device, padding counted: the meaning that transformers 4 gave the name."""
+    """Return processed tokens per second and device, padding included, as transformers 4 defines the name."""
     tokens = _total(workers, "processed") if workers else None
     return tokens / runtime_s / len(workers) if tokens and runtime_s else None
 
 
 def _number(value: object) -> float | int | None:
-    """The value, if it is a finite number; anything else is missing."""
+    """Return the value if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return value
