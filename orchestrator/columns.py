@@ -24,11 +24,13 @@ _KNOWN = (*FACTS.values(), *METRICS.values())
 
 DEFAULT_KEEP = (*columns(Where.KEPT), "trust_remote_code")
 
+# Arguments that only name files.
+FILE_NAMES = ("training_data_path", "acceleration_framework_config_file", "error_messages")
+
 # What benchmarks.csv leaves out although it varies; raw_summary.csv has it.
 DEFAULT_DROP = (
     *(metric.name for metric in _KNOWN if not metric.where & Where.TABLES),
-    *("training_data_path", "acceleration_framework_config_file", "error_messages"),
-    *("effective_*", "provenance_*", "measured_*"),
+    *(*FILE_NAMES, "effective_*", "provenance_*", "measured_*"),
 )
 
 # Columns that only files have, unless they are asked for: nobody reads a table of eighty columns.

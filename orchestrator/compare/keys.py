@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from orchestrator.columns import BOOKKEEPING
+from orchestrator.columns import BOOKKEEPING, FILE_NAMES
 from orchestrator.compare.values import Entry
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.rows import Value
@@ -36,7 +36,7 @@ EFFECTIVE = "effective_"
 DIGEST = "framework_digest"
 
 # Names of files and dates, which differ from run to run and make no experiment.
-PLACES = frozenset({*BOOKKEEPING, "training_data_path", "acceleration_framework_config_file", "error_messages"})
+PLACES = frozenset({*BOOKKEEPING, *FILE_NAMES})
 
 
 def cells(entry: Entry) -> dict[str, Value]:

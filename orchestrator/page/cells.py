@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.columns import BOOKKEEPING, column, for_people, number
+from orchestrator.columns import BOOKKEEPING, FILE_NAMES, column, for_people, number
 from orchestrator.doubts import doubts
 from orchestrator.metrics import METRICS, metric
 from orchestrator.page.texts import one_line
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.table import ResultsTable
 
 _PANEL = ("results", "scenario", "model_name_or_path", "device", "data", "trainer", "python")
-_NO_ARGUMENTS = (*BOOKKEEPING, "training_data_path", "acceleration_framework_config_file")
+_NO_ARGUMENTS = (*BOOKKEEPING, *FILE_NAMES)
 _MOST_ARGUMENTS = 3
 _DIGEST = 6
 _NAME_WIDTH, _PANEL_WIDTH = 120, 90
