@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from campaigns import Campaign, begun, ended, tunebench
 
 from orchestrator.fit import Estimate, estimate
 from orchestrator.fit.verdict import ESTIMATE_ERROR
@@ -25,7 +24,7 @@ from orchestrator.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = visible_gpus()
-RUN = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes")
+RUN = ("run", "scenarios.yaml", "--yes")
 TINY = {
     "model_name_or_path": "config:tiny-llama",
     "dtype": "bfloat16",
@@ -75,29 +74,19 @@ def write(folder: Path, arguments: dict[str, object], **more: object) -> None:
     (folder / "scenarios.yaml").write_text(json.dumps({"data_processing": data, "scenarios": [scenario]}))
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
-    env = {**os.environ, "TUNEBENCH_CACHE": str(folder / "cache")}
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.Popen(
-        [*RUN, *words], cwd=folder, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-
-
 def records(folder: Path, inner: str = "") -> list[RunRecord]:
     return [one for stored in Store.resume(folder / "results" / inner).contents().experiments for one in stored.records]
 
 
-def carried_out(folder: Path, *words: str) -> tuple[subprocess.Popen[str], str, str]:
-    running = start(folder, *words)
-    out, err = running.communicate(timeout=500)
-    return running, out, err
+def carried_out(folder: Path, *words: str) -> Campaign:
+    return tunebench(folder, *RUN, *words)
 
 
 def test_a_real_out_of_memory_is_told_with_what_it_needed(tmp_path: Path) -> None:
     write(tmp_path, {**LARGE, "per_device_train_batch_size": 128, "max_steps": 2})
-    _, _, said = carried_out(tmp_path)
+    done = carried_out(tmp_path)
     (record,) = records(tmp_path)
-    assert (record.status, record.kind) == ("failed", "oom_cuda"), said
+    assert (record.status, record.kind) == ("failed", "oom_cuda"), done.err
     assert "rank 0" in (record.cause or "") and "OutOfMemoryError" in (record.cause or "")
     assert "batch 128 needed at least" in (record.hint or "") and "64, or gradient" in (record.hint or ""), record.hint
     assert not [one for one in record.warnings if "more in use" in one.detail]
@@ -112,16 +101,16 @@ def test_what_does_not_fit_is_marked_by_a_probe(tmp_path: Path) -> None:
 
 def test_the_largest_batch_is_found(tmp_path: Path) -> None:
     write(tmp_path, {**LARGE, "per_device_train_batch_size": 32})
-    running, out, said = carried_out(tmp_path, "--find-batch")
-    assert running.returncode == 0, said
+    done = carried_out(tmp_path, "--find-batch")
+    assert done.code == 0, done.err
     batches = Store.resume(tmp_path / "results" / "batches").contents().experiments
-    ended = {int(one.experiment.arguments["per_device_train_batch_size"]): one for one in batches}
-    largest = max(batch for batch, one in ended.items() if one.records[0].status == "ok")
-    assert ended[largest + 1].records[0].kind == "oom_cuda"
-    assert f"per_device_train_batch_size {largest} fits" in out
-    measured = {one.name: one.value for one in ended[largest].records[0].measurements}
+    probed = {int(one.experiment.arguments["per_device_train_batch_size"]): one for one in batches}
+    largest = max(batch for batch, one in probed.items() if one.records[0].status == "ok")
+    assert probed[largest + 1].records[0].kind == "oom_cuda"
+    assert f"per_device_train_batch_size {largest} fits" in done.out
+    measured = {one.name: one.value for one in probed[largest].records[0].measurements}
     assert measured["peak_reserved_bytes"] > 0.85 * GPUS[0].memory_bytes, "what was too large was no neighbour's fault"
-    found = estimate(ended[largest].experiment)
+    found = estimate(probed[largest].experiment)
     assert isinstance(found, Estimate)
     assert found.peak_allocated_bytes == pytest.approx(measured["peak_allocated_bytes"], rel=ESTIMATE_ERROR)
 
@@ -138,7 +127,7 @@ def test_the_estimate_is_within_a_tenth_of_the_measured_peak(tmp_path: Path) -> 
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_in_mid_training(tmp_path: Path, times: int) -> None:
     write(tmp_path, TINY)
-    running = start(tmp_path)
+    running = begun(tmp_path, *RUN)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("results/experiments/*/runs/*/steps-rank0.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -146,8 +135,8 @@ def test_ctrl_c_in_mid_training(tmp_path: Path, times: int) -> None:
     for _ in range(times):
         running.send_signal(signal.SIGINT)
         time.sleep(0.2)
-    _, said = running.communicate(timeout=60)
-    assert running.returncode == 130, said
+    done = ended(tmp_path, running)
+    assert done.code == 130, done.err
     assert [one.status for one in records(tmp_path)] == ["cancelled"]
 
 
@@ -165,9 +154,9 @@ def test_a_rank_that_hangs_or_is_killed_under_ddp(tmp_path: Path, what: str, sta
     path = os.pathsep.join([str(tmp_path / "site"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     limits = {"stall_timeout_s": 10, "startup_timeout_s": 200}
     write(tmp_path, TINY, num_gpus=2, framework_config=["ddp"], env={"PYTHONPATH": path}, **limits)
-    _, _, said = carried_out(tmp_path)
+    done = carried_out(tmp_path)
     (record,) = records(tmp_path)
-    assert (record.status, record.kind) == (status, kind), (record, said)
+    assert (record.status, record.kind) == (status, kind), (record, done.err)
     assert not [one for one in record.warnings if "more in use" in one.detail or "could not be ended" in one.detail]
     if kind == "killed":
         assert "rank 1" in (record.cause or "") and record.signal == signal.SIGKILL
@@ -178,8 +167,8 @@ def test_a_rank_that_hangs_or_is_killed_under_ddp(tmp_path: Path, what: str, sta
 @needs_two
 def test_runs_at_once_have_gpus_of_their_own(tmp_path: Path) -> None:
     write(tmp_path, {**TINY, "max_steps": 200}, matrix={"learning_rate": ["1e-4", "2e-4", "3e-4", "4e-4"]})
-    running, _, said = carried_out(tmp_path, "--parallel", "2")
-    assert running.returncode == 0, said
+    done = carried_out(tmp_path, "--parallel", "2")
+    assert done.code == 0, done.err
     found = records(tmp_path)
     assert len(found) == 4 and any(one.beside for one in found)
     spans = [(one.started_at, one.started_at + one.wall_s, one.provenance["gpus"][0]["uuid"]) for one in found]

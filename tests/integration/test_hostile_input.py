@@ -184,16 +184,6 @@ def test_what_the_campaign_said_steers_no_terminal(campaign: Deep) -> None:
     assert "␛[31mred" in campaign.out
 
 
-@pytest.mark.parametrize("words", [("report", "deep/results"), ("plan", "scenarios.yaml")], ids=lambda words: words[0])
-@pytest.mark.parametrize("width", ["60", "1000"])
-def test_tables_steer_no_terminal(campaign: Deep, call: Call, words: tuple[str, ...], width: str) -> None:
-    code, out, err = call(campaign.folder, *words, COLUMNS=width)
-    assert code == 0, err
-    assert is_printable(out)
-    assert is_printable(err)
-    assert len(out.splitlines()) > len(TRAPS)
-
-
 def test_the_report_as_csv_is_what_the_file_says(campaign: Deep) -> None:
     """For programs, whole: nothing is changed in it, and nothing runs off into another cell."""
     done = tunebench(campaign.folder, "report", "deep/results", "--format", "csv", "--keep", "scenario,value,tags")
@@ -202,15 +192,6 @@ def test_the_report_as_csv_is_what_the_file_says(campaign: Deep) -> None:
     assert [row["value"] for row in rows] == list(TRAPS.values())
     assert {row["scenario"] for row in rows} == set(TRAPS.values())
     assert "formula" in done.err
-
-
-def test_every_experiment_is_shown(campaign: Deep, call: Call) -> None:
-    for one in campaign.experiments():
-        code, out, _ = call(campaign.folder, "show", one.experiment.id, "--results", "deep/results")
-        assert code == 0
-        assert is_printable(out)
-        assert one.experiment.id in out
-        assert "coloured True" in out
 
 
 def test_the_plan_for_programs_is_printable_too(campaign: Deep) -> None:

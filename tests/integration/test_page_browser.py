@@ -161,14 +161,6 @@ def test_a_choice_draws_another_view_in_every_chart_that_has_it(page: Page) -> N
     assert selects["throughput"].input_value() == "config:llama-1b"
 
 
-def test_the_numbers_of_a_chart_are_there_as_a_table(page: Page) -> None:
-    chart = page.locator("#chart-throughput")
-    cells = show_numbers(chart).first.locator("td").all_inner_texts()
-    assert cells[0] == "liger"
-    assert float(cells[2].replace(",", "")) > 10_000
-    chart.locator(".numbers summary").click()
-
-
 def test_a_chart_is_saved_as_a_picture(page: Page, tmp_path: Path) -> None:
     with page.expect_download() as download:
         page.locator("#chart-throughput .save").click()

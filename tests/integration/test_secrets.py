@@ -176,15 +176,6 @@ def test_the_terminal_saw_none(campaign: tuple[Path, Campaign]) -> None:
     assert leaks(campaign[1].said) == []
 
 
-@pytest.mark.parametrize("form", ["table", "csv", "json", "markdown"])
-def test_no_report_holds_one(campaign: tuple[Path, Campaign], form: str) -> None:
-    words = ("report", "results", "--format", form, "--keep", "*")
-    done = run(campaign[0], *words, environ={})
-    assert done.code == 0
-    assert "401" in done.said
-    assert leaks(done.said) == []
-
-
 def test_an_experiment_is_shown_without_them(campaign: tuple[Path, Campaign], call: Call) -> None:
     """Its logs' ends, too, though the logs hold them: by whoever has them in the environment, and by look for all others."""
     folder, _ = campaign

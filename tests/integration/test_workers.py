@@ -92,11 +92,6 @@ def test_packed_rows_are_full_and_their_samples_are_counted(adapter: Run) -> Non
     assert tokens["samples"] >= 4
 
 
-def test_memory_metrics_are_there_when_asked_for(adapter: Run) -> None:
-    assert adapter.settings["skip_memory_metrics"] is False
-    assert adapter.worker()["metrics"]["before_init_mem_cpu"] > 0
-
-
 def test_an_error_within_training_has_its_step_and_the_settings(failing: Run) -> None:
     assert failing.code == 1
     assert failing.last_line == "MemoryError: as if out of memory"

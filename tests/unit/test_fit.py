@@ -391,28 +391,18 @@ FSDP: dict[str, Any] = {
         "fsdp_reshard_after_forward": True,
     },
 }
-MEASURED: list[tuple[float, int, dict[str, Any]]] = [
-    (41.59, 1, {}),
-    (31.84, 1, {"torch_compile": True, "torch_compile_backend": "inductor"}),
-    (13.70, 1, {"gradient_checkpointing": True}),
-    (40.23, 1, RANK_16),
-    (29.17, 1, {"torch_compile": True, **RANK_16}),
-    (9.61, 1, {"activation_checkpointing": True, **RANK_16}),
-    (9.32, 1, {"num_hidden_layers": 6, "per_device_train_batch_size": 4}),
-    (43.64, 2, {}),
-    (41.71, 2, {"accelerate": FSDP}),
-    (38.68, 4, {"accelerate": FSDP}),
+MEASURED: list[tuple[float, int, Moment, dict[str, Any]]] = [
+    (41.59, 1, Moment.LOSS, {}),
+    (31.84, 1, Moment.FORWARD, {"torch_compile": True, "torch_compile_backend": "inductor"}),
+    (13.70, 1, Moment.LOSS, {"gradient_checkpointing": True}),
+    (40.23, 1, Moment.LOSS, RANK_16),
+    (29.17, 1, Moment.FORWARD, {"torch_compile": True, **RANK_16}),
+    (9.61, 1, Moment.LOSS, {"activation_checkpointing": True, **RANK_16}),
+    (9.32, 1, Moment.LOSS, {"num_hidden_layers": 6, "per_device_train_batch_size": 4}),
+    (43.64, 2, Moment.LOSS, {}),
+    (41.71, 2, Moment.LOSS, {"accelerate": FSDP}),
+    (38.68, 4, Moment.LOSS, {"accelerate": FSDP}),
 ]
-
-
-@pytest.mark.parametrize(("measured_gib", "processes", "arguments"), MEASURED)
-def test_the_estimate_is_what_was_measured_on_gpus(
-    measured_gib: float, processes: int, arguments: dict[str, Any]
-) -> None:
-    found = estimate(experiment(processes=processes, **APPROACHES, **arguments))
-    assert isinstance(found, Estimate)
-    assert found.peak_allocated_bytes / GIB == pytest.approx(measured_gib, rel=0.01)
-    assert found.moment is (Moment.FORWARD if "torch_compile" in arguments else Moment.LOSS)
 
 
 # examples/memory-fit.yaml and the cells of examples/frameworks-by-models.yaml on an H100 and one and two H200s (benchmarks/fit.py).
@@ -443,13 +433,19 @@ SEEN_ELSEWHERE: list[tuple[float, str, int, Moment, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("measured_gib", "model", "processes", "moment", "arguments"), SEEN_ELSEWHERE)
-def test_so_it_is_at_other_moments_and_for_other_models(
-    measured_gib: float, model: str, processes: int, moment: Moment, arguments: dict[str, Any]
+@pytest.mark.parametrize(
+    ("near", "measured_gib", "model", "processes", "moment", "arguments"),
+    [
+        *((0.01, gib, "llama-1b", processes, moment, arguments) for gib, processes, moment, arguments in MEASURED),
+        *((0.02, *row) for row in SEEN_ELSEWHERE),
+    ],
+)
+def test_the_estimate_is_what_was_measured_on_gpus(
+    near: float, measured_gib: float, model: str, processes: int, moment: Moment, arguments: dict[str, Any]
 ) -> None:
     found = estimate(experiment(f"config:{model}", processes=processes, **{**APPROACHES, **arguments}))
     assert isinstance(found, Estimate)
-    assert found.peak_allocated_bytes / GIB == pytest.approx(measured_gib, rel=0.02)
+    assert found.peak_allocated_bytes / GIB == pytest.approx(measured_gib, rel=near)
     assert found.moment is moment
 
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from orchestrator.errors import SelectionError
-from orchestrator.metrics import METRICS
 from orchestrator.pivots import View, group_by, pivot
 from orchestrator.printable import is_printable
 from orchestrator.report import views
@@ -71,13 +70,6 @@ def test_groups_are_pandas_groups(table: ResultsTable) -> None:
     for name, how in (("tokens_per_s", geometric), ("train_loss", "mean")):
         wanted = grouped[name].agg(how).tolist()
         assert found[name].astype(float).tolist() == pytest.approx(wanted, nan_ok=True)
-
-
-def test_what_is_compared_by_ratios_has_a_mean_of_logs() -> None:
-    table = made_table(*(Made(num_gpus=n, runs=speeds(value, train_loss=value)) for n, value in ((1, 1.0), (2, 4.0))))
-    row = group_by(table, "framework_config").frame.iloc[0]
-    assert METRICS["tokens_per_s"].by_ratio and not METRICS["train_loss"].by_ratio
-    assert (row["tokens_per_s"], row["train_loss"]) == (pytest.approx(2.0), 2.5)
 
 
 def test_ends_of_intervals_and_words_are_not_averaged() -> None:
