@@ -1,9 +1,10 @@
-"""How often `tunebench history` finds a step that is none, and one that is there: a Markdown table for docs/history.md.
+"""How often does `tunebench history` find a false step, and how often a real one? Prints a Markdown table for docs/history.md.
 
     python benchmarks/change_points.py
 
-Series of white noise, each with a step of some noise widths in its middle, go through the code that the command runs. `near`: the
-one step that was found is within one campaign of its place. Seeded: the table is the same on every machine. Takes a minute.
+Series of white noise, each with a step of some noise widths in its middle, go through the command's own code. `near`:
+exactly one step was found, within one campaign of its place. Seeded: the table is the same on every machine. Takes a
+minute.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ def normal(rng: random.Random) -> float:
 
 
 def heavy_tailed(rng: random.Random) -> float:
-    """Student's t with three degrees of freedom, of variance 1."""
+    """Draw from Student's t with three degrees of freedom, with variance 1."""
     return rng.gauss(0, 1) / math.sqrt(sum(rng.gauss(0, 1) ** 2 for _ in range(3)))
 
 
 def correlated(rng: random.Random) -> Callable[[random.Random], float]:
-    """Each value keeps 0.3 of the one before."""
+    """Return noise in which each value keeps 0.3 of the previous one."""
     state = rng.gauss(0, 1)
 
     def following(rng: random.Random) -> float:
@@ -41,7 +42,7 @@ def correlated(rng: random.Random) -> Callable[[random.Random], float]:
 
 
 def shares(count: int, size: float, noise: str) -> tuple[float, float]:
-    """Of the series those with a step found in them, and those with one, near its place."""
+    """Return the share of series with a step found in them, and the share with a single one near its place."""
     rng = random.Random(f"{count} {size} {noise}")
     found = near = 0
     for _ in range(SERIES):

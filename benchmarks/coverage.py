@@ -1,10 +1,10 @@
-"""How often our intervals hold the truth, by simulation: within a run, over repeats, and after an early stop.
+"""How often do our intervals contain the truth? Simulated within a run, over repeats, and after an early stop.
 
     python benchmarks/coverage.py [--series 20000]
 
-Step times have 2 % of lognormal noise of which half carries over to the next step (AR(1), 0.5), with and without 2 % of steps
-that take up to several times as long. The truth is the median of what the steps are drawn from. Seeded: the table is the same
-on every machine.
+Step times have 2 % of lognormal noise, half of which carries over to the next step (AR(1), 0.5). Series with spikes
+also have 2 % of steps that take up to several times as long. The truth is the median of the distribution of the
+steps. Seeded: the table is the same on every machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOOK_EVERY, LONGEST = 10, 2000
 
 
 def step_times(rng: random.Random, *, spikes: bool) -> Iterator[float]:
-    """Step times around 1 second, for ever. Their true median is `truth(spikes)`."""
+    """Yield step times around 1 second, endlessly. Their true median is `truth(spikes)`."""
     state = rng.gauss(0, 1)
     while True:
         state = CARRIED_OVER * state + math.sqrt(1 - CARRIED_OVER**2) * rng.gauss(0, 1)
@@ -34,14 +34,14 @@ def step_times(rng: random.Random, *, spikes: bool) -> Iterator[float]:
 
 
 def truth(*, spikes: bool) -> float:
-    """The median of one step time: with spikes, the quantile of the plain noise that leaves half of all below."""
+    """Return the median of one step time. With spikes it is a higher quantile of the plain noise."""
     from scipy.special import ndtri
 
     return math.exp(NOISE * float(ndtri(0.5 / (1 - SPIKES)))) if spikes else 1.0
 
 
 def within_a_run(series: int, length: int, *, spikes: bool, seed: int = 1) -> float:
-    """The share of runs of `length` steps whose interval holds the true median."""
+    """Return the share of runs of `length` steps whose interval contains the true median."""
     rng, true = random.Random(seed), truth(spikes=spikes)
     held = 0
     for _ in range(series):
@@ -51,7 +51,7 @@ def within_a_run(series: int, length: int, *, spikes: bool, seed: int = 1) -> fl
 
 
 def over_repeats(series: int, runs: int, *, seed: int = 1) -> float:
-    """The share of experiments of `runs` repeats, 1.5 % between runs, whose interval holds the true value."""
+    """Return the share of experiments of `runs` repeats, 1.5 % between runs, whose interval contains the true value."""
     rng = random.Random(seed)
     held = 0
     for _ in range(series):
@@ -62,8 +62,8 @@ def over_repeats(series: int, runs: int, *, seed: int = 1) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped:
-    """Runs that stopped by themselves: the share whose interval holds the truth, the share whose median is as near to it as was
-    asked for, the mean error of the median, and the mean number of steps."""
+    """Runs that stopped by themselves: the share whose interval contains the truth, the share whose median is within the requested
+    distance of it, the mean error of the median, and the mean number of steps."""
 
     held: float
     near: float
@@ -72,7 +72,7 @@ class Stopped:
 
 
 def stopped_early(series: int, within: float, *, declared: bool = True, seed: int = 1) -> Stopped:
-    """Runs without a warm-up that is to be found (`declared`), or of which the rule leaves half aside as such."""
+    """Simulate runs with a declared warm-up, or with one to find, for which the rule ignores half of the steps."""
     rng = random.Random(seed)
     held, errors, lengths = 0, [], []
     for _ in range(series):

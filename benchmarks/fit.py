@@ -1,10 +1,10 @@
-"""How far the estimated peak memory is from the measured one, for every experiment of results folders.
+"""How far is the estimated peak memory from the measured one, for every experiment of results folders?
 
     python benchmarks/fit.py RESULTS [RESULTS ...]
 
-Reads `experiment.json` and `record.json` of each run that ended ok on a GPU, and prints torch's peak allocated memory
-(highest rank) beside the estimate, the error, the moment that the estimate takes for the fullest, and the device's use where
-NVML was read. Repeats that measured the same are one row. The estimate never sees a measurement.
+Reads `experiment.json` and `record.json` of each run that ended ok on a GPU. Prints torch's peak allocated memory
+(highest rank), the estimate, the error, the moment of the highest estimate, and the device's use if NVML was read.
+Repeats that measured the same are one row. The estimate does not use measurements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TOLD = (
 
 
 def measured(root: Path) -> Iterator[tuple[Experiment, RunRecord]]:
-    """The experiments of a results folder with their runs that ended ok."""
+    """Yield the experiments of a results folder with their runs that ended ok."""
     for file in sorted(root.glob("experiments/*/experiment.json")):
         experiment = records.load(Experiment, file.read_bytes())
         for record in sorted(file.parent.glob("runs/r*/record.json")):

@@ -1,11 +1,12 @@
-"""What the instrument itself does in a step: seconds of the host's time in each of its hooks, within a real training.
+"""How much of a step does the instrument's own code take? Seconds of the host's time in each hook, in a real training.
 
     python benchmarks/hooks.py [--steps 200]
 
-On a GPU, if there is one, six layers of a Llama of a billion parameters; else a tiny one on the CPU. In a loop of their own the
-hooks take a tenth of it: in a training they find their caches cold. On a GPU most of this is done while it computes, and should
-cost nothing: it waits for `note`, `on_step_begin` and `kept` in every step, and for `on_log` where there is a log.
-Left out are the wrappers of `training_step` and `send_to_device` themselves and the first call of each hook.
+Trains six layers of a Llama of a billion parameters on a GPU if there is one, else a tiny Llama on the CPU. A loop
+with only the hooks would show a tenth of their time, because in a training they find their caches cold. On a GPU most
+hooks run while the GPU computes and should cost nothing. The GPU waits for `note`, `on_step_begin` and `kept` in
+every step, and for `on_log` when there is a log. Left out: the wrappers of `training_step` and `send_to_device`, and
+the first call of each hook.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def main() -> None:
 
 
 def train(folder: Path, *, steps: int) -> dict[str, float]:
-    """Seconds in each hook over a training in this process, but for its first call."""
+    """Return the seconds in each hook over a training in this process, without its first call."""
     file = folder / "scenarios.yaml"
     gpus = visible_gpus()[:1]
     text = SCENARIO.replace("STEPS", str(steps + 1)).replace("MODEL", MODELS[bool(gpus)])

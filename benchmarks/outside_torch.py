@@ -1,13 +1,15 @@
-"""What GPU memory is taken that torch does not count, and by what: context, kernels, libraries, communication.
+"""Which GPU memory does torch not count? Context, kernels, libraries, communication.
 
     python benchmarks/outside_torch.py [--gpus 2] [--layers 6]
 
-A process does one thing after the other that a training does, and NVML says after each what the whole device holds: less what was
-held before the process came, and less what torch's allocator has reserved, it is what torch does not see. Beside it stands what of
-the allocated memory is workspaces of cuBLAS, which torch's allocator gives it: they are freed to be counted, and come back.
+A process does the parts of a training one after the other. After each part NVML reads the memory in use on the whole
+device. From that this script subtracts what was in use before the process, and what torch's allocator has reserved.
+The rest is what torch does not see. It also prints the part of the allocated memory that is workspaces of cuBLAS.
+They are freed to be counted, and come back.
 
-The GPUs must be idle, since NVML sees whoever is there. With several GPUs a process for each, joined by NCCL in the end; printed is
-the first one's. Kernels are loaded when they are first used (CUDA_MODULE_LOADING: lazy, CUDA's default).
+The GPUs must be idle, because NVML sees all users. With several GPUs there is a process for each, joined by NCCL at
+the end; the first process prints. Kernels are loaded when they are first used (CUDA_MODULE_LOADING: lazy, CUDA's
+default).
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ CONTEXT = "a context"
 
 
 def deeds(rank: int, gpus: int, layers: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    """What a training does, piece by piece; each has been done when the next is asked for."""
+    """Yield the parts of a training; each is done when the next is asked for."""
     yield CONTEXT, lambda: make_context(rank)
     torch.cuda.set_device(rank)
     yield "a first tensor", lambda: torch.zeros(1, device="cuda")
@@ -96,7 +98,7 @@ def deeds(rank: int, gpus: int, layers: int) -> Iterator[tuple[str, Callable[[],
 
 
 def make_context(rank: int) -> None:
-    """The device's primary context, which torch takes as well, by the driver alone."""
+    """Make the device's primary context, which torch also takes, with only the driver."""
     driver, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
     for code in (
         driver.cuInit(0),
@@ -107,7 +109,7 @@ def make_context(rank: int) -> None:
 
 
 def uuid(rank: int) -> str:
-    """NVML's name of the GPU that CUDA gives this number; asking torch for it would make a context."""
+    """Return NVML's name of the GPU that has this number in CUDA; asking torch would make a context."""
     visible = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
     word = visible[rank] if visible else str(rank)
     if not word.isdecimal():
@@ -137,7 +139,7 @@ def step(model: Any, optimizer: torch.optim.Optimizer) -> None:
 
 
 def workspaces() -> int:
-    """Bytes of torch's allocator that cuBLAS works in."""
+    """Return the bytes of torch's allocator that are workspaces of cuBLAS."""
     held = torch.cuda.memory_allocated()
     torch._C._cuda_clearCublasWorkspaces()
     return held - torch.cuda.memory_allocated()

@@ -1,11 +1,11 @@
-"""What measuring costs: the instrument and the monitors, on against off, by the results of runs that were made for it.
+"""What does measuring cost? The instrument and the monitors, on against off, from the results of runs made for it.
 
     python benchmarks/overhead.py blocks RESULTS          measuring on and off in alternating blocks of one run
-    python benchmarks/overhead.py follow RESULTS          beside such a run: NVML's sampler sleeps through the blocks without
+    python benchmarks/overhead.py follow RESULTS          next to such a run: NVML's sampler sleeps through the blocks without
     python benchmarks/overhead.py pairs RESULTS...        whole runs of two scenarios, paired by repeat within each folder
 
-`examples/instrument-cost.yaml` makes the runs. `blocks` and `pairs` print the change of the step time with measuring on, in
-per cent, with its 95 % interval over the pairs of all folders.
+`examples/instrument-cost.yaml` makes the runs. `blocks` and `pairs` print the change of the step time with measuring
+on, in per cent, with its 95 % interval over the pairs of all folders.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def said(what: str, ratios: Sequence[float]) -> str:
-    """One line: how much longer it takes with measuring on, and how certain that is."""
+    """Return one line: how much longer it takes with measuring on, and how certain that is."""
     if len(ratios) < 2:
         return f"{what}: {len(ratios)} pair(s), too few"
     summary = statistics.mean_of_logs(ratios)
@@ -61,7 +61,7 @@ def said(what: str, ratios: Sequence[float]) -> str:
 
 
 def block_ratios(root: Path) -> Iterator[float]:
-    """Time of each block with the instrument on ÷ the mean of its two neighbours without it."""
+    """Return the time of each block with the instrument on ÷ the mean of its two neighbours without it."""
     for path in sorted(root.glob("experiments/*/runs/*/blocks-rank0.jsonl")):
         blocks = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][2:]  # warm-up
         for before, block, after in zip(blocks, blocks[1:], blocks[2:], strict=False):
@@ -75,7 +75,7 @@ def paired_ratios(root: Path, on: str, off: str, metric: str | None) -> list[flo
 
 
 def values(root: Path, scenario: str, metric: str | None) -> dict[int, float]:
-    """Repeat → value of the runs of a scenario that ended well."""
+    """Return repeat → value for the runs of a scenario that ended ok."""
     found: dict[int, float] = {}
     store = Store.resume(root)
     for stored in store.contents().experiments:
@@ -94,14 +94,17 @@ def measured(record: RunRecord, metric: str) -> float | None:
 
 
 def between_logs(run_dir: Path) -> float:
-    """Median over the logs of the seconds a step since the one before: the Trainer waits for the GPU there, measured or not."""
+    """Return the median, over the logs, of the seconds per step since the previous log.
+
+    The Trainer waits for the GPU at each log, measured or not.
+    """
     times = json.loads((run_dir / "worker-rank0.json").read_text(encoding="utf-8"))["log_times"]
     spans = [(ended - begun) / (last - first) for (first, begun), (last, ended) in pairwise(times)]
     return float(median(spans[WARM_UP_LOGS:]))
 
 
 def follow_blocks(root: Path) -> None:
-    """Lets the sampler of a run sleep through the blocks without the instrument. It is a step or two late: a block's end is
+    """Make the sampler of a run sleep through the blocks without the instrument. It is a step or two late: the end of a block is
     written in the first step by which the GPU has passed it."""
     for run_dir in started_runs(root):
         path, pid = run_dir / "blocks-rank0.jsonl", None
@@ -118,7 +121,7 @@ def follow_blocks(root: Path) -> None:
 
 
 def started_runs(root: Path) -> Iterator[Path]:
-    """Folders of the runs as they begin to train; ends with the campaign."""
+    """Yield the folders of runs as they begin to train; end with the campaign."""
     known: set[Path] = set()
     while not (root / "benchmarks.csv").exists():
         time.sleep(LOOK_EVERY_S)

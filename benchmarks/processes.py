@@ -1,27 +1,30 @@
-"""What measuring costs from process to process: trainings in processes of their own, which take turns on one GPU.
+"""What does measuring cost from process to process? Trainings in processes of their own take turns on one GPU.
 
     python benchmarks/processes.py examples/instrument-cost.yaml --scenario cost-all-on --scenario cost-all-off \\
         --set arguments.max_steps=600 --set arguments.logging_steps=5 [--groups 10] [--turns 20] [--to groups.jsonl]
     python benchmarks/processes.py --show groups.jsonl [ANOTHER.jsonl]
 
-Trainings one after the other differ by more than measuring costs: the GPU and the host are never the same again. So a group of
-them, one of every scenario and a second one without measuring (`--off`), is held in memory at the same time, and in each turn every
-one trains for ten steps while the others wait, in an order shuffled by a seed. A step before them and the wait are not timed.
+Trainings one after the other differ by more than measuring costs, because GPU and host change all the time. So a
+group of trainings is in memory at the same time: one of every scenario, and another one without measuring (`--off`).
+In each turn every training makes ten steps while the others wait, in an order that is shuffled by a seed. One step
+before these ten, and the wait, are not timed.
 
-A process that has imported what a run imports, and has never touched a GPU, is forked for each: it makes its own CUDA context,
-its own model and its own training, by the instrument and the trainer's script as they are, with the monitors of its scenario beside
-it. While others train all of them are stopped (SIGSTOP): the process with every thread that it has, and the monitors' programs,
-which read at least once in each turn. What differs from a run: accelerate's launcher is left out, and imports are shared.
+Each training is a fork of a process that has imported what a run imports and has never touched a GPU. It makes its
+own CUDA context, its own model and its own training, with the unchanged instrument and trainer script, and with the
+monitors of its scenario. While others train, all its processes are stopped (SIGSTOP): the training with every thread,
+and the programs of the monitors, which read at least once in each turn. It differs from a run in two ways: there is
+no launcher, and imports are shared.
 
-What the ways to measure memory cost, with the instrument in all of them:
+This compares the ways to measure memory, with the instrument in all of them:
 
     python benchmarks/processes.py examples/memory-probes.yaml --off probes-none \\
         --set arguments.max_steps=600 --set arguments.logging_steps=5 [--groups 8] [--turns 12]
 
-A scenario's number in a group is the mean of logs, over turns, of its time against the two without in that turn: turns scatter
-evenly, and what one has is gone by the next. Printed is each scenario's change in per cent, with its 95 % interval over groups,
-and the second without against the first, which should be nothing. Each group is made by an interpreter of its own: where the
-host is what a step waits for, its speed depends on how a process lies in memory, which all that are forked from one have in common.
+A scenario's number in a group is the mean of logs, over turns, of its time against the two trainings without
+measuring in that turn. Prints each scenario's change in per cent, with its 95 % interval over groups. The second
+training without measuring against the first should be no change. An interpreter of its own makes each group: if a
+step waits for the host, its speed depends on the layout of the process in memory, which all forks of one interpreter
+share.
 """
 
 from __future__ import annotations
@@ -115,7 +118,7 @@ def planned_arms(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
 
 
 def make_groups(seeds: Sequence[int]) -> None:
-    """Each by an interpreter of its own; several GPUs make groups at the same time, each with its share of the cores."""
+    """Make each group with an interpreter of its own. Several GPUs make groups at once, each with its share of the cores."""
     gpus = [gpu.uuid for gpu in visible_gpus()] or [""]
     cores = sorted(os.sched_getaffinity(0))
     share = len(cores) // len(gpus)
@@ -136,7 +139,7 @@ def make_groups(seeds: Sequence[int]) -> None:
 
 
 def import_all() -> None:
-    """All that a run imports. The Trainer's own module goes again: the instrument waits for its import."""
+    """Import all that a run imports. Then remove the Trainer's own module: the instrument waits for its import."""
     import accelerate  # noqa: F401
     import peft  # noqa: F401
     import torch
@@ -163,7 +166,7 @@ def add_group(arms: Mapping[str, Experiment], gpus: Sequence[Gpu], *, turns: int
 
 
 class Training:
-    """One training in a process of its own, which waits for its turn, stopped."""
+    """One training in a process of its own, which is stopped until its turn."""
 
     def __init__(self, scenario: str, pid: int, gate: Connection, log: Path, samplers: set[int]) -> None:
         self.scenario, self.pid, self.gate, self.log, self.pids = scenario, pid, gate, log, {pid, *samplers}
@@ -173,7 +176,7 @@ class Training:
         self.signal(signal.SIGSTOP)
 
     def turn(self) -> float:
-        """Seconds a step."""
+        """Return the seconds per step."""
         self.signal(signal.SIGCONT)
         self.gate.send(True)
         seconds = self.heard()
@@ -198,7 +201,7 @@ class Training:
 
 @contextmanager
 def process(experiment: Experiment, gpus: Sequence[Gpu]) -> Iterator[Training]:
-    """One training, its monitors beside it."""
+    """Run one training with its monitors."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         run_dir, others = Path(name), own_samplers()
         command = build_command(
@@ -223,13 +226,13 @@ def process(experiment: Experiment, gpus: Sequence[Gpu]) -> Iterator[Training]:
 
 
 def own_samplers() -> set[int]:
-    """NVML's samplers and nvidia-smi, as this process has started them: groups on other GPUs have theirs."""
+    """Return NVML's samplers and nvidia-smi that this process has started; groups on other GPUs have their own."""
     alive = (child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE)
     return {child.pid for child in alive if {str(nvml.SAMPLER), "nvidia-smi"} & set(child.cmdline())}
 
 
 def train(words: Sequence[str], env: Mapping[str, str | None], run_dir: Path, gate: Connection) -> None:
-    """The instrument and its target as they would run by themselves, but for the gate; never returns."""
+    """Run the instrument and its target as in a run, with the gate added; never return."""
     code = 1
     log = os.open(run_dir / "log", os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1), os.dup2(log, 2)
@@ -250,7 +253,7 @@ def train(words: Sequence[str], env: Mapping[str, str | None], run_dir: Path, ga
 
 
 def add_gate(module: Any, gate: Connection) -> None:
-    """Lets the Trainer wait for its turns, measured or not: as one more callback, alike in all."""
+    """Make the Trainer wait for its turns, measured or not: one more callback, alike in all trainings."""
     import torch
 
     def now() -> float:

@@ -1,11 +1,12 @@
-"""What monitors cost: many short trainings of one process, without any and with each in turn.
+"""What do monitors cost? Many short trainings of one process, without a monitor and with each in turn.
 
     python benchmarks/short_trainings.py [hf_memory] [hf_memory_native] [nvml] [--rounds 30] [--steps 30]
 
-Each round trains the same model without a monitor and with each, in an order that is shuffled by a seed; a training's number is the
-median time of its steps behind the first ten. Prints the change of each against the training without in the same round, in per
-cent, with its 95 % interval over rounds. One process, since two processes differ by more than this costs; NVML's sampler is
-one of its own, as it is beside a run, and lives as long as the training. A GPU is used where there is one.
+Each round trains the same model without a monitor and with each, in an order that is shuffled by a seed. A training's
+number is the median time of its steps after the first ten. Prints the change of each against the training without a
+monitor in the same round, in per cent, with its 95 % interval over rounds. There is one process, because two
+processes differ by more than this costs. NVML's sampler is a process of its own, as in a run, and lives as long as
+the training. Uses a GPU if there is one.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ NVML = "nvml"
 
 
 class Steps(transformers.TrainerCallback):  # type: ignore[misc]
-    """Notes when each step ends: on CUDA by an event, which is read when all is over."""
+    """Notes when each step ends: on CUDA by an event, which is read at the end."""
 
     def __init__(self) -> None:
         self.ends: list[Any] = []
@@ -87,7 +88,7 @@ def main() -> None:
 
 @contextmanager
 def sampling() -> Iterator[None]:
-    """NVML's sampler beside this process, reading the first GPU."""
+    """Run NVML's sampler next to this process; it reads the first GPU."""
     uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
     sampler = subprocess.Popen([sys.executable, nvml.SAMPLER, str(nvml.PERIOD_S), uuid], stdout=subprocess.DEVNULL)
     try:
@@ -99,7 +100,7 @@ def sampling() -> Iterator[None]:
 
 
 def train(model: Any, data: list[Any], kind: str, *, steps: int) -> float:
-    """Median seconds of a step."""
+    """Return the median seconds of a step."""
     trainer.TrainerMemoryTracker = TRACKERS.get(kind, NATIVE)
     noted = Steps()
     with tempfile.TemporaryDirectory() as folder:

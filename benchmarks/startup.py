@@ -1,12 +1,12 @@
-"""What our own command costs before anything trains: `--help` and `plan`, against a bare import of what they stand on.
+"""What does our own command cost before anything trains? `--help` and `plan`, against an import of the libraries.
 
     python benchmarks/startup.py [--rounds 9]
 
-Rounds are interleaved, so that a busy machine slows all rows alike; the ratio is of the medians. Peak memory is the child's
-ru_maxrss. typer, rich and pydantic load most of themselves at first use today, so there are two bare rows: the statement
-`import typer, rich, pydantic, yaml` alone, and the same with what any command with options and any model loads (`loaded`).
-Limits (what the project holds itself to): 1.5 times the loaded import and 80 MiB for `--help` and a plan of 124 cells; 10 s
-and 500 MiB for a plan of 100,000 cells.
+Rounds are interleaved, so that a busy machine slows all rows alike; the ratio is that of the medians. Peak memory is
+the child's ru_maxrss. typer, rich and pydantic load most of themselves at first use, so there are two rows for the
+import: the statement `import typer, rich, pydantic, yaml`, and the same with what any command with options and any
+model loads (`loaded`). Limits of the project: 1.5 times the loaded import and 80 MiB for `--help` and a plan of 124
+cells; 10 s and 500 MiB for a plan of 100,000 cells.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ scenarios:
 
 
 def measured(command: list[str]) -> tuple[float, float]:
-    """Wall seconds and peak MiB of one process."""
+    """Return the wall seconds and the peak MiB of one process."""
     started = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
     _, status, usage = os.wait4(child.pid, 0)

@@ -1,11 +1,12 @@
-"""How often `compare` cries wolf, and how often it finds what is there: its own code, on simulated campaigns.
+"""How often does `compare` give a false alarm, and how often does it find a change? Its own code, on simulated campaigns.
 
     python benchmarks/verdicts.py [--rows 20000]
 
-A row is one experiment, run a few times on each side; its runs differ by lognormal noise. Interleaved: in each round both sides run
-once, in an order drawn anew. A drift goes over the whole campaign, first run to last: along a line, or as a random walk of the same
-standard deviation at its end. A false alarm is a row of two sides that are the same which is called improved or regressed; found is
-a row 5 % slower that is called regressed. Seeded: the tables are the same on every machine.
+A row is one experiment with a few runs on each side; its runs differ by lognormal noise. Interleaved: in each round
+both sides run once, in a new random order. A drift goes over the whole campaign, from the first run to the last:
+along a line, or as a random walk with the same standard deviation at its end. A false alarm is a row of two equal
+sides that is called improved or regressed. Found is a row that is 5 % slower and is called regressed. Seeded: the
+tables are the same on every machine.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def walk(rng: random.Random, count: int) -> list[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One kind of campaign: runs a side, noise between runs, and how they ran."""
+    """One kind of campaign: runs a side, noise between runs, and their order."""
 
     runs: int = 5
     noise: float = 0.015
@@ -52,14 +53,14 @@ class Setting:
 
 
 def order(rng: random.Random, setting: Setting) -> list[int]:
-    """Which side (0 base, 1 new) each run of an experiment is of, in the order of time."""
+    """Return the side (0 base, 1 new) of each run of an experiment, in the order of time."""
     if not setting.interleaved:
         return [0] * setting.runs + [1] * setting.runs
     return [side for _ in range(setting.runs) for side in rng.sample((0, 1), 2)]
 
 
 def experiment(rng: random.Random, setting: Setting, *, effect: float) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
-    """The runs of both sides; `effect` is the new side's true ratio."""
+    """Return the runs of both sides; `effect` is the new side's true ratio."""
     found: tuple[list[Run], list[Run]] = ([], [])
     drift = setting.drift(rng, 2 * setting.runs)
     for place, side in enumerate(order(rng, setting)):
@@ -70,7 +71,7 @@ def experiment(rng: random.Random, setting: Setting, *, effect: float) -> tuple[
 
 
 def campaign(rng: random.Random, setting: Setting, *, effects: list[float]) -> list[Pair]:
-    """One pair for each true ratio."""
+    """Return one pair for each true ratio."""
     pairs = []
     for number, effect in enumerate(effects):
         label = str(number)
@@ -91,7 +92,7 @@ def verdicts(pairs: list[Pair], *, correction: Correction) -> list[Verdict]:
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
-    """Of all rows, those that are called regressed, and those called improved."""
+    """Of all rows, the share that is called regressed, and the share that is called improved."""
 
     regressed: float
     improved: float
@@ -102,14 +103,14 @@ class Shares:
 
 
 def rows_alone(rows: int, setting: Setting, *, effect: float = 1.0, seed: int = 1) -> Shares:
-    """Rows each judged by itself, uncorrected: as in a comparison of one experiment."""
+    """Judge rows each by itself, uncorrected, as in a comparison of one experiment."""
     rng = random.Random(seed)
     found = verdicts(campaign(rng, setting, effects=[effect] * rows), correction=Correction.NONE)
     return _shares(found)
 
 
 def rows_of_campaigns(rows: int, setting: Setting, *, slower: int, of_slower: bool, seed: int = 1) -> Shares:
-    """Campaigns of 20 experiments of which so many are slower, corrected; the shares are of those that are, or of the others."""
+    """Judge campaigns of 20 experiments, some of them slower, corrected. Return the shares of the slower ones, or of the others."""
     rng = random.Random(seed)
     found: list[Verdict] = []
     for _ in range(rows // CAMPAIGN):
@@ -120,7 +121,7 @@ def rows_of_campaigns(rows: int, setting: Setting, *, slower: int, of_slower: bo
 
 
 def rows_by_round(rows: int, setting: Setting, *, effect: float = 1.0, seed: int = 1) -> Shares:
-    """What our rule would say if it compared round by round (Student's t over the rounds' ratios) in place of fitting a line."""
+    """Judge round by round (Student's t over the rounds' ratios) instead of fitting a line."""
     rng, found = random.Random(seed), []
     for _ in range(rows):
         sides = experiment(rng, setting, effect=effect)
@@ -137,7 +138,7 @@ def _shares(found: list[Verdict]) -> Shares:
 
 
 def five_a_side(rows: int) -> Iterator[str]:
-    """Each way to run, at five runs a side and 1.5 % between runs."""
+    """Judge each way to run, at five runs a side and 1.5 % between runs."""
     yield "| | false alarms | of these called slower | 5 % slower found |"
     yield "|---|--:|--:|--:|"
     kinds = {
@@ -155,7 +156,7 @@ def five_a_side(rows: int) -> Iterator[str]:
 
 
 def by_noise_and_runs(rows: int) -> Iterator[str]:
-    """False alarms and what is found, by the noise between runs and their number."""
+    """Return false alarms and found changes, by the noise between runs and their number."""
     yield "| between runs | " + " | ".join(f"{runs} × {runs}" for runs in RUNS) + " |"
     yield "|---|" + "--:|" * len(RUNS)
     for noise in NOISES:
@@ -168,7 +169,7 @@ def by_noise_and_runs(rows: int) -> Iterator[str]:
 
 
 def in_campaigns(rows: int) -> Iterator[str]:
-    """The same in campaigns, of which some experiments, none or all are slower."""
+    """Do the same in campaigns in which some experiments, none or all are slower."""
     yield "| of these 5 % slower | runs | false alarms among the others | slower ones found |"
     yield "|--:|--:|--:|--:|"
     for runs in RUNS:
@@ -181,7 +182,7 @@ def in_campaigns(rows: int) -> Iterator[str]:
 
 
 def lines(rows: int) -> Iterator[str]:
-    """The tables as Markdown."""
+    """Return the tables as Markdown."""
     yield f"{rows} rows each; smallest effect that matters {MIN_EFFECT:.0%}, level {LEVEL:g}."
     yield "\nFive runs a side, 1.5 % between runs, each row by itself:\n"
     yield from five_a_side(rows)

@@ -1,9 +1,10 @@
-"""What waiting costs: CPU time of the orchestrator and of `run-one` while a run trains, as shares of one core.
+"""What does waiting cost? CPU time of the orchestrator and of `run-one` while a run trains, as shares of one core.
 
     python benchmarks/waiting.py [--seconds 30] [--live]
 
-The trainer sleeps, so that all that is measured is ours; both processes are looked at from 3 s after its start on. `--live` gives
-the orchestrator a terminal, on which it draws once a second. Each run has the limits of a careful scenario (stall_timeout_s).
+The trainer sleeps, so that only our own cost is measured. Both processes are watched from 3 s after the start of the
+run. `--live` gives the orchestrator a terminal, on which it draws once per second. Each run has the limits of a
+careful scenario (stall_timeout_s).
 """
 
 from __future__ import annotations

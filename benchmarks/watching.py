@@ -1,9 +1,9 @@
-"""What `tunebench monitor` costs beside a benchmark: CPU time as a share of one core, by the number of GPUs and the interval.
+"""What does `tunebench monitor` cost next to a benchmark? CPU time as a share of one core, by number of GPUs and interval.
 
     python benchmarks/watching.py [--seconds 20]
 
-Where there are NVIDIA GPUs they are watched, and what a reading takes of the CPU's time is printed as well. Where there are none,
-NVML's answers are the tests' own and come at once: what is measured then is our part alone. Views are drawn for a wide terminal.
+NVIDIA GPUs are watched if there are any, and the CPU time of a reading is printed too. Otherwise a fake NVML of the
+tests answers at once, and only our own part is measured. Views are drawn for a wide terminal.
 """
 
 from __future__ import annotations
