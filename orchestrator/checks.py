@@ -187,4 +187,4 @@ def custom(scenario: Scenario, given: Collection[str]) -> Found:
             try:
                 re.compile(source.pattern)
             except (re.error, OverflowError, RecursionError) as error:
-                yield (*path, "pattern"), f"metric {name}: {source.pattern!r} is no regular expression: {error}"
+                yield (*path, "pattern"), f"metric {name}: {source.pattern!r} is not a regular expression: {error}"

@@ -1,9 +1,9 @@
-"""A training command of the user's own: placeholders in, numbers out.
+"""A trainer that is any command of the user: fills its placeholders, and reads its numbers.
 
-`{argument}` in the command stands for an argument of the experiment or for one of PROVIDED; `{arguments}` as a word of
-its own for all of them as `--key value` words; `{{word}}` is a literal `{word}`. The numbers are read from a JSON file,
-the last line of stdout, the last row of a CSV file, or by regular expressions over stdout. A number that can't be read
-is a missing measurement, never an exception: the run happened, and its record must be written.
+`{argument}` in the command is replaced by an argument of the experiment or by a value of PROVIDED. `{arguments}` as a separate
+word becomes all arguments as `--key value` words. `{{word}}` is a literal `{word}`. The numbers are read from a JSON file, the
+last line of stdout, the last row of a CSV file, or by regular expressions over stdout. A number that cannot be read is a
+missing measurement, never an exception: the record of the run must be written.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from orchestrator.records import (
 from orchestrator.trainers import instrumented
 from orchestrator.trainers.trainer import NOTHING, Trainer
 
+# Placeholders that need no argument. `gpus` is `0,1`, `python` the interpreter that trains, `scenario_dir` the folder of the
+# scenario file.
 PROVIDED = ("model_name_or_path", "num_gpus", "run_dir", "gpus", "port", "python", "scenario_dir", "arguments")
-"""Placeholders that need no argument. `gpus` is `0,1`, `python` the interpreter that trains, `scenario_dir` the folder
-of the scenario file."""
 
 LONGEST_LOG_BYTES = 64 * 2**20
 LEFT_FOR_LAUNCH = ("gpus", "port", "python")
@@ -50,6 +50,7 @@ _SCALES: Mapping[str, float] = {
     **{"W": 1, "kW": 1e3, "J": 1, "kJ": 1e3, "Wh": 3600, "kWh": 3.6e6},
 }
 _THINGS = ("tokens", "samples", "steps", "it")
+# Unit → its size in the base unit (seconds, bytes, things per second).
 UNITS: Mapping[str, float] = {
     **_SCALES,
     **{f"{thing}/s": 1 for thing in _THINGS},
@@ -57,11 +58,10 @@ UNITS: Mapping[str, float] = {
     **{f"{thing}/min": 1 / 60 for thing in _THINGS},
     **dict.fromkeys(_THINGS, 1),
 }
-"""Unit → how many of the base unit (seconds, bytes, things a second) one of it is."""
 
 
 class Custom(Trainer):
-    """Any command."""
+    """The trainer that runs any command."""
 
     name = "custom"
     requires: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Custom(Trainer):
     base_arguments: Mapping[str, Text] = NOTHING
 
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
-        """The filled command; what is known only at launch stays as `{gpus}`, `{port}`, `{python}`."""
+        """Return the filled command. Values known only at launch stay as `{gpus}`, `{port}`, `{python}`."""
         return filled(experiment, run_dir=run_dir, at_launch={name: f"{{{name}}}" for name in LEFT_FOR_LAUNCH})
 
     def metrics(self, run_dir: Path) -> list[Measurement]:
@@ -79,12 +79,12 @@ class Custom(Trainer):
 
 
 def placeholders(command: Iterable[str]) -> set[str]:
-    """The names that a command asks for."""
+    """Return the names of the placeholders in a command."""
     return {match["name"] for word in command for match in _PLACEHOLDER.finditer(word) if match["name"]}
 
 
 def unknown_placeholders(experiment: Experiment) -> set[str]:
-    """What the command asks for and nothing gives: a mistake that a plan can show."""
+    """Return the command's placeholders that have no value: a mistake that a plan can show."""
     if experiment.custom is None:
         return set()
     given = _values(experiment, Path("{run_dir}"), {}).keys() | set(LEFT_FOR_LAUNCH)
@@ -92,7 +92,7 @@ def unknown_placeholders(experiment: Experiment) -> set[str]:
 
 
 def source_problems(custom: CustomCommand) -> tuple[str, ...]:
-    """What is wrong with the way the numbers are to be read, a sentence each."""
+    """Return a sentence for each mistake in how the numbers are to be read."""
     said: list[str] = []
     for name, source in custom.metrics.items():
         if source.unit is not None and source.unit not in UNITS:
@@ -103,12 +103,12 @@ def source_problems(custom: CustomCommand) -> tuple[str, ...]:
             try:
                 re.compile(source.pattern)
             except re.error as error:
-                said.append(f"metric {name}: the pattern {source.pattern!r} is no regular expression: {error}")
+                said.append(f"metric {name}: the pattern {source.pattern!r} is not a regular expression: {error}")
     return tuple(said)
 
 
 def filled(experiment: Experiment, *, run_dir: Path, at_launch: Mapping[str, str]) -> list[str]:
-    """The command with every placeholder filled in one pass. A list that is a word of its own becomes several words."""
+    """Return the command with every placeholder filled in one pass. A list that is a whole word becomes several words."""
     if experiment.custom is None:
         return []
     values = _values(experiment, run_dir, at_launch)
@@ -142,7 +142,7 @@ def _fill(word: str, values: Mapping[str, Text]) -> Sequence[str]:
 
 
 def read_metrics(custom: CustomCommand, run_dir: Path) -> list[Measurement]:
-    """One measurement for each metric that the command promises, None where its number could not be read."""
+    """Return a measurement for each metric of the command, without a value if its number could not be read."""
     look_up = _results(custom.results, run_dir)
     return [
         _measurement(name, source, look_up(name, source), custom.results) for name, source in custom.metrics.items()
@@ -153,7 +153,7 @@ LookUp = Callable[[str, MetricSource], object]
 
 
 def _results(results: str, run_dir: Path) -> LookUp:
-    """How one metric's raw value is found in what the run left."""
+    """Return a function that finds the raw value of a metric in the files of the run."""
     try:
         if results == "log":
             text = _end(run_dir / "stdout.log")
@@ -183,7 +183,7 @@ def _measurement(name: str, source: MetricSource, raw: object, results: str) -> 
 
 
 def to_base(name: str, number: float, unit: str | None) -> float | None:
-    """`number` of `unit` in the unit that metric `name` is kept in; None for a unit that we don't know."""
+    """Return `number` in the unit of the metric `name`; None if `unit` is unknown."""
     if unit is None:
         return number
     if unit not in UNITS:
@@ -193,25 +193,25 @@ def to_base(name: str, number: float, unit: str | None) -> float | None:
 
 
 def _number(raw: object) -> float | int | None:
-    """A number, from a JSON number or from text; anything else is missing."""
+    """Return the number of a JSON number or a text, else None."""
     if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
         return None
     try:
         float(raw)
     except ValueError:
         return None
-    except OverflowError:  # JSON has whole numbers without end
+    except OverflowError:  # JSON has whole numbers of any length
         return math.inf
     return float(raw) if isinstance(raw, str) else raw
 
 
 def _end(path: Path) -> str:
-    """A log's last part, which holds its results; a whole one may be larger than memory."""
+    """Return the last part of a log, which has the results. A whole log may be larger than the memory."""
     return untrusted.read_tail(path, limit=LONGEST_LOG_BYTES)
 
 
 def _nested(row: Any, key: str) -> object:
-    """`row[key]`, or the value that the dots of `key` lead to."""
+    """Return `row[key]`, or the value at the path that the dots of `key` describe."""
     if isinstance(row, dict) and key in row:
         return row[key]
     for part in key.split("."):
@@ -234,7 +234,7 @@ def _last_match(pattern: str | None, text: str) -> str | None:
 
 
 def _last_line(path: Path) -> str:
-    """The last line that is not blank; a log may be large, so only its end is read."""
+    """Return the last line that is not blank. Only the end of the log is read, since it may be large."""
     lines = untrusted.read_tail(path, limit=_TAIL_BYTES).splitlines()
     return next((line for line in reversed(lines) if line.strip()), "")
 
@@ -245,5 +245,5 @@ def _csv_rows(path: Path) -> list[dict[str, str]]:
 
 
 def _last_value(rows: Sequence[Mapping[str, str]], column: str) -> str | None:
-    """The column's last value; rows that leave it blank (evaluation rows among training rows) don't count."""
+    """Return the column's last value. Rows without a value (evaluation rows among training rows) do not count."""
     return next((row[column] for row in reversed(rows) if (row.get(column) or "").strip()), None)

@@ -22,8 +22,8 @@ from orchestrator.trainers.trainer import Trainer
 
 WORKERS = Path(orchestrator.__file__).resolve().parent / "workers"
 SOURCES = WORKERS / "instrument"
+# The instrument in a run's folder. Targets of `-m` look there for modules, and no module has this name.
 FILE_NAME = "tunebench-instrument.py"
-"""The instrument in a run's folder. Targets of `-m` look there for modules: with this name it stands in the way of none."""
 PARTS = (
     *("architecture", "clocks", "counting", "ending", "meter"),
     *("recorder", "settings", "stages", "stopping", "tracker", "versions"),

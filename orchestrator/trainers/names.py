@@ -1,9 +1,8 @@
-"""What an argument is called, trainer by trainer: the one table that maps names.
+"""Translates names of arguments, by a table for each trainer.
 
-Scenario files use the names of the built-in trainer, or older ones that today's transformers no longer knows. Each
-trainer has a table from such a name to its own. A name that no table holds passes as it is: this module checks
-nothing, the trainer does. Names are translated one layer at a time (see `Trainer.translate`); within a layer that holds
-both the old name and the new, the later line wins.
+Scenario files use the names of the built-in trainer, or older names that today's transformers does not know. The table of a
+trainer maps them to its own names. A name that is not in the table passes unchanged: the trainer checks it. Names are
+translated one layer at a time (see `Trainer.translate`). If a layer has both the old and the new name, the later line wins.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Arguments = dict[str, Text | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """What becomes of one name: another name, several, or nothing. `said` is the sentence for the user, if any."""
+    """A rule that turns a name into one name, several, or none. `said` is the sentence for the user, if any."""
 
     becomes: Callable[[Text | None], Arguments]
     said: str | None
@@ -29,7 +28,7 @@ Table = Mapping[str, Rule]
 
 
 def translate(table: Table, arguments: Mapping[str, Text | None]) -> tuple[Arguments, tuple[str, ...]]:
-    """One layer of arguments in the table's names, in their order, and what was changed, a sentence each."""
+    """Return a layer of arguments with the table's names, in their order, and a sentence for each change."""
     if table.keys().isdisjoint(arguments):
         return dict(arguments), ()
     translated: Arguments = {}
@@ -46,17 +45,17 @@ def translate(table: Table, arguments: Mapping[str, Text | None]) -> tuple[Argum
 
 
 def is_true(value: Text | None) -> bool:
-    """Whether the text of a YAML 1.1 value means yes."""
+    """Return whether the text of a YAML 1.1 value means yes."""
     return isinstance(value, str) and value.strip().lower() in {"true", "yes", "on", "1"}
 
 
 def _renamed(old: str, new: str) -> tuple[str, Rule]:
-    """An old name that today has another: said, so that the file can follow."""
+    """Return the rule of an old name, with a sentence, so that the user can update the file."""
     return old, Rule(becomes=lambda value: {new: value}, said=f"{old} is called {new} today.")
 
 
 def _called(canonical: str, theirs: str) -> tuple[str, Rule]:
-    """Our name for what another trainer calls differently: nothing to say, both are right."""
+    """Return the rule of a canonical name with another name in this trainer. Both are right, so there is no sentence."""
     return canonical, Rule(becomes=lambda value: {theirs: value}, said=None)
 
 
@@ -65,7 +64,7 @@ def _dropped(name: str, why: str) -> tuple[str, Rule]:
 
 
 def _switch(name: str, *, on: Arguments, off: Arguments, said: str | None) -> tuple[str, Rule]:
-    """A yes/no argument that means other arguments. `null` takes away all that it could have meant."""
+    """Return the rule of a yes/no argument that means other arguments. `null` removes all of these."""
     cleared: Arguments = dict.fromkeys([*on, *off])
 
     def becomes(value: Text | None) -> Arguments:
@@ -77,7 +76,7 @@ def _switch(name: str, *, on: Arguments, off: Arguments, said: str | None) -> tu
 
 
 def _by_value(name: str, *, cases: Mapping[str, Arguments], otherwise: str) -> tuple[str, Rule]:
-    """A choice whose values mean other arguments; a value that no case holds passes under the name `otherwise`."""
+    """Return the rule of a choice whose values mean other arguments. Any other value gets the name `otherwise`."""
     cleared: Arguments = {key: None for case in cases.values() for key in case}
 
     def becomes(value: Text | None) -> Arguments:
@@ -94,7 +93,7 @@ def _table(*rules: tuple[str, Rule]) -> Table:
 
 _RUN_FOLDER = _dropped("output_dir", "every run writes into its own folder")
 
-# An off switch clears the argument instead of leaving it: the layer below may have switched it on.
+# `no` clears the argument: the layer below may have set it.
 _FLASH_ATTENTION = _switch(
     "use_flash_attn",
     on={"attn_implementation": "flash_attention_2"},
@@ -102,7 +101,7 @@ _FLASH_ATTENTION = _switch(
     said="use_flash_attn is called attn_implementation today (flash_attention_2, sdpa or eager).",
 )
 
-# Names of transformers 4 that are gone from 5, for every trainer that stands on 5.
+# Names of transformers 4 that 5 does not have, for trainers that use 5.
 _GONE_FROM_TRANSFORMERS = (
     _renamed("evaluation_strategy", "eval_strategy"),
     _renamed("no_cuda", "use_cpu"),
@@ -168,7 +167,7 @@ HUGGINGFACE = _table(
     ),
 )
 
-# Its own names, new or old, pass as they are: the reference's files expand to the same arguments.
+# Its own names pass unchanged: the reference's files expand to the same arguments.
 FMS_HF_TUNING = _table(
     _called("dtype", "torch_dtype"),
     _called("activation_checkpointing", "gradient_checkpointing"),
