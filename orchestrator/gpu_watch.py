@@ -25,11 +25,11 @@ from orchestrator.monitors import nvml_sampler
 from orchestrator.monitors.timeline import REASONS
 from orchestrator.records import Gpu
 
+# Seconds between two readings of memory. A shorter peak may go unseen.
 LOOK_S = 0.05
-"""Between two looks at memory: a peak that is shorter may go unseen."""
 
+# Seconds between slow readings; less than the default interval, so that they are new in each view.
 SLOW_S = 0.9
-"""What is slow to read is read this seldom; less than the default interval, so that each of its views is new."""
 
 SHORTEST_S, LONGEST_S = 0.1, 60.0
 _RUN_FOLDER = re.compile(r"(?:.*/)?experiments/(?P<experiment>[^/]+)/runs/r(?P<repeat>\d+)-t(?P<attempt>\d+)/?")

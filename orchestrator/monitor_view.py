@@ -14,8 +14,8 @@ from rich.text import Text
 from orchestrator.gpu_watch import Process, Reading, Seen, View
 from orchestrator.metrics import DASH
 
+# From this terminal width on, processes have a column of the table; else each has a line below it.
 WIDE = 130
-"""Columns of a terminal in which processes have a column of the table; below, each is a line under it."""
 
 
 def as_json(view: View) -> str:

@@ -19,20 +19,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
 
+# Words that make a name secret wherever they are in it.
 _ALWAYS = frozenset(
     ("SECRET", "SECRETS", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "APIKEY", "APITOKEN")
 )
-"""Words that say it wherever they stand in a name."""
 
 _AT_THE_END = frozenset(("TOKEN", "KEY", "KEYS", "PAT", "AUTHORIZATION", "BEARER", "AUTH"))
 _PLURAL = "TOKENS"
+# Words that make a secret of a following `KEY` or `TOKENS`. Without them, tokens may be counts and keys may be names.
 _QUALIFIED = frozenset(
     (
         *("API", "ACCESS", "AUTH", "HF", "HUB", "GITHUB", "GITLAB", "SESSION", "REFRESH", "BEARER", "PRIVATE"),
         *("SIGNING", "ENCRYPTION", "SECRET", "ACCOUNT", "STORAGE", "DEPLOY", "SERVICE", "LICENSE", "WANDB", "OPENAI"),
     )
 )
-"""Words before `KEY` or `TOKENS` that make a secret of it: of tokens there are also counts, of keys names of fields."""
 
 _HARMLESS = frozenset(
     (
@@ -47,6 +47,7 @@ LONGEST_SECRET = 8192
 MASK = "***"
 
 _FREE = r"(?<![A-Za-z0-9])"
+# The kind of secret, a hint that every such secret contains, and its form. The group `secret`, if any, is masked.
 _LOOKS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
     (what, hint, re.compile(pattern))
     for what, hint, pattern in (
@@ -79,10 +80,9 @@ _LOOKS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
         ),
     )
 )
-"""What it is, what it never is without, and how it looks; the group `secret`, where there is one, is what is masked."""
 
+# A text without a match contains none of these forms.
 _HINT = re.compile("|".join(dict.fromkeys(hint for _, hint, _ in _LOOKS)))
-"""What no text without which has any of these looks."""
 
 _NAME = r"(?P<name>[A-Za-z_][\w.-]{0,80})"
 _NAMED = re.compile(rf"""(?<![\w.-]){_NAME}(?P<closed>\\*["'])?\s*[=:]\s*""")

@@ -21,26 +21,26 @@ from typing import Any, BinaryIO, Final
 
 MIB: Final = 2**20
 
+# For one `record.json`, `experiment.json` or worker's file; the record of a run on 1,000 GPUs takes about 1 MiB.
 RECORD_BYTES: Final = 16 * MIB
-"""For one `record.json`, `experiment.json` or worker's file; the record of a run on 1,000 GPUs takes about 1 MiB."""
 
+# For `suite.json`, which lists every id: a million of them, the most that a plan may have, take 180 MB at most.
 SUITE_BYTES: Final = 256 * MIB
-"""For `suite.json`, which lists every id: a million of them, the most that a plan may have, take 180 MB at most."""
 
+# For `job.json`, `owner.json` and other small ones.
 CLAIM_BYTES: Final = 1 * MIB
-"""For `job.json`, `owner.json` and other small ones."""
 
+# The limit of a text that is read whole.
 LOG_BYTES: Final = 64 * MIB
-"""For a text that is read whole."""
 
+# Levels of JSON; a record has five.
 DEEPEST: Final = 64
-"""Levels of JSON; a record has five."""
 
+# The largest number that is used: sums, squares and quotients up to it are finite.
 LARGEST: Final = 1e150
-"""A number beyond it is not reckoned with: sums, squares and quotients up to it are finite."""
 
+# As large as most of our files. A reader allocates a piece before it knows how much there is to read.
 _PIECE_BYTES = 64 * 1024
-"""As large as most of our files. A reader takes a piece's memory before it knows how much there is to read."""
 
 
 class Unreadable(ValueError):

@@ -18,8 +18,8 @@ from orchestrator.records.experiment import TAME
 from orchestrator.rows import Row, Value
 from orchestrator.stored import StoredExperiment
 
+# A run has about 200. A record with more than this is left out, since its table would take all memory.
 MAX_COLUMNS = 5000
-"""A run has about 200. A record with more than this is left out, since its table would take all memory."""
 
 _OF_THE_TABLE = (frozenset(FACTS) - {*rows.ARGUMENT_FACTS}) | {metric.name for metric in BESIDE}
 _SMALLEST = 1 / untrusted.LARGEST

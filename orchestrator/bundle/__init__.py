@@ -28,8 +28,8 @@ __all__ = ["MANIFEST", "Bundled", "bundle", "summary"]
 
 MANIFEST, SCHEMA = "MANIFEST.json", 2
 
+# Parts of a page that are the same in every campaign. The policy in the head names each script by its digest.
 _PROGRAMS = re.compile(r"(<meta http-equiv=[^>]*>|<script>.*?</script>)", re.DOTALL)
-"""Parts of a page that are the same in every campaign. The policy in the head names each script by its digest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,8 +31,8 @@ _OF_A_RUN = re.compile(
     r"|accelerate\.yaml|command\.sh|(neighbours|pids)\.txt|heartbeat"
 )
 _RUN = re.compile(r"r[1-9]\d*-t[1-9]\d*")
+# Results folders of their own inside the campaign's.
 _INSIDE = ("probes", "batches")
-"""Results folders of their own inside the campaign's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

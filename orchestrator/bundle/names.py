@@ -22,6 +22,7 @@ from orchestrator import records
 from orchestrator.failure_kinds import KINDS
 from orchestrator.metrics import FACTS, METRICS, SETTINGS
 
+# Names that identify nobody, and words that a bundle's files cannot do without.
 _GENERIC = frozenset(
     (
         *("root", "user", "users", "admin", "ubuntu", "debian", "centos", "ec2-user", "azureuser", "opc", "runner"),
@@ -31,7 +32,6 @@ _GENERIC = frozenset(
         *("transformers", "accelerate", "slurm", "nvidia", "h100", "h200", "a100", "models", "datasets", "train"),
     )
 )
-"""Names that identify nobody, and words that a bundle's files cannot do without."""
 
 _OWN_WORDS = frozenset(
     part
@@ -45,8 +45,8 @@ _KEPT = _GENERIC | _OWN_WORDS
 
 _SHORTEST = 3
 _NUMBER_LIKE = re.compile(r"[\d._+-]+([eE][+-]?\d+)?")
+# The start of a word; an escape of JSON, of a terminal or of a URL may precede it.
 _START = r"(?:(?<![A-Za-z0-9\\])|(?<=\\[nrtbf])|(?<=\\u[0-9A-Fa-f]{4})|(?<=[0-9\[]m)|(?<=%2F))"
-"""The start of a word; an escape of JSON, of a terminal or of a URL may precede it."""
 _END = r"(?![A-Za-z0-9])"
 _LETTER = r"""(?:[^/\s"'`\\:;,<>|&(){}\[\]$*?=%#@]|\\u[0-9A-Fa-f]{4}|%(?!2[Ff])[0-9A-Fa-f]{2})"""
 _HOME = re.compile(

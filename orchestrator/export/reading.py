@@ -38,8 +38,8 @@ class Reading:
     """The runs of a folder, read one by one on demand, and warnings about those that are left out."""
 
     runs: Iterator[TrackerRun]
+    # Grows while `runs` is read.
     warnings: list[str]
-    """Grows while `runs` is read."""
 
 
 def read(folder: Path) -> Reading:

@@ -16,14 +16,14 @@ from orchestrator.export.tracker import Point
 from orchestrator.monitors import timeline
 from orchestrator.series import thin
 
+# The most points of a series. A tracker stores every point, and no chart has more columns of pixels.
 MOST_POINTS = 1000
-"""Of one series. A tracker stores every point, and no chart has more columns of pixels."""
 
 _LARGEST_STEP = 2**53
 
 _LONGEST_LINE = 64 * 2**10
+# The sampler's name of a reading, and ours, with its unit.
 _WATCHED = {"memory": "memory_bytes", "power": "power_w", "utilization": "utilization"}
-"""What the sampler calls it, and what we do, with its unit."""
 
 
 def of_run(run_dir: Path) -> dict[str, tuple[Point, ...]]:

@@ -22,8 +22,8 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.export.tracker import Status, Tracker, TrackerRun, outside_of_results, package_of
 
 KEY_TAG, ADDRESS_VARIABLE = "tunebench.run", "MLFLOW_TRACKING_URI"
+# Names of letters, digits and some signs, without paths and the names that MLflow and Tunebench use.
 _ALLOWED = re.compile(r"(?!mlflow\.|tunebench\.|[./])(?!.*(//|/\.))[\w.\-/ :]{1,250}(?<!/)", re.ASCII)
-"""Letters, digits and some signs; no name that is a path elsewhere, nor one that MLflow or we ourselves use."""
 
 _LONGEST_PARAM, _LONGEST_TAG = 6000, 8000
 _METRICS_AT_ONCE, _WORDS_AT_ONCE = 1000, 100

@@ -58,8 +58,8 @@ class TrackerRun:
 class Tracker(Protocol):
     """A place that receives runs, open during one export."""
 
+    # The place of the runs, to show to people, without secrets.
     place: str
-    """Where the runs are now, for people: without secrets."""
 
     def has(self, run: TrackerRun) -> bool:
         """Return whether the whole run is there."""

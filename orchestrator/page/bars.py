@@ -19,8 +19,8 @@ from orchestrator.statistics import Interval
 
 MOST_BARS_A_ROW = 6
 _BAR, _GAP = 17, 12
+# The end of the axis relative to the longest bar, with space for the words behind it.
 _ROOM, _NARROW_ROOM = 1.3, 1.75
-"""How far the axis goes on behind the longest bar, for the words there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,11 +18,11 @@ from orchestrator.statistics import Interval
 Figure = dict[str, Any]
 Trace = dict[str, Any]
 
+# The `meta` of a trace whose texts are written into the chart.
 LABELS = "labels"
-"""The `meta` of a trace whose texts are written into the chart."""
 
+# The `meta` of a trace that a phone has no room for.
 WIDE = "wide"
-"""The `meta` of a trace that a phone has no room for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

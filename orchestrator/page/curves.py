@@ -16,8 +16,8 @@ from orchestrator.printable import counted
 
 GIB = 2**30
 HEIGHT_PX = 420
+# Lines in one drawing, and names next to points: nobody can distinguish more.
 LINES, MOST_NAMES = 8, 5
-"""Lines in one drawing, and names beside points: more can't be told apart."""
 
 SPEEDS_A_GPU = ("real_tokens_per_s_per_gpu", "tokens_per_s_per_gpu", "train_tokens_per_second", *SPEEDS)
 

@@ -37,8 +37,8 @@ class Folders:
     """The results folders of a table by their name in the column `results` (None: there is one folder)."""
 
     roots: Mapping[str | None, Path]
+    # The variables whose values are secrets (`redact`), selected once for thousands of texts.
     environ: Mapping[str, str] = field(default_factory=lambda: held(os.environ))
-    """By whose values secrets are known (`redact`), looked through once for thousands of texts."""
 
     @staticmethod
     def of(roots: Sequence[Path], names: Sequence[str]) -> Folders:

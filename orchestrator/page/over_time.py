@@ -30,8 +30,8 @@ from orchestrator.series import Device, Point, RunSeries, Steps
 
 GIB = 2**30
 STEPS_PX, DEVICES_PX = 360, 520
+# A first step that is so much longer than all others is marked at the edge; else it would flatten them.
 _OFF_SCALE = 1.6
-"""A first step that is so much above all others is marked at the edge, else nothing else could be seen."""
 
 FACETS = ("Experiment", "Run")
 

@@ -23,12 +23,12 @@ from orchestrator.printable import counted
 
 GIB = 2**30
 
+# The name of each part, from outside to inside, and its sources. The first source that any row has is used.
 MEMORY = (
     ("on the device", ("device_peak_used_bytes", "mem_nvidia_mem_reserved")),
     ("reserved by torch", ("peak_reserved_bytes",)),
     ("allocated (tensors)", ("peak_allocated_bytes", "mem_peak_torch_mem_alloc_in_bytes")),
 )
-"""Each part's name, and where it is read, the first source that any row has. From outside to inside."""
 
 _WIDTHS = (0.78, 0.52, 0.26)
 _ROOM, _NARROW_ROOM = 1.16, 1.45

@@ -21,8 +21,8 @@ from orchestrator.page.runs import Run
 if TYPE_CHECKING:
     from orchestrator.table import ResultsTable
 
+# The most bytes of the runs' series that are read for the page.
 SERIES_BYTES = 32 * 2**20
-"""How much of the runs' series is read for the page at most."""
 
 MOST_CARDS = 16
 NO_GPU_SAMPLES = "no run has NVML samples: monitors: [nvml] takes them where there is an NVIDIA GPU"

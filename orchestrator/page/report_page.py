@@ -28,11 +28,11 @@ __all__ = ["PAGE", "report_page"]
 
 MOST_HIGHLIGHTS, MOST_WARNINGS, MOST_IDS = 60, 100, 200
 
+# Experiments in the charts, and runs with their series.
 MOST_CELLS, MOST_SERIES = 1000, 120
-"""Experiments in the charts, and runs with their series."""
 
+# Space for the commands and logs of the table's rows. A page of 1000 experiments has less than 25 MB.
 DETAIL_BYTES = 3_000_000
-"""Of the commands and logs of the table's rows. A page of 1000 experiments has less than 25 MB."""
 
 
 @garbage.left_alone()

@@ -14,8 +14,8 @@ from orchestrator.page.texts import for_plotly, rounded
 
 NBSP = "\N{NO-BREAK SPACE}"
 
+# Rows in one drawing: about what a reader scrolls through once. More rows are drawn in stretches.
 ROWS = 40
-"""In one drawing: about what a reader scrolls through once. More are drawn in stretches."""
 
 FRAME_PX, ROW_PX = 66, 32
 _NAME, _NARROW_NAME, _NARROW_HEAD = 46, 20, 12
