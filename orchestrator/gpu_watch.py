@@ -1,11 +1,12 @@
-"""What GPUs are at, now: NVML's readings as views, one after the other (`tunebench monitor`; `monitor_view` shows them).
+"""The current state of GPUs: NVML's readings as a sequence of views (`tunebench monitor`; `monitor_view` shows them).
 
-What is read, and how, is what the monitor `nvml` reads of a run (`monitors/nvml_sampler`), so that both say the same. Memory is
-read every 50 ms between two views as well, for its peak; the rest once a view, and the energy counter and the processes, which
-take milliseconds, once a second at most. What it leaves out: what comes and goes between two readings. It writes nothing down.
+The readings are those of the monitor `nvml` (`monitors/nvml_sampler`), so that both report the same. Memory is also read every
+50 ms between two views, for its peak. The energy counter and the processes take milliseconds, so they are read once per second
+at most. Whatever begins and ends between two readings is missed. Nothing is written.
 
-What it costs beside a benchmark at the default interval, added up from its parts: about 1 % of one CPU core for one GPU; 5 % for
-eight, most of it the energy counter (3.4 ms a reading on H100). It starts no work on a GPU. `benchmarks/watching.py` measures it.
+The cost next to a benchmark at the default interval, added up from its parts: about 1 % of one CPU core for one GPU; 5 % for
+eight, most of it for the energy counter (3.4 ms per reading on H100). It starts no work on a GPU. `benchmarks/watching.py`
+measures it.
 """
 
 from __future__ import annotations

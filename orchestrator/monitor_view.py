@@ -1,4 +1,4 @@
-"""Views of GPUs (`gpu_watch`) as people and programs read them: a table, live on a terminal, or lines of JSON. Reads nothing."""
+"""Views of GPUs (`gpu_watch`) for people and programs: a table, live on a terminal, or lines of JSON. Reads nothing."""
 
 from __future__ import annotations
 

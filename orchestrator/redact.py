@@ -1,12 +1,11 @@
-"""What must not reach a file or a terminal: tokens, keys and passwords, known in three ways.
+"""Masks for tokens, keys and passwords, which must not reach a file or a terminal. A secret is recognised in three ways.
 
-By the name of what holds them (`HF_TOKEN`, `--hub_token`, `password=…`); by value, where a variable of the environment has such a
-name; and by look, where the makers of a token gave it one (`hf_…`, `ghp_…`, `sk-…`, `AKIA…`, a JSON web token, a password in
-a URL, an `Authorization` header). A secret stays in the environment of the person who runs the benchmark: the runs inherit it.
+By the name before it (`HF_TOKEN`, `--hub_token`, `password=…`); by its value, if an environment variable with such a name has it;
+and by its form, if its maker gave it one (`hf_…`, `ghp_…`, `sk-…`, `AKIA…`, a JSON web token, a password in a URL, an
+`Authorization` header). A secret stays in the environment of the person who runs the benchmark: the runs inherit it.
 
-What is not found: a secret without a look of its own under a harmless name, one of fewer than eight characters, and one that
-is encoded in another way than JSON, a URL or Python's repr do it. The masks hold no quote and swallow none, so that the JSON of
-a record is still JSON when it is redacted.
+Not found: a secret without a form of its own under a harmless name; a secret of fewer than eight characters; and other encodings
+than those of JSON, URLs and Python's repr. Masks contain and remove no quotes, so that a redacted record is still JSON.
 """
 
 from __future__ import annotations

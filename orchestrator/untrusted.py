@@ -1,12 +1,12 @@
-"""Files from anywhere, read so that none of them can do harm: a results folder may come from somebody else.
+"""Reads files from anywhere so that none of them can do harm: a results folder may come from somebody else.
 
-Only a regular file is read, never through a link at its name, never waiting (a FIFO, a terminal or a device is not even
-opened), never more than a limit, and JSON only as deep as ours is. Whatever is wrong is `Unreadable`, which is a ValueError: what
-reads a file of a results folder catches `(OSError, ValueError)`, names the file and goes on. A missing file stays a
-FileNotFoundError. Nothing that is read is ever run: JSON and text alone, no pickle, no eval.
+Only regular files are read, never through a link at their name, never waiting (a pipe, a terminal or a device is not even
+opened), never more than a limit, and JSON only to a limited depth. Every problem is `Unreadable`, a ValueError. Readers of a
+results folder catch `(OSError, ValueError)`, name the file and go on. A missing file stays a FileNotFoundError. Nothing that is
+read is ever run: only JSON and text, no pickle, no eval.
 
-What it does not do: judge what the content means. Links in the folders above a file are followed, since people move
-`experiments/` to another disk; a run's own numbers are held against their folder by `table`.
+It does not judge the content. Links in the folders above a file are followed, since people move `experiments/` to another disk.
+`vetting` compares a run's own numbers with their folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tar file, compressed: the same names and texts give the same bytes, and a file that exists is never replaced."""
+"""A compressed tar file. The same names and texts give the same bytes, and an existing file is never replaced."""
 
 from __future__ import annotations
 

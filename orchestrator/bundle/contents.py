@@ -1,7 +1,7 @@
-"""What of a results folder goes into a bundle: the files that Tunebench made, by their names, and why the others stay.
+"""The files of a results folder that go into a bundle, by their names, and why the others stay.
 
-A list of what is taken, not of what is not: a checkpoint, a trainer's own file, a stranger's note stay, and are named.
-`experiments/` may be a link, since people move it to another disk; within it only regular files are read, never through a link.
+This is a list of what is taken: a checkpoint, a trainer's own file or a stranger's note stays, and the manifest names it.
+`experiments/` may be a link, since people move it to another disk. Inside it, only regular files are read, never links.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A results folder's runs, handed to a tracker: TensorBoard, MLflow, Weights & Biases or Trackio, where its package is installed.
+"""Exports the runs of a results folder to a tracker: TensorBoard, MLflow, Weights & Biases or Trackio.
 
-One dict of targets, a room each; a target's package is imported in its room alone, once it is opened. `reading` makes a tracker's
-run of each of ours. A run that is there already, by its key, is left as it is. Writes nothing into a results folder.
+There is one dict of targets and a module for each, which imports the target's package when it is opened. `reading` turns each
+run into a tracker's run. A run that is already there, by its key, stays as it is. Nothing is written into a results folder.
 """
 
 from __future__ import annotations

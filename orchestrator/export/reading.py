@@ -1,7 +1,7 @@
-"""A results folder as a tracker's runs: one for each run that ended, of ours and of the reference's alike.
+"""A results folder as a tracker's runs: one for each run that ended, of Tunebench and of the reference.
 
-Reads as a report does (`store`, `reference`, `vetting`), so that what is not to be believed is left out and said. All text is
-redacted once more: a folder may have been written where other secrets were known. Knows no tracker.
+Reads like a report (`store`, `reference`, `vetting`), with a warning for everything that cannot be believed. All text is
+redacted once more: the folder may have been written where other secrets were known. Knows no tracker.
 """
 
 from __future__ import annotations

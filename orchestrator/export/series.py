@@ -1,7 +1,7 @@
-"""What a run's own files say over time, for a tracker's charts: its steps, its losses, its GPUs' memory and power.
+"""The series of a run for a tracker's charts: its steps, its losses, its GPUs' memory and power.
 
-Reads `steps-rank<R>.jsonl` and `samples-nvml.csv`, bounded and trusting neither; concludes nothing. Step times are those of
-all ranks together, as in `throughput`. A long series is thinned as for the report (`series`), to more points.
+Reads `steps-rank<R>.jsonl` and `samples-nvml.csv`, bounded and trusting neither. Step times are those of all ranks together, as
+in `throughput`. A long series is thinned as for the report (`series`), to more points.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a tracker is given of one run, what it reports, and what each target needs: its package, and a place to write to.
+"""The values that a tracker receives and reports, and what each target needs: its package, and a place to write to.
 
-Values in the base units of `metrics`, under its names; times are seconds since the epoch. All text is without secrets. `reading`
-makes the values, and each target's module hands them on.
+Values are in the base units of `metrics`, under its names; times are seconds since the epoch. All text is without secrets.
+`reading` makes the values, and each target's module sends them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Pages that people look at: one HTML file each, with everything in it, and nothing from anywhere else.
+"""Pages for people: one HTML file each, which contains everything and loads nothing.
 
-`report_page` makes the report of results folders. `shell` makes one document of sections, charts and data for any page of
-ours, and `chart` is what a chart is. Values in, text out: nothing here writes a file; `store` does.
+`report_page` makes the report of results folders. `shell` makes a document of sections, charts and data for any page, and
+`chart` defines a chart. All functions turn values into text; `store` writes the files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The chart of a run's ranks beside each other: one that computes longer, waits longer or holds more than its like. Pure."""
+"""The chart of a run's ranks: it shows ranks that compute longer, wait longer or hold more memory than others. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Charts that hold experiments against each other by one number: throughput, energy a token. From cells to charts; pure.
+"""Charts that compare experiments by one number: throughput, energy per token. Pure: cells in, charts out.
 
-Bars lie, since a reader looks for rows by name: the name on the left, the bar from 0, the value in words behind it.
+Bars are horizontal, since a reader looks for rows by name: the name on the left, the bar from 0, the value in words behind it.
 """
 
 from __future__ import annotations

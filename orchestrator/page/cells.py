@@ -1,7 +1,7 @@
-"""The experiments as the charts see them: which panel one is drawn in, what its row is called, and its numbers.
+"""The experiments as the charts need them: the panel, the name of the row, and the numbers.
 
-A panel holds what can be compared: one scenario and model (and folder, device, data, trainer, where these vary). In it a
-row is named by the framework configuration, and by those arguments that tell apart experiments which are otherwise alike.
+A panel contains what can be compared: one scenario and model (and folder, device, data, trainer, if these vary). In it a
+row is named by the framework configuration, and by the arguments that distinguish experiments that are otherwise alike.
 Pure; reads the frame of experiments.
 """
 

@@ -1,7 +1,7 @@
-"""What a chart of a page is: its views, each a Plotly figure with the same numbers as a table. Values alone.
+"""A chart of a page: its views, each a Plotly figure with the same numbers as a table. Only values.
 
-A figure is a plain dict as Plotly's JSON has it (`data`, `layout`), with two things of ours in it: colours are names of the
-theme (`colours`), and `narrow` says what is other on a phone: `ticktext`, `range` of the x axis, and `text` of the labels'
+A figure is a plain dict in the form of Plotly's JSON (`data`, `layout`), with two additions of ours. Colours are names of the
+theme (`colours`). `narrow` has the differences for a phone: `ticktext`, `range` of the x axis, and `text` of the labels'
 trace.
 """
 

@@ -1,10 +1,9 @@
 """Colours, symbols, dashes and patterns of the series of a chart, by their place.
 
-A colour is the name of a custom property of page.css (`@series-0` is `--series-0`), so that one figure is drawn in the
-light and in the dark: page.js puts in what the theme says. The eight are Okabe and Ito's, which people with any usual
-colour vision tell apart, darker or lighter where they would not stand out from the background by 3 : 1. No colour stands
-alone: each series has a symbol, a dash or a pattern of its own besides, and the ninth series differs from the first in
-these.
+A colour is the name of a custom property of page.css (`@series-0` is `--series-0`), so that one figure serves the light and the
+dark theme: page.js inserts the theme's colours. The eight colours are those of Okabe and Ito, which people with any usual
+colour vision can distinguish; some are darker or lighter for a contrast of 3 : 1 with the background. Each series also has its
+own symbol, dash or pattern, so no difference depends only on colour. The ninth series differs from the first in these.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Charts of points and lines: scaling over GPU counts, throughput against memory. From cells to charts; pure."""
+"""Charts of points and lines: scaling over GPU counts, throughput against memory. Pure: cells in, charts out."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Where the files of a table's rows lie: run folders, the links to them, and what is read of them for the page.
+"""The files of a table's rows: run folders, the links to them, and the parts that the page shows.
 
-A page that is made of one results folder lies in it, so that its links are relative, and go on working when the folder is
-moved or sent whole. Only files of the names that a run of ours has are linked: a folder from elsewhere may hold anything
-under any other. What is read is bounded (`untrusted`) and redacted.
+A page about one results folder is in that folder. Its links are relative, and still work when the folder is moved or sent.
+Only files with the names of a run's files are linked, since a folder from elsewhere may contain anything under other names.
+Reading is bounded (`untrusted`), and secrets are masked.
 """
 
 from __future__ import annotations

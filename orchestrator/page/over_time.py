@@ -1,4 +1,4 @@
-"""Charts of what single runs did over time: the steps of a run, and its GPUs' memory and power. From series to charts; pure."""
+"""Charts of single runs over time: the steps of a run, and its GPUs' memory and power. Pure: series in, charts out."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What was run and where: the first section of a report. From a table's runs, and what its folders' suites were asked for,
-to words.
+"""The first section of a report: what was run, and where.
+
+It is made from a table's runs and the requests in its folders' suites.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Charts that take an experiment apart: its memory by who counts it, its wall time by what it went into. From cells to
-charts; pure.
+"""Charts of the parts of an experiment: its memory by who counts it, its wall time by stages. Pure: cells in, charts out.
 
-Memory's three numbers lie inside each other and are not added up: what tensors held, what torch's allocator held, what was
-in use on the device. Each is the highest of its own, at its own moment and on its own rank. Times follow one another and
-are added up.
+Memory's three numbers are inside each other and are not added up: the memory of tensors, of torch's allocator, and in use on
+the device. Each is its own maximum, at its own moment and rank. Times follow one another and are added up.
 """
 
 from __future__ import annotations

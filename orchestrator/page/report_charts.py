@@ -1,6 +1,6 @@
-"""The charts of a report: of which experiments and runs they are, what they need besides the table, and their order.
+"""The charts of a report: their experiments and runs, the data that they need besides the table, and their order.
 
-Reads what the folders have of it, bounded: one record for the size of each kind of GPU, and the series of some runs. The charts
+Reads bounded data from the folders: one record for the capacity of each kind of GPU, and the series of some runs. The charts
 themselves are pure (`bars`, `parts`, `curves`, `over_time`, `balance`).
 """
 

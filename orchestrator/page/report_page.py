@@ -1,8 +1,8 @@
 """The report of results folders as one HTML page: what was run and where, findings, warnings, charts, and the table.
 
-A function from a table and its folders to text; `store` writes it. What the page says is computed elsewhere: the findings in
-`highlights`, the numbers in `table`. Of the folders it reads the series of runs (`series`), their commands and the ends of
-their logs, all of it bounded.
+A function from a table and its folders to text; `store` writes it. The findings come from `highlights`, the numbers from
+`table`. The page reads from the folders only the series of runs (`series`), their commands and the ends of their logs, all
+bounded.
 """
 
 from __future__ import annotations

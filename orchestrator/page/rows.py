@@ -1,6 +1,4 @@
-"""What charts with a row for each experiment share: the axis of names, words beside a bar, and how many rows a drawing has.
-Pure.
-"""
+"""The shared parts of charts with a row for each experiment: the axis of names, bars, words, and the number of rows. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The runs of a table as the page needs them: one after another with its folder, and of which a series is drawn. Reads
-frames alone.
-"""
+"""The runs of a table as the page needs them, each with its folder, and the order in which series are drawn. Reads only frames."""
 
 from __future__ import annotations
 

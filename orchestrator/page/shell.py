@@ -1,9 +1,8 @@
-"""One HTML file of a page: its sections, its charts and their data, style and scripts, with nothing from anywhere else.
+"""One HTML file of a page: its sections, its charts and their data, style and scripts. It loads nothing.
 
-The file may be opened from a disk, sent by mail and kept for years: no network, no folder beside it. A policy in its head
-(Content-Security-Policy) forbids whatever is remote, and every script but those that are in it by their digests, so that no
-name or log that slipped through could run. What is put into the page is text: the templates escape it, and the data stands
-as JSON in which nothing can end a script.
+The file may be opened from a disk, sent by mail and kept for years, without a network or a folder next to it. A policy in its head
+(Content-Security-Policy) forbids everything remote, and every script except its own, by their digests: a name or log that was not
+escaped could not run. Values are inserted as text: the templates escape them, and the data is JSON that cannot end a script.
 
 document(title=…, sections=[Section(id="charts", title="Charts", body=charts_body(charts)), …], data=page_data(charts,
 table))

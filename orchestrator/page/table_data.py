@@ -1,8 +1,7 @@
-"""The table of a page as its script reads it: columns with their values, and for each row its runs, command, logs' ends and
-files.
+"""The table of a page as its script reads it: columns with values, and for each row its runs, command, log ends and files.
 
-Numbers stand twice, to sort by and to be read; words once each, with the places where they stand. Columns that say nothing are
-left out, as in benchmarks.csv. What does not fit into a page is left out row by row, those that ended well first, and said.
+Numbers are stored twice, for sorting and for reading; each word is stored once, with the places where it occurs. Columns without
+information are left out, as in benchmarks.csv. If details do not fit, rows that ended well lose theirs first, and the page says so.
 """
 
 from __future__ import annotations

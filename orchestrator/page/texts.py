@@ -1,7 +1,7 @@
-"""Text from anywhere, made fit for a page: as one line, cut to a length, escaped where a chart would read tags in it. Pure.
+"""Text from anywhere, prepared for a page: on one line, cut to a length, escaped if a chart could read tags in it. Pure.
 
-HTML needs no escaping here: the templates escape whatever they are given. Plotly does: it takes `<b>`, `<a href>` and
-entities in every label for markup.
+HTML needs no escaping here, since the templates escape everything. Plotly does: it takes `<b>`, `<a href>` and entities in every
+label for markup.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A pivot, or the means of groups, as a page: one table, with what it holds as its title, and no script that it would need.
+"""A pivot, or the means of groups, as a page: one table, titled with what it contains, without charts.
 
 A function from a view to text; `reporting` has it written.
 """
