@@ -17,7 +17,7 @@ from typing import Any
 
 from orchestrator.config import canonical
 from orchestrator.config.accelerate_file import OVERRIDDEN
-from orchestrator.records import CustomCommand, DataSpec, Experiment, Framework, Measure
+from orchestrator.records import DataSpec, Experiment, Framework, Text
 
 MAX_PART = 80
 
@@ -49,46 +49,53 @@ class Digester:
 
     def __init__(self, perturbing: frozenset[str]) -> None:
         self.perturbing = perturbing
-        self._texts: dict[int, tuple[object, str]] = {}
+        self._frames: dict[tuple[object, ...], tuple[str, str, tuple[object, ...]]] = {}
+        self._pairs: dict[tuple[str, Text], str] = {}
 
     def digest(self, experiment: Experiment) -> str:
         """Return twelve hexadecimal digits over what changes the measurement."""
-        framework, measure = experiment.framework, experiment.measure
-        parts = {
-            "accelerate": self._text(experiment.accelerate),
-            "arguments": canonical(experiment.arguments),
-            "custom": self._text(experiment.custom),
-            "data": self._text(experiment.data),
-            "device": f'"{experiment.device}"',
-            "env": self._text(experiment.env),
-            "framework": self._text(framework.digest if framework else None),
-            "measure": self._text(measure),
-            "model": self._text(experiment.model),
-            "monitors": self._text(experiment.monitors),
-            "num_gpus": str(experiment.num_gpus),
-            "python": self._text(experiment.python),
-            "trainer": self._text(experiment.trainer),
+        shared = (
+            experiment.accelerate,
+            experiment.custom,
+            experiment.data,
+            experiment.env,
+            experiment.framework,
+            experiment.measure,
+            experiment.monitors,
+        )
+        plain = (experiment.device, experiment.model, experiment.num_gpus, experiment.python, experiment.trainer)
+        key = (*map(id, shared), *plain)
+        frame = self._frames.get(key)
+        if frame is None:  # with the objects, so that no other object gets the id of one of them
+            frame = self._frames[key] = (*self._frame(experiment), shared)
+        before, after, _ = frame
+        arguments = ", ".join([self._pair(pair) for pair in sorted(experiment.arguments.items())])
+        return hashlib.sha256(f"{before}{{{arguments}}}{after}".encode()).hexdigest()[:12]
+
+    def _pair(self, pair: tuple[str, Text]) -> str:
+        text = self._pairs.get(pair)
+        if text is None:
+            text = self._pairs[pair] = canonical(dict([pair]))[1:-1]
+        return text
+
+    def _frame(self, experiment: Experiment) -> tuple[str, str]:
+        """Return the canonical text before and after the arguments."""
+        framework = experiment.framework
+        content = {
+            "custom": asdict(replace(experiment.custom, folder=None)) if experiment.custom else None,
+            "data": _data_identity(experiment.data) if experiment.data else None,
+            "device": experiment.device,
+            "env": experiment.env,
+            "framework": framework.digest if framework else None,
+            "model": experiment.model,
+            "monitors": sorted(self.perturbing.intersection(experiment.monitors)),
+            "num_gpus": experiment.num_gpus,
+            "python": experiment.python,
+            "trainer": experiment.trainer,
         }
-        if measure is None:  # a key that nobody uses changes nobody's ids
-            del parts["measure"]
-        text = ", ".join(f'"{name}": {part}' for name, part in parts.items())
-        return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()[:12]
-
-    def _text(self, value: object) -> str:
-        """Return a part as canonical JSON, and remember the text for this very object."""
-        known = self._texts.get(id(value))
-        if known is None:
-            known = self._texts[id(value)] = value, canonical(self._content(value))
-        return known[1]
-
-    def _content(self, value: object) -> object:
-        if isinstance(value, DataSpec):
-            return _data_identity(value)
-        if isinstance(value, CustomCommand):
-            return asdict(replace(value, folder=None))
-        if isinstance(value, Measure):
-            return asdict(value)
-        return sorted(self.perturbing.intersection(value)) if isinstance(value, tuple) else value
+        if experiment.measure is not None:  # a key that nobody uses changes nobody's ids
+            content["measure"] = asdict(experiment.measure)
+        return f'{{"accelerate": {canonical(experiment.accelerate)}, "arguments": ', f", {canonical(content)[1:]}"
 
 
 def _data_identity(data: DataSpec) -> dict[str, Any]:

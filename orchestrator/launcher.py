@@ -9,6 +9,7 @@ settings: a comparison of 1 and n GPUs compares nothing else. What would leak in
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
@@ -64,17 +65,19 @@ def build_command(
 
 
 def _literal(word: str) -> str:
-    """The word as torchrun has to be given it, who takes `$$` for `$` and `$local_rank` for a number.
+    """Return the word in the form that torchrun needs, which reads `$$` as `$` and `$local_rank` as a number.
 
-    A user's own command may mean just that, and is left alone.
+    A user's own command may mean just that, and is left as it is.
     """
+    if "$" not in word:
+        return word
     return word.replace("$", "$$") if Template(word).safe_substitute(local_rank="") != word else word
 
 
 def _files(experiment: Experiment, words: Sequence[str]) -> dict[str, str]:
     """What the command reads from the run's folder, by name."""
     files = {CONFIG_NAME: accelerate_config(experiment)}
-    if any(Path(word).name == instrumented.FILE_NAME for word in words):
+    if any(os.path.basename(word) == instrumented.FILE_NAME for word in words):
         files[instrumented.FILE_NAME] = instrumented.single_file()
     return files
 

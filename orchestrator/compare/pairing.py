@@ -125,8 +125,8 @@ def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
 def places(base: Sequence[Run], new: Sequence[Run]) -> Places | None:
     """Return the places of each side's runs in the order in which all started; None where the sides did not take turns.
 
-    They did where there are as many changes from one side to the other as the smaller side has runs, and neither side was earlier
-    than the other by more than one place in the mean. Runs that started at the same time are the same run, seen on both sides.
+    They did if the order changes sides at least as often as the smaller side has runs, and the mean places differ by at most one.
+    Runs that started at the same time are the same run, seen on both sides.
     """
     fewest = min(len(base), len(new))
     starts = [run.started_at for run in (*base, *new) if run.started_at is not None]
