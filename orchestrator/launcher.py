@@ -36,10 +36,17 @@ _FSDP = "FSDP"
 
 
 def build_command(
-    experiment: Experiment, *, python: str, gpus: Sequence[str] | str, run_dir: Path, port: int | str
+    experiment: Experiment,
+    *,
+    python: str,
+    gpus: Sequence[str] | str,
+    run_dir: Path,
+    port: int | str,
+    files: bool = True,
 ) -> Command:
-    """The command of one run, in its folder `run_dir`, on `gpus` (ids, or text that stands for them).
+    """Return the command of one run, in its folder `run_dir`, on `gpus` (ids, or text in their place).
 
+    Without `files`, the command's files are left out: a plan shows only its words and variables.
     Raises LaunchError where the plan should have refused the experiment.
     """
     visible = gpus if isinstance(gpus, str) else ",".join(gpus)
@@ -60,7 +67,7 @@ def build_command(
         argv=(*prefix, "--main_process_port", str(port), *words),
         env=env,
         cwd=run_dir,
-        files=_files(experiment, words),
+        files=_files(experiment, words) if files else {},
     )
 
 

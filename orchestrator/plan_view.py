@@ -23,7 +23,7 @@ from orchestrator.launcher import build_command
 from orchestrator.matrix import Plan
 from orchestrator.printable import counted, printable, shell_word
 from orchestrator.records import Command, Experiment, Reason, as_items
-from orchestrator.redact import MASK, is_secret_name, redact, redact_words, redactor
+from orchestrator.redact import MASK, is_secret_name, redact_words, redactor
 from orchestrator.trainers import get as get_trainer
 
 ROWS_SHOWN = 200
@@ -42,7 +42,9 @@ RUN_DIR, GPUS, PORT = Path("{run_dir}"), "{gpus}", "{port}"
 
 def planned_command(experiment: Experiment, python: str) -> Command:
     """The command of a run, with `{gpus}` `{port}` `{run_dir}` for what is only known at launch."""
-    return build_command(experiment, python=experiment.python or python, gpus=GPUS, run_dir=RUN_DIR, port=PORT)
+    return build_command(
+        experiment, python=experiment.python or python, gpus=GPUS, run_dir=RUN_DIR, port=PORT, files=False
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,7 +169,8 @@ def table(plan: Plan, *, width: int, fit: Card | None = None) -> Group:
     shown = plan.experiments[:ROWS_SHOWN]
     apart = _told_apart(shown)
     memory = _memory(shown, fit)
-    rows = [_row(one, apart[one.scenario], memory=cell) for one, cell in zip(shown, memory, strict=True)]
+    masked = redactor()
+    rows = [_row(one, apart[one.scenario], masked, memory=cell) for one, cell in zip(shown, memory, strict=True)]
     constant = {name for name in HEADINGS if len({str(row[name]) for row in rows}) == 1}
     constant -= {"id", "framework", "GPUs", "state"}
     # One cell a column, a line a row: a table of rows would cost ten times as much to lay out.
@@ -218,7 +221,7 @@ def _memory(shown: Sequence[Experiment], fit: Card | None) -> Sequence[str]:
     return column(shown, gpu_memory_bytes=fit.memory_bytes)
 
 
-def _row(experiment: Experiment, apart: frozenset[str], *, memory: str) -> dict[str, Line]:
+def _row(experiment: Experiment, apart: frozenset[str], masked: Masked, *, memory: str) -> dict[str, Line]:
     state = Line("ready")
     if experiment.skip:
         state = Line(f"skip: {experiment.skip.kind}", style="yellow")
@@ -242,7 +245,7 @@ def _row(experiment: Experiment, apart: frozenset[str], *, memory: str) -> dict[
         "memory": memory,
     }
     # A text of several lines would push all other columns out of step.
-    return {name: Line(_one_line(redact(text))) for name, text in texts.items()} | {"state": state}
+    return {name: Line(_one_line(masked(text))) for name, text in texts.items()} | {"state": state}
 
 
 def summary(plan: Plan, *, fit: Card | None = None) -> list[str]:
