@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import orchestrator
 from orchestrator.config.check import SCENARIO_ONLY, check, misplaced
 from orchestrator.config.frameworks import load_frameworks
 from orchestrator.config.models import DataProcessing, Scenario, SuiteFile
@@ -46,7 +47,7 @@ class Suite:
 
 def shipped_folder() -> Path:
     """The folder with the YAML files that come with Tunebench: the repository's root, or the installed copy."""
-    package = Path(__file__).resolve().parent.parent
+    package = Path(orchestrator.__file__).resolve().parent
     installed = package / "shipped"
     return installed if installed.is_dir() else package.parent
 
