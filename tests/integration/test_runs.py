@@ -206,7 +206,8 @@ def test_checkpoints_go_when_nobody_keeps_them(store, keep, left):
 def test_two_processes_claim_the_same_run_and_one_gets_it(store):
     code = (
         f"import sys, time; sys.path.insert(0, {str(REPO)!r})\nfrom pathlib import Path\n"
-        "from orchestrator import claims\nfrom orchestrator.store import Store\nstore = Store(Path(sys.argv[1]))\n"
+        "from orchestrator import claims\n"
+        "from orchestrator.store import Store\nstore = Store(Path(sys.argv[1]))\n"
         "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
         "got = [claims.claim(store.job('s-a', repeat=n, attempt=1), executor='x') is not None for n in range(1, 101)]\n"
         "print(''.join('x' if g else '.' for g in got))"
