@@ -11,6 +11,8 @@ from typing import Annotated, Any, TypeVar
 
 from typer import Argument, Option
 
+from orchestrator.report_format import Format
+
 T = TypeVar("T")
 
 
@@ -29,17 +31,6 @@ MONITORS_OF = {
     Memory.ALL: ("hf_memory", "nvidia_smi", "nvml"),
     Memory.NONE: (),
 }
-
-
-class Format(StrEnum):
-    """The forms of a report. `table` is for a terminal; `html` and `parquet` are files."""
-
-    TABLE = "table"
-    HTML = "html"
-    CSV = "csv"
-    MARKDOWN = "markdown"
-    JSON = "json"
-    PARQUET = "parquet"
 
 
 AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from orchestrator import results_folder
 from orchestrator.columns import no_such
 from orchestrator.errors import ResultsError, SelectionError, suggestion
-from orchestrator.options import Format
+from orchestrator.report_format import Format
 from orchestrator.store import Store
 
 if TYPE_CHECKING:

@@ -33,9 +33,9 @@ WORKERS = PACKAGE / "workers"
 
 LAYERS = """
 -1  errors
-0   metrics  options  records  redact  environment  statistics  untrusted  printable  flops  cgroup  stop_signals
+0   metrics   records  redact  environment  statistics  untrusted  printable  flops  cgroup  stop_signals
 0   kernel_log  plugs  garbage  losses
-1   config  atomic  failure_kinds  limits  tree  cores  gpus  rows  script  steady  steps  time_left
+1   options  config  atomic  failure_kinds  limits  tree  cores  gpus  rows  script  steady  steps  time_left
 1   stored  column_types  markdown  summaries  memory_logs
 1.5 trainers
 2   cells  identity  data  launcher  claims  columns  process  across  throughput

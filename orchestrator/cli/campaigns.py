@@ -16,7 +16,8 @@ from orchestrator.cli.console import err, out, print_raw, say, tell
 from orchestrator.cli.given import confirm
 from orchestrator.cli.results import write_report
 from orchestrator.errors import SelectionError
-from orchestrator.options import MONITORS_OF, Format, PlanOptions, RunOptions, SuiteOptions, takes
+from orchestrator.options import MONITORS_OF, PlanOptions, RunOptions, SuiteOptions, takes
+from orchestrator.report_format import Format
 
 if TYPE_CHECKING:
     from orchestrator.campaign import Way

@@ -15,6 +15,7 @@ from orchestrator.cli.console import out, print_raw, say, tell
 from orchestrator.cli.given import words
 from orchestrator.errors import OrchestratorError
 from orchestrator.options import ReportOptions, takes
+from orchestrator.report_format import Format
 
 if TYPE_CHECKING:
     from orchestrator.reporting import Report, Write
@@ -101,7 +102,7 @@ def cancel(
     raise typer.Exit(1 if any(one.end is not ending.End.ENDED for one in answers) else 0)
 
 
-def _remade(made: Report, forms: Sequence[options.Format], write: Write) -> list[str]:
+def _remade(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
     """Write the files of these forms, or without any the CSV files and the page. Return a line for each file.
 
     Who looks at the table from another side (`--pivot`, `--group-by`) changes nothing.
@@ -112,19 +113,17 @@ def _remade(made: Report, forms: Sequence[options.Format], write: Write) -> list
         return _written(made, forms, write)
     if made.view is not None:
         return []
-    lines = _written(made, (options.Format.CSV,), write)
+    lines = _written(made, (Format.CSV,), write)
     return lines if reporting.is_one_text(forms) else [*lines, *_page(made, write)]
 
 
-def write_report(
-    folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...], form: options.Format | None
-) -> None:
+def write_report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...], form: Format | None) -> None:
     """Write the report at a campaign's end, the CSV files first. `form` None: print nothing on stdout."""
     from orchestrator import reporting
 
     made = reporting.report_of(folders, keep=keep, drop=drop)
     write = reporting.writer(folders, None)
-    lines = _written(made, (options.Format.CSV,), write) if write else []
+    lines = _written(made, (Format.CSV,), write) if write else []
     found, problem = reporting.or_sentence(partial(reporting.with_findings, made), what="the findings")
     _warn(made, problem)
     if form is not None:
@@ -141,17 +140,17 @@ def _warn(made: Report, problem: str | None = None) -> None:
         tell(f"warning: {warning}")
 
 
-def _show(made: Report, forms: Sequence[options.Format]) -> None:
+def _show(made: Report, forms: Sequence[Format]) -> None:
     """Print the table, or the only text that was asked for. Print nothing for files."""
     from orchestrator import reporting
 
     if reporting.is_one_text(forms):
         print_raw([reporting.as_text(made, forms[0])])
-    elif not forms or options.Format.TABLE in forms:
+    elif not forms or Format.TABLE in forms:
         out.print(reporting.on_terminal(made, width=out.width))
 
 
-def _written(made: Report, forms: Sequence[options.Format], write: Write) -> list[str]:
+def _written(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
     from orchestrator import reporting
 
     return [f"wrote {write(name, content())}" for name, content in reporting.files(made, forms)]

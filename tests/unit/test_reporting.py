@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 from factories.results import BASE, ended, failed, stored
 
-from orchestrator import options, reporting
+from orchestrator import reporting
 from orchestrator.cli.results import write_report
 from orchestrator.errors import ResultsError, SelectionError
-from orchestrator.options import Format
 from orchestrator.printable import is_printable
 from orchestrator.records import Caveat, CaveatKind, Device, Framework
+from orchestrator.report_format import Format
 
 Call = Callable[..., tuple[int, str, str]]
 Golden = Callable[[str, str], None]
@@ -279,7 +279,7 @@ def test_half_a_file_is_none(tmp_path: Path, results: Path) -> None:
 
 
 def test_the_campaigns_end_makes_csv_and_page(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_report([results], keep=(), drop=(), form=options.Format.TABLE)
+    write_report([results], keep=(), drop=(), form=Format.TABLE)
     said = capsys.readouterr()
     assert "liger is 1.21×" in " ".join(said.out.split())
     assert names(results) >= CSV_FILES | {"report.html"}
