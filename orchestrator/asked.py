@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import atomic, untrusted
+from orchestrator.files import reading, writing
+from orchestrator.files.redaction import redact
 from orchestrator.records import Experiment
-from orchestrator.redact import redact
 
 FOLDER = "asked"
 
@@ -59,18 +59,18 @@ def current(root: Path) -> frozenset[str] | None:
 def _write(path: Path, entry: Mapping[str, Any]) -> None:
     text = json.dumps(entry, indent=2) + "\n"
     try:
-        known = untrusted.read_text(path, limit=untrusted.SUITE_BYTES)
+        known = reading.read_text(path, limit=reading.SUITE_BYTES)
     except (OSError, ValueError):
         known = None
     if known != text:
-        atomic.replace(path, text)
+        writing.replace(path, text)
 
 
 def _entries(folder: Path) -> Iterable[tuple[Path, dict[str, Any]]]:
     """The files that can be read; one that can't be wants nothing, and is written anew by its call."""
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
-            entry = untrusted.read_json(path, limit=untrusted.SUITE_BYTES)
+            entry = reading.read_json(path, limit=reading.SUITE_BYTES)
             scenarios = {str(name): [str(one) for one in ids] for name, ids in entry["scenarios"].items()}
             yield path, {"file": str(entry["file"]), "choices": str(entry["choices"]), "scenarios": scenarios}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

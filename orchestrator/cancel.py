@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from orchestrator import claims, untrusted
+from orchestrator import claims
 from orchestrator.claims import OWNER_FILE, Owner
-from orchestrator.printable import printable
+from orchestrator.files import reading
+from orchestrator.files.printable_text import printable
 from orchestrator.records import Job, JobState
 from orchestrator.status import chosen
 from orchestrator.store import Store
@@ -108,7 +109,7 @@ def _owner(run_dir: Path, deadline: float) -> Owner | None:
     claim = claims.read_claim(run_dir)
     while True:
         try:
-            owner = Owner(**untrusted.read_json(run_dir / OWNER_FILE, limit=untrusted.CLAIM_BYTES))
+            owner = Owner(**reading.read_json(run_dir / OWNER_FILE, limit=reading.CLAIM_BYTES))
             return owner if isinstance(owner.pid, int) and owner.pid > 0 else None
         except FileNotFoundError:
             if claim is not None and not claim.owner.is_here():

@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from orchestrator import atomic, untrusted
+from orchestrator.files import reading, writing
 from orchestrator.records import Job, JobState
 
 JOB_FILE, OWNER_FILE, RECORD_FILE, HEARTBEAT_FILE = "job.json", "owner.json", "record.json", "heartbeat"
@@ -135,7 +135,7 @@ def claim(job: Job, *, executor: str, details: Mapping[str, Any] | None = None) 
     aside = job.run_dir.parent / f".{mine.marker}"
     aside.mkdir(parents=True)
     try:
-        atomic.replace(aside / JOB_FILE, json.dumps(asdict(mine), indent=2) + "\n")
+        writing.replace(aside / JOB_FILE, json.dumps(asdict(mine), indent=2) + "\n")
         os.rename(aside, job.run_dir)  # refused where a folder with anything in it has the name
     except OSError:
         if not job.run_dir.exists():
@@ -143,7 +143,7 @@ def claim(job: Job, *, executor: str, details: Mapping[str, Any] | None = None) 
         return None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    atomic.sync_folder(job.run_dir.parent)
+    writing.sync_folder(job.run_dir.parent)
     written = read_claim(job.run_dir)
     return mine if written is not None and written.marker == mine.marker else None
 
@@ -163,7 +163,7 @@ def remove_unfinished(runs: Path) -> None:
 
 def take_over(run_dir: Path) -> None:
     """Says in `owner.json` that this process runs the job from now on."""
-    atomic.replace(run_dir / OWNER_FILE, json.dumps(asdict(this_process()), indent=2) + "\n")
+    writing.replace(run_dir / OWNER_FILE, json.dumps(asdict(this_process()), indent=2) + "\n")
 
 
 def note_neighbour(run_dir: Path, experiment_id: str) -> None:
@@ -175,7 +175,7 @@ def note_neighbour(run_dir: Path, experiment_id: str) -> None:
 def neighbours(run_dir: Path) -> tuple[str, ...]:
     """The experiments whose runs went on beside this one, a word for each such run."""
     try:
-        return tuple(untrusted.read_text(run_dir / NEIGHBOURS_FILE, limit=untrusted.CLAIM_BYTES).split())
+        return tuple(reading.read_text(run_dir / NEIGHBOURS_FILE, limit=reading.CLAIM_BYTES).split())
     except (OSError, ValueError):
         return ()
 
@@ -251,7 +251,7 @@ def _owner(fields: Mapping[str, Any]) -> Owner:
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        fields = untrusted.read_json(path, limit=untrusted.CLAIM_BYTES)
+        fields = reading.read_json(path, limit=reading.CLAIM_BYTES)
     except (OSError, ValueError):
         return {}
     return fields if isinstance(fields, dict) else {}

@@ -24,7 +24,7 @@ from typing import Any
 import orchestrator
 from orchestrator.config import DataProcessing, Suite
 from orchestrator.errors import ConfigError, PreparationError, suggestion
-from orchestrator.printable import is_utf8, with_bytes
+from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.records import DataSpec, Text
 from orchestrator.trainers import Trainer
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from orchestrator.benchmark import Event, EventKind
-from orchestrator.printable import escaped
+from orchestrator.files.printable_text import escaped
 from orchestrator.records import Job, RunRecord
 from orchestrator.status import paced
 

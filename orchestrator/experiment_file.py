@@ -11,10 +11,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from orchestrator import untrusted
 from orchestrator.errors import ResultsError
+from orchestrator.files import reading
+from orchestrator.files.redaction import holds_secret, in_words, is_secret_name, redact
 from orchestrator.records import Experiment, dump, load
-from orchestrator.redact import holds_secret, in_words, is_secret_name, redact
 
 EXPERIMENT_FILE = "experiment.json"
 _PLACEHOLDER = re.compile(r"\{\w+\}")
@@ -27,7 +27,7 @@ _MAY_CHANGE = (
 
 def read(path: Path) -> Experiment:
     """The experiment that the file holds. Raises OSError, or ValueError where it holds none."""
-    return load(Experiment, untrusted.read_bytes(path, limit=untrusted.RECORD_BYTES))
+    return load(Experiment, reading.read_bytes(path, limit=reading.RECORD_BYTES))
 
 
 def text_of(experiment: Experiment) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator import untrusted
 from orchestrator.errors import ResultsError
-from orchestrator.printable import printable, shell_word, without_styles
+from orchestrator.files import reading
+from orchestrator.files.printable_text import printable, shell_word, without_styles
+from orchestrator.files.redaction import redact, redact_end
 from orchestrator.records import Experiment
-from orchestrator.redact import redact, redact_end
 from orchestrator.store import Store
 from orchestrator.stored import StoredExperiment, StoredRun
 
@@ -108,7 +108,7 @@ def _log_end(file: Path) -> str:
 def _text(file: Path) -> str:
     """The end of a file; empty where there is none, a sentence where it is no file to be read."""
     try:
-        return untrusted.read_tail(file, limit=TAIL_BYTES)
+        return reading.read_tail(file, limit=TAIL_BYTES)
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as error:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import untrusted
+from orchestrator.files import reading as untrusted
 
 Number = int | float
 

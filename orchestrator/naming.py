@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.columns import column, for_people, number
+from orchestrator.files.printable_text import one_line
 from orchestrator.metrics import metric, show
-from orchestrator.printable import one_line
 from orchestrator.records import Device
 from orchestrator.rows import ARGUMENT_FACTS, NO_FRAMEWORK, Value
 

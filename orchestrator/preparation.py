@@ -14,11 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import orchestrator
-from orchestrator import atomic, process
+from orchestrator import process
 from orchestrator.errors import PreparationError
 from orchestrator.failures import log_tail
+from orchestrator.files import writing
+from orchestrator.files.redaction import redact
 from orchestrator.records import Command, Experiment
-from orchestrator.redact import redact
 
 WORKER = Path(orchestrator.__file__).resolve().parent / "workers" / "prepare" / "prepare.py"
 _ERROR = "error: "
@@ -67,7 +68,7 @@ def _prepare(experiment: Experiment, *, python: str, folder: Path) -> None:
     log, spec = folder.with_name(f"{folder.name}.log"), folder.with_name(f"{folder.name}.spec.json")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        atomic.replace(spec, json.dumps({**asdict(experiment.data), "path": str(folder)}, indent=2) + "\n")
+        writing.replace(spec, json.dumps({**asdict(experiment.data), "path": str(folder)}, indent=2) + "\n")
     except OSError as error:
         raise PreparationError(f"{folder.parent}: no data can be prepared here: {error.strerror}") from error
     started = log.stat().st_size if log.exists() else 0

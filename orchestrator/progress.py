@@ -19,8 +19,8 @@ from rich.text import Text
 from orchestrator import status_view
 from orchestrator.benchmark import Event, EventKind
 from orchestrator.errors import OrchestratorError
+from orchestrator.files.printable_text import printable
 from orchestrator.metrics import show
-from orchestrator.printable import printable
 from orchestrator.records import Job, RunRecord, Status
 from orchestrator.status import Reader, paced
 

@@ -21,9 +21,9 @@ from typing import Any
 
 from orchestrator import process
 from orchestrator.errors import LaunchError
+from orchestrator.files.redaction import redact
 from orchestrator.gpus import driver_versions, gpu_state, visible_gpus
 from orchestrator.records import Gpu
-from orchestrator.redact import redact
 
 __all__ = ["Machine", "collect", "pip_freeze", "this_machine", "visible_gpus"]
 

@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from orchestrator import untrusted
+from orchestrator.files import reading
 from orchestrator.memory_logs import memory_summary, read_summary
 from orchestrator.metrics import METRICS
 from orchestrator.records import Caveat, Status
@@ -59,7 +59,7 @@ def _number(folder: Path) -> tuple[int, str]:
 def _framework_names(root: Path) -> dict[str, str]:
     """Plugin file → short name, as script.json lists them; without it the file's own name has to do."""
     try:
-        script = untrusted.read_json(root / "script.json", limit=untrusted.CLAIM_BYTES)
+        script = reading.read_json(root / "script.json", limit=reading.CLAIM_BYTES)
         pairs = [str(word) for word in script["acceleration_framework_config_keypairs"]]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
@@ -90,7 +90,7 @@ def _row(folder: Path, names: Mapping[str, str]) -> Row | None:
 def _stored(path: Path, said: list[str]) -> dict[str, object] | None:
     """The content of results.json; None where there is none, with a sentence where it is not whole."""
     try:
-        content = untrusted.read_json(path, limit=untrusted.RECORD_BYTES, finite=False)
+        content = reading.read_json(path, limit=reading.RECORD_BYTES, finite=False)
     except FileNotFoundError:
         said.append("has no results.json (it did not end); its command line stands in.")
         return None
@@ -102,14 +102,14 @@ def _stored(path: Path, said: list[str]) -> dict[str, object] | None:
     return None
 
 
-_END_BYTES = 4 * untrusted.MIB
+_END_BYTES = 4 * reading.MIB
 """Of a log the end is read: there the Trainer prints its metrics, and an exception stands."""
 
 
 def _text(path: Path, said: list[str]) -> str:
     """The end of a text; empty where there is none, with a sentence where something else has its name."""
     try:
-        return untrusted.read_tail(path, limit=_END_BYTES)
+        return reading.read_tail(path, limit=_END_BYTES)
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as error:
@@ -151,7 +151,7 @@ def _number_of(value: object) -> Value:
             except ValueError:
                 continue
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return untrusted.sound_number(value)
+        return reading.sound_number(value)
     return cell(value)
 
 

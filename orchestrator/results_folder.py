@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from orchestrator import atomic, untrusted
 from orchestrator.claims import state
 from orchestrator.errors import ResultsError
+from orchestrator.files import reading, writing
 from orchestrator.records import JobState
 
 SUITE_FILE = "suite.json"
@@ -72,7 +72,7 @@ def read_suite(root: Path) -> dict[str, Any] | None:
 def read_ours(path: Path) -> dict[str, Any] | None:
     """Return the JSON object of a file by which a folder is known; None when it is missing, damaged, or not ours."""
     try:
-        document = untrusted.read_json(path, limit=untrusted.SUITE_BYTES)
+        document = reading.read_json(path, limit=reading.SUITE_BYTES)
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) and document.get("tool") == TOOL else None
@@ -82,7 +82,7 @@ def write_into(folder: Path, name: str, content: str | bytes) -> Path:
     """Write a file that is made from results, over an older one, and return its path. Raises ResultsError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        atomic.replace(folder / name, content)
+        writing.replace(folder / name, content)
     except OSError as error:
         raise ResultsError(f"--output {folder}: {name} cannot be written: {error.strerror}") from error
     return folder / name

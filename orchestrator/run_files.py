@@ -11,9 +11,9 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator import atomic, untrusted
+from orchestrator.files import reading, writing
+from orchestrator.files.redaction import redact, redact_end
 from orchestrator.records import Command
-from orchestrator.redact import redact, redact_end
 from orchestrator.script import command_script
 
 STDOUT, STDERR, SCRIPT, OUTPUT, PIDS = "stdout.log", "stderr.log", "command.sh", "output", "pids.txt"
@@ -51,7 +51,7 @@ def log_end(run_dir: Path) -> str:
         with suppress(OSError, ValueError):
             size = (run_dir / name).stat().st_size
             if size:
-                text = untrusted.read_tail(run_dir / name, limit=_LOG_BYTES)
+                text = reading.read_tail(run_dir / name, limit=_LOG_BYTES)
                 # Masked before it is cut into lines and causes: half a secret is not known for one.
                 return redact_end(text, cut=size > _LOG_BYTES)
     return ""
@@ -60,7 +60,7 @@ def log_end(run_dir: Path) -> str:
 def pids(run_dir: Path) -> frozenset[int]:
     """Return the ids of the training processes, which the instrument notes; empty without the instrument."""
     try:
-        words = untrusted.read_text(run_dir / PIDS, limit=untrusted.CLAIM_BYTES).split()
+        words = reading.read_text(run_dir / PIDS, limit=reading.CLAIM_BYTES).split()
     except (OSError, ValueError):
         return frozenset()
     return frozenset(int(word) for word in words if word.isdecimal() and len(word) < 10)
@@ -70,9 +70,9 @@ def mask_worker_files(run_dir: Path) -> None:
     """Redact the ranks' files: they have errors in full, and an error's message may contain a token."""
     for path in run_dir.glob("worker-rank*.json"):
         with suppress(OSError, ValueError):
-            text = untrusted.read_text(path, limit=untrusted.RECORD_BYTES)
+            text = reading.read_text(path, limit=reading.RECORD_BYTES)
             if redact(text) != text:
-                atomic.replace(path, redact(text))
+                writing.replace(path, redact(text))
 
 
 def remove_output(run_dir: Path) -> None:

@@ -35,6 +35,7 @@ from orchestrator.environment import MARKER
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
 from orchestrator.failure_kinds import hint
 from orchestrator.failures import Verdict, log_tail, named_pids, verdict
+from orchestrator.files.redaction import redact
 from orchestrator.findings import Findings
 from orchestrator.launcher import build_command
 from orchestrator.monitors import Monitor
@@ -52,7 +53,6 @@ from orchestrator.records import (
     Status,
     load,
 )
-from orchestrator.redact import redact
 from orchestrator.stop_signals import StopSignals
 from orchestrator.store import Store, write_record
 

@@ -18,8 +18,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from orchestrator import trainers, untrusted
+from orchestrator import trainers
 from orchestrator.errors import SelectionError
+from orchestrator.files import reading as untrusted
 from orchestrator.monitors import nvidia_smi, timeline
 from orchestrator.records import Experiment
 

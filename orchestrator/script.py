@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from orchestrator.environment import LEAKS, MARKER, RUN_DIR
-from orchestrator.printable import shell_word
+from orchestrator.files.printable_text import shell_word
+from orchestrator.files.redaction import in_words, is_secret_name, secrets
 from orchestrator.records import Command
-from orchestrator.redact import in_words, is_secret_name, secrets
 
 _PORT_OPTIONS = ("--main_process_port", "--master_port", "--main-process-port", "--master-port")
 _PORT_VARIABLES = ("MASTER_PORT",)

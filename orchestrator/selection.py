@@ -9,9 +9,9 @@ from typing import Any
 from orchestrator.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.config import Scenario, Suite, argument_text, parse_scalar
 from orchestrator.errors import SelectionError, suggestion
-from orchestrator.printable import is_utf8, with_bytes
+from orchestrator.files.printable_text import is_utf8, with_bytes
+from orchestrator.files.redaction import MASK, redact
 from orchestrator.records import Text
-from orchestrator.redact import MASK, redact
 
 SETTABLE = (
     "busy_gpus",

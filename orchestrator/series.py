@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from orchestrator import steady, steps, untrusted
+from orchestrator import steady, steps
+from orchestrator.files import reading
 from orchestrator.monitors import timeline
 from orchestrator.steps import Step
 
@@ -161,7 +162,7 @@ def _window(series: Sequence[Step], state: steady.Steady | None, start: float) -
 def _samples(run_dir: Path) -> timeline.Timeline:
     path = run_dir / timeline.SAMPLES
     try:
-        return timeline.parse(untrusted.read_text(path, limit=MAX_BYTES))
+        return timeline.parse(reading.read_text(path, limit=MAX_BYTES))
     except FileNotFoundError:
         return timeline.Timeline(problem="no GPU was watched")
     except (OSError, ValueError) as error:
@@ -185,11 +186,9 @@ def _since(points: Sequence[Point], start: float) -> tuple[Point, ...]:
 def _is_sound(step: Step) -> bool:
     """Whether a step's times can be reckoned with: a file from elsewhere may hold anything that is a number."""
     times = (step.number, step.ended_at, step.seconds, step.compute_s, step.wait_s)
-    return all(untrusted.sound_number(value) is not None for value in times)
+    return all(reading.sound_number(value) is not None for value in times)
 
 
 def _sound(points: Iterable[Point]) -> list[Point]:
     """The points that can be drawn."""
-    return [
-        (x, y) for x, y in points if untrusted.sound_number(x) is not None and untrusted.sound_number(y) is not None
-    ]
+    return [(x, y) for x, y in points if reading.sound_number(x) is not None and reading.sound_number(y) is not None]

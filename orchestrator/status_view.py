@@ -18,10 +18,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from orchestrator.experiment_status import ExperimentStatus, RepeatState, RepeatStatus
+from orchestrator.files.printable_text import escaped, printable
 from orchestrator.metrics import Show
 from orchestrator.metrics import show as show_number
 from orchestrator.metrics.shown import text
-from orchestrator.printable import escaped, printable
 from orchestrator.records import Status
 from orchestrator.running import Activity
 from orchestrator.status import CampaignStatus

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import untrusted
+from orchestrator.files import reading
 
 COUNTS = ("tokens", "real", "labelled", "samples", "squares")
 # Two million steps of about 250 bytes.
@@ -94,14 +94,14 @@ def _together(parts: Sequence[Step]) -> Step:
 
 def _steps(path: Path) -> Iterator[Step]:
     try:
-        for line in untrusted.read_lines(path, limit=MAX_BYTES, longest=_LONGEST_LINE):
+        for line in reading.read_lines(path, limit=MAX_BYTES, longest=_LONGEST_LINE):
             try:
                 step = _step(json.loads(line))
             except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue
             if step is not None:
                 yield step
-    except (OSError, untrusted.Unreadable):  # what can't be read holds no steps
+    except (OSError, reading.Unreadable):  # what can't be read holds no steps
         return
 
 

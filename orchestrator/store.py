@@ -16,15 +16,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import asked, atomic, experiment_file, untrusted
+from orchestrator import asked, experiment_file
 from orchestrator.claims import RECORD_FILE, Clock, our_clock, read_claim, remove_unfinished, state
 from orchestrator.due_runs import NO_RETRY, Retry, owed_runs, owing
 from orchestrator.errors import ResultsError
 from orchestrator.experiment_file import EXPERIMENT_FILE
-from orchestrator.printable import is_utf8, with_bytes
+from orchestrator.files import reading, writing
+from orchestrator.files.printable_text import is_utf8, with_bytes
+from orchestrator.files.redaction import redact
 from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunRecord, Status, dump, load
 from orchestrator.records.experiment import TAME
-from orchestrator.redact import redact
 from orchestrator.results_folder import SUITE_FILE, TOOL, is_ours, read_suite, refuse_foreign
 from orchestrator.stored import Contents, StoredExperiment, StoredRun
 
@@ -51,7 +52,7 @@ class Store:
         suite = {"tool": TOOL, "schema": SCHEMA_VERSION, "created": _now(), "seed": seed, "asked": dict(asked)}
         try:
             root.mkdir(parents=True, exist_ok=True)
-            placed = atomic.place_once(root / SUITE_FILE, redact(json.dumps(suite, indent=2, default=str)) + "\n")
+            placed = writing.place_once(root / SUITE_FILE, redact(json.dumps(suite, indent=2, default=str)) + "\n")
             (root / "experiments").mkdir(exist_ok=True)
         except OSError as error:
             raise ResultsError(f"{root}: no results folder can be made here: {error.strerror}") from error
@@ -94,7 +95,7 @@ class Store:
         known = suite.get("experiments", [])
         merged = list(dict.fromkeys([*known, *order]))
         if merged != known:
-            atomic.replace(self.root / SUITE_FILE, json.dumps({**suite, "experiments": merged}, indent=2) + "\n")
+            writing.replace(self.root / SUITE_FILE, json.dumps({**suite, "experiments": merged}, indent=2) + "\n")
 
     def _add_one(self, experiment: Experiment) -> None:
         path = self.root / "experiments" / experiment.id / EXPERIMENT_FILE
@@ -111,7 +112,7 @@ class Store:
             if known == experiment:
                 return
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic.replace(path, text)
+        writing.replace(path, text)
 
     def experiment(self, experiment_id: str) -> Experiment:
         """The experiment of that id. Raises ResultsError when it is not there or can't be read."""
@@ -182,7 +183,7 @@ class Store:
         """`write_text` for a file that is none (Parquet)."""
         path = self.root / name
         try:
-            atomic.replace(path, content)
+            writing.replace(path, content)
         except OSError as error:
             raise ResultsError(
                 f"{path}: cannot be written: {error.strerror}; the records it is made of are untouched"
@@ -198,7 +199,7 @@ class Store:
 
 def write_record(run_dir: Path, record: RunRecord) -> bool:
     """Puts `record.json` in place, the last act of a run. False when there is one already: the first one stands."""
-    return atomic.place_once(run_dir / RECORD_FILE, redact(dump(record)))
+    return writing.place_once(run_dir / RECORD_FILE, redact(dump(record)))
 
 
 def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
@@ -222,7 +223,7 @@ def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
 def _own_log(run_dir: Path) -> str:
     """What `run-one` itself complained about, if it did."""
     try:
-        return redact(untrusted.read_tail(run_dir / RUN_ONE_LOG, limit=64 * 1024))[-4000:]
+        return redact(reading.read_tail(run_dir / RUN_ONE_LOG, limit=64 * 1024))[-4000:]
     except (OSError, ValueError):
         return ""
 
@@ -230,7 +231,7 @@ def _own_log(run_dir: Path) -> str:
 def _read_record(job: Job, warnings: list[str]) -> RunRecord | None:
     path = job.run_dir / RECORD_FILE
     try:
-        record = load(RunRecord, untrusted.read_bytes(path, limit=untrusted.RECORD_BYTES))
+        record = load(RunRecord, reading.read_bytes(path, limit=reading.RECORD_BYTES))
         if record.schema_version > SCHEMA_VERSION:
             newer = (
                 f"it was written by a newer version (schema {record.schema_version}, this one knows {SCHEMA_VERSION})"

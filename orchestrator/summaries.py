@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import untrusted
+from orchestrator.files import reading
 
 Number = float | int
 Worker = Mapping[str, Any]
@@ -28,7 +28,7 @@ def worker_files(run_dir: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for path in run_dir.glob("worker-rank*.json"):
         try:
-            content = untrusted.read_json(path, limit=untrusted.RECORD_BYTES, finite=False)
+            content = reading.read_json(path, limit=reading.RECORD_BYTES, finite=False)
         except (OSError, ValueError):
             continue
         if isinstance(content, dict):

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from orchestrator import rows, untrusted
+from orchestrator import rows
+from orchestrator.files import reading
 from orchestrator.metrics import FACTS, METRICS, Show
 from orchestrator.metrics.work import BESIDE
 from orchestrator.records import Caveat, Experiment, Job, RunRecord
@@ -22,7 +23,7 @@ from orchestrator.stored import StoredExperiment
 MAX_COLUMNS = 5000
 
 _OF_THE_TABLE = (frozenset(FACTS) - {*rows.ARGUMENT_FACTS}) | {metric.name for metric in BESIDE}
-_SMALLEST = 1 / untrusted.LARGEST
+_SMALLEST = 1 / reading.LARGEST
 _NUMBERS = frozenset(name for name, metric in METRICS.items() if metric.show is not Show.TEXT)
 
 
@@ -98,8 +99,8 @@ def _unsound(cells: Mapping[str, Value]) -> list[str]:
         name
         for name, value in cells.items()
         if (type(value) is float or type(value) is int)
-        and not _SMALLEST <= value <= untrusted.LARGEST
-        and untrusted.sound_number(value) is None
+        and not _SMALLEST <= value <= reading.LARGEST
+        and reading.sound_number(value) is None
     ]
 
 

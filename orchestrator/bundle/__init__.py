@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator import untrusted
 from orchestrator.bundle.archive import Archive, new_file
 from orchestrator.bundle.contents import LOG_END_BYTES, Content, LeftOut, Piece, content, survey
 from orchestrator.bundle.gathering import gather
 from orchestrator.bundle.names import Names
 from orchestrator.errors import OrchestratorError
-from orchestrator.markdown import NOTHING
-from orchestrator.redact import MASK, redact, redact_end
+from orchestrator.files import reading
+from orchestrator.files.markdown import NOTHING
+from orchestrator.files.redaction import MASK, redact, redact_end
 from orchestrator.results_folder import TOOL
 from orchestrator.store import Store
 
@@ -76,8 +76,8 @@ def _add(archive: Archive, piece: Piece, names: Names, manifest: dict[str, Any],
     """Put a file into the archive. Return why it cannot be read, or None."""
     try:
         read = content(piece, whole_logs=whole_logs)
-    except (OSError, untrusted.Unreadable) as error:
-        return untrusted.reason(error)
+    except (OSError, reading.Unreadable) as error:
+        return reading.reason(error)
     path, text = names.hide(piece.path), _clean(piece, read, names)
     manifest["secrets"] += max(0, text.count(MASK) - read.text.count(MASK))
     manifest["cut"] += [path] if read.cut else []
@@ -99,7 +99,7 @@ def _clean(piece: Piece, read: Content, names: Names) -> str:
 def summary(done: Bundled) -> Iterator[str]:
     """Yield the lines that report a written bundle to the user."""
     manifest = done.manifest
-    yield f"wrote {done.path}: {len(manifest['files'])} files, {done.size / untrusted.MIB:.2f} MiB"
+    yield f"wrote {done.path}: {len(manifest['files'])} files, {done.size / reading.MIB:.2f} MiB"
     counts = {"secret": manifest["secrets"], **manifest["hidden"]}
     hidden = ", ".join(f"{count} {kind}(s)" for kind, count in counts.items() if count)
     yield f"hidden: {hidden or 'nothing'}"

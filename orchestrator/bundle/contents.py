@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import untrusted
 from orchestrator.claims import state
+from orchestrator.files import reading
+from orchestrator.files.redaction import LONGEST_SECRET, redact
 from orchestrator.records import JobState
 from orchestrator.records.experiment import TAME
-from orchestrator.redact import LONGEST_SECRET, redact
 from orchestrator.trainers import instrumented
 
 LOG_END_BYTES = 64 * 1024
-_LARGEST_LOG = untrusted.LOG_BYTES
-_LARGEST_FILE = untrusted.SUITE_BYTES
+_LARGEST_LOG = reading.LOG_BYTES
+_LARGEST_FILE = reading.SUITE_BYTES
 
 _OF_THE_CAMPAIGN = re.compile(
     r"suite\.json|requirements\.txt|(benchmarks|raw_summary|ranks|devices|report|pivot|groups)\.(csv|json|md|html)"
@@ -118,7 +118,7 @@ class Content:
 def content(piece: Piece, *, whole_logs: bool) -> Content:
     """Return the content of a file. Raise OSError or Unreadable if it cannot be taken."""
     if not piece.is_log:
-        return Content(text=untrusted.read_text(piece.source, limit=_LARGEST_FILE))
+        return Content(text=reading.read_text(piece.source, limit=_LARGEST_FILE))
     limit = _LARGEST_LOG if whole_logs else LOG_END_BYTES + LONGEST_SECRET
     cut = piece.source.lstat().st_size > limit
-    return Content(text=untrusted.read_tail(piece.source, limit=limit), cut=cut)
+    return Content(text=reading.read_tail(piece.source, limit=limit), cut=cut)

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from orchestrator import untrusted
 from orchestrator.bundle.contents import Piece, content
 from orchestrator.bundle.names import Known, users_in
+from orchestrator.files import reading
 
 _VERSION = re.compile(r"==\s*([\w.+!-]+)")
 
@@ -29,14 +29,14 @@ def gather(pieces: Iterable[Piece], *, whole_logs: bool) -> Known:
             continue  # made of the records, with programs that contain paths of other people
         try:
             text = content(piece, whole_logs=whole_logs).text
-        except (OSError, untrusted.Unreadable):
+        except (OSError, reading.Unreadable):
             continue
         users |= users_in(text)
         if piece.path.endswith("requirements.txt"):
             versions |= {*_VERSION.findall(text)}
         if piece.path.endswith(".json"):
             with suppress(ValueError):
-                parsed = untrusted.parse_json(text.encode("utf-8", "replace"), finite=False)
+                parsed = reading.parse_json(text.encode("utf-8", "replace"), finite=False)
                 hosts |= {*_hosts(parsed)}
     return Known(hosts=frozenset(hosts), users=frozenset(users), versions=frozenset(versions))
 

@@ -24,7 +24,7 @@ from orchestrator.cli.results import cancel, report, show, status
 from orchestrator.cli.sharing import bundle, export
 from orchestrator.cli.verdicts import compare
 from orchestrator.errors import OrchestratorError
-from orchestrator.redact import redact
+from orchestrator.files.redaction import redact
 from tunebench import __version__
 
 app = typer.Typer(

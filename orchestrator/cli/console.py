@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from orchestrator.printable import printable
+from orchestrator.files.printable_text import printable
 
 
 class _Output(Console):

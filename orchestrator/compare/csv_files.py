@@ -17,17 +17,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from orchestrator import untrusted
 from orchestrator.compare import experiments
 from orchestrator.compare.environment import NEIGHBOURS
 from orchestrator.compare.experiments import Origin
 from orchestrator.compare.keys import EFFECTIVE, OURS, PLACES
 from orchestrator.compare.values import Side
+from orchestrator.files import reading
+from orchestrator.files.reading import Unreadable
 from orchestrator.metrics import METRICS, Show
 from orchestrator.records import Status
 from orchestrator.records.experiment import TAME
 from orchestrator.rows import NO_FRAMEWORK, Row, Value
-from orchestrator.untrusted import Unreadable
 from orchestrator.vetting import MAX_COLUMNS
 
 _FACTS = frozenset({*OURS, "results", "id", "device", "python", "monitors", "data"})
@@ -143,7 +143,7 @@ def _numbers(cells: Cells, wrong: Counter[str]) -> dict[str, Value]:
         if not _is_number(name):
             continue
         try:
-            found = untrusted.sound_number(float(cell))
+            found = reading.sound_number(float(cell))
         except ValueError:
             found = None
         if found is None:

@@ -12,14 +12,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from orchestrator import untrusted
 from orchestrator.compare.environment import CPU
 from orchestrator.compare.experiments import LONGEST_CAUSE
 from orchestrator.compare.keys import FULLNAME
 from orchestrator.compare.values import Entry, Run, Side
+from orchestrator.files import reading
+from orchestrator.files.reading import Unreadable
 from orchestrator.records import Status
 from orchestrator.rows import Value, cell
-from orchestrator.untrusted import Unreadable
 
 ROUND_TIME = "round_time_s"
 
@@ -86,7 +86,7 @@ def _fewer(rounds: Sequence[float]) -> Iterator[float]:
 def _seconds(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    sound = untrusted.sound_number(value)
+    sound = reading.sound_number(value)
     return float(sound) if sound is not None and sound > 0 else None
 
 

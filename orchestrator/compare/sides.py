@@ -12,13 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator import garbage, untrusted
+from orchestrator import garbage
 from orchestrator.compare import csv_files, environment, folders, keys, pytest_benchmark
 from orchestrator.compare.values import Entry, Run, Side
 from orchestrator.errors import ResultsError
+from orchestrator.files import reading
+from orchestrator.files.reading import Unreadable
 from orchestrator.records import Device, Status
 from orchestrator.results_folder import SUITE_FILE
-from orchestrator.untrusted import Unreadable
 
 ACCEPTED = (
     "a results folder (of tunebench or of the reference system), a CSV file of results (benchmarks.csv, raw_summary.csv, or one "
@@ -75,18 +76,18 @@ def _place(place: Path) -> Side:
             raise Unreadable(
                 f"its {SUITE_FILE} is not ours, or is damaged" if damaged else "it is a folder without results"
             )
-        content = untrusted.read_bytes(Path(os.path.realpath(place)), limit=untrusted.LOG_BYTES)
+        content = reading.read_bytes(Path(os.path.realpath(place)), limit=reading.LOG_BYTES)
         if content.lstrip()[:1] in (b"{", b"["):
             return _json(place, content)
         return csv_files.read(place, content)
     except FileNotFoundError:
         raise ResultsError(f"There is no {place}: name {ACCEPTED}.") from None
     except (OSError, ValueError) as error:
-        raise ResultsError(f"{place} cannot be compared: {untrusted.reason(error)}. Name {ACCEPTED}.") from None
+        raise ResultsError(f"{place} cannot be compared: {reading.reason(error)}. Name {ACCEPTED}.") from None
 
 
 def _json(place: Path, content: bytes) -> Side:
-    document = untrusted.parse_json(content, finite=False)
+    document = reading.parse_json(content, finite=False)
     if not pytest_benchmark.is_one(document):
         raise Unreadable("it is JSON, but not from pytest-benchmark")
     return pytest_benchmark.read(place, document)

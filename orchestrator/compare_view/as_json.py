@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator import untrusted
 from orchestrator.compare.values import SCHEMA_VERSION, Comparison
 from orchestrator.errors import ResultsError
-from orchestrator.printable import escaped
+from orchestrator.files import reading
+from orchestrator.files.printable_text import escaped
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KIND = "tunebench comparison"
 
 # For one file; 10,000 experiments of five runs a side take about 60 MiB.
-BYTES = 256 * untrusted.MIB
+BYTES = 256 * reading.MIB
 
 
 def text(comparison: Comparison) -> str:
@@ -35,7 +35,7 @@ def text(comparison: Comparison) -> str:
 def load(path: Path) -> Comparison:
     """Return the comparison of a file. Raises ResultsError if it is not one, or cannot be read."""
     try:
-        document = untrusted.read_json(path, limit=BYTES)
+        document = reading.read_json(path, limit=BYTES)
         return parse(document)
     except FileNotFoundError:
         raise ResultsError(

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from orchestrator.compare.values import Comparison
 from orchestrator.compare_view import wording
 from orchestrator.compare_view.wording import Block, Which
-from orchestrator.markdown import escaped, folded, sentence, table
-from orchestrator.printable import one_line
+from orchestrator.files.markdown import escaped, folded, sentence, table
+from orchestrator.files.printable_text import one_line
 
 MARK = "<!-- tunebench compare -->"
 

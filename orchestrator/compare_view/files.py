@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from orchestrator import atomic, untrusted
 from orchestrator.compare_view import as_json, as_markdown, as_page
 from orchestrator.errors import OrchestratorError
+from orchestrator.files import reading, writing
 
 # Ending of a file → its form.
 FORMS = {
@@ -51,10 +51,10 @@ def write(path: Path, text: str) -> None:
     refuse_foreign(path)
     try:
         if path.exists():
-            atomic.replace(path, text)
-        elif not atomic.place_once(path, text):
+            writing.replace(path, text)
+        elif not writing.place_once(path, text):
             refuse_foreign(path)
-            atomic.replace(path, text)
+            writing.replace(path, text)
     except OSError as error:
         raise OrchestratorError(f"--output {path}: {error.strerror or error}.") from None
 
@@ -64,8 +64,8 @@ def _is_ours(path: Path) -> bool:
     wanted = form(path)
     try:
         if wanted == "terminal":
-            return _TERMINAL.fullmatch(untrusted.read_bytes(path, limit=untrusted.LOG_BYTES)) is not None
-        with untrusted.opened(path) as file:
+            return _TERMINAL.fullmatch(reading.read_bytes(path, limit=reading.LOG_BYTES)) is not None
+        with reading.opened(path) as file:
             start = file.read(_MOST_HEADER).decode("utf-8", "replace")
     except (OSError, ValueError):
         return False

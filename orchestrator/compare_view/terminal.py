@@ -16,7 +16,7 @@ from rich.text import Text
 from orchestrator.compare.values import Comparison, Row, Verdict
 from orchestrator.compare_view import wording
 from orchestrator.compare_view.wording import Block, Which
-from orchestrator.printable import printable
+from orchestrator.files.printable_text import printable
 from orchestrator.report.terminal import plain
 
 MAX_BLOCKS, MAX_DIFFERENCES = 100, 12

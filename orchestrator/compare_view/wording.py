@@ -11,9 +11,9 @@ from enum import StrEnum
 from orchestrator.compare.gate import DEFAULT, Cause
 from orchestrator.compare.values import Comparison, Difference, Pair, Row, Verdict
 from orchestrator.compare.verdicts import failed_newly
+from orchestrator.files.printable_text import counted as number_of
+from orchestrator.files.printable_text import one_line, printable
 from orchestrator.metrics import DASH, metric, show
-from orchestrator.printable import counted as number_of
-from orchestrator.printable import one_line, printable
 from orchestrator.statistics import Ratio
 
 WORST_FIRST = (

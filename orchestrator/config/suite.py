@@ -18,7 +18,7 @@ from orchestrator.config.models import DataProcessing, Scenario, SuiteFile
 from orchestrator.config.values import argument_texts, shown
 from orchestrator.config.yaml_file import Document, YamlPath, read_document
 from orchestrator.errors import ConfigError, Problem, suggestion
-from orchestrator.printable import is_utf8, with_bytes
+from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.records import Framework, Text
 
 AXES_OF_OURS = frozenset({"framework_config", "num_gpus"})

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrator.entry_points import Registry
 from orchestrator.executors.executor import Executor
 from orchestrator.executors.fake import FakeExecutor
 from orchestrator.executors.local import LocalExecutor
-from orchestrator.plugs import Registry
 
 __all__ = ["EXECUTORS", "LOCAL", "Executor", "FakeExecutor", "LocalExecutor", "get"]
 

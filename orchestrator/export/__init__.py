@@ -14,7 +14,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.export import to_mlflow, to_tensorboard, to_trackio, to_wandb
 from orchestrator.export.reading import read
 from orchestrator.export.tracker import Exported, Open
-from orchestrator.redact import redact
+from orchestrator.files.redaction import redact
 
 __all__ = ["TARGETS", "Exported", "export"]
 

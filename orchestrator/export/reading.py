@@ -13,14 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import reference, untrusted, vetting
+from orchestrator import reference, vetting
 from orchestrator.errors import ResultsError
 from orchestrator.export.series import of_run as series_of
 from orchestrator.export.tracker import Status, TrackerRun
-from orchestrator.printable import without_styles
+from orchestrator.files import reading
+from orchestrator.files.printable_text import without_styles
+from orchestrator.files.redaction import MASK, is_secret_name, redact_end, redactor
 from orchestrator.records import Experiment, Job, RunRecord
 from orchestrator.records import Status as Ending
-from orchestrator.redact import MASK, is_secret_name, redact_end, redactor
 from orchestrator.rows import Row, Value
 from orchestrator.steps import LATEST
 from orchestrator.store import Store
@@ -151,7 +152,7 @@ def _texts(own: Mapping[str, str], logs: Iterable[Path], masked: Masked) -> dict
 def _text(path: Path) -> str:
     """Return one of our files; empty if it is missing or unreadable."""
     with suppress(OSError, ValueError):
-        return untrusted.read_text(path, limit=untrusted.RECORD_BYTES)
+        return reading.read_text(path, limit=reading.RECORD_BYTES)
     return ""
 
 
@@ -159,5 +160,5 @@ def _log_end(path: Path) -> str:
     """Return the end of a log, redacted before it is shortened: half a secret is not recognised."""
     with suppress(OSError, ValueError):
         cut = path.stat().st_size > LOG_END_BYTES
-        return redact_end(without_styles(untrusted.read_tail(path, limit=LOG_END_BYTES)), cut=cut)
+        return redact_end(without_styles(reading.read_tail(path, limit=LOG_END_BYTES)), cut=cut)
     return ""

@@ -11,8 +11,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import steps, untrusted
+from orchestrator import steps
 from orchestrator.export.tracker import Point
+from orchestrator.files import reading
 from orchestrator.monitors import timeline
 from orchestrator.series import thin
 
@@ -53,11 +54,11 @@ def _step_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
 def _losses(run_dir: Path) -> Iterator[Point]:
     """Yield the losses that the Trainer logged in the lines of rank 0, without those that are not finite."""
     try:
-        lines = untrusted.read_lines(run_dir / "steps-rank0.jsonl", limit=steps.MAX_BYTES, longest=_LONGEST_LINE)
+        lines = reading.read_lines(run_dir / "steps-rank0.jsonl", limit=steps.MAX_BYTES, longest=_LONGEST_LINE)
         for line in lines:
             if b'"loss"' in line and (point := _loss(line)) is not None:
                 yield point
-    except (OSError, untrusted.Unreadable):
+    except (OSError, reading.Unreadable):
         return
 
 
@@ -71,8 +72,8 @@ def _loss(line: bytes) -> Point | None:
 
 def _gpu_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
     try:
-        samples = timeline.parse(untrusted.read_text(run_dir / timeline.SAMPLES, limit=untrusted.LOG_BYTES))
-    except (OSError, untrusted.Unreadable):
+        samples = timeline.parse(reading.read_text(run_dir / timeline.SAMPLES, limit=reading.LOG_BYTES))
+    except (OSError, reading.Unreadable):
         return {}
     begin = min(
         (one[0][0] for device in samples.devices.values() for one in device.points.values() if one), default=0.0

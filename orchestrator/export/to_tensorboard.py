@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.export.tracker import Point, Status, Tracker, TrackerRun, outside_of_results, package_of
-from orchestrator.untrusted import sound_number
+from orchestrator.files.reading import sound_number
 
 DEFAULT_FOLDER = "tensorboard"
 EVENTS_FILE = "events.out.tfevents.tunebench"

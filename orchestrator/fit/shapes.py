@@ -14,8 +14,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from orchestrator import untrusted
 from orchestrator.data import published_models
+from orchestrator.files import reading
 from orchestrator.records import Text
 
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
@@ -206,9 +206,9 @@ def _fields(model: str, revision: str | None, hub: str) -> Mapping[str, Any]:
     if file is None:
         raise NotKnown(f"no config.json of {model} on this machine")
     try:
-        fields = untrusted.read_json(file.resolve(), limit=untrusted.RECORD_BYTES, finite=False)
+        fields = reading.read_json(file.resolve(), limit=reading.RECORD_BYTES, finite=False)
     except (OSError, ValueError) as error:
-        raise NotKnown(f"{file} can't be read: {untrusted.reason(error)}") from error
+        raise NotKnown(f"{file} can't be read: {reading.reason(error)}") from error
     if not isinstance(fields, dict):
         raise NotKnown(f"{file} is no configuration")
     return fields
@@ -223,7 +223,7 @@ def _config_file(model: str, revision: str | None, hub: str) -> Path | None:
         stored = Path(hub).expanduser() / ("models--" + model.replace("/", "--"))
         name = revision or "main"
         pointer = stored / "refs" / name
-        commit = untrusted.read_text(pointer.resolve(), limit=_POINTER_BYTES).strip() if pointer.is_file() else name
+        commit = reading.read_text(pointer.resolve(), limit=_POINTER_BYTES).strip() if pointer.is_file() else name
         file = stored / "snapshots" / commit / "config.json"
         return file if file.is_file() else None
     except (OSError, ValueError, RuntimeError):  # a name that no file can have; a home that nobody has

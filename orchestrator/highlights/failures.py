@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from orchestrator.columns import column
+from orchestrator.files.printable_text import counted, one_line
 from orchestrator.highlights.values import MOST_OTHERS, Highlight, HighlightKind, Known
 from orchestrator.naming import listed
-from orchestrator.printable import counted, one_line
 from orchestrator.records import Status
 
 _FAILED = frozenset(status.value for status in Status if status is not Status.OK)

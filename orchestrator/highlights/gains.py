@@ -6,10 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from orchestrator.files.printable_text import counted
 from orchestrator.highlights.values import Highlight, HighlightKind, Known
 from orchestrator.highlights.wording import direction, factor, inverse, is_wide, percent, runs, times
 from orchestrator.metrics import metric, show
-from orchestrator.printable import counted
 from orchestrator.relative import TRAINERS_SPEED, Beside, Memory, Speed
 from orchestrator.statistics import Ratio
 

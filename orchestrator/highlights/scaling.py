@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from orchestrator.across import PER_GPU, Cell, scaling_bases
 from orchestrator.columns import column
+from orchestrator.files.printable_text import counted
 from orchestrator.highlights.values import Highlight, HighlightKind, Known
 from orchestrator.highlights.wording import efficiency
-from orchestrator.printable import counted
 from orchestrator.relative import arguments_of, ok_runs
 from orchestrator.statistics import Ratio, ratio
 from orchestrator.table import ResultsTable

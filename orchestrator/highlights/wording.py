@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from orchestrator.files.printable_text import counted
 from orchestrator.metrics import ONE_RUN_EFFECT
-from orchestrator.printable import counted
 from orchestrator.statistics import Interval, Ratio
 
 

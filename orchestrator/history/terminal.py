@@ -13,11 +13,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.files.printable_text import counted, printable
 from orchestrator.history import words
 from orchestrator.history.change_points import FEWEST
 from orchestrator.history.values import History, Kind, Series, Step
 from orchestrator.metrics import show
-from orchestrator.printable import counted, printable
 from orchestrator.report.terminal import plain
 
 MOST_STEPS, MOST_EXPERIMENTS = 30, 40

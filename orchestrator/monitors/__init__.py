@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from orchestrator.entry_points import Registry
 from orchestrator.monitors.hf_memory import HfMemory
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.monitors.nvidia_smi import NvidiaSmi
 from orchestrator.monitors.nvml import Nvml
-from orchestrator.plugs import Registry
 
 __all__ = ["MONITORS", "Monitor", "get", "load_problems", "names", "perturbing"]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator import untrusted
+from orchestrator.files import reading
 from orchestrator.memory_logs import Number, finite, memory_summary
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.records import Caveat, Command, Measurement
@@ -57,11 +57,11 @@ class HfMemory(Monitor):
 def _worker_metrics(path: Path) -> tuple[dict[str, Number], str | None]:
     """The Trainer's numbers, and why the file could not be read where it is there."""
     try:
-        content = untrusted.read_json(path, limit=untrusted.RECORD_BYTES, finite=False)
+        content = reading.read_json(path, limit=reading.RECORD_BYTES, finite=False)
     except FileNotFoundError:
         return {}, None
     except (OSError, ValueError) as error:
-        return {}, f"{path.name}: {untrusted.reason(error)}"
+        return {}, f"{path.name}: {reading.reason(error)}"
     metrics = content.get("metrics") if isinstance(content, dict) else None
     if not isinstance(metrics, dict):
         return {}, None

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from orchestrator import process, untrusted
+from orchestrator import process
+from orchestrator.files import reading
 from orchestrator.memory_logs import read_summary, readings
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.monitors.sampling import sampling
@@ -43,7 +44,7 @@ class NvidiaSmi(Monitor):
 
 def _cost(path: Path) -> Iterator[Measurement]:
     try:
-        used = untrusted.read_json(path, limit=untrusted.CLAIM_BYTES)
+        used = reading.read_json(path, limit=reading.CLAIM_BYTES)
     except (OSError, ValueError):
         return
     for name in ("cpu_s", "rss_bytes"):

@@ -10,7 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from orchestrator import throughput, untrusted
+from orchestrator import throughput
+from orchestrator.files import reading
 from orchestrator.monitors import timeline
 from orchestrator.monitors.timeline import SAMPLES, Device, Timeline, Window, highest, mean, total
 from orchestrator.records import Caveat, CaveatKind, Measurement
@@ -65,11 +66,11 @@ def warnings(run_dir: Path) -> list[Caveat]:
 def _timeline(run_dir: Path) -> Timeline:
     """The run's samples; the three readers of one run share them."""
     try:
-        return timeline.parse(untrusted.read_text(run_dir / SAMPLES, limit=timeline.LARGEST_BYTES))
+        return timeline.parse(reading.read_text(run_dir / SAMPLES, limit=timeline.LARGEST_BYTES))
     except FileNotFoundError:
         return Timeline(problem="no GPU was watched")
     except (OSError, ValueError) as error:
-        return Timeline(problem=untrusted.reason(error))
+        return Timeline(problem=reading.reason(error))
 
 
 _STEADY = (

@@ -11,8 +11,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator import process, untrusted
+from orchestrator import process
 from orchestrator.errors import LaunchError
+from orchestrator.files import reading
 
 if TYPE_CHECKING:
     import subprocess
@@ -38,7 +39,7 @@ def sampling(
             return
         deadline = time.monotonic() + FIRST_READING_S
         while time.monotonic() < deadline and sampler.poll() is None:
-            if has_read(untrusted.read_head(path, limit=untrusted.CLAIM_BYTES)):
+            if has_read(reading.read_head(path, limit=reading.CLAIM_BYTES)):
                 break
             time.sleep(0.05)  # before the run: it disturbs nothing
         yield sampler

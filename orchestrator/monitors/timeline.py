@@ -16,7 +16,7 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
-from orchestrator.untrusted import MIB
+from orchestrator.files.reading import MIB
 
 Window = tuple[float, float]
 Points = Sequence[tuple[float, float]]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.columns import column
+from orchestrator.files.printable_text import counted
 from orchestrator.metrics import Show
 from orchestrator.metrics import shown as forms
 from orchestrator.page import colours
@@ -15,7 +16,6 @@ from orchestrator.page.cells import Cell, Key
 from orchestrator.page.chart import Chart, Trace, View, in_stretches, marker, scatter
 from orchestrator.page.rows import ROWS, row_figure, texts
 from orchestrator.page.texts import for_plotly, one_line
-from orchestrator.printable import counted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from orchestrator.files.printable_text import counted
 from orchestrator.metrics import MIB, Show, metric
 from orchestrator.page import colours
 from orchestrator.page.cells import ALL, SPEEDS, Cell, by_panel, first_measured, gpu_counts, noun, of_gpus
 from orchestrator.page.chart import WIDE, Chart, Figure, Trace, View, in_stretches, layout, level, marker, note, scatter
 from orchestrator.page.rows import NBSP, row_names, words_at
 from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, rounded, shown
-from orchestrator.printable import counted
 
 GIB = 2**30
 HEIGHT_PX = 420

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from orchestrator import untrusted
-from orchestrator.printable import printable, without_styles
-from orchestrator.redact import held, redact, redact_end
+from orchestrator.files import reading
+from orchestrator.files.printable_text import printable, without_styles
+from orchestrator.files.redaction import held, redact, redact_end
 
 PAGE = "report.html"
 MOST_FILES = 24
@@ -91,7 +91,7 @@ def _is_ours(name: str) -> bool:
 def command(run_dir: Path, environ: Mapping[str, str]) -> str | None:
     """Return the script that repeats the run, without secrets."""
     try:
-        return printable(redact(untrusted.read_text(run_dir / "command.sh", limit=_COMMAND_BYTES), environ))
+        return printable(redact(reading.read_text(run_dir / "command.sh", limit=_COMMAND_BYTES), environ))
     except (OSError, ValueError):
         return None
 
@@ -102,7 +102,7 @@ def log_ends(run_dir: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, s
         path = run_dir / name
         try:
             size = path.lstat().st_size
-            text = without_styles(untrusted.read_tail(path, limit=_TAIL_BYTES)) if size else ""
+            text = without_styles(reading.read_tail(path, limit=_TAIL_BYTES)) if size else ""
         except (OSError, ValueError):
             continue
         if text.strip():
@@ -113,7 +113,7 @@ def log_ends(run_dir: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, s
 def gpus(run_dir: Path) -> list[Mapping[str, Any]]:
     """Return the GPUs in the run's record."""
     try:
-        record = untrusted.read_json(run_dir / "record.json", limit=untrusted.RECORD_BYTES)
+        record = reading.read_json(run_dir / "record.json", limit=reading.RECORD_BYTES)
     except (OSError, ValueError):
         return []
     provenance = record.get("provenance") if isinstance(record, dict) else None

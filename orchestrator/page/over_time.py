@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import quantiles
 from typing import Any
 
+from orchestrator.files.printable_text import counted
 from orchestrator.metrics import Show
 from orchestrator.metrics import shown as forms
 from orchestrator.page import colours
@@ -25,7 +26,6 @@ from orchestrator.page.chart import (
     upright,
 )
 from orchestrator.page.texts import one_line, rounded
-from orchestrator.printable import counted
 from orchestrator.series import Device, Point, RunSeries, Steps
 
 GIB = 2**30

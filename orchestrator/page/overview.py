@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.columns import column
+from orchestrator.files.redaction import redact
 from orchestrator.metrics import Show, show
 from orchestrator.metrics import shown as forms
 from orchestrator.page.texts import one_line
-from orchestrator.redact import redact
 from orchestrator.rows import PACKAGES, Value
 
 if TYPE_CHECKING:

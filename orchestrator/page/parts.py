@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.files.printable_text import counted
 from orchestrator.metrics import MIB, Show, metric
 from orchestrator.metrics import shown as forms
 from orchestrator.page import colours
@@ -17,7 +18,6 @@ from orchestrator.page.cells import Cell, Key, first_measured, noun
 from orchestrator.page.chart import Chart, Trace, View, note, upright
 from orchestrator.page.rows import row_bars, row_figure, row_names, rows_of, texts
 from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, shown
-from orchestrator.printable import counted
 
 GIB = 2**30
 

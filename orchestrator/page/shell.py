@@ -19,8 +19,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.files.printable_text import printable
 from orchestrator.page.chart import Absent, Chart, as_data
-from orchestrator.printable import printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -10,8 +10,8 @@ import html
 import math
 from collections.abc import Sequence
 
+from orchestrator.files.printable_text import printable
 from orchestrator.metrics import show
-from orchestrator.printable import printable
 
 LONGEST = 300
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.columns import Split, cells
+from orchestrator.files.printable_text import escaped
 from orchestrator.highlights import Highlight
 from orchestrator.pivots import View
-from orchestrator.printable import escaped
 from orchestrator.rows import Value
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.columns import HEADLINE, Split, cells, for_people, matches
+from orchestrator.files.markdown import escaped, folded, sentence, table
 from orchestrator.highlights import Highlight, HighlightKind
-from orchestrator.markdown import escaped, folded, sentence, table
 from orchestrator.metrics import FACTS, METRICS, Show, metric, show
 
 if TYPE_CHECKING:

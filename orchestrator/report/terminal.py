@@ -20,11 +20,11 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.columns import DEFAULT_DROP, DETAILS, HEADLINE, Split, cells, for_people, matches, varying
+from orchestrator.files.printable_text import counted, printable
 from orchestrator.highlights import Highlight, HighlightKind
 from orchestrator.highlights.gains import PADDING
 from orchestrator.metrics import METRICS
 from orchestrator.metrics import show as shown_value
-from orchestrator.printable import counted, printable
 from orchestrator.report.as_markdown import headings, is_number, same_for_all
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from rich.text import Text
 
 from orchestrator.columns import cells
 from orchestrator.errors import SelectionError
-from orchestrator.markdown import sentence
+from orchestrator.files.markdown import sentence
+from orchestrator.files.printable_text import printable
 from orchestrator.metrics import show
 from orchestrator.pivots import View, shown_to_people
-from orchestrator.printable import printable
 from orchestrator.report import as_csv, as_json, as_markdown
 
 

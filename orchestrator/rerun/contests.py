@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from orchestrator.compare.values import Comparison
-from orchestrator.printable import shell_word
+from orchestrator.files.printable_text import shell_word
 from orchestrator.rerun.readiness import Here, Ready, Refused, readiness, this_machine
 from orchestrator.rerun.rounds import Contest, Turn
 from orchestrator.rerun.undecided import Undecided, undecided

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import untrusted
+from orchestrator.files import reading
 from orchestrator.metrics import MIB, metric
 from orchestrator.records import (
     Caveat,
@@ -159,12 +159,12 @@ def _results(results: str, run_dir: Path) -> LookUp:
             text = _end(run_dir / "stdout.log")
             return lambda name, source: _last_match(source.pattern, text)
         if results == "stdout":
-            row = untrusted.parse_json(_last_line(run_dir / "stdout.log").encode(), finite=False)
+            row = reading.parse_json(_last_line(run_dir / "stdout.log").encode(), finite=False)
         elif results.endswith(".csv"):
             rows = _csv_rows(run_dir / results.removeprefix("file:"))
             return lambda name, source: _last_value(rows, source.column or name)
         else:
-            row = untrusted.read_json(run_dir / results.removeprefix("file:"), limit=untrusted.LOG_BYTES, finite=False)
+            row = reading.read_json(run_dir / results.removeprefix("file:"), limit=reading.LOG_BYTES, finite=False)
     except (OSError, ValueError, csv.Error):
         return lambda name, source: None
     return lambda name, source: _nested(row, source.key or name)
@@ -207,7 +207,7 @@ def _number(raw: object) -> float | int | None:
 
 def _end(path: Path) -> str:
     """Return the last part of a log, which has the results. A whole log may be larger than the memory."""
-    return untrusted.read_tail(path, limit=LONGEST_LOG_BYTES)
+    return reading.read_tail(path, limit=LONGEST_LOG_BYTES)
 
 
 def _nested(row: Any, key: str) -> object:
@@ -235,12 +235,12 @@ def _last_match(pattern: str | None, text: str) -> str | None:
 
 def _last_line(path: Path) -> str:
     """Return the last line that is not blank. Only the end of the log is read, since it may be large."""
-    lines = untrusted.read_tail(path, limit=_TAIL_BYTES).splitlines()
+    lines = reading.read_tail(path, limit=_TAIL_BYTES).splitlines()
     return next((line for line in reversed(lines) if line.strip()), "")
 
 
 def _csv_rows(path: Path) -> list[dict[str, str]]:
-    text = untrusted.read_text(path, limit=untrusted.LOG_BYTES)
+    text = reading.read_text(path, limit=reading.LOG_BYTES)
     return list(csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True))
 
 

@@ -21,7 +21,7 @@ import pytest
 import yaml
 from campaigns import Call, Campaign, tunebench
 
-from orchestrator.printable import is_printable
+from orchestrator.files.printable_text import is_printable
 from orchestrator.records.experiment import TAME
 from orchestrator.store import Store
 from orchestrator.stored import StoredExperiment

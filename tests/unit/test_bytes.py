@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from orchestrator.config import load_suite
 from orchestrator.data import data_path
 from orchestrator.errors import ConfigError, OrchestratorError, PreparationError, ResultsError, SelectionError
-from orchestrator.printable import is_printable, is_utf8, with_bytes
+from orchestrator.files.printable_text import is_printable, is_utf8, with_bytes
+from orchestrator.files.redaction import MASK, redact
 from orchestrator.records import DataSpec
-from orchestrator.redact import MASK, redact
 from orchestrator.selection import parse_selection
 from orchestrator.store import Store
 

@@ -17,7 +17,7 @@ from orchestrator.compare.values import Comparison, Difference, Verdict
 from orchestrator.compare_view import as_csv, as_json, as_markdown, files, terminal, wording
 from orchestrator.compare_view.wording import Which
 from orchestrator.errors import OrchestratorError, ResultsError
-from orchestrator.printable import is_printable
+from orchestrator.files.printable_text import is_printable
 
 Golden = Callable[[str, str], None]
 

@@ -18,11 +18,11 @@ from scipy import stats
 
 from orchestrator.doubts import Doubt, DoubtKind, doubts
 from orchestrator.errors import SelectionError
+from orchestrator.files.printable_text import is_printable
 from orchestrator.highlights import Highlight, HighlightKind, highlights
 from orchestrator.highlights.gains import MOST_FASTER
 from orchestrator.highlights.values import MOST_OTHERS
 from orchestrator.metrics import ONE_RUN_EFFECT
-from orchestrator.printable import is_printable
 from orchestrator.records import Caveat, CaveatKind, Device, RunRecord, caveat, dump
 from orchestrator.records import load as load_value
 from orchestrator.table import ResultsTable, load

@@ -19,11 +19,11 @@ from factories.results import BASE, ended, stored
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.files.printable_text import counted
 from orchestrator.highlights import Highlight, HighlightKind, highlights
 from orchestrator.page import bars, cells, colours, curves, folders, parts, report_page, runs, shell, table_data, texts
 from orchestrator.page.cells import Cell
 from orchestrator.page.chart import Absent, Chart, in_stretches
-from orchestrator.printable import counted
 from orchestrator.table import ResultsTable, load
 
 

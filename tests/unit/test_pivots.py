@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from orchestrator.errors import SelectionError
+from orchestrator.files.printable_text import is_printable
 from orchestrator.pivots import View, group_by, pivot
-from orchestrator.printable import is_printable
 from orchestrator.report import views
 from orchestrator.table import ResultsTable
 

@@ -9,7 +9,7 @@ import pytest
 from factories.comparisons import NOISY, SPEED, entry
 from factories.suites import expanded, suite
 
-from orchestrator import executors, monitors, plugs, trainers
+from orchestrator import entry_points, executors, monitors, trainers
 from orchestrator.compare import environment
 from orchestrator.errors import ConfigError, SelectionError
 
@@ -49,9 +49,9 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         lines += [f"{point} = plug_of_a_test:{target.format(name)}" for point, target in points.items()]
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    plugs._installed.cache_clear()
+    entry_points._installed.cache_clear()
     yield
-    plugs._installed.cache_clear()
+    entry_points._installed.cache_clear()
 
 
 def test_they_are_added_to_ours() -> None:

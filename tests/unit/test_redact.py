@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.redact import (
+from orchestrator.files.redaction import (
     _HINT,
     _LOOKS,
     MASK,

@@ -17,7 +17,7 @@ from factories.results import BASE, ended, failed, stored
 from orchestrator import reporting
 from orchestrator.cli.results import write_report
 from orchestrator.errors import ResultsError, SelectionError
-from orchestrator.printable import is_printable
+from orchestrator.files.printable_text import is_printable
 from orchestrator.records import Caveat, CaveatKind, Device, Framework
 from orchestrator.report_format import Format
 

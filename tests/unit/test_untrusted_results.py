@@ -19,10 +19,11 @@ from factories.results import BASE, ended, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator import report, steps, untrusted, vetting
+from orchestrator import report, steps, vetting
 from orchestrator.columns import cells
 from orchestrator.experiment_view import experiment_view
-from orchestrator.printable import escaped, is_printable, printable, shell_word
+from orchestrator.files import reading
+from orchestrator.files.printable_text import escaped, is_printable, printable, shell_word
 from orchestrator.records import Framework, dump
 from orchestrator.report import as_markdown, terminal
 from orchestrator.store import Store
@@ -62,26 +63,26 @@ def test_only_files_of_a_sane_size_are_read_and_nothing_is_waited_for(kind: str,
     make, said = NO_FILES[kind]
     path = tmp_path / "record.json"
     make(path)
-    for read in (untrusted.read_bytes, untrusted.read_text, untrusted.read_json):
-        with pytest.raises(untrusted.Unreadable, match=said):
+    for read in (reading.read_bytes, reading.read_text, reading.read_json):
+        with pytest.raises(reading.Unreadable, match=said):
             read(path, limit=LIMIT)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/null"), reason="no devices here")
 def test_a_device_is_not_opened() -> None:
-    with pytest.raises(untrusted.Unreadable, match="not a regular file"):
-        untrusted.read_bytes(Path("/dev/null"), limit=LIMIT)
+    with pytest.raises(reading.Unreadable, match="not a regular file"):
+        reading.read_bytes(Path("/dev/null"), limit=LIMIT)
 
 
 def test_a_file_without_a_size_is_read_no_further_than_its_limit() -> None:
     """Files of the kernel say that they have 0 bytes."""
-    with pytest.raises(untrusted.Unreadable, match="more than"):
-        untrusted.read_bytes(Path("/proc/self/maps"), limit=10)
+    with pytest.raises(reading.Unreadable, match="more than"):
+        reading.read_bytes(Path("/proc/self/maps"), limit=10)
 
 
 def test_what_is_missing_is_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        untrusted.read_json(tmp_path / "x", limit=LIMIT)
+        reading.read_json(tmp_path / "x", limit=LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -101,14 +102,14 @@ def test_what_is_missing_is_missing(tmp_path: Path) -> None:
     ],
 )
 def test_json_that_would_do_harm_is_refused_with_its_reason(content: bytes, said: str) -> None:
-    with pytest.raises(untrusted.Unreadable, match=said):
-        untrusted.parse_json(content)
+    with pytest.raises(reading.Unreadable, match=said):
+        reading.parse_json(content)
 
 
 def test_json_as_deep_as_is_allowed_is_read() -> None:
-    assert untrusted.parse_json(b"[" * 64 + b"]" * 64)
-    assert untrusted.parse_json(b'"\\ud83d\\ude00"') == "😀"
-    assert untrusted.parse_json(b"[NaN]", finite=False) != [None]
+    assert reading.parse_json(b"[" * 64 + b"]" * 64)
+    assert reading.parse_json(b'"\\ud83d\\ude00"') == "😀"
+    assert reading.parse_json(b"[NaN]", finite=False) != [None]
 
 
 def test_the_end_and_the_lines_of_a_giant_take_no_memory(tmp_path: Path) -> None:
@@ -119,8 +120,8 @@ def test_the_end_and_the_lines_of_a_giant_take_no_memory(tmp_path: Path) -> None
         file.write(b"\nthe end\n")
     tracemalloc.start()
     try:
-        assert untrusted.read_tail(path, limit=100).endswith("\nthe end\n")
-        assert list(untrusted.read_lines(path, limit=50 * 2**20, longest=2**16)) == []
+        assert reading.read_tail(path, limit=100).endswith("\nthe end\n")
+        assert list(reading.read_lines(path, limit=50 * 2**20, longest=2**16)) == []
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
@@ -131,13 +132,13 @@ def test_lines_are_those_of_the_file_less_the_long_ones(lines: list[bytes]) -> N
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "log")
         path.write_bytes(b"".join(line + b"\n" for line in lines))
-        read = list(untrusted.read_lines(path, limit=2**20, longest=8))
+        read = list(reading.read_lines(path, limit=2**20, longest=8))
     assert read == [line + b"\n" for line in lines if len(line) < 8]
 
 
 @given(st.floats() | st.integers() | st.sampled_from([10**5000, -(10**400), 2**63 - 1, 2**63 + 1]))
 def test_a_sound_number_can_be_reckoned_with(value: float) -> None:
-    number = untrusted.sound_number(value)
+    number = reading.sound_number(value)
     if number is None:
         assert value != value or abs(value) > 1e150 or 0 < abs(value) < 1e-150
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from orchestrator.printable import printable
+from orchestrator.files.printable_text import printable
 
 NOTHING = "<!-- -->"
 """Shows as nothing, and keeps `@name` from notifying anybody and an address from becoming a link."""
