@@ -25,11 +25,11 @@ from typing import Any
 
 from orchestrator import run_files
 from orchestrator.config import load_suite
-from orchestrator.gpus import visible_gpus
 from orchestrator.launcher import build_command
+from orchestrator.machine.gpus import visible_gpus
+from orchestrator.machine.provenance import this_machine
 from orchestrator.matrix import expand
 from orchestrator.preparation import prepare_data
-from orchestrator.provenance import this_machine
 from orchestrator.selection import parse_selection
 
 SCENARIO = """\

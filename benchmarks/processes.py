@@ -58,12 +58,12 @@ from overhead import said
 
 from orchestrator import monitors, run_files
 from orchestrator.config import load_suite
-from orchestrator.gpus import visible_gpus
 from orchestrator.launcher import THREADS, build_command
+from orchestrator.machine.gpus import visible_gpus
+from orchestrator.machine.provenance import this_machine
 from orchestrator.matrix import expand
 from orchestrator.monitors import nvml
 from orchestrator.preparation import prepare_data
-from orchestrator.provenance import this_machine
 from orchestrator.records import Device, Experiment, Gpu
 from orchestrator.selection import parse_selection
 

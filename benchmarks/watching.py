@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from orchestrator import gpu_watch, monitor_view
-from orchestrator.gpus import every_gpu, nvml_session
+from orchestrator.machine.gpus import every_gpu, nvml_session
 from orchestrator.monitors import nvml_sampler
 from orchestrator.records import Gpu
 

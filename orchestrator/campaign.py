@@ -23,10 +23,10 @@ from orchestrator.errors import ConfigError, PreparationError, ResultsError, Sel
 from orchestrator.event_lines import EventLines
 from orchestrator.executors import LOCAL
 from orchestrator.failure_kinds import KINDS
+from orchestrator.machine.provenance import pip_freeze
 from orchestrator.matrix import Plan
 from orchestrator.probe import LARGEST_BATCH, Found, largest_batches, mark_what_does_not_fit
 from orchestrator.progress import Progress
-from orchestrator.provenance import pip_freeze
 from orchestrator.records import Experiment, JobState
 from orchestrator.status import Reader
 from orchestrator.store import Store

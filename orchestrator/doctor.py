@@ -20,8 +20,8 @@ from rich.text import Text
 
 from orchestrator.data import cache_folder
 from orchestrator.errors import OrchestratorError
-from orchestrator.process import capture
-from orchestrator.provenance import this_machine
+from orchestrator.machine.process import capture
+from orchestrator.machine.provenance import this_machine
 
 NEEDED = ("torch", "transformers", "accelerate")
 OPTIONAL = {

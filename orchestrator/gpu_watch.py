@@ -19,9 +19,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from orchestrator.environment import MARKER, RUN_DIR
 from orchestrator.errors import SelectionError
-from orchestrator.gpus import chosen_by, every_gpu, mig_part
+from orchestrator.machine.child_environment import MARKER, RUN_DIR
+from orchestrator.machine.gpus import chosen_by, every_gpu, mig_part
 from orchestrator.monitors import nvml_sampler
 from orchestrator.monitors.timeline import REASONS
 from orchestrator.records import Gpu

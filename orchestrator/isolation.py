@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from orchestrator.errors import LaunchError
-from orchestrator.gpus import nvml_session
+from orchestrator.machine.gpus import nvml_session
 from orchestrator.monitors.nvml_numbers import named
 from orchestrator.monitors.nvml_sampler import memory_in_use, processes
 from orchestrator.records import Gpu

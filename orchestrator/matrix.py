@@ -37,9 +37,9 @@ from orchestrator.data import OWN_DATA, Prepared, local_model, prepared_data
 from orchestrator.errors import ConfigError, Problem, SelectionError, suggestion
 from orchestrator.identity import Digester, Tagger, accelerate_settings
 from orchestrator.launcher import plan_problems
+from orchestrator.machine.provenance import Machine
 from orchestrator.monitors import perturbing
 from orchestrator.placement import cannot_run_here, placed_on, undone, wrong_anywhere
-from orchestrator.provenance import Machine
 from orchestrator.records import CustomCommand, Experiment, Framework, Reason, Text
 from orchestrator.selection import Selection, axes_of, chosen_scenarios, models_named
 from orchestrator.trainers import Trainer

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from orchestrator import cores, trainers
+from orchestrator import trainers
 from orchestrator.benchmark import OnEvent, run_benchmark
 from orchestrator.executors import Executor
-from orchestrator.gpus import visible_gpus
+from orchestrator.machine import cores
+from orchestrator.machine.gpus import visible_gpus
 from orchestrator.records import Device, Experiment, Measure, RunRecord, Status
 from orchestrator.results_folder import is_ours
 from orchestrator.store import Store

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from orchestrator.data import missing_data, missing_model
-from orchestrator.provenance import Machine
+from orchestrator.machine.provenance import Machine
 from orchestrator.records import Device, Experiment, Framework, Reason, Text
 from orchestrator.trainers import Trainer
 

@@ -16,28 +16,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from orchestrator import (
-    cgroup,
-    claims,
-    effective,
-    findings,
-    isolation,
-    kernel_log,
-    limits,
-    monitors,
-    process,
-    provenance,
-    run_files,
-    stacks,
-    trainers,
-)
-from orchestrator.environment import MARKER
+from orchestrator import claims, effective, findings, isolation, limits, monitors, run_files, trainers
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
 from orchestrator.failure_kinds import hint
 from orchestrator.failures import Verdict, log_tail, named_pids, verdict
 from orchestrator.files.redaction import redact
 from orchestrator.findings import Findings
 from orchestrator.launcher import build_command
+from orchestrator.machine import cgroup, kernel_log, process, provenance, stacks
+from orchestrator.machine.child_environment import MARKER
+from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.monitors import Monitor
 from orchestrator.preparation import why_missing
 from orchestrator.records import (
@@ -53,7 +41,6 @@ from orchestrator.records import (
     Status,
     load,
 )
-from orchestrator.stop_signals import StopSignals
 from orchestrator.store import Store, write_record
 
 

@@ -14,9 +14,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
-from orchestrator.environment import LEAKS, MARKER, RUN_DIR
 from orchestrator.files.printable_text import shell_word
 from orchestrator.files.redaction import in_words, is_secret_name, secrets
+from orchestrator.machine.child_environment import LEAKS, MARKER, RUN_DIR
 from orchestrator.records import Command
 
 _PORT_OPTIONS = ("--main_process_port", "--master_port", "--main-process-port", "--master-port")

@@ -25,9 +25,9 @@ from orchestrator.experiment_status import (
     is_settled,
     signature,
 )
+from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Job
 from orchestrator.results_folder import SUITE_FILE
-from orchestrator.stop_signals import StopSignals
 from orchestrator.store import Store
 from orchestrator.time_left import Expectation, Span, Work
 

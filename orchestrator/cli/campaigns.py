@@ -127,15 +127,15 @@ def _use_only(gpus: str | None) -> None:
     """Restrict this process and its runs to these GPUs. Refuse what names none of them, which CUDA would ignore in silence."""
     if gpus is None:
         return
-    from orchestrator.gpus import chosen, visible_gpus
+    from orchestrator.machine.gpus import chosen, visible_gpus
 
     picked = chosen(gpus, visible_gpus(), option="--gpus")
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in picked)
 
 
 def _expand(suite: Suite, selection: Selection) -> Plan:
+    from orchestrator.machine.provenance import this_machine
     from orchestrator.matrix import expand
-    from orchestrator.provenance import this_machine
 
     return expand(suite, selection, this_machine())
 

@@ -41,8 +41,8 @@ def monitor(
     from itertools import islice
 
     from orchestrator import gpu_watch, monitor_view
-    from orchestrator import gpus as machine
-    from orchestrator.stop_signals import StopSignals
+    from orchestrator.machine import gpus as machine
+    from orchestrator.machine.stop_signals import StopSignals
 
     interval = gpu_watch.pace(interval)
     with machine.nvml_session() as nvml, StopSignals() as stop:
@@ -60,8 +60,8 @@ def monitor(
 
 def run_one(run_dir: Path) -> None:
     """Run one claimed job. Every executor starts this command."""
+    from orchestrator.machine.process_tree import adopt_orphans
     from orchestrator.runner import run_one as carry_out_one
-    from orchestrator.tree import adopt_orphans
 
     adopt_orphans()
     raise typer.Exit(0 if carry_out_one(run_dir).status == "ok" else 1)

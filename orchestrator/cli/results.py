@@ -66,8 +66,8 @@ def status(
 ) -> None:
     """Show how far a campaign is, and how long it may still take."""
     from orchestrator import asked, status_view
+    from orchestrator.machine.stop_signals import StopSignals
     from orchestrator.status import Reader, looks, pause_on
-    from orchestrator.stop_signals import StopSignals
     from orchestrator.store import Store
 
     if watch and as_json:

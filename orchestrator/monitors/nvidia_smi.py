@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from orchestrator import process
 from orchestrator.files import reading
+from orchestrator.machine import process
 from orchestrator.memory_logs import read_summary, readings
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.monitors.sampling import sampling

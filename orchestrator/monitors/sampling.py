@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator import process
 from orchestrator.errors import LaunchError
 from orchestrator.files import reading
+from orchestrator.machine import process
 
 if TYPE_CHECKING:
     import subprocess

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from orchestrator import placement, provenance, rows, trainers, vetting
+from orchestrator import placement, rows, trainers, vetting
 from orchestrator.compare import environment
 from orchestrator.compare.values import Difference, Entry, Run
 from orchestrator.errors import OrchestratorError
+from orchestrator.machine import provenance
 from orchestrator.records import Device, Experiment, JobState, RunRecord, Status
 from orchestrator.records.experiment import TAME
 from orchestrator.rows import Value

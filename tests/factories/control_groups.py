@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator import cgroup
+from orchestrator.machine import cgroup
 
 
 def small_group(name: str) -> cgroup.ControlGroup:

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from orchestrator.config import Suite, load_suite
+from orchestrator.machine.provenance import Machine
 from orchestrator.matrix import Plan, expand
-from orchestrator.provenance import Machine
 from orchestrator.records import Experiment, Gpu
 from orchestrator.selection import Selection, parse_selection
 

@@ -15,7 +15,7 @@ import planted
 import pytest
 from campaigns import tunebench
 
-from orchestrator.gpus import visible_gpus
+from orchestrator.machine.gpus import visible_gpus
 from orchestrator.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from campaigns import tunebench
 
-from orchestrator.gpus import visible_gpus
+from orchestrator.machine.gpus import visible_gpus
 
 LAST = 20
 

@@ -17,8 +17,8 @@ from campaigns import Campaign, begun, ended, tunebench
 
 from orchestrator.fit import Estimate, estimate
 from orchestrator.fit.verdict import ESTIMATE_ERROR
-from orchestrator.gpus import visible_gpus
 from orchestrator.isolation import RESIDUE_BYTES, memory_taken
+from orchestrator.machine.gpus import visible_gpus
 from orchestrator.records import RunRecord
 from orchestrator.store import Store
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from campaigns import tunebench
 
-from orchestrator.gpus import visible_gpus
+from orchestrator.machine.gpus import visible_gpus
 from orchestrator.records import RunRecord
 from orchestrator.store import Store
 

@@ -15,7 +15,7 @@ import pytest
 from counted_trainings import ACCUMULATED, VARIANTS, by_step, counts, steps, trained
 from trainings import INSTRUMENT, SFT_FOLDER, Run, prepare, start, training
 
-from orchestrator.gpus import visible_gpus
+from orchestrator.machine.gpus import visible_gpus
 
 GPUS = visible_gpus()
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from orchestrator import gpu_watch, monitor_view
-from orchestrator.gpus import every_gpu, nvml_session, visible_gpus
+from orchestrator.machine.gpus import every_gpu, nvml_session, visible_gpus
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = visible_gpus()

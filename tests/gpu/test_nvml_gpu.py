@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.environment import MARKER
-from orchestrator.gpus import visible_gpus
+from orchestrator.machine.child_environment import MARKER
+from orchestrator.machine.gpus import visible_gpus
 from orchestrator.monitors.nvml import PERIOD_S, PERIOD_VARIABLE, Nvml
 from orchestrator.monitors.timeline import SAMPLES, Timeline, parse
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from campaigns import ROOT, tunebench
 
-from orchestrator.gpus import visible_gpus
+from orchestrator.machine.gpus import visible_gpus
 from orchestrator.table import ResultsTable, load
 
 GPUS = visible_gpus()

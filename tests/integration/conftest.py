@@ -9,7 +9,7 @@ import pytest
 from campaigns import Call
 from trainings import prepare
 
-from orchestrator import tree
+from orchestrator.machine import process_tree
 
 
 @pytest.fixture(scope="session")
@@ -34,5 +34,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> float:
     """What this process ends and does not heed INT or TERM is killed after so many seconds for each, not three."""
     patience_s = 0.3
     longest = {signal.SIGINT: patience_s, signal.SIGTERM: patience_s}
-    monkeypatch.setattr(tree, "PATIENCE_S", tuple((one, longest.get(one, was)) for one, was in tree.PATIENCE_S))
+    monkeypatch.setattr(
+        process_tree, "PATIENCE_S", tuple((one, longest.get(one, was)) for one, was in process_tree.PATIENCE_S)
+    )
     return patience_s

@@ -36,7 +36,7 @@ def smi(tmp_path, monkeypatch):
     (folder / "nvidia-smi").write_text(FAKE, encoding="utf-8")
     (folder / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    monkeypatch.setattr("orchestrator.provenance.visible_gpus", lambda: GPUS)
+    monkeypatch.setattr("orchestrator.machine.provenance.visible_gpus", lambda: GPUS)
     return folder
 
 
@@ -65,7 +65,7 @@ def test_the_first_reading_precedes_the_run_and_the_sidecar_ends_with_it(smi, tm
 
 def test_without_nvidia_smi_the_number_is_a_dash_with_a_warning(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("orchestrator.provenance.visible_gpus", lambda: GPUS)
+    monkeypatch.setattr("orchestrator.machine.provenance.visible_gpus", lambda: GPUS)
     one = experiment(device=Device.CUDA, num_gpus=1, monitors=("nvidia_smi",))
     _, record = carried_out(Store.create(tmp_path / "results", {}), one)
     assert record.status is Status.OK

@@ -21,8 +21,8 @@ from test_runs import carried_out, experiment
 from test_runs import values as recorded
 from trees import lives, wait_for, wait_until
 
-from orchestrator import process
-from orchestrator.environment import MARKER
+from orchestrator.machine import process
+from orchestrator.machine.child_environment import MARKER
 from orchestrator.monitors import nvml_sampler
 from orchestrator.monitors.nvml import PERIOD_VARIABLE, Nvml
 from orchestrator.monitors.timeline import SAMPLES, Timeline, parse
@@ -405,7 +405,7 @@ def test_a_whole_run_is_watched_until_its_memory_is_given_back(
         "    try: return 2**30 * (3 if time.time() < os.stat(FOLDER + '/training').st_mtime + 0.6 else 1)\n"
         "    except OSError: return 2**30\n"
     )
-    monkeypatch.setattr("orchestrator.provenance.visible_gpus", lambda: GPUS)
+    monkeypatch.setattr("orchestrator.machine.provenance.visible_gpus", lambda: GPUS)
     monkeypatch.setattr("orchestrator.isolation.occupants", lambda gpus: ())
     code = (
         "import json, pathlib, time\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import cores
+from orchestrator.machine import cores
 from orchestrator.store import Store
 from orchestrator.stored import StoredExperiment
 

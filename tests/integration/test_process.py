@@ -11,12 +11,12 @@ import pytest
 from factories.control_groups import small_group
 from trees import lives, pids, tree_program, wait_for
 
-from orchestrator import cgroup, process, tree
-from orchestrator.environment import MARKER
 from orchestrator.errors import LaunchError
+from orchestrator.machine import cgroup, process, process_tree
+from orchestrator.machine.child_environment import MARKER
+from orchestrator.machine.process_tree import end_tree
+from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Command
-from orchestrator.stop_signals import StopSignals
-from orchestrator.tree import end_tree
 
 
 def command(tmp_path, *argv, **env):
@@ -146,7 +146,7 @@ def test_a_sidecar_whose_owner_died_is_found_by_its_marker(tmp_path, monkeypatch
     watching = "import time; print('x', flush=True); time.sleep(600)"
     with process.sidecar([sys.executable, "-c", watching], tmp_path / "s") as child:
         wait_for(tmp_path / "s")
-        another = "import sys; from orchestrator.tree import end_tree; print(end_tree('the-run'))"
+        another = "import sys; from orchestrator.machine.process_tree import end_tree; print(end_tree('the-run'))"
         env = {name: value for name, value in os.environ.items() if name != MARKER}
         subprocess.run([sys.executable, "-c", another], env=env, check=True, timeout=30)
         assert child.wait(30) is not None
@@ -196,7 +196,7 @@ while not os.path.exists(sys.argv[1]) or not os.path.getsize(sys.argv[1]):
 def test_a_daemon_that_slipped_away_is_found_by_who_adopts_orphans(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\n"
-        "from orchestrator import process, tree\nfrom orchestrator.records import Command\n"
+        "from orchestrator.machine import process, tree\nfrom orchestrator.records import Command\n"
         "tree.adopt_orphans()\n"
         "folder = Path(sys.argv[1])\n"
         "command = Command(argv=(sys.executable, '-c', sys.argv[2], str(folder / 'daemon')), env={}, cwd=folder)\n"
@@ -233,7 +233,7 @@ def test_what_the_kernel_kills_for_memory_is_known_of_this_tree(tmp_path):
 
 
 def test_a_second_request_kills_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(tree, "PATIENCE_S", tuple((number, 60.0) for number, _ in tree.PATIENCE_S))
+    monkeypatch.setattr(process_tree, "PATIENCE_S", tuple((number, 60.0) for number, _ in process_tree.PATIENCE_S))
     program = tree_program(tmp_path)
 
     def ask_twice(stop):

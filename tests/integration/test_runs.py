@@ -102,7 +102,7 @@ WHAT_TO_DO = "end what runs there, choose others by CUDA_VISIBLE_DEVICES, or say
 @pytest.fixture
 def busy(monkeypatch):
     gpu = Gpu(index=0, uuid="GPU-0", name="NVIDIA X")
-    monkeypatch.setattr("orchestrator.provenance.visible_gpus", lambda: (gpu,))
+    monkeypatch.setattr("orchestrator.machine.provenance.visible_gpus", lambda: (gpu,))
     monkeypatch.setattr("orchestrator.isolation.occupants", lambda gpus: (BUSY,) if gpus == (gpu,) else ())
 
 

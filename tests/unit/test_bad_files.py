@@ -19,8 +19,8 @@ import yaml
 
 from orchestrator.config import load_suite
 from orchestrator.errors import ConfigError
+from orchestrator.machine.provenance import Machine
 from orchestrator.matrix import expand
-from orchestrator.provenance import Machine
 from orchestrator.selection import Selection
 
 ROOT = Path(__file__).parents[2]

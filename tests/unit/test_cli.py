@@ -17,8 +17,8 @@ import typer
 import tunebench
 from orchestrator import claims, cli
 from orchestrator.config import load_suite, schema_text
+from orchestrator.machine.provenance import Machine
 from orchestrator.matrix import expand
-from orchestrator.provenance import Machine
 from orchestrator.records import Status
 from orchestrator.selection import parse_selection
 from orchestrator.store import Store, unfinished_record, write_record

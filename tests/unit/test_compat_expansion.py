@@ -17,8 +17,8 @@ import pytest
 from orchestrator import plan_view
 from orchestrator.config import load_suite
 from orchestrator.errors import OrchestratorError
+from orchestrator.machine.provenance import Machine
 from orchestrator.matrix import expand
-from orchestrator.provenance import Machine
 from orchestrator.selection import Selection, parse_selection
 
 COMPAT = Path(__file__).parent.parent / "golden" / "compat"

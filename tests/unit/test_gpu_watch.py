@@ -16,7 +16,7 @@ from fake_pynvml import FakeGpu, FakeNvml
 from orchestrator import gpu_watch
 from orchestrator.errors import SelectionError
 from orchestrator.gpu_watch import Process, Reading, Run, Seen, View, Watch
-from orchestrator.gpus import every_gpu
+from orchestrator.machine.gpus import every_gpu
 from orchestrator.monitors import nvml_sampler
 
 GIB = 2**30

@@ -13,8 +13,8 @@ from factories.control_groups import small_group
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import kernel_log
-from orchestrator.kernel_log import KMSG, KernelLog, killed_for_memory
+from orchestrator.machine import kernel_log
+from orchestrator.machine.kernel_log import KMSG, KernelLog, killed_for_memory
 from orchestrator.records import ProcessOutcome
 from orchestrator.runner import out_of_memory
 

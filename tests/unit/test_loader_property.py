@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from orchestrator.config import load_suite, schema_text
 from orchestrator.errors import OrchestratorError, SelectionError
+from orchestrator.machine.provenance import Machine
 from orchestrator.matrix import expand
-from orchestrator.provenance import Machine
 from orchestrator.selection import Selection, parse_selection, whole_numbers
 
 RIGHT = Path(__file__).parents[1] / "golden" / "errors" / "right"

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from orchestrator.cells import BatchMistake, cells, settle_batch
 from orchestrator.errors import ConfigError, SelectionError
+from orchestrator.machine.provenance import Machine
 from orchestrator.matrix import Plan, expand
-from orchestrator.provenance import Machine
 from orchestrator.records import Experiment, Measure, Repeats, Text
 from orchestrator.selection import Selection
 

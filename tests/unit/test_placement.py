@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from factories.results import experiment
 
+from orchestrator.machine.provenance import Machine
 from orchestrator.placement import cannot_run_here, placed_on, undone, wrong_anywhere
-from orchestrator.provenance import Machine
 from orchestrator.records import DataSpec, Device, Experiment, Framework, Gpu
 from orchestrator.trainers import get
 

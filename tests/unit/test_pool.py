@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import cores
 from orchestrator.executors.pool import Pool, Queue, Share
+from orchestrator.machine import cores
 from orchestrator.records import Gpu, Job
 
 

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from orchestrator import gpus, provenance
+from orchestrator.machine import gpus, provenance
 from orchestrator.records import Gpu
 
 GPUS = tuple(Gpu(index=number, uuid=f"GPU-{number}{number}-x", name="NVIDIA X") for number in range(4))
@@ -34,7 +34,7 @@ def test_pip_freeze_names_packages():
 
 
 def test_importing_provenance_is_cheap():
-    heavy = "import sys, orchestrator.provenance, orchestrator.monitors; print(sorted(sys.modules))"
+    heavy = "import sys, orchestrator.machine.provenance, orchestrator.monitors; print(sorted(sys.modules))"
     modules = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout
     for name in ("torch", "pandas", "pynvml", "psutil", "pydantic", "transformers"):
         assert f"'{name}'" not in modules

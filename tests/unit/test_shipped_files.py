@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import load_suite
+from orchestrator.machine.provenance import this_machine
 from orchestrator.matrix import expand
-from orchestrator.provenance import this_machine
 from orchestrator.selection import parse_selection
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,10 +22,10 @@ from orchestrator.benchmark import run_benchmark
 from orchestrator.errors import ResultsError
 from orchestrator.executors import FakeExecutor
 from orchestrator.experiment_status import ExperimentStatus, RepeatState, RepeatStatus
+from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Job, Reason, Repeats, RunRecord, Status
 from orchestrator.running import Activity, Phase
 from orchestrator.status import CampaignStatus, Reader, chosen, looks, pause_on
-from orchestrator.stop_signals import StopSignals
 from orchestrator.store import Store, write_record
 
 Golden = Callable[[str, str], None]

@@ -9,8 +9,8 @@ import pytest
 
 from orchestrator.config import load_suite
 from orchestrator.errors import ConfigError
+from orchestrator.machine.provenance import Machine
 from orchestrator.matrix import Plan, expand
-from orchestrator.provenance import Machine
 from orchestrator.selection import parse_selection
 from orchestrator.trainers import values
 

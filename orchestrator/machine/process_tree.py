@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from orchestrator import cgroup
-from orchestrator.environment import MARKER
+from orchestrator.machine import cgroup
+from orchestrator.machine.child_environment import MARKER
 
 if TYPE_CHECKING:
     import psutil  # loaded where a tree is ended: a plan needs `process.capture` alone

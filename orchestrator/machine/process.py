@@ -21,11 +21,11 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator import cgroup, tree
-from orchestrator.environment import MARKER, applied, child_environment
 from orchestrator.errors import LaunchError
+from orchestrator.machine import cgroup, process_tree
+from orchestrator.machine.child_environment import MARKER, applied, child_environment
+from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Command, Limit, ProcessOutcome
-from orchestrator.stop_signals import StopSignals
 
 
 class Watch(Protocol):
@@ -96,9 +96,9 @@ def _end(
     child: subprocess.Popen[bytes], marker: str, *, hurry: Callable[[], bool], group: cgroup.ControlGroup | None
 ) -> tuple[int, tuple[str, ...]]:
     """Ends the tree. How many of it the kernel had killed for memory, and who lives after all."""
-    tree.end_tree(marker, root=child, hurry=hurry, keep_group=True)
+    process_tree.end_tree(marker, root=child, hurry=hurry, keep_group=True)
     memory_kills = group.memory_kills() if group else 0
-    survivors = tree.survivors(marker, child)
+    survivors = process_tree.survivors(marker, child)
     if group:
         group.remove()
     return memory_kills, survivors
@@ -136,7 +136,7 @@ def _wait(
             stop.drain()
             if child.poll() is not None or stop.received is not None:
                 return None
-            tree.collect_adopted([child.pid])
+            process_tree.collect_adopted([child.pid])
             if deadline is not None and time.monotonic() >= deadline:
                 return Limit.WALL
             limit = watch.look() if watch else None
@@ -188,15 +188,15 @@ def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[byte
     with stdout.open("ab") as out:
         env = child_environment({MARKER: os.environ.get(MARKER)})  # found again should we be killed
         child = _start(argv, env=env, cwd=Path.cwd(), stdout=out.fileno(), stderr=out.fileno())
-    tree.SIDECARS.add(child.pid)
+    process_tree.SIDECARS.add(child.pid)
     try:
         yield child
     finally:
         import psutil
 
         living = [psutil.Process(child.pid)] if child.poll() is None else []
-        tree.end(living, root=child, first=signal.SIGTERM)
-        tree.SIDECARS.discard(child.pid)
+        process_tree.end(living, root=child, first=signal.SIGTERM)
+        process_tree.SIDECARS.discard(child.pid)
 
 
 def usage(child: subprocess.Popen[bytes]) -> dict[str, float]:

@@ -19,10 +19,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from orchestrator import process
 from orchestrator.errors import LaunchError
 from orchestrator.files.redaction import redact
-from orchestrator.gpus import driver_versions, gpu_state, visible_gpus
+from orchestrator.machine import process
+from orchestrator.machine.gpus import driver_versions, gpu_state, visible_gpus
 from orchestrator.records import Gpu
 
 __all__ = ["Machine", "collect", "pip_freeze", "this_machine", "visible_gpus"]

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator import process, tree
 from orchestrator.errors import LaunchError
+from orchestrator.machine import process, process_tree
 
 if TYPE_CHECKING:
     import psutil
@@ -27,7 +27,7 @@ _LONGEST = 1_000_000
 
 def save(marker: str, run_dir: Path, *, stderr: Path) -> Path | None:
     """Writes the stacks of the tree's Python processes; None where none could be had."""
-    parts = [_described(one, stderr) for one in tree.members(marker) if _is_python(one)]
+    parts = [_described(one, stderr) for one in process_tree.members(marker) if _is_python(one)]
     told = [part for part in parts if part]
     if not told:
         return None
