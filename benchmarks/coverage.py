@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from statistics import fmean, median
 
-from orchestrator.statistics import mean_of_logs, median_interval
+from orchestrator.measure.intervals import mean_of_logs, median_interval
 from orchestrator.workers.instrument.stopping import Stopping
 
 NOISE, CARRIED_OVER, SPIKES = 0.02, 0.5, 0.02

@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from orchestrator import statistics
+from orchestrator.measure import intervals
 from orchestrator.records import RunRecord, Status
 from orchestrator.store import Store
 
@@ -54,7 +54,7 @@ def said(what: str, ratios: Sequence[float]) -> str:
     """Return one line: how much longer it takes with measuring on, and how certain that is."""
     if len(ratios) < 2:
         return f"{what}: {len(ratios)} pair(s), too few"
-    summary = statistics.mean_of_logs(ratios)
+    summary = intervals.mean_of_logs(ratios)
     assert summary.interval is not None
     low, high = ((bound - 1) * 100 for bound in (summary.interval.low, summary.interval.high))
     return f"{what}: {(summary.mean - 1) * 100:+.3f} % ({low:+.3f} to {high:+.3f}), {len(ratios)} pairs"

@@ -21,7 +21,7 @@ from itertools import accumulate
 from orchestrator.compare.rules import LEVEL, Correction, Rules
 from orchestrator.compare.values import Entry, Pair, Run, Side, Verdict
 from orchestrator.compare.verdicts import compare
-from orchestrator.statistics import paired_ratio
+from orchestrator.measure.intervals import paired_ratio
 
 METRIC, SLOWER, MIN_EFFECT = "tokens_per_s", 1 / 1.05, 0.02
 NOISES, RUNS, DRIFT, CAMPAIGN = (0.005, 0.01, 0.015, 0.02, 0.03), (3, 5, 10), 0.05, 20

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator import losses, statistics
-from orchestrator.metrics import METRICS
+from orchestrator.measure import intervals, losses
+from orchestrator.measure.metrics import METRICS
 from orchestrator.rows import NO_FRAMEWORK, Value
 
 Cells = Mapping[str, Value]
@@ -62,7 +62,7 @@ def over_repeats(name: str, values: Sequence[float]) -> dict[str, Value]:
     """A metric that is compared by ratios, of several runs: the mean of logs, with its interval where it has one."""
     if name not in INTERVALS or min(values) <= 0:
         return {name: mean(values, by_ratio=True)}
-    summary = statistics.mean_of_logs(values)
+    summary = intervals.mean_of_logs(values)
     ends = (summary.interval.low, summary.interval.high) if summary.interval else (None, None)
     told = {f"{RATE}_spread": summary.spread, f"{RATE}_runs": summary.n} if name == RATE else {}
     return {name: summary.mean, **dict(zip(INTERVALS[name], ends, strict=True)), **told}

@@ -22,9 +22,9 @@ from orchestrator.due_runs import FAILURES, NO_RETRY, Retry, half_width, most_re
 from orchestrator.errors import ConfigError, PreparationError, ResultsError, SelectionError, suggestion
 from orchestrator.event_lines import EventLines
 from orchestrator.executors import LOCAL
-from orchestrator.failure_kinds import KINDS
 from orchestrator.machine.provenance import pip_freeze
 from orchestrator.matrix import Plan
+from orchestrator.measure.failure_kinds import KINDS
 from orchestrator.probe import LARGEST_BATCH, Found, largest_batches, mark_what_does_not_fit
 from orchestrator.progress import Progress
 from orchestrator.records import Experiment, JobState

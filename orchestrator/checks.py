@@ -17,9 +17,9 @@ from orchestrator.config import Scenario, argument_text
 from orchestrator.data import published_models
 from orchestrator.errors import suggestion
 from orchestrator.files.redaction import is_secret_name
+from orchestrator.measure.steady_state import AT_LEAST_STEPS
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
 from orchestrator.records import Measure, Text
-from orchestrator.steady import AT_LEAST_STEPS
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
 from orchestrator.trainers.values import known, meant, wrong

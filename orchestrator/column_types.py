@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.metrics import FACTS, METRICS, SETTINGS, Show
-from orchestrator.metrics.metric import NUMBER, TEXT, TRUTH, WHOLE
+from orchestrator.measure.metrics import FACTS, METRICS, SETTINGS, Show
+from orchestrator.measure.metrics.metric import NUMBER, TEXT, TRUTH, WHOLE
 
 if TYPE_CHECKING:
     import pandas as pd

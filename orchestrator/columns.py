@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import suggestion
-from orchestrator.metrics import FACTS, METRICS, Where, columns, metric
+from orchestrator.measure.metrics import FACTS, METRICS, Where, columns, metric
 
 if TYPE_CHECKING:
     import pandas as pd

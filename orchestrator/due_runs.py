@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from orchestrator.failure_kinds import known
+from orchestrator.measure.failure_kinds import known
 from orchestrator.records import Experiment, JobState, RunRecord, Status
 from orchestrator.stored import StoredRun
 
@@ -116,13 +116,13 @@ def agree(records: Iterable[RunRecord], *, within: float) -> bool:
 
 def half_width(records: Iterable[RunRecord]) -> float | None:
     """Half the interval over the runs that ended ok, as a share of their value; None where there is none."""
-    from orchestrator import statistics  # a plan counts repeats, and has none to compare
+    from orchestrator.measure import intervals  # a plan counts repeats, and has none to compare
 
     ok = [record for record in records if record.status is Status.OK]
     for name in VALUES:
         values = [value for record in ok if (value := _value(record, name)) is not None]
         if values:
-            summary = statistics.mean_of_logs(values)
+            summary = intervals.mean_of_logs(values)
             return summary.interval.high / summary.mean - 1 if summary.interval else None
     return None
 

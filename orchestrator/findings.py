@@ -12,10 +12,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar
 
-from orchestrator import throughput, trainers
+from orchestrator import trainers
+from orchestrator.measure import throughput
+from orchestrator.measure.rank_files import worker_files
 from orchestrator.monitors import Monitor
 from orchestrator.records import Caveat, CaveatKind, Device, Experiment, Gpu, Measurement
-from orchestrator.summaries import worker_files
 
 _T = TypeVar("_T")
 _COSTS = ("monitor_cpu_s", "monitor_rss_bytes")

@@ -22,8 +22,8 @@ from typing import Any
 from orchestrator.errors import SelectionError
 from orchestrator.machine.child_environment import MARKER, RUN_DIR
 from orchestrator.machine.gpus import chosen_by, every_gpu, mig_part
+from orchestrator.measure.gpu_timeline import REASONS
 from orchestrator.monitors import nvml_sampler
-from orchestrator.monitors.timeline import REASONS
 from orchestrator.records import Gpu
 
 # Seconds between two readings of memory. A shorter peak may go unseen.

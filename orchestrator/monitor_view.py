@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.gpu_watch import Process, Reading, Seen, View
-from orchestrator.metrics import DASH
+from orchestrator.measure.metrics import DASH
 
 # From this terminal width on, processes have a column of the table; else each has a line below it.
 WIDE = 130

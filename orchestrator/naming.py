@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.columns import column, for_people, number
 from orchestrator.files.printable_text import one_line
-from orchestrator.metrics import metric, show
+from orchestrator.measure.metrics import metric, show
 from orchestrator.records import Device
 from orchestrator.rows import ARGUMENT_FACTS, NO_FRAMEWORK, Value
 

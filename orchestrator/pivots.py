@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.across import mean
 from orchestrator.columns import DETAILS, cells, matches, no_such
 from orchestrator.errors import SelectionError
-from orchestrator.metrics import METRICS, Show, metric, show
+from orchestrator.measure.metrics import METRICS, Show, metric, show
 from orchestrator.rows import Value
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import orchestrator
 from orchestrator.errors import PreparationError
-from orchestrator.failures import log_tail
 from orchestrator.files import writing
 from orchestrator.files.redaction import redact
 from orchestrator.machine import process
+from orchestrator.measure.failures import log_tail
 from orchestrator.records import Command, Experiment
 
 WORKER = Path(orchestrator.__file__).resolve().parent / "workers" / "prepare" / "prepare.py"

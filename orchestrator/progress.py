@@ -20,7 +20,7 @@ from orchestrator import status_view
 from orchestrator.benchmark import Event, EventKind
 from orchestrator.errors import OrchestratorError
 from orchestrator.files.printable_text import printable
-from orchestrator.metrics import show
+from orchestrator.measure.metrics import show
 from orchestrator.records import Job, RunRecord, Status
 from orchestrator.status import Reader, paced
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.files import reading
-from orchestrator.memory_logs import memory_summary, read_summary
-from orchestrator.metrics import METRICS
+from orchestrator.measure.memory_logs import memory_summary, read_summary
+from orchestrator.measure.metrics import METRICS
 from orchestrator.records import Caveat, Status
 from orchestrator.reference_log import failure
 from orchestrator.rows import NO_FRAMEWORK, Row, Value, argument_cells, cell

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from orchestrator.failures import verdict
+from orchestrator.measure.failures import verdict
 from orchestrator.records import ProcessOutcome
 
 _LAUNCHERS = ("ChildFailedError", "CalledProcessError")

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from orchestrator.across import baseline_of
 from orchestrator.columns import Numbers, column, for_people, number
 from orchestrator.errors import SelectionError, suggestion
+from orchestrator.measure.intervals import Ratio, ratio
 from orchestrator.records import Status
 from orchestrator.rows import ARGUMENT_FACTS, Value
-from orchestrator.statistics import Ratio, ratio
 
 if TYPE_CHECKING:
     from orchestrator.table import ResultsTable

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from orchestrator.metrics import FACTS, METRICS
+from orchestrator.measure.metrics import FACTS, METRICS
 from orchestrator.records import Caveat, Experiment, JobState, RunRecord, Text, as_items
 
 Value = str | int | float | bool | None

@@ -21,7 +21,8 @@ from typing import Any
 from orchestrator import trainers
 from orchestrator.errors import SelectionError
 from orchestrator.files import reading as untrusted
-from orchestrator.monitors import nvidia_smi, timeline
+from orchestrator.measure import gpu_timeline
+from orchestrator.monitors import nvidia_smi
 from orchestrator.records import Experiment
 
 LAST_STEPS = 10
@@ -197,7 +198,7 @@ def _tail(path: Path, size: int, length: int) -> list[bytes]:
 
 def _memory(run_dir: Path, experiment: Experiment) -> float | None:
     """Bytes in use on the fullest of the run's GPUs, by its monitor's last readings."""
-    for name, reading in ((timeline.SAMPLES, _nvml_reading), (nvidia_smi.SAMPLES, _nvidia_smi_reading)):
+    for name, reading in ((gpu_timeline.SAMPLES, _nvml_reading), (nvidia_smi.SAMPLES, _nvidia_smi_reading)):
         last: dict[str, float] = {}
         for line in reversed(_samples(run_dir / name)):
             found = reading(line.decode("utf-8", "replace"))

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from orchestrator import steady, steps
 from orchestrator.files import reading
-from orchestrator.monitors import timeline
-from orchestrator.steps import Step
+from orchestrator.measure import gpu_timeline, steady_state, steps
+from orchestrator.measure.steps import Step
 
 Point = tuple[float, float]
 
@@ -87,7 +86,7 @@ def read(run_dir: Path, *, discarded_steps: int | None) -> RunSeries:
 
 def size(run_dir: Path) -> int:
     """How many bytes `read` would read of a run."""
-    return sum(_bytes(path) for path in (*run_dir.glob("steps-rank*.jsonl"), run_dir / timeline.SAMPLES))
+    return sum(_bytes(path) for path in (*run_dir.glob("steps-rank*.jsonl"), run_dir / gpu_timeline.SAMPLES))
 
 
 def _bytes(path: Path) -> int:
@@ -121,20 +120,20 @@ def _sound_ranks(ranks: Mapping[int, Sequence[Step]]) -> dict[int, tuple[Step, .
     return {rank: series for rank, series in found.items() if series}
 
 
-def _state(series: Sequence[Step], discarded_steps: int | None) -> steady.Steady | None:
+def _state(series: Sequence[Step], discarded_steps: int | None) -> steady_state.Steady | None:
     if discarded_steps is None or not 0 <= discarded_steps < len(series):
         return None
-    found = steady.find(
+    found = steady_state.find(
         [step.seconds for step in series],
         discard_steps=discarded_steps,
         at_least_steps=1,  # the record has judged already: it is only said again where the spikes were
         waits_s=[step.wait_s for step in series],
         after=[step.after for step in series],
     )
-    return found if isinstance(found, steady.Steady) else None
+    return found if isinstance(found, steady_state.Steady) else None
 
 
-def _steps(series: Sequence[Step], ranks: int, state: steady.Steady | None) -> Steps | None:
+def _steps(series: Sequence[Step], ranks: int, state: steady_state.Steady | None) -> Steps | None:
     points = [(float(step.number), step.seconds) for step in series]
     sound = _sound(points)
     if not sound:
@@ -150,7 +149,7 @@ def _steps(series: Sequence[Step], ranks: int, state: steady.Steady | None) -> S
     )
 
 
-def _window(series: Sequence[Step], state: steady.Steady | None, start: float) -> tuple[float, float] | None:
+def _window(series: Sequence[Step], state: steady_state.Steady | None, start: float) -> tuple[float, float] | None:
     """The steady state in seconds since `start`, as `throughput.steady_window` has it since the epoch."""
     if state is None:
         return None
@@ -159,17 +158,17 @@ def _window(series: Sequence[Step], state: steady.Steady | None, start: float) -
     return ends[0] if ends else None
 
 
-def _samples(run_dir: Path) -> timeline.Timeline:
-    path = run_dir / timeline.SAMPLES
+def _samples(run_dir: Path) -> gpu_timeline.Timeline:
+    path = run_dir / gpu_timeline.SAMPLES
     try:
-        return timeline.parse(reading.read_text(path, limit=MAX_BYTES))
+        return gpu_timeline.parse(reading.read_text(path, limit=MAX_BYTES))
     except FileNotFoundError:
-        return timeline.Timeline(problem="no GPU was watched")
+        return gpu_timeline.Timeline(problem="no GPU was watched")
     except (OSError, ValueError) as error:
-        return timeline.Timeline(problem=f"{path.name} cannot be read: {error}")
+        return gpu_timeline.Timeline(problem=f"{path.name} cannot be read: {error}")
 
 
-def _devices(samples: timeline.Timeline, start: float) -> Iterator[Device]:
+def _devices(samples: gpu_timeline.Timeline, start: float) -> Iterator[Device]:
     for place, device in samples.devices.items():
         yield Device(
             place=place,

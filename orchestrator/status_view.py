@@ -19,9 +19,9 @@ from rich.text import Text
 
 from orchestrator.experiment_status import ExperimentStatus, RepeatState, RepeatStatus
 from orchestrator.files.printable_text import escaped, printable
-from orchestrator.metrics import Show
-from orchestrator.metrics import show as show_number
-from orchestrator.metrics.shown import text
+from orchestrator.measure.metrics import Show
+from orchestrator.measure.metrics import show as show_number
+from orchestrator.measure.metrics.shown import text
 from orchestrator.records import Status
 from orchestrator.running import Activity
 from orchestrator.status import CampaignStatus

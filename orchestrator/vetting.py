@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from orchestrator import rows
 from orchestrator.files import reading
-from orchestrator.metrics import FACTS, METRICS, Show
-from orchestrator.metrics.work import BESIDE
+from orchestrator.measure.metrics import FACTS, METRICS, Show
+from orchestrator.measure.metrics.work import BESIDE
 from orchestrator.records import Caveat, Experiment, Job, RunRecord
 from orchestrator.records.experiment import TAME
 from orchestrator.rows import Row, Value

@@ -19,8 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 
 from orchestrator import records
-from orchestrator.failure_kinds import KINDS
-from orchestrator.metrics import FACTS, METRICS, SETTINGS
+from orchestrator.measure.failure_kinds import KINDS
+from orchestrator.measure.metrics import FACTS, METRICS, SETTINGS
 
 # Names that identify nobody, and words that a bundle's files cannot do without.
 _GENERIC = frozenset(

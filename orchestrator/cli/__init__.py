@@ -90,7 +90,7 @@ def _with_optional_values(words: list[str]) -> list[str]:
     """Return the words with `--retry-failed=all` for `--retry-failed` without a value, which the parser does not know."""
     if "--retry-failed" not in words:
         return words
-    from orchestrator.failure_kinds import KINDS
+    from orchestrator.measure.failure_kinds import KINDS
 
     found: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=True):

@@ -24,7 +24,7 @@ from orchestrator.compare.keys import EFFECTIVE, OURS, PLACES
 from orchestrator.compare.values import Side
 from orchestrator.files import reading
 from orchestrator.files.reading import Unreadable
-from orchestrator.metrics import METRICS, Show
+from orchestrator.measure.metrics import METRICS, Show
 from orchestrator.records import Status
 from orchestrator.records.experiment import TAME
 from orchestrator.rows import NO_FRAMEWORK, Row, Value

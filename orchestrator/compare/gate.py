@@ -8,7 +8,7 @@ from enum import StrEnum
 from orchestrator.compare.values import Comparison, Verdict
 from orchestrator.compare.verdicts import failed_newly
 from orchestrator.errors import SelectionError
-from orchestrator.metrics import Judged, metric
+from orchestrator.measure.metrics import Judged, metric
 
 # 2 is the user's mistake, as everywhere.
 NOTHING_WORSE, WORSE, INCONCLUSIVE, NOTHING_COMPARABLE = 0, 1, 3, 4

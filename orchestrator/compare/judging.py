@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from orchestrator import losses, statistics
 from orchestrator.compare.pairing import places
 from orchestrator.compare.rules import Rule, Rules
 from orchestrator.compare.values import Row, Run, Verdict
-from orchestrator.metrics import Direction, Judged
-from orchestrator.statistics import Ratio
+from orchestrator.measure import intervals, losses
+from orchestrator.measure.intervals import Ratio
+from orchestrator.measure.metrics import Direction, Judged
 
 LOSS, STEPS = "train_loss", "steps"
 EARLY = "runs ended early at different or unknown steps, and no losses over the same steps are logged"
@@ -67,8 +67,8 @@ def measure(rule: Rule, base: Sequence[Run], new: Sequence[Run]) -> Measured | N
         return replace(found, ratio=plain)
     order = places(base, new)
     if order is None:
-        return replace(found, ratio=statistics.ratio(before, after))
-    in_turns = statistics.ratio_in_turns(before, after, base_at=order[0], new_at=order[1])
+        return replace(found, ratio=intervals.ratio(before, after))
+    in_turns = intervals.ratio_in_turns(before, after, base_at=order[0], new_at=order[1])
     return replace(found, ratio=in_turns, in_turns=True)
 
 
@@ -221,5 +221,5 @@ def _needs(rule: Rule, found: Measured) -> int | None:
     shift, matters = abs(math.log(ratio.value)), math.log1p(rule.min_effect)
     wanted = shift if shift >= matters else max(matters - shift, matters / 2)
     fitted = 3 if found.in_turns else 2  # a level for each side, and the drift
-    runs = statistics.runs_for_half_width(ratio, wanted, degrees=lambda each: 2 * each - fitted)
+    runs = intervals.runs_for_half_width(ratio, wanted, degrees=lambda each: 2 * each - fitted)
     return None if runs is None else max(1, runs - min(ratio.n_base, ratio.n_new))

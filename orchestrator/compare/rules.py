@@ -13,8 +13,8 @@ from difflib import get_close_matches
 from enum import StrEnum
 
 from orchestrator.errors import SelectionError
-from orchestrator.metrics import METRICS, ONE_RUN_EFFECT, Direction, Judged, Where, columns
-from orchestrator.metrics import metric as registered
+from orchestrator.measure.metrics import METRICS, ONE_RUN_EFFECT, Direction, Judged, Where, columns
+from orchestrator.measure.metrics import metric as registered
 from orchestrator.rows import Value
 
 # Speed: of each pair the first that it has. The Trainer's own speeds include warm-up; the last is pytest-benchmark's.

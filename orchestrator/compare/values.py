@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from orchestrator.measure.intervals import Ratio
 from orchestrator.rows import Value
-from orchestrator.statistics import Ratio
 
 # Of `comparison.json`, which `tunebench rerun --from` reads.
 SCHEMA_VERSION = 1

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
-from orchestrator import statistics
 from orchestrator.compare.judging import Measured, by_test, measure, p_value, row
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, has_direction, one_headline
 from orchestrator.compare.values import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
 from orchestrator.errors import SelectionError, suggestion
-from orchestrator.metrics import Judged
+from orchestrator.measure import intervals
+from orchestrator.measure.metrics import Judged
 from orchestrator.records import Status
 
 OK = Status.OK.value
@@ -177,7 +177,7 @@ def _adjusted(found: Sequence[Judgement], correction: Correction) -> list[float 
         if p is not None:
             families[rule.metric].append(at)
     for places in families.values():
-        corrected = statistics.adjusted([p_values[at] or 0.0 for at in places])
+        corrected = intervals.adjusted([p_values[at] or 0.0 for at in places])
         for at, p in zip(places, corrected, strict=True):
             p_values[at] = p
     return p_values
@@ -219,6 +219,6 @@ def _fleet_line(rule: Rule, rows: Sequence[Row], *, level: float) -> Fleet | Non
     ratios = [row.ratio.value for row in rows if row.ratio is not None]
     if len(ratios) < 2 or rule.judged is Judged.GUARD:
         return None
-    found = statistics.paired_ratio([1.0] * len(ratios), ratios)
+    found = intervals.paired_ratio([1.0] * len(ratios), ratios)
     verdict, _ = by_test(replace(rule, min_effect=rule.fleet_effect), found, level=level, p=found.p)
     return Fleet(metric=rule.metric, verdict=verdict, ratio=found, pairs=len(ratios))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from orchestrator.metrics import Show, metric
+from orchestrator.measure.metrics import Show, metric
 from orchestrator.page.texts import for_plotly, rounded, shown
 
 Ticks = tuple[list[float], list[str]]

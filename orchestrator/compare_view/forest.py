@@ -16,12 +16,12 @@ from orchestrator.compare_view import marks, wording
 from orchestrator.compare_view.axes import ratio_ticks
 from orchestrator.compare_view.marks import MARKS
 from orchestrator.files.printable_text import counted
-from orchestrator.metrics import DASH
+from orchestrator.measure.intervals import Ratio
+from orchestrator.measure.metrics import DASH
 from orchestrator.page import colours
 from orchestrator.page.chart import WIDE, Chart, Figure, Trace, View, band, error_bars, in_stretches, layout, upright
 from orchestrator.page.rows import narrow_names, row_axis, texts
 from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, rounded
-from orchestrator.statistics import Ratio
 
 ROWS, ROW_PX, FRAME_PX = 40, 25, 66
 # Characters of an experiment's name, in words and beside its row; what is longer is cut in its middle.

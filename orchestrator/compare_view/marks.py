@@ -14,7 +14,7 @@ from orchestrator.compare.rules import Rule, Rules
 from orchestrator.compare.values import Comparison, Row, Verdict
 from orchestrator.compare_view import wording
 from orchestrator.errors import OrchestratorError
-from orchestrator.metrics import Judged
+from orchestrator.measure.metrics import Judged
 from orchestrator.page import colours
 
 

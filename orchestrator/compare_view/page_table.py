@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.compare.values import Comparison, Entry, Pair, Row
 from orchestrator.compare_view import marks, wording
-from orchestrator.metrics import DASH, metric, show
+from orchestrator.measure.metrics import DASH, metric, show
 from orchestrator.page.table_data import in_words
 from orchestrator.page.texts import one_line, rounded
 from orchestrator.rows import Value

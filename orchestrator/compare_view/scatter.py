@@ -16,7 +16,7 @@ from orchestrator.compare_view.axes import log_range, value_ticks
 from orchestrator.compare_view.forest import LABEL, cells, hover
 from orchestrator.compare_view.marks import MARKS
 from orchestrator.files.printable_text import counted
-from orchestrator.metrics import Direction
+from orchestrator.measure.metrics import Direction
 from orchestrator.page import colours
 from orchestrator.page.chart import Chart, Figure, Trace, View, layout
 from orchestrator.page.texts import for_plotly, one_line, rounded

@@ -13,8 +13,8 @@ from orchestrator.compare.values import Comparison, Difference, Pair, Row, Verdi
 from orchestrator.compare.verdicts import failed_newly
 from orchestrator.files.printable_text import counted as number_of
 from orchestrator.files.printable_text import one_line, printable
-from orchestrator.metrics import DASH, metric, show
-from orchestrator.statistics import Ratio
+from orchestrator.measure.intervals import Ratio
+from orchestrator.measure.metrics import DASH, metric, show
 
 WORST_FIRST = (
     *(Verdict.FAILED, Verdict.REGRESSED, Verdict.MISSING, Verdict.NOT_COMPARABLE),

@@ -20,10 +20,10 @@ from orchestrator.export.tracker import Status, TrackerRun
 from orchestrator.files import reading
 from orchestrator.files.printable_text import without_styles
 from orchestrator.files.redaction import MASK, is_secret_name, redact_end, redactor
+from orchestrator.measure.steps import LATEST
 from orchestrator.records import Experiment, Job, RunRecord
 from orchestrator.records import Status as Ending
 from orchestrator.rows import Row, Value
-from orchestrator.steps import LATEST
 from orchestrator.store import Store
 
 LOG_END_BYTES = 64 * 1024

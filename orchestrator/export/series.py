@@ -11,10 +11,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import steps
 from orchestrator.export.tracker import Point
 from orchestrator.files import reading
-from orchestrator.monitors import timeline
+from orchestrator.measure import gpu_timeline, steps
 from orchestrator.series import thin
 
 # The most points of a series. A tracker stores every point, and no chart has more columns of pixels.
@@ -72,7 +71,7 @@ def _loss(line: bytes) -> Point | None:
 
 def _gpu_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
     try:
-        samples = timeline.parse(reading.read_text(run_dir / timeline.SAMPLES, limit=reading.LOG_BYTES))
+        samples = gpu_timeline.parse(reading.read_text(run_dir / gpu_timeline.SAMPLES, limit=reading.LOG_BYTES))
     except (OSError, reading.Unreadable):
         return {}
     begin = min(

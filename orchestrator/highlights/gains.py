@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from orchestrator.files.printable_text import counted
 from orchestrator.highlights.values import Highlight, HighlightKind, Known
 from orchestrator.highlights.wording import direction, factor, inverse, is_wide, percent, runs, times
-from orchestrator.metrics import metric, show
+from orchestrator.measure.intervals import Ratio
+from orchestrator.measure.metrics import metric, show
 from orchestrator.relative import TRAINERS_SPEED, Beside, Memory, Speed
-from orchestrator.statistics import Ratio
 
 MOST_FASTER, MOST_ALIKE, MOST_SLOWER = 6, 2, 3
 SAME_MEMORY = 0.005

@@ -9,8 +9,8 @@ from orchestrator.columns import column
 from orchestrator.files.printable_text import counted
 from orchestrator.highlights.values import Highlight, HighlightKind, Known
 from orchestrator.highlights.wording import efficiency
+from orchestrator.measure.intervals import Ratio, ratio
 from orchestrator.relative import arguments_of, ok_runs
-from orchestrator.statistics import Ratio, ratio
 from orchestrator.table import ResultsTable
 
 MOST_SCALING = 4

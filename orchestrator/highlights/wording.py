@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from orchestrator.files.printable_text import counted
-from orchestrator.metrics import ONE_RUN_EFFECT
-from orchestrator.statistics import Interval, Ratio
+from orchestrator.measure.intervals import Interval, Ratio
+from orchestrator.measure.metrics import ONE_RUN_EFFECT
 
 
 def direction(found: Ratio) -> int:

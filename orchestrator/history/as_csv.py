@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from orchestrator.history import words
 from orchestrator.history.values import History, Series, Step
-from orchestrator.metrics import metric
+from orchestrator.measure.metrics import metric
 from orchestrator.report import as_csv
 from orchestrator.rows import Value
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from orchestrator.history.values import History
-from orchestrator.metrics import metric
+from orchestrator.measure.metrics import metric
 from orchestrator.report import as_json
 from orchestrator.results_folder import TOOL, read_ours
 

@@ -17,7 +17,7 @@ from orchestrator.files.printable_text import counted, printable
 from orchestrator.history import words
 from orchestrator.history.change_points import FEWEST
 from orchestrator.history.values import History, Kind, Series, Step
-from orchestrator.metrics import show
+from orchestrator.measure.metrics import show
 from orchestrator.report.terminal import plain
 
 MOST_STEPS, MOST_EXPERIMENTS = 30, 40

@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.history import words
 from orchestrator.history.values import Campaign, History, Kind, Point, Series, Step
-from orchestrator.metrics import DASH, metric, show
+from orchestrator.measure.metrics import DASH, metric, show
 from orchestrator.page import colours, shell
 from orchestrator.page.chart import Chart, Figure, Trace, View, chart_or_absent, error_bars, layout, upright
 from orchestrator.page.shell import Section

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from orchestrator import statistics
 from orchestrator.compare.judging import LOSS, ended_at_different_steps
 from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Rule, Rules, has_direction
@@ -23,8 +22,9 @@ from orchestrator.history import change_points
 from orchestrator.history.campaigns import Read
 from orchestrator.history.change_points import Level
 from orchestrator.history.values import Campaign, History, Kind, Point, Series, Step
-from orchestrator.metrics import Judged
-from orchestrator.statistics import Interval
+from orchestrator.measure import intervals
+from orchestrator.measure.intervals import Interval
+from orchestrator.measure.metrics import Judged
 
 _ID_DIGITS = 12
 
@@ -180,7 +180,7 @@ def _mean(values: Sequence[float]) -> tuple[float, Interval | None]:
         return values[0], Interval(low=values[0], high=values[0]) if len(values) > 1 else None
     if min(values) <= 0:
         return fmean(values), None
-    summary = statistics.mean_of_logs(values)
+    summary = intervals.mean_of_logs(values)
     return summary.mean, summary.interval
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from orchestrator.compare.values import Difference
+from orchestrator.measure.intervals import Interval
 from orchestrator.rows import Value
-from orchestrator.statistics import Interval
 
 # Of `history.json`.
 SCHEMA_VERSION = 1

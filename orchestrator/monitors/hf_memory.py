@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.files import reading
-from orchestrator.memory_logs import Number, finite, memory_summary
+from orchestrator.measure.memory_logs import Number, finite, memory_summary
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.records import Caveat, Command, Measurement
 

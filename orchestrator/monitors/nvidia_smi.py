@@ -16,7 +16,7 @@ from pathlib import Path
 
 from orchestrator.files import reading
 from orchestrator.machine import process
-from orchestrator.memory_logs import read_summary, readings
+from orchestrator.measure.memory_logs import read_summary, readings
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.monitors.sampling import sampling
 from orchestrator.records import Caveat, Gpu, Measurement

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import LaunchError
+from orchestrator.measure.gpu_timeline import SAMPLES, parse
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.monitors.sampling import sampling
-from orchestrator.monitors.timeline import SAMPLES, parse
 from orchestrator.records import Caveat, Gpu, Measurement
 
 SAMPLER = Path(__file__).with_name("nvml_sampler.py")

@@ -10,10 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from orchestrator import throughput
 from orchestrator.files import reading
-from orchestrator.monitors import timeline
-from orchestrator.monitors.timeline import SAMPLES, Device, Timeline, Window, highest, mean, total
+from orchestrator.measure import gpu_timeline, throughput
+from orchestrator.measure.gpu_timeline import SAMPLES, Device, Timeline, Window, highest, mean, total
 from orchestrator.records import Caveat, CaveatKind, Measurement
 
 NOTABLE_THROTTLING = 0.05
@@ -66,7 +65,7 @@ def warnings(run_dir: Path) -> list[Caveat]:
 def _timeline(run_dir: Path) -> Timeline:
     """The run's samples; the three readers of one run share them."""
     try:
-        return timeline.parse(reading.read_text(run_dir / SAMPLES, limit=timeline.LARGEST_BYTES))
+        return gpu_timeline.parse(reading.read_text(run_dir / SAMPLES, limit=gpu_timeline.LARGEST_BYTES))
     except FileNotFoundError:
         return Timeline(problem="no GPU was watched")
     except (OSError, ValueError) as error:
@@ -79,7 +78,7 @@ _STEADY = (
 )
 _UNSUPPORTED = (
     "NVML does not say it of every GPU of the run, "
-    f"or the steady state was shorter than {timeline.SHORTEST_ENERGY_WINDOW_S:g} s"
+    f"or the steady state was shorter than {gpu_timeline.SHORTEST_ENERGY_WINDOW_S:g} s"
 )
 
 
@@ -149,7 +148,7 @@ def _slowed(devices: Iterable[Device], window: Window) -> Mapping[str, float]:
     slowed: dict[str, float] = {}
     for _, reasons in filter(None, (one.throttled(window) for one in devices)):
         for name, share in reasons.items():
-            if name != timeline.POWER_CAP and share > NOTABLE_THROTTLING:
+            if name != gpu_timeline.POWER_CAP and share > NOTABLE_THROTTLING:
                 slowed[name] = max(share, slowed.get(name, 0.0))
     return slowed
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.columns import column
 from orchestrator.files.printable_text import counted
-from orchestrator.metrics import Show
-from orchestrator.metrics import shown as forms
+from orchestrator.measure.metrics import Show
+from orchestrator.measure.metrics import shown as forms
 from orchestrator.page import colours
 from orchestrator.page.cells import Cell, Key
 from orchestrator.page.chart import Chart, Trace, View, in_stretches, marker, scatter

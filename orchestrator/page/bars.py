@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.files.printable_text import counted
-from orchestrator.metrics import metric
+from orchestrator.measure.intervals import Interval
+from orchestrator.measure.metrics import metric
 from orchestrator.page import colours
 from orchestrator.page.cells import ALL, ENERGY, SPEEDS, Cell, Key, by_panel, first_measured, gpu_counts, noun, of_gpus
 from orchestrator.page.chart import Chart, Figure, Trace, View, error_bars, in_stretches
 from orchestrator.page.rows import ROWS, row_bars, row_figure, texts
 from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, shown
-from orchestrator.statistics import Interval
 
 MOST_BARS_A_ROW = 6
 _BAR, _GAP = 17, 12

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from orchestrator.columns import BOOKKEEPING, FILE_NAMES, column, for_people, number
 from orchestrator.doubts import doubts
 from orchestrator.files.printable_text import counted
-from orchestrator.metrics import METRICS, metric
+from orchestrator.measure.intervals import Interval, mean_of_logs
+from orchestrator.measure.metrics import METRICS, metric
 from orchestrator.page.texts import one_line
 from orchestrator.records import Device
 from orchestrator.relative import beside, ok_runs
 from orchestrator.rows import ARGUMENT_FACTS, Value
-from orchestrator.statistics import Interval, mean_of_logs
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.measure.intervals import Interval
 from orchestrator.page import colours
 from orchestrator.page.texts import for_plotly, rounded
-from orchestrator.statistics import Interval
 
 Figure = dict[str, Any]
 Trace = dict[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.files.printable_text import counted
-from orchestrator.metrics import MIB, Show, metric
+from orchestrator.measure.metrics import MIB, Show, metric
 from orchestrator.page import colours
 from orchestrator.page.cells import ALL, SPEEDS, Cell, by_panel, first_measured, gpu_counts, noun, of_gpus
 from orchestrator.page.chart import WIDE, Chart, Figure, Trace, View, in_stretches, layout, level, marker, note, scatter

@@ -8,8 +8,8 @@ from statistics import quantiles
 from typing import Any
 
 from orchestrator.files.printable_text import counted
-from orchestrator.metrics import Show
-from orchestrator.metrics import shown as forms
+from orchestrator.measure.metrics import Show
+from orchestrator.measure.metrics import shown as forms
 from orchestrator.page import colours
 from orchestrator.page.chart import (
     Chart,

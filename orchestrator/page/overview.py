@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.columns import column
 from orchestrator.files.redaction import redact
-from orchestrator.metrics import Show, show
-from orchestrator.metrics import shown as forms
+from orchestrator.measure.metrics import Show, show
+from orchestrator.measure.metrics import shown as forms
 from orchestrator.page.texts import one_line
 from orchestrator.rows import PACKAGES, Value
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.files.printable_text import counted
-from orchestrator.metrics import MIB, Show, metric
-from orchestrator.metrics import shown as forms
+from orchestrator.measure.metrics import MIB, Show, metric
+from orchestrator.measure.metrics import shown as forms
 from orchestrator.page import colours
 from orchestrator.page.cells import Cell, Key, first_measured, noun
 from orchestrator.page.chart import Chart, Trace, View, note, upright

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.columns import choose, column, for_people, varying
-from orchestrator.metrics import DASH, METRICS, Metric, Show, Where, columns, metric
-from orchestrator.metrics import shown as forms
+from orchestrator.measure.metrics import DASH, METRICS, Metric, Show, Where, columns, metric
+from orchestrator.measure.metrics import shown as forms
 from orchestrator.page.cells import Key
 from orchestrator.page.folders import Folders, command, files, link, log_ends
 from orchestrator.page.runs import Run

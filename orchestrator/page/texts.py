@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from orchestrator.files.printable_text import printable
-from orchestrator.metrics import show
+from orchestrator.measure.metrics import show
 
 LONGEST = 300
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.columns import cells
-from orchestrator.metrics import metric, show
+from orchestrator.measure.metrics import metric, show
 from orchestrator.page import shell
 from orchestrator.pivots import shown_to_people
 

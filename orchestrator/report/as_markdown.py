@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.columns import HEADLINE, Split, cells, for_people, matches
 from orchestrator.files.markdown import escaped, folded, sentence, table
 from orchestrator.highlights import Highlight, HighlightKind
-from orchestrator.metrics import FACTS, METRICS, Show, metric, show
+from orchestrator.measure.metrics import FACTS, METRICS, Show, metric, show
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from orchestrator.failure_kinds import KINDS, FailureKind
-from orchestrator.metrics import DASH
+from orchestrator.measure.failure_kinds import KINDS, FailureKind
+from orchestrator.measure.metrics import DASH
 
 _INTRODUCTION = """# Kinds of failure
 
-Made from `orchestrator/failure_kinds.py`; a test holds the two together (`pytest --accept` writes this page anew).
+Made from `orchestrator/measure/failure_kinds.py`; a test holds the two together (`pytest --accept` writes this page anew).
 
 `kind` in a run's `record.json` is one of these words, and so is `failure_kind` in the CSV files; `--retry-failed` takes them.
 `hint` in the record is the advice below, or advice that was made from the error.

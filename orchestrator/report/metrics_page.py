@@ -6,11 +6,11 @@ A function from the registry to text; a test compares the page in the repository
 from __future__ import annotations
 
 from orchestrator.column_types import OTHERS, known
-from orchestrator.metrics import DASH, FACTS, METRICS, SETTINGS, Direction
+from orchestrator.measure.metrics import DASH, FACTS, METRICS, SETTINGS, Direction
 
 _INTRODUCTION = """# Columns and metrics
 
-Made from `orchestrator/metrics/`; a test holds the two together (`pytest --accept` writes this page again).
+Made from `orchestrator/measure/metrics/`; a test holds the two together (`pytest --accept` writes this page again).
 
 - `benchmarks.csv` has a row for each experiment. Every metric is the mean over its repeats that ended ok, `runs_ok`
   of `runs`. It is the mean of their logarithms where *mean* says "of logs".

@@ -23,8 +23,8 @@ from orchestrator.columns import DEFAULT_DROP, DETAILS, HEADLINE, Split, cells, 
 from orchestrator.files.printable_text import counted, printable
 from orchestrator.highlights import Highlight, HighlightKind
 from orchestrator.highlights.gains import PADDING
-from orchestrator.metrics import METRICS
-from orchestrator.metrics import show as shown_value
+from orchestrator.measure.metrics import METRICS
+from orchestrator.measure.metrics import show as shown_value
 from orchestrator.report.as_markdown import headings, is_number, same_for_all
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from orchestrator.columns import cells
 from orchestrator.errors import SelectionError
 from orchestrator.files.markdown import sentence
 from orchestrator.files.printable_text import printable
-from orchestrator.metrics import show
+from orchestrator.measure.metrics import show
 from orchestrator.pivots import View, shown_to_people
 from orchestrator.report import as_csv, as_json, as_markdown
 

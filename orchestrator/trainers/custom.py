@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading
-from orchestrator.metrics import MIB, metric
+from orchestrator.measure.metrics import MIB, metric
 from orchestrator.records import (
     Caveat,
     CaveatKind,

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import orchestrator
-from orchestrator import losses
+from orchestrator.measure import losses
+from orchestrator.measure.rank_files import worker_files
 from orchestrator.records import Experiment, Measurement, Text, as_items
-from orchestrator.summaries import worker_files
 from orchestrator.trainers import names
 from orchestrator.trainers.trainer import Trainer
 

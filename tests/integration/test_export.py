@@ -27,7 +27,7 @@ from orchestrator.export import TARGETS, export, reading
 from orchestrator.export.series import MOST_POINTS
 from orchestrator.export.to_wandb import rows
 from orchestrator.export.tracker import Point, Status, package_of
-from orchestrator.metrics import METRICS
+from orchestrator.measure.metrics import METRICS
 from orchestrator.records import Device, Framework, Measurement, RunRecord
 from orchestrator.records import Status as Ending
 from orchestrator.store import Store, write_record

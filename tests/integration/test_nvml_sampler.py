@@ -23,9 +23,9 @@ from trees import lives, wait_for, wait_until
 
 from orchestrator.machine import process
 from orchestrator.machine.child_environment import MARKER
+from orchestrator.measure.gpu_timeline import SAMPLES, Timeline, parse
 from orchestrator.monitors import nvml_sampler
 from orchestrator.monitors.nvml import PERIOD_VARIABLE, Nvml
-from orchestrator.monitors.timeline import SAMPLES, Timeline, parse
 from orchestrator.records import CaveatKind, Device, Gpu, Status
 from orchestrator.store import Store
 

@@ -25,8 +25,8 @@ from orchestrator.compare.rules import Rules
 from orchestrator.compare.values import Comparison, Difference, Row, Verdict
 from orchestrator.compare_view import as_page, axes, forest, marks, page_table, wording
 from orchestrator.compare_view.as_page import page
-from orchestrator.metrics import METRICS, show
-from orchestrator.statistics import Interval, Ratio
+from orchestrator.measure.intervals import Interval, Ratio
+from orchestrator.measure.metrics import METRICS, show
 
 REFERENCE = Path(__file__).parents[1] / "golden" / "compat" / "refs" / "a100_80gb.csv"
 SECTIONS = ["compared", "environment", "together", "charts", "table", "without"]

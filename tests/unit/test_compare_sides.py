@@ -23,7 +23,7 @@ from orchestrator.compare.sides import halves, read
 from orchestrator.compare.values import Entry, Side, Verdict
 from orchestrator.compare.verdicts import compare
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
-from orchestrator.metrics import METRICS, Show
+from orchestrator.measure.metrics import METRICS, Show
 from orchestrator.records import DataSpec, Device, Framework, Reason, RunRecord
 from orchestrator.table import load
 

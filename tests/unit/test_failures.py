@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from orchestrator.failures import log_tail, verdict
+from orchestrator.measure.failures import log_tail, verdict
 from orchestrator.records import Limit, ProcessOutcome, Status
 from orchestrator.report.failures_page import page
 

@@ -20,7 +20,7 @@ from models import load_config
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from orchestrator.flops import (
+from orchestrator.measure.flops import (
     Overcounted,
     achieved,
     hardware_flops_per_token,

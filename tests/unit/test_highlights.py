@@ -22,7 +22,7 @@ from orchestrator.files.printable_text import is_printable
 from orchestrator.highlights import Highlight, HighlightKind, highlights
 from orchestrator.highlights.gains import MOST_FASTER
 from orchestrator.highlights.values import MOST_OTHERS
-from orchestrator.metrics import ONE_RUN_EFFECT
+from orchestrator.measure.metrics import ONE_RUN_EFFECT
 from orchestrator.records import Caveat, CaveatKind, Device, RunRecord, caveat, dump
 from orchestrator.records import load as load_value
 from orchestrator.table import ResultsTable, load

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from factories.results import experiment
 
-from orchestrator.failure_kinds import KINDS, hint
+from orchestrator.measure.failure_kinds import KINDS, hint
 
 TORCH = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 512.00 MiB is free. Including"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.losses import Shared, as_text, over_the_same_steps
-from orchestrator.metrics import METRICS
+from orchestrator.measure.losses import Shared, as_text, over_the_same_steps
+from orchestrator.measure.metrics import METRICS
 
 LOSSES = st.lists(st.floats(0.01, 20), min_size=1, max_size=200)
 

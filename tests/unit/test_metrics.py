@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.metrics import FACTS, METRICS, SETTINGS, metric, show
+from orchestrator.measure.metrics import FACTS, METRICS, SETTINGS, metric, show
 from orchestrator.report.metrics_page import page
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from orchestrator import monitor_view
 from orchestrator.gpu_watch import Process, Reading, Run, Seen, View
-from orchestrator.monitors.timeline import REASONS
+from orchestrator.measure.gpu_timeline import REASONS
 
 Golden = Callable[[str, str], None]
 GIB = 2**30

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator import monitors
 from orchestrator.errors import SelectionError
-from orchestrator.memory_logs import log_summary, memory_summary
+from orchestrator.measure.memory_logs import log_summary, memory_summary
 from orchestrator.monitors.hf_memory import HfMemory
 from orchestrator.monitors.nvidia_smi import SAMPLES, NvidiaSmi
 from orchestrator.records import Command

@@ -13,12 +13,13 @@ import pytest
 from factories.results import experiment
 from factories.run_folders import BEGAN, worker, write_steps, write_worker
 
-from orchestrator import findings, throughput
+from orchestrator import findings
 from orchestrator.errors import LaunchError
-from orchestrator.metrics import METRICS
+from orchestrator.measure import throughput
+from orchestrator.measure.gpu_timeline import HEADER, SAMPLES
+from orchestrator.measure.metrics import METRICS
 from orchestrator.monitors import MONITORS, nvidia_smi
 from orchestrator.monitors.nvml import PERIOD_S, PERIOD_VARIABLE, Nvml, period
-from orchestrator.monitors.timeline import HEADER, SAMPLES
 from orchestrator.records import Caveat, CaveatKind, Device, Measurement
 
 COST = {"cpu_s": 0.75, "rss_bytes": 20_000_000, "period_s": 0.01, "worst_period_s": 0.02}

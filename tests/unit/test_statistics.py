@@ -15,7 +15,7 @@ from coverage import over_repeats, stopped_early, within_a_run
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from orchestrator.statistics import (
+from orchestrator.measure.intervals import (
     Ratio,
     adjusted,
     mean_of_logs,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.measure.steady_state import Steady, find
 from orchestrator.records import Caveat
-from orchestrator.steady import Steady, find
 
 
 def noise(n: int, *, seed: int = 1, sd: float = 0.02, carried_over: float = 0.5) -> list[float]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.steps import Step, together
+from orchestrator.measure.steps import Step, together
 
 seconds = st.floats(0.001, 10, allow_nan=False)
 series = st.lists(st.tuples(seconds, st.floats(0, 1)), min_size=1, max_size=30)

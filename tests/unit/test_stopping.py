@@ -7,7 +7,7 @@ import random
 import pytest
 from stopping import Stopping, half_width
 
-from orchestrator.statistics import median_interval
+from orchestrator.measure.intervals import median_interval
 
 
 def looks(rule: Stopping, seconds: list[float], *, every: int = 10) -> int | None:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.metrics import METRICS
+from orchestrator.measure.gpu_timeline import HEADER, REASONS, Device, Timeline, Window, highest, mean, parse, total
+from orchestrator.measure.metrics import METRICS
 from orchestrator.monitors import nvml_sampler
-from orchestrator.monitors.timeline import HEADER, REASONS, Device, Timeline, Window, highest, mean, parse, total
 
 T0 = 1_700_000_000.0
 COST = '# {"cpu_s": 1.5, "rss_bytes": 20000000, "period_s": 0.010002, "worst_period_s": 0.03}'

@@ -19,11 +19,12 @@ from factories.results import BASE, ended, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator import report, steps, vetting
+from orchestrator import report, vetting
 from orchestrator.columns import cells
 from orchestrator.experiment_view import experiment_view
 from orchestrator.files import reading
 from orchestrator.files.printable_text import escaped, is_printable, printable, shell_word
+from orchestrator.measure import steps
 from orchestrator.records import Framework, dump
 from orchestrator.report import as_markdown, terminal
 from orchestrator.store import Store

@@ -20,7 +20,7 @@ from orchestrator.compare.pairing import places
 from orchestrator.compare.rules import DEFAULT, LEVEL, Correction, Rules, parse
 from orchestrator.compare.values import Comparison, Difference, Entry, Pair, Run, Verdict
 from orchestrator.errors import SelectionError
-from orchestrator.metrics import METRICS, Direction, Judged
+from orchestrator.measure.metrics import METRICS, Direction, Judged
 
 ALONE = Rules(correction=Correction.NONE)
 

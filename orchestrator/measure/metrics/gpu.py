@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from orchestrator.metrics.metric import Direction, Judged, Metric, Show, Where
+from orchestrator.measure.metrics.metric import Direction, Judged, Metric, Show, Where
 
 _NVML = "NVML, every nvml_period_s (samples-nvml.csv)"
 _STEADY = "Everything outside the steady state."

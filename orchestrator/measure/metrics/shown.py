@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestrator.metrics.metric import MIB, Show
+from orchestrator.measure.metrics.metric import MIB, Show
 
 
 def text(value: float, form: Show) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from orchestrator.metrics.metric import Direction, Metric, Show, Where
+from orchestrator.measure.metrics.metric import Direction, Metric, Show, Where
 
 _ALIKE = "Missing where no cell of the baseline differs only by its framework configuration."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from orchestrator.metrics.metric import TEXT, TRUTH, WHOLE, Metric, Show, Where
+from orchestrator.measure.metrics.metric import TEXT, TRUTH, WHOLE, Metric, Show, Where
 
 _RECORD = "record.json"
 _KEPT, _PAGE = Where.TABLES | Where.KEPT, Where.TABLES | Where.PAGE

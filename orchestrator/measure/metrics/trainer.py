@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from orchestrator.metrics.metric import Direction, Judged, Metric, Show, Where
+from orchestrator.measure.metrics.metric import Direction, Judged, Metric, Show, Where
 
 _final = partial(Metric, source="final metrics of the Trainer")
 _speed = partial(_final, direction=Direction.HIGHER)

@@ -9,9 +9,9 @@ reference's users know.
 
 from __future__ import annotations
 
-from orchestrator.metrics import gpu, memory, model, relative, shown, speed, trainer, work
-from orchestrator.metrics.facts import FACTS, SETTINGS
-from orchestrator.metrics.metric import DASH, MIB, ONE_RUN_EFFECT, Direction, Judged, Metric, Show, Where
+from orchestrator.measure.metrics import gpu, memory, model, relative, shown, speed, trainer, work
+from orchestrator.measure.metrics.facts import FACTS, SETTINGS
+from orchestrator.measure.metrics.metric import DASH, MIB, ONE_RUN_EFFECT, Direction, Judged, Metric, Show, Where
 
 __all__ = ["DASH", "FACTS", "METRICS", "MIB", "ONE_RUN_EFFECT", "SETTINGS", "Direction", "Judged", "Metric", "Show"]
 __all__ += ["Where", "columns", "metric", "show"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from orchestrator.metrics.metric import Direction, Judged, Metric, Show, Where
+from orchestrator.measure.metrics.metric import Direction, Judged, Metric, Show, Where
 
 _TORCH = "torch's allocator, highest rank (ranks.csv has each)"
 _RESERVE = "The allocator's reserve, contexts, communication buffers, libraries' own memory."

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median, pstdev
 
+from orchestrator.measure.intervals import Interval, median_interval
 from orchestrator.records import Caveat, CaveatKind
-from orchestrator.statistics import Interval, median_interval
 
 AT_LEAST_STEPS = 10
 HIGHER_LEVEL = 0.03

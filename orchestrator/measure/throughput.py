@@ -17,10 +17,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from orchestrator import flops, steady, steps, summaries
+from orchestrator.measure import flops, rank_files, steady_state, steps
+from orchestrator.measure.rank_files import Cells, Number, Worker
+from orchestrator.measure.steps import Step
 from orchestrator.records import Caveat, CaveatKind, Measurement
-from orchestrator.steps import Step
-from orchestrator.summaries import Cells, Number, Worker
 
 _STEPS, _WORKER = "steps of all ranks", "worker files of all ranks"
 # A batch is short if it has a smaller share of the largest batch's tokens, and of its samples.
@@ -58,15 +58,15 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
     first = ordered[0]
     series = _series(run_dir, world_size)
     if isinstance(series, Caveat):
-        state: steady.Steady | Caveat = series
+        state: steady_state.Steady | Caveat = series
         series = _Series(ranks={}, together=())
     else:
         state = _state(series.together, first)
-    numbers = summaries.numbers(ordered, world_size=world_size)
-    notes = summaries.warnings(ordered, numbers)
+    numbers = rank_files.numbers(ordered, world_size=world_size)
+    notes = rank_files.warnings(ordered, numbers)
     missing: list[Measurement] = []
     impossible = None
-    if isinstance(state, steady.Steady):
+    if isinstance(state, steady_state.Steady):
         speed = _speed(series.together, state, world_size) | _warm_up(series.together, state, first)
         numbers |= speed
         try:
@@ -104,9 +104,9 @@ def _series(run_dir: Path, world_size: int) -> _Series | Caveat:
     return _Series(ranks=shared, together=together)
 
 
-def _state(series: Sequence[Step], first: Worker) -> steady.Steady | Caveat:
+def _state(series: Sequence[Step], first: Worker) -> steady_state.Steady | Caveat:
     asked = first.get("measure") or {}
-    return steady.find(
+    return steady_state.find(
         [step.seconds for step in series],
         after=[step.after for step in series],
         waits_s=[step.wait_s for step in series],
@@ -115,7 +115,7 @@ def _state(series: Sequence[Step], first: Worker) -> steady.Steady | Caveat:
     )
 
 
-def _speed(series: Sequence[Step], state: steady.Steady, world_size: int) -> Cells:
+def _speed(series: Sequence[Step], state: steady_state.Steady, world_size: int) -> Cells:
     """Return rates over the steady part and the distribution of its step times."""
     window = series[state.discarded_steps :]
     seconds = sum(step.seconds for step in window)
@@ -169,7 +169,7 @@ def _rate(steps_of: Sequence[Step], name: str, seconds: float) -> float | None:
     return None if total is None else total / seconds
 
 
-def _warm_up(series: Sequence[Step], state: steady.Steady, first: Worker) -> Cells:
+def _warm_up(series: Sequence[Step], state: steady_state.Steady, first: Worker) -> Cells:
     """Return the times before the steady state. With torch.compile, the excess over as many steady steps is compilation."""
     head = [step.seconds for step in series[: state.discarded_steps]]
     above = sum(head) - len(head) * state.median_s
@@ -188,9 +188,9 @@ def _work(series: Sequence[Step], first: Worker, speed: Number | None) -> Cells:
 
 
 def _rank_rows(
-    workers: Sequence[Worker], series: _Series, state: steady.Steady | Caveat
+    workers: Sequence[Worker], series: _Series, state: steady_state.Steady | Caveat
 ) -> Iterator[Mapping[str, Any]]:
-    cut = state.discarded_steps if isinstance(state, steady.Steady) else len(series.together)
+    cut = state.discarded_steps if isinstance(state, steady_state.Steady) else len(series.together)
     seconds = sum(step.seconds for step in series.together[cut:])
     for worker in workers:
         rank = int(worker.get("rank") or 0)
@@ -207,7 +207,7 @@ def _rank_rows(
             "peak_allocated_bytes": peak.get("allocated_bytes"),
             "peak_reserved_bytes": peak.get("reserved_bytes"),
             "host_rss_bytes": peak.get("rss_bytes"),
-            **summaries.of_stages(worker),
+            **rank_files.of_stages(worker),
             **_rank_speed(series.ranks.get(rank, ())[cut:], seconds),
         }
         yield {name: value for name, value in cells.items() if value is not None}
@@ -229,7 +229,7 @@ def _rank_speed(window: Sequence[Step], seconds: float) -> Cells:
 @lru_cache(maxsize=8)
 def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
     """Return the steady steps of all ranks together. They are cached: each monitor of a run asks for them."""
-    from orchestrator.summaries import worker_files
+    from orchestrator.measure.rank_files import worker_files
 
     workers = worker_files(run_dir)
     if not workers or workers[0].get("rank") != 0:
@@ -238,7 +238,7 @@ def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
     if isinstance(series, Caveat):
         return None
     state = _state(series.together, workers[0])
-    return series.together[state.discarded_steps :] if isinstance(state, steady.Steady) else None
+    return series.together[state.discarded_steps :] if isinstance(state, steady_state.Steady) else None
 
 
 def steady_window(run_dir: Path) -> tuple[float, float] | None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.failure_kinds import kind_of_text, known
+from orchestrator.measure.failure_kinds import kind_of_text, known
 from orchestrator.records import Limit, ProcessOutcome, Status
 
 _ERROR_LINE = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<line>(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit)\b|error:).*)$")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from orchestrator.metrics.metric import Direction, Metric, Show, Where
+from orchestrator.measure.metrics.metric import Direction, Metric, Show, Where
 
 _share = partial(Metric, unit="share", direction=Direction.HIGHER, show=Show.SHARE)
 _count = partial(Metric, unit="tokens, all devices", show=Show.COUNT, source="worker files", where=Where.FILES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.metrics.metric import Direction, Metric, Show, Where
+from orchestrator.measure.metrics.metric import Direction, Metric, Show, Where
 
 MODEL = (
     Metric(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from orchestrator.metrics.metric import Direction, Metric, Show, Where
+from orchestrator.measure.metrics.metric import Direction, Metric, Show, Where
 
 _STEPS = "steps of all ranks, in steady state"
 _STAMPS = "stamps of rank 0"
