@@ -22,7 +22,7 @@ from statistics import median
 
 from orchestrator.measure import intervals
 from orchestrator.records import RunRecord, Status
-from orchestrator.store import Store
+from orchestrator.results.store import Store
 
 WARM_UP_LOGS = 5
 LOOK_EVERY_S = 0.01

@@ -43,6 +43,6 @@ def load(
 
 def dtypes() -> dict[str, str]:
     """Return the pandas type of each known column, for `pandas.read_csv("results/benchmarks.csv", dtype=tunebench.dtypes())`."""
-    from orchestrator.column_types import known
+    from orchestrator.results.table.column_types import known
 
     return known()

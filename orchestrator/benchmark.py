@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import FrameType
 
-from orchestrator import claims
-from orchestrator.due_runs import NO_RETRY, Retry, most_repeats
 from orchestrator.errors import ResultsError
 from orchestrator.executors import Executor
 from orchestrator.machine.process_tree import end_tree
 from orchestrator.preparation import prepare_data
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
-from orchestrator.store import Store, unfinished_record, write_record
-from orchestrator.stored import StoredRun
+from orchestrator.results import claims
+from orchestrator.results.contents import StoredRun
+from orchestrator.results.due_runs import NO_RETRY, Retry, most_repeats
+from orchestrator.results.store import Store, unfinished_record, write_record
 
 __all__ = ["Event", "EventKind", "Summary", "prepare_data", "run_benchmark"]
 

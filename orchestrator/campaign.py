@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from orchestrator import asked, executors, packing, results_folder
+from orchestrator import executors, packing
 from orchestrator.benchmark import Event, EventKind, Summary, prepare_data, run_benchmark
 from orchestrator.cells import BATCH
 from orchestrator.config import Suite
-from orchestrator.due_runs import FAILURES, NO_RETRY, Retry, half_width, most_repeats
 from orchestrator.errors import ConfigError, PreparationError, ResultsError, SelectionError, suggestion
 from orchestrator.event_lines import EventLines
 from orchestrator.executors import LOCAL
@@ -28,8 +27,11 @@ from orchestrator.measure.failure_kinds import KINDS
 from orchestrator.probe import LARGEST_BATCH, Found, largest_batches, mark_what_does_not_fit
 from orchestrator.progress import Progress
 from orchestrator.records import Experiment, JobState
+from orchestrator.results import folder
+from orchestrator.results import requested as asked
+from orchestrator.results.due_runs import FAILURES, NO_RETRY, Retry, half_width, most_repeats
+from orchestrator.results.store import Store
 from orchestrator.status import Reader
-from orchestrator.store import Store
 
 if TYPE_CHECKING:
     from orchestrator.selection import Selection
@@ -74,17 +76,17 @@ def retry_of(words: str | None) -> Retry:
 def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[str], say: Say) -> Store:
     """Return the results folder: a new one, the existing one, or a new one in its place. Raises ResultsError."""
     if move_aside:
-        moved = results_folder.move_aside(root)
+        moved = folder.move_aside(root)
         if moved is not None:
             say(f"Moved the results of {root} to {moved}")
-    if results_folder.is_ours(root):
+    if folder.is_ours(root):
         say(f"Resuming {root}: what is done stays, what is missing runs.")
         return Store.resume(root)
     files = {name: str(file) for name, file in suite.files.items()}
     try:
         return Store.create(root, {"argv": list(argv), "files": files})
     except ResultsError:
-        if not results_folder.is_ours(root):
+        if not folder.is_ours(root):
             raise
         return Store.resume(root)  # another tunebench made it just now
 
@@ -103,7 +105,7 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
     """
     due = {one.id: most_repeats(one) for one in plan.experiments if _can_run(one)}
     took: dict[str, float] = {}
-    if results_folder.is_ours(root) and not move_aside:
+    if folder.is_ours(root) and not move_aside:
         store = Store.resume(root)
         more = {one.id: most_repeats(one) - one.repeats for one in plan.experiments}
         due = {

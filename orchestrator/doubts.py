@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator import across
-from orchestrator.columns import column, number
 from orchestrator.records import Caveat, CaveatKind
-from orchestrator.rows import Value
+from orchestrator.results.table import aggregate
+from orchestrator.results.table.columns import column, number
+from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:
-    from orchestrator.table import ResultsTable
+    from orchestrator.results.table.load import ResultsTable
 
 
 class DoubtKind(StrEnum):
     """The kind of a doubt."""
 
-    WRONG = across.WRONG
-    OTHER_LOSS = across.OTHER_LOSS
+    WRONG = aggregate.WRONG
+    OTHER_LOSS = aggregate.OTHER_LOSS
     CONTAMINATED = "contaminated"
     THROTTLED = "throttled"
     NOT_STEADY = "not steady"

@@ -15,15 +15,16 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from orchestrator import claims, running, time_left
-from orchestrator.claims import Owner
-from orchestrator.due_runs import most_repeats
+from orchestrator import running, time_left
 from orchestrator.errors import ResultsError
-from orchestrator.experiment_file import EXPERIMENT_FILE
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
+from orchestrator.results import claims
+from orchestrator.results.claims import Owner
+from orchestrator.results.contents import StoredRun
+from orchestrator.results.due_runs import most_repeats
+from orchestrator.results.experiment_file import EXPERIMENT_FILE
+from orchestrator.results.store import Store
 from orchestrator.running import Activity
-from orchestrator.store import Store
-from orchestrator.stored import StoredRun
 
 UNREADABLE = "unreadable"
 """The kind of a run whose record cannot be read: what it says may be right, so it is not owed again."""

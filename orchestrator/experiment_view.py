@@ -14,8 +14,8 @@ from orchestrator.files import reading
 from orchestrator.files.printable_text import printable, shell_word, without_styles
 from orchestrator.files.redaction import redact, redact_end
 from orchestrator.records import Experiment
-from orchestrator.store import Store
-from orchestrator.stored import StoredExperiment, StoredRun
+from orchestrator.results.contents import StoredExperiment, StoredRun
+from orchestrator.results.store import Store
 
 TAIL_BYTES = 64 * 1024
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.columns import column, for_people, number
 from orchestrator.files.printable_text import one_line
 from orchestrator.measure.metrics import metric, show
 from orchestrator.records import Device
-from orchestrator.rows import ARGUMENT_FACTS, NO_FRAMEWORK, Value
+from orchestrator.results.table.columns import column, for_people, number
+from orchestrator.results.table.rows import ARGUMENT_FACTS, NO_FRAMEWORK, Value
 
 if TYPE_CHECKING:
-    from orchestrator.table import ResultsTable
+    from orchestrator.results.table.load import ResultsTable
 
 _SAID = ("framework_config", "model_name_or_path", "num_gpus", "device")
 _ALSO = ("results", "scenario", "trainer", "python", "data")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.column_types import typed
 from orchestrator.errors import SelectionError, suggestion
-from orchestrator.relative import COLUMNS
 from orchestrator.reporting import load_table
+from orchestrator.results.table.baseline import COLUMNS
+from orchestrator.results.table.column_types import typed
 
 if TYPE_CHECKING:
     import pandas as pd

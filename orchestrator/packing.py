@@ -16,8 +16,8 @@ from orchestrator.executors import Executor
 from orchestrator.machine import cores
 from orchestrator.machine.gpus import visible_gpus
 from orchestrator.records import Device, Experiment, Measure, RunRecord, Status
-from orchestrator.results_folder import is_ours
-from orchestrator.store import Store
+from orchestrator.results.folder import is_ours
+from orchestrator.results.store import Store
 
 PACKING = "packing"
 SPEED = "tokens_per_s"

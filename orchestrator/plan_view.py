@@ -18,12 +18,12 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from orchestrator.cells import Duplicate
-from orchestrator.due_runs import most_repeats
 from orchestrator.files.printable_text import counted, printable, shell_word
 from orchestrator.files.redaction import MASK, is_secret_name, redact_words, redactor
 from orchestrator.launcher import build_command
 from orchestrator.matrix import Plan
 from orchestrator.records import Command, Experiment, Reason, as_items
+from orchestrator.results.due_runs import most_repeats
 from orchestrator.trainers import get as get_trainer
 
 ROWS_SHOWN = 200

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator import claims, trainers
+from orchestrator import trainers
 from orchestrator.benchmark import Event, EventKind, OnEvent, run_benchmark
 from orchestrator.cells import BATCH, TRAINER_BATCH_DEFAULT
 from orchestrator.errors import SelectionError
 from orchestrator.executors import Executor
 from orchestrator.records import Experiment, Measure, RunRecord, Status
-from orchestrator.results_folder import is_ours
-from orchestrator.store import Store, write_record
+from orchestrator.results import claims
+from orchestrator.results.folder import is_ours
+from orchestrator.results.store import Store, write_record
 
 PROBES, BATCHES = "probes", "batches"
 STEPS = 2

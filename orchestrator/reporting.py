@@ -14,18 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from orchestrator import results_folder
-from orchestrator.columns import no_such
 from orchestrator.errors import ResultsError, SelectionError, suggestion
 from orchestrator.report_format import Format
-from orchestrator.store import Store
+from orchestrator.results import folder as results_folder
+from orchestrator.results.store import Store
+from orchestrator.results.table.columns import no_such
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from orchestrator.highlights import Highlight
-    from orchestrator.pivots import View
-    from orchestrator.table import ResultsTable
+    from orchestrator.results.table.load import ResultsTable
+    from orchestrator.results.table.pivots import View
 
 # What goes to stdout when it is asked for alone.
 OF_TEXT = (Format.CSV, Format.JSON, Format.MARKDOWN)
@@ -86,8 +86,8 @@ def with_findings(report: Report) -> Report:
 
 def load_table(folders: Sequence[Path], *, baseline: str | None = None) -> ResultsTable:
     """Return the results of one or more folders, compared with a baseline if one is named."""
-    from orchestrator.relative import with_baseline
-    from orchestrator.table import load
+    from orchestrator.results.table.baseline import with_baseline
+    from orchestrator.results.table.load import load
 
     table = load(folders)
     return table if baseline is None else with_baseline(table, baseline)
@@ -96,7 +96,7 @@ def load_table(folders: Sequence[Path], *, baseline: str | None = None) -> Resul
 def _view(table: ResultsTable, *, pivot: str | None, group_by: str | None) -> View | None:
     if not (pivot or group_by):
         return None
-    from orchestrator import pivots
+    from orchestrator.results.table import pivots
 
     return pivots.pivot(table, pivot) if pivot else pivots.group_by(table, str(group_by))
 

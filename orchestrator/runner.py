@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from orchestrator import claims, effective, findings, isolation, limits, monitors, run_files, trainers
+from orchestrator import effective, findings, isolation, limits, monitors, run_files, trainers
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
 from orchestrator.files.redaction import redact
 from orchestrator.findings import Findings
@@ -41,7 +41,8 @@ from orchestrator.records import (
     Status,
     load,
 )
-from orchestrator.store import Store, write_record
+from orchestrator.results import claims
+from orchestrator.results.store import Store, write_record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

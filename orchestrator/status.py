@@ -27,8 +27,8 @@ from orchestrator.experiment_status import (
 )
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Job
-from orchestrator.results_folder import SUITE_FILE
-from orchestrator.store import Store
+from orchestrator.results.folder import SUITE_FILE
+from orchestrator.results.store import Store
 from orchestrator.time_left import Expectation, Span, Work
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0

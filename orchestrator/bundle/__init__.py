@@ -21,8 +21,8 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.files import reading
 from orchestrator.files.markdown import NOTHING
 from orchestrator.files.redaction import MASK, redact, redact_end
-from orchestrator.results_folder import TOOL
-from orchestrator.store import Store
+from orchestrator.results.folder import TOOL
+from orchestrator.results.store import Store
 
 __all__ = ["MANIFEST", "Bundled", "bundle", "summary"]
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.claims import state
 from orchestrator.files import reading
 from orchestrator.files.redaction import LONGEST_SECRET, redact
 from orchestrator.records import JobState
 from orchestrator.records.experiment import TAME
+from orchestrator.results.claims import state
 from orchestrator.trainers import instrumented
 
 LOG_END_BYTES = 64 * 1024

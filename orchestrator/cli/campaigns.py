@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from orchestrator.campaign import Way
     from orchestrator.config import Suite
     from orchestrator.matrix import Plan
+    from orchestrator.results.store import Store
     from orchestrator.selection import Selection
-    from orchestrator.store import Store
 
 QUICKSTART = "quickstart"
 
@@ -142,11 +142,12 @@ def _expand(suite: Suite, selection: Selection) -> Plan:
 
 def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
     """Show the plan, and how much of it the results folder has already."""
-    from orchestrator import campaign, results_folder
+    from orchestrator import campaign
+    from orchestrator.results import folder
 
     _show_plan(planned, options)
     is_table = not (options.as_json or options.commands)
-    if is_table and not options.move_aside and results_folder.is_ours(options.results):
+    if is_table and not options.move_aside and folder.is_ours(options.results):
         say(campaign.due_line(planned, options.results, retry=way.retry))
 
 

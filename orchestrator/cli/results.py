@@ -53,7 +53,7 @@ def show(
 ) -> None:
     """Print an experiment's facts, its command, and the last lines of its logs."""
     from orchestrator.experiment_view import experiment_view
-    from orchestrator.store import Store
+    from orchestrator.results.store import Store
 
     for part in experiment_view(Store.resume(results), experiment, lines=lines):
         say(part)
@@ -65,15 +65,16 @@ def status(
     as_json: options.AsJson = False,
 ) -> None:
     """Show how far a campaign is, and how long it may still take."""
-    from orchestrator import asked, status_view
+    from orchestrator import status_view
     from orchestrator.machine.stop_signals import StopSignals
+    from orchestrator.results import requested
+    from orchestrator.results.store import Store
     from orchestrator.status import Reader, looks, pause_on
-    from orchestrator.store import Store
 
     if watch and as_json:
         raise OrchestratorError("--watch and --json: give one of them; `--json` prints one document")
     store = Store.resume(folder)
-    reader = Reader(store, only=asked.current(store.root))
+    reader = Reader(store, only=requested.current(store.root))
     if as_json:
         print_raw([status_view.as_json(reader.look())])
     elif not watch:
@@ -91,7 +92,7 @@ def cancel(
 ) -> None:
     """Stop runs from outside. Their records say cancelled, and the next `tunebench run` repeats them."""
     from orchestrator import cancel as ending
-    from orchestrator.store import Store
+    from orchestrator.results.store import Store
 
     store, answers = Store.resume(folder), []
     for answer in ending.cancel(store, experiments or ()):

@@ -27,8 +27,8 @@ from orchestrator.files.reading import Unreadable
 from orchestrator.measure.metrics import METRICS, Show
 from orchestrator.records import Status
 from orchestrator.records.experiment import TAME
-from orchestrator.rows import NO_FRAMEWORK, Row, Value
-from orchestrator.vetting import MAX_COLUMNS
+from orchestrator.results.table.foreign_rows import MAX_COLUMNS
+from orchestrator.results.table.rows import NO_FRAMEWORK, Row, Value
 
 _FACTS = frozenset({*OURS, "results", "id", "device", "python", "monitors", "data"})
 _OUTCOME = frozenset({"repeat", "attempt", "status", "failure_kind", "failure_cause", "started_at", "runs", "runs_ok"})

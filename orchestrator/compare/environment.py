@@ -21,7 +21,7 @@ from typing import Any
 from orchestrator.compare.values import Difference, Entry
 from orchestrator.monitors import perturbing
 from orchestrator.records import DataSpec
-from orchestrator.rows import PACKAGES, Value, cell
+from orchestrator.results.table.rows import PACKAGES, Value, cell
 
 Cells = Mapping[str, Value]
 

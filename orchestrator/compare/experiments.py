@@ -16,7 +16,7 @@ from orchestrator.compare import environment
 from orchestrator.compare.keys import EFFECTIVE, OURS, PLACES
 from orchestrator.compare.values import Entry, Run, Side
 from orchestrator.records import Status
-from orchestrator.rows import Row, Value
+from orchestrator.results.table.rows import Row, Value
 
 _NOT_MEASURED = (EFFECTIVE, "provenance_", "measured_", environment.NEIGHBOURS)
 _OF_THE_MACHINE = ("effective_device", "effective_device_name")

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator import reference, rows, vetting
 from orchestrator.compare import environment, experiments
 from orchestrator.compare.experiments import Origin
 from orchestrator.compare.keys import DIGEST
 from orchestrator.compare.values import Side
 from orchestrator.records import Experiment, Job, JobState, RunRecord
-from orchestrator.results_folder import SUITE_FILE, is_ours
-from orchestrator.rows import Row, Value
-from orchestrator.store import Store
-from orchestrator.stored import Contents, StoredExperiment
+from orchestrator.results.contents import Contents, StoredExperiment
+from orchestrator.results.folder import SUITE_FILE, is_ours
+from orchestrator.results.store import Store
+from orchestrator.results.table import foreign_rows, reference_folder, rows
+from orchestrator.results.table.rows import Row, Value
 
 
 def holds_results(place: Path) -> bool:
@@ -37,7 +37,7 @@ def read(place: Path) -> Side:
 
 
 def _of_reference(place: Path) -> Path | None:
-    return None if (place / SUITE_FILE).exists() else reference.find(place)
+    return None if (place / SUITE_FILE).exists() else reference_folder.find(place)
 
 
 def _stored(place: Path, contents: Contents, warnings: list[str]) -> Iterator[tuple[list[Row], Origin]]:
@@ -49,7 +49,7 @@ def _stored(place: Path, contents: Contents, warnings: list[str]) -> Iterator[tu
     for stored in contents.experiments:
         if stored.experiment.id in contents.removed:
             continue
-        ended = vetting.run_rows(stored, warnings)
+        ended = foreign_rows.run_rows(stored, warnings)
         if ended is not None:
             yield _rows(stored, ended), Origin(id=stored.experiment.id, folder=folder, whole=True)
 
@@ -58,7 +58,7 @@ def _rows(stored: StoredExperiment, ended: Sequence[tuple[Job, RunRecord, Row]])
     unseen = _unseen_arguments(stored.experiment)
     state = stored.runs[-1].state if stored.runs else JobState.PENDING
     return [_with_more(row, record, stored.experiment, unseen) for _, record, row in ended] or [
-        vetting.sound(rows.of_plan(stored.experiment, state))
+        foreign_rows.sound(rows.of_plan(stored.experiment, state))
     ]
 
 
@@ -89,8 +89,8 @@ def _unseen_arguments(experiment: Experiment) -> dict[str, Value]:
 
 
 def _read_reference(place: Path, folder: Path) -> Side:
-    read, said = reference.read(folder)
-    sound = [vetting.sound(row) for row in read]
+    read, said = reference_folder.read(folder)
+    sound = [foreign_rows.sound(row) for row in read]
     names = dict.fromkeys(name for row in sound for name in row.arguments)
     whole = [replace(row, arguments={**dict.fromkeys(names), **row.arguments}) for row in sound]
     return experiments.side(str(place), (([row], Origin()) for row in whole), said)

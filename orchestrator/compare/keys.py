@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from orchestrator.columns import BOOKKEEPING, FILE_NAMES
 from orchestrator.compare.values import Entry
 from orchestrator.errors import SelectionError, suggestion
-from orchestrator.rows import Value
+from orchestrator.results.table.columns import BOOKKEEPING, FILE_NAMES
+from orchestrator.results.table.rows import Value
 
 Group = tuple[str | float | None, ...]
 

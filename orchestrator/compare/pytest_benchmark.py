@@ -19,7 +19,7 @@ from orchestrator.compare.values import Entry, Run, Side
 from orchestrator.files import reading
 from orchestrator.files.reading import Unreadable
 from orchestrator.records import Status
-from orchestrator.rows import Value, cell
+from orchestrator.results.table.rows import Value, cell
 
 ROUND_TIME = "round_time_s"
 

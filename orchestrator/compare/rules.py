@@ -15,7 +15,7 @@ from enum import StrEnum
 from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import METRICS, ONE_RUN_EFFECT, Direction, Judged, Where, columns
 from orchestrator.measure.metrics import metric as registered
-from orchestrator.rows import Value
+from orchestrator.results.table.rows import Value
 
 # Speed: of each pair the first that it has. The Trainer's own speeds include warm-up; the last is pytest-benchmark's.
 HEADLINES = (*columns(Where.SPEED), "round_time_s")

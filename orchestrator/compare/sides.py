@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator import garbage
 from orchestrator.compare import csv_files, environment, folders, keys, pytest_benchmark
 from orchestrator.compare.values import Entry, Run, Side
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
 from orchestrator.files.reading import Unreadable
 from orchestrator.records import Device, Status
-from orchestrator.results_folder import SUITE_FILE
+from orchestrator.results.folder import SUITE_FILE
+from orchestrator.results.table import gc_pause
 
 ACCEPTED = (
     "a results folder (of tunebench or of the reference system), a CSV file of results (benchmarks.csv, raw_summary.csv, or one "
@@ -38,7 +38,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
         raise ResultsError(f"No side is named: name {ACCEPTED}.")
     if len({os.path.realpath(place) for place in places}) < len(places):
         raise ResultsError("The same folder or file is named twice on a side: its runs would count twice.")
-    with garbage.left_alone():
+    with gc_pause.left_alone():
         read = [_place(place) for place in places]
         entries = _pooled([side.entries for side in read])
         keys.refuse_unknown(by, [entries])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from orchestrator.measure.intervals import Ratio
-from orchestrator.rows import Value
+from orchestrator.results.table.rows import Value
 
 # Of `comparison.json`, which `tunebench rerun --from` reads.
 SCHEMA_VERSION = 1

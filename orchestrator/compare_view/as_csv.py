@@ -11,7 +11,7 @@ from orchestrator.compare.values import Comparison, Pair, Row
 from orchestrator.compare_view import wording
 from orchestrator.compare_view.wording import Which
 from orchestrator.report import as_csv
-from orchestrator.rows import Value
+from orchestrator.results.table.rows import Value
 
 # Columns that follow the key's.
 JUDGED = (

@@ -14,7 +14,7 @@ from orchestrator.compare_view import marks, wording
 from orchestrator.measure.metrics import DASH, metric, show
 from orchestrator.page.table_data import in_words
 from orchestrator.page.texts import one_line, rounded
-from orchestrator.rows import Value
+from orchestrator.results.table.rows import Value
 
 MOST_KEYS, MOST_DIFFERENCES, MOST_RUNS = 8, 6, 10
 LABEL, REMARK, WORD = 160, 300, 32

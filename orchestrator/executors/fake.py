@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from orchestrator import claims
 from orchestrator.records import Job, JobState, RunRecord
-from orchestrator.store import write_record
+from orchestrator.results import claims
+from orchestrator.results.store import write_record
 
 
 class FakeExecutor:

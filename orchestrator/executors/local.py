@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import claims
 from orchestrator.errors import ResultsError
 from orchestrator.executors.pool import Pool, Queue, Share
 from orchestrator.machine import cores, process
@@ -26,7 +25,8 @@ from orchestrator.machine.gpus import idlest_first, pci_addresses, visible_gpus
 from orchestrator.machine.process_tree import end_tree
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Device, Job, JobState, Status
-from orchestrator.store import RUN_ONE_LOG, Store, unfinished_record, write_record
+from orchestrator.results import claims
+from orchestrator.results.store import RUN_ONE_LOG, Store, unfinished_record, write_record
 
 LEAST_FREE_BYTES = 64 * 2**20
 RUN_ONE = (sys.executable, "-m", "orchestrator", "run-one")

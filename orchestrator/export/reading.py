@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import reference, vetting
 from orchestrator.errors import ResultsError
 from orchestrator.export.series import of_run as series_of
 from orchestrator.export.tracker import Status, TrackerRun
@@ -23,8 +22,9 @@ from orchestrator.files.redaction import MASK, is_secret_name, redact_end, redac
 from orchestrator.measure.steps import LATEST
 from orchestrator.records import Experiment, Job, RunRecord
 from orchestrator.records import Status as Ending
-from orchestrator.rows import Row, Value
-from orchestrator.store import Store
+from orchestrator.results.store import Store
+from orchestrator.results.table import foreign_rows, reference_folder
+from orchestrator.results.table.rows import Row, Value
 
 LOG_END_BYTES = 64 * 1024
 _LOGS = ("stdout.log", "stderr.log", "stacks.txt", "run-one.log")
@@ -48,10 +48,10 @@ def read(folder: Path) -> Reading:
     if not folder.is_dir():
         raise ResultsError(f"There is no folder {folder}: name a results folder, which `tunebench run --results` made.")
     masked = redactor()
-    theirs = reference.find(folder)
+    theirs = reference_folder.find(folder)
     if theirs is not None and not (folder / "suite.json").exists():
-        found, said = reference.read(theirs)
-        return Reading(runs=(_of_reference(vetting.sound(row), theirs, masked) for row in found), warnings=said)
+        found, said = reference_folder.read(theirs)
+        return Reading(runs=(_of_reference(foreign_rows.sound(row), theirs, masked) for row in found), warnings=said)
     store = Store.resume(folder)
     warnings: list[str] = []
     return Reading(runs=_of_store(store, warnings, masked), warnings=warnings)
@@ -62,7 +62,7 @@ def _of_store(store: Store, warnings: list[str], masked: Masked) -> Iterator[Tra
     warnings += contents.warnings
     wanted = [one for one in contents.experiments if one.experiment.id not in contents.removed]
     for stored in wanted:
-        for job, record, row in vetting.run_rows(stored, warnings) or ():
+        for job, record, row in foreign_rows.run_rows(stored, warnings) or ():
             yield _of_record(stored.experiment, job, record, row, masked)
 
 

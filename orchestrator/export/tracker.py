@@ -13,8 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator import results_folder
 from orchestrator.errors import OrchestratorError
+from orchestrator.results import folder as results_folder
 
 
 class Status(StrEnum):

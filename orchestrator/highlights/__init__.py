@@ -16,10 +16,10 @@ from orchestrator.highlights.gains import gains
 from orchestrator.highlights.scaling import scaling
 from orchestrator.highlights.values import Highlight, HighlightKind, known_of
 from orchestrator.highlights.warnings import warnings
-from orchestrator.relative import beside
+from orchestrator.results.table.baseline import beside
 
 if TYPE_CHECKING:
-    from orchestrator.table import ResultsTable
+    from orchestrator.results.table.load import ResultsTable
 
 __all__ = ["Highlight", "HighlightKind", "highlights"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from orchestrator.columns import column
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.highlights.values import MOST_OTHERS, Highlight, HighlightKind, Known
 from orchestrator.naming import listed
 from orchestrator.records import Status
+from orchestrator.results.table.columns import column
 
 _FAILED = frozenset(status.value for status in Status if status is not Status.OK)
 

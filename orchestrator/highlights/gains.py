@@ -11,7 +11,7 @@ from orchestrator.highlights.values import Highlight, HighlightKind, Known
 from orchestrator.highlights.wording import direction, factor, inverse, is_wide, percent, runs, times
 from orchestrator.measure.intervals import Ratio
 from orchestrator.measure.metrics import metric, show
-from orchestrator.relative import TRAINERS_SPEED, Beside, Memory, Speed
+from orchestrator.results.table.baseline import TRAINERS_SPEED, Beside, Memory, Speed
 
 MOST_FASTER, MOST_ALIKE, MOST_SLOWER = 6, 2, 3
 SAME_MEMORY = 0.005

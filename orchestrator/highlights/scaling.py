@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.across import PER_GPU, Cell, scaling_bases
-from orchestrator.columns import column
 from orchestrator.files.printable_text import counted
 from orchestrator.highlights.values import Highlight, HighlightKind, Known
 from orchestrator.highlights.wording import efficiency
 from orchestrator.measure.intervals import Ratio, ratio
-from orchestrator.relative import arguments_of, ok_runs
-from orchestrator.table import ResultsTable
+from orchestrator.results.table.aggregate import PER_GPU, Cell, scaling_bases
+from orchestrator.results.table.baseline import arguments_of, ok_runs
+from orchestrator.results.table.columns import column
+from orchestrator.results.table.load import ResultsTable
 
 MOST_SCALING = 4
 _FACTS = (

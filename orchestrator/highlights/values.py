@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.columns import Numbers, column
 from orchestrator.doubts import Doubt, doubts
 from orchestrator.naming import Names
+from orchestrator.results.table.columns import Numbers, column
 
 if TYPE_CHECKING:
-    from orchestrator.table import ResultsTable
+    from orchestrator.results.table.load import ResultsTable
 
 # Sentences of one kind of warning, and kinds of failure.
 MOST_OTHERS = 8

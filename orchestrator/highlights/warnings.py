@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orchestrator.across import NOT_COMPARED
-from orchestrator.columns import column
 from orchestrator.doubts import DoubtKind
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.highlights.values import MOST_OTHERS, Highlight, HighlightKind, Known
 from orchestrator.highlights.wording import percent
 from orchestrator.naming import listed
+from orchestrator.results.table.aggregate import NOT_COMPARED
+from orchestrator.results.table.columns import column
 
 _LOSSES = {DoubtKind.WRONG: "is faster but wrong", DoubtKind.OTHER_LOSS: "learns otherwise"}
 _OTHERS = {

@@ -9,7 +9,7 @@ from orchestrator.history import words
 from orchestrator.history.values import History, Series, Step
 from orchestrator.measure.metrics import metric
 from orchestrator.report import as_csv
-from orchestrator.rows import Value
+from orchestrator.results.table.rows import Value
 
 POINTS = (
     *("campaign", "began_at", "experiment", "id", "metric", "unit"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from orchestrator.compare import folders, sides
 from orchestrator.compare.values import Side
 from orchestrator.errors import OrchestratorError, ResultsError
-from orchestrator.results_folder import SUITE_FILE
+from orchestrator.results.folder import SUITE_FILE
 
 MOST_CAMPAIGNS = 1000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator import results_folder
 from orchestrator.errors import ResultsError
 from orchestrator.history import as_json
+from orchestrator.results import folder as results_folder
 
 JSON, POINTS, STEPS, PAGE = "history.json", "history.csv", "steps.csv", "history.html"
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from orchestrator.compare.values import Difference
 from orchestrator.measure.intervals import Interval
-from orchestrator.rows import Value
+from orchestrator.results.table.rows import Value
 
 # Of `history.json`.
 SCHEMA_VERSION = 1

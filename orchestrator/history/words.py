@@ -10,7 +10,7 @@ from orchestrator.compare.values import Difference
 from orchestrator.history.values import Campaign, History, Point, Series, Step
 from orchestrator.measure.metrics import DASH, metric, show
 from orchestrator.report.as_markdown import headings
-from orchestrator.rows import Value
+from orchestrator.results.table.rows import Value
 
 ARROW = "→"
 # Of what changed at a campaign, in one sentence; the files have all of it.

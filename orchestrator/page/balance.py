@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.columns import column
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import Show
 from orchestrator.measure.metrics import shown as forms
@@ -16,6 +15,7 @@ from orchestrator.page.cells import Cell, Key
 from orchestrator.page.chart import Chart, Trace, View, in_stretches, marker, scatter
 from orchestrator.page.rows import ROWS, row_figure, texts
 from orchestrator.page.texts import for_plotly, one_line
+from orchestrator.results.table.columns import column
 
 if TYPE_CHECKING:
     import pandas as pd

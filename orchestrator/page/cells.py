@@ -12,20 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.columns import BOOKKEEPING, FILE_NAMES, column, for_people, number
 from orchestrator.doubts import doubts
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.intervals import Interval, mean_of_logs
 from orchestrator.measure.metrics import METRICS, metric
 from orchestrator.page.texts import one_line
 from orchestrator.records import Device
-from orchestrator.relative import beside, ok_runs
-from orchestrator.rows import ARGUMENT_FACTS, Value
+from orchestrator.results.table.baseline import beside, ok_runs
+from orchestrator.results.table.columns import BOOKKEEPING, FILE_NAMES, column, for_people, number
+from orchestrator.results.table.rows import ARGUMENT_FACTS, Value
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.table import ResultsTable
+    from orchestrator.results.table.load import ResultsTable
 
 _PANEL = ("results", "scenario", "model_name_or_path", "device", "data", "trainer", "python")
 _NO_ARGUMENTS = (*BOOKKEEPING, *FILE_NAMES)

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.columns import column
 from orchestrator.files.redaction import redact
 from orchestrator.measure.metrics import Show, show
 from orchestrator.measure.metrics import shown as forms
 from orchestrator.page.texts import one_line
-from orchestrator.rows import PACKAGES, Value
+from orchestrator.results.table.columns import column
+from orchestrator.results.table.rows import PACKAGES, Value
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.table import ResultsTable
+    from orchestrator.results.table.load import ResultsTable
 
 MOST_VALUES = 4
 _ROWS = (

@@ -19,7 +19,7 @@ from orchestrator.page.over_time import Drawn
 from orchestrator.page.runs import Run
 
 if TYPE_CHECKING:
-    from orchestrator.table import ResultsTable
+    from orchestrator.results.table.load import ResultsTable
 
 # The most bytes of the runs' series that are read for the page.
 SERIES_BYTES = 32 * 2**20

@@ -11,18 +11,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator import garbage, results_folder
 from orchestrator.page import cells, overview, report_charts, runs, shell, table_data
 from orchestrator.page.chart import Absent, Chart
 from orchestrator.page.folders import PAGE, Folders
 from orchestrator.page.shell import Section
 from orchestrator.page.texts import one_line
+from orchestrator.results import folder
+from orchestrator.results.table import gc_pause
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
     from orchestrator.highlights import Highlight
-    from orchestrator.table import ResultsTable
+    from orchestrator.results.table.load import ResultsTable
 
 __all__ = ["PAGE", "report_page"]
 
@@ -35,7 +36,7 @@ MOST_CELLS, MOST_SERIES = 1000, 120
 DETAIL_BYTES = 3_000_000
 
 
-@garbage.left_alone()
+@gc_pause.left_alone()
 def report_page(
     table: ResultsTable, *, roots: Sequence[Path], highlights: Sequence[Highlight], baseline: str | None = None
 ) -> str:
@@ -60,7 +61,7 @@ def report_page(
 
 
 def _overview(table: ResultsTable, roots: Sequence[Path], card_bytes: set[float]) -> Markup:
-    suites = [suite for root in roots if (suite := results_folder.read_suite(root)) is not None]
+    suites = [suite for root in roots if (suite := folder.read_suite(root)) is not None]
     return shell.render("overview.html", overview=overview.of(table, suites, card_bytes=sorted(card_bytes)))
 
 

@@ -9,10 +9,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.columns import column
 from orchestrator.page.cells import Key
 from orchestrator.page.folders import Folders, run_name
-from orchestrator.rows import Value
+from orchestrator.results.table.columns import column
+from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,18 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.columns import choose, column, for_people, varying
 from orchestrator.measure.metrics import DASH, METRICS, Metric, Show, Where, columns, metric
 from orchestrator.measure.metrics import shown as forms
 from orchestrator.page.cells import Key
 from orchestrator.page.folders import Folders, command, files, link, log_ends
 from orchestrator.page.runs import Run
 from orchestrator.page.texts import one_line, rounded, shown
+from orchestrator.results.table.columns import choose, column, for_people, varying
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.table import ResultsTable
+    from orchestrator.results.table.load import ResultsTable
 
 MOST_ROWS, MOST_COLUMNS = 3000, 80
 MOST_RUNS_SHOWN = 20

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.columns import cells
 from orchestrator.measure.metrics import metric, show
 from orchestrator.page import shell
-from orchestrator.pivots import shown_to_people
+from orchestrator.results.table.columns import cells
+from orchestrator.results.table.pivots import shown_to_people
 
 if TYPE_CHECKING:
-    from orchestrator.pivots import View
+    from orchestrator.results.table.pivots import View
 
 
 def view_page(view: View) -> str:

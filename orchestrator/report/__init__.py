@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.columns import DETAILS, choose, matches, varying
 from orchestrator.errors import SelectionError
 from orchestrator.highlights import Highlight
 from orchestrator.report import as_csv, as_json, as_markdown, as_parquet
+from orchestrator.results.table.columns import DETAILS, choose, matches, varying
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.table import ResultsTable
+    from orchestrator.results.table.load import ResultsTable
 
 FORMATS = ("csv", "json", "markdown")
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.columns import cells
-from orchestrator.rows import Value
+from orchestrator.results.table.columns import cells
+from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:
     import pandas as pd

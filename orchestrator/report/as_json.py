@@ -10,11 +10,11 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.columns import Split, cells
 from orchestrator.files.printable_text import escaped
 from orchestrator.highlights import Highlight
-from orchestrator.pivots import View
-from orchestrator.rows import Value
+from orchestrator.results.table.columns import Split, cells
+from orchestrator.results.table.pivots import View
+from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:
     import pandas as pd

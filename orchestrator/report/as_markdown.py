@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.columns import HEADLINE, Split, cells, for_people, matches
 from orchestrator.files.markdown import escaped, folded, sentence, table
 from orchestrator.highlights import Highlight, HighlightKind
 from orchestrator.measure.metrics import FACTS, METRICS, Show, metric, show
+from orchestrator.results.table.columns import HEADLINE, Split, cells, for_people, matches
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,8 @@ import io
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from orchestrator.column_types import typed
 from orchestrator.errors import OrchestratorError
+from orchestrator.results.table.column_types import typed
 
 if TYPE_CHECKING:
     import pandas as pd

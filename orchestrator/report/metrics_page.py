@@ -5,8 +5,8 @@ A function from the registry to text; a test compares the page in the repository
 
 from __future__ import annotations
 
-from orchestrator.column_types import OTHERS, known
 from orchestrator.measure.metrics import DASH, FACTS, METRICS, SETTINGS, Direction
+from orchestrator.results.table.column_types import OTHERS, known
 
 _INTRODUCTION = """# Columns and metrics
 

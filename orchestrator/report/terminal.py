@@ -19,18 +19,27 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.columns import DEFAULT_DROP, DETAILS, HEADLINE, Split, cells, for_people, matches, varying
 from orchestrator.files.printable_text import counted, printable
 from orchestrator.highlights import Highlight, HighlightKind
 from orchestrator.highlights.gains import PADDING
 from orchestrator.measure.metrics import METRICS
 from orchestrator.measure.metrics import show as shown_value
 from orchestrator.report.as_markdown import headings, is_number, same_for_all
+from orchestrator.results.table.columns import (
+    DEFAULT_DROP,
+    DETAILS,
+    HEADLINE,
+    Split,
+    cells,
+    for_people,
+    matches,
+    varying,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.table import ResultsTable
+    from orchestrator.results.table.load import ResultsTable
 
 MAX_ROWS = 200
 MAX_FAILURES = 20

@@ -12,13 +12,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.columns import cells
 from orchestrator.errors import SelectionError
 from orchestrator.files.markdown import sentence
 from orchestrator.files.printable_text import printable
 from orchestrator.measure.metrics import show
-from orchestrator.pivots import View, shown_to_people
 from orchestrator.report import as_csv, as_json, as_markdown
+from orchestrator.results.table.columns import cells
+from orchestrator.results.table.pivots import View, shown_to_people
 
 
 def text(view: View, form: str) -> str:

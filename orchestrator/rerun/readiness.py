@@ -14,16 +14,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from orchestrator import placement, rows, trainers, vetting
+from orchestrator import placement, trainers
 from orchestrator.compare import environment
 from orchestrator.compare.values import Difference, Entry, Run
 from orchestrator.errors import OrchestratorError
 from orchestrator.machine import provenance
 from orchestrator.records import Device, Experiment, JobState, RunRecord, Status
 from orchestrator.records.experiment import TAME
-from orchestrator.rows import Value
-from orchestrator.store import Store
-from orchestrator.stored import StoredRun
+from orchestrator.results.contents import StoredRun
+from orchestrator.results.store import Store
+from orchestrator.results.table import foreign_rows, rows
+from orchestrator.results.table.rows import Value
 
 ALL, OWNER = "all", "owner"
 """Words for `ignore`: every difference of environment; that a folder is another user's, which `all` does not hold."""
@@ -139,7 +140,7 @@ def _changed(experiment: Experiment, ok: Sequence[StoredRun], here: Here) -> lis
     """What is not as it was for the last of these runs. What was not noted then is no difference, but for packages: where
     any were noted, the others were not there."""
     record = ok[-1].record if ok else None
-    row = vetting.run_row(experiment, ok[-1].job, record, []) if record is not None else None
+    row = foreign_rows.run_row(experiment, ok[-1].job, record, []) if record is not None else None
     if row is None or record is None:
         return []
     then, now = _facts(row.measured, record), here(experiment)

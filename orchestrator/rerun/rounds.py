@@ -16,8 +16,8 @@ from orchestrator.benchmark import Event, EventKind, OnEvent, run_benchmark
 from orchestrator.executors import Executor
 from orchestrator.records import Experiment, Job, RunRecord, Status
 from orchestrator.rerun.readiness import Ready
+from orchestrator.results.store import Store
 from orchestrator.status import Reader
-from orchestrator.store import Store
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from factories.results import BASE, ended, failed, stored
 from factories.run_folders import BEGAN, write_steps
 from orchestrator.records import Device, Experiment, Framework, RunRecord
-from orchestrator.store import Store
+from orchestrator.results.store import Store
 
 FRAMEWORKS = {
     "baseline": 1.0,

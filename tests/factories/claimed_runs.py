@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from factories.results import BASE
-from orchestrator import claims
 from orchestrator.records import Experiment, Job
-from orchestrator.store import Store
+from orchestrator.results import claims
+from orchestrator.results.store import Store
 
 ELSEWHERE = "node7"
 

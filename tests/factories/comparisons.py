@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from orchestrator.compare.rules import Rules
 from orchestrator.compare.values import Comparison, Entry, Pair, Row, Run, Side
 from orchestrator.compare.verdicts import compare
-from orchestrator.rows import Value
+from orchestrator.results.table.rows import Value
 
 SPEED, STEP, FIRST, MEMORY, LOSS = "tokens_per_s", "step_time_s", "first_step_s", "peak_allocated_bytes", "train_loss"
 NOISY = (1000.0, 1004.0, 996.0, 1002.0, 998.0)

@@ -16,7 +16,7 @@ from orchestrator.records import (
     RunRecord,
     Status,
 )
-from orchestrator.store import Store, write_record
+from orchestrator.results.store import Store, write_record
 
 
 def experiment(name: str = "a", **fields: Any) -> Experiment:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from factories.results import BASE, ended, failed
-from orchestrator import rows
 from orchestrator.records import Caveat, Device, Framework
-from orchestrator.table import ResultsTable, of_rows
+from orchestrator.results.table import rows
+from orchestrator.results.table.load import ResultsTable, of_rows
 
 
 @dataclass(frozen=True, kw_only=True)

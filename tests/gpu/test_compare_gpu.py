@@ -16,7 +16,7 @@ import pytest
 from campaigns import tunebench
 
 from orchestrator.machine.gpus import visible_gpus
-from orchestrator.store import Store
+from orchestrator.results.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = 4

@@ -20,7 +20,7 @@ from orchestrator.fit.verdict import ESTIMATE_ERROR
 from orchestrator.isolation import RESIDUE_BYTES, memory_taken
 from orchestrator.machine.gpus import visible_gpus
 from orchestrator.records import RunRecord
-from orchestrator.store import Store
+from orchestrator.results.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = visible_gpus()

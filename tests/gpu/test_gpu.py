@@ -15,7 +15,7 @@ from campaigns import tunebench
 
 from orchestrator.machine.gpus import visible_gpus
 from orchestrator.records import RunRecord
-from orchestrator.store import Store
+from orchestrator.results.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = visible_gpus()

@@ -11,7 +11,7 @@ import pytest
 from campaigns import ROOT, tunebench
 
 from orchestrator.machine.gpus import visible_gpus
-from orchestrator.table import ResultsTable, load
+from orchestrator.results.table.load import ResultsTable, load
 
 GPUS = visible_gpus()
 STEPS, ROWS, LENGTH = 40, 8, 2048

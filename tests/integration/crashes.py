@@ -29,7 +29,7 @@ from pathlib import Path
 import psutil
 
 from orchestrator.records import Status
-from orchestrator.store import Store
+from orchestrator.results.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes")

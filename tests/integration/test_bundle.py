@@ -24,11 +24,12 @@ import yaml
 from campaigns import tunebench
 from factories.results import experiment
 
-from orchestrator import claims, table
 from orchestrator.bundle import MANIFEST, bundle, summary
 from orchestrator.bundle.contents import LOG_END_BYTES
 from orchestrator.errors import OrchestratorError
-from orchestrator.store import Store
+from orchestrator.results import claims
+from orchestrator.results.store import Store
+from orchestrator.results.table import load
 from orchestrator.trainers.instrumented import FILE_NAME, single_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -223,7 +224,7 @@ def test_what_is_unpacked_is_reported_as_the_campaign_is(
 ) -> None:
     root = unpacked(bundled[0], tmp_path / "u")
     assert root.name == "results-bundle"
-    theirs, ours = table.load([root]), table.load([campaign])
+    theirs, ours = load.load([root]), load.load([campaign])
     assert [sentence for sentence in theirs.warnings if "left out" in sentence] == []
     assert (len(theirs.runs), len(theirs.experiments)) == (2, 2)
     numbers = ours.runs.select_dtypes("number").columns

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from campaigns import ROOT, Campaign, tunebench
 
-from orchestrator import claims
+from orchestrator.results import claims
 
 SCENARIOS = """\
 executor: one_by_one

@@ -30,7 +30,7 @@ from orchestrator.export.tracker import Point, Status, package_of
 from orchestrator.measure.metrics import METRICS
 from orchestrator.records import Device, Framework, Measurement, RunRecord
 from orchestrator.records import Status as Ending
-from orchestrator.store import Store, write_record
+from orchestrator.results.store import Store, write_record
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN = 1.7e9

@@ -15,7 +15,7 @@ from campaigns import Campaign, tunebench
 from trees import lives
 
 from orchestrator.records import RunRecord, Status
-from orchestrator.store import Store
+from orchestrator.results.store import Store
 
 FAULTY = Path(__file__).with_name("faulty.py")
 RUN = ("run", "scenarios.yaml", "--yes")

@@ -23,8 +23,8 @@ from campaigns import Call, Campaign, tunebench
 
 from orchestrator.files.printable_text import is_printable
 from orchestrator.records.experiment import TAME
-from orchestrator.store import Store
-from orchestrator.stored import StoredExperiment
+from orchestrator.results.contents import StoredExperiment
+from orchestrator.results.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 

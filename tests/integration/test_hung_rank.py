@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 from campaigns import tunebench
 
-from orchestrator.store import Store
+from orchestrator.results.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 HANGS = """\

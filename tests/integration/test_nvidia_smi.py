@@ -10,7 +10,7 @@ from trees import lives, wait_for
 
 from orchestrator.monitors.nvidia_smi import SAMPLES, NvidiaSmi
 from orchestrator.records import Device, Gpu, Status
-from orchestrator.store import Store
+from orchestrator.results.store import Store
 
 GPUS = (Gpu(index=0, uuid="GPU-0", name="NVIDIA X"), Gpu(index=1, uuid="GPU-1", name="NVIDIA X"))
 

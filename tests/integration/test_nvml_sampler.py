@@ -27,7 +27,7 @@ from orchestrator.measure.gpu_timeline import SAMPLES, Timeline, parse
 from orchestrator.monitors import nvml_sampler
 from orchestrator.monitors.nvml import PERIOD_VARIABLE, Nvml
 from orchestrator.records import CaveatKind, Device, Gpu, Status
-from orchestrator.store import Store
+from orchestrator.results.store import Store
 
 GIB = 2**30
 GPUS = (Gpu(index=0, uuid="GPU-a", name="NVIDIA X"), Gpu(index=1, uuid="GPU-b", name="NVIDIA X"))

@@ -21,7 +21,7 @@ import pytest
 
 from orchestrator.highlights import highlights
 from orchestrator.page import report_page
-from orchestrator.table import load
+from orchestrator.results.table.load import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from factories import campaigns as made_campaigns

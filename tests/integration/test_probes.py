@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.machine import cores
-from orchestrator.store import Store
-from orchestrator.stored import StoredExperiment
+from orchestrator.results.contents import StoredExperiment
+from orchestrator.results.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes")

@@ -23,8 +23,8 @@ from orchestrator.compare.values import Comparison, Verdict
 from orchestrator.compare.verdicts import compare
 from orchestrator.compare_view import as_json
 from orchestrator.records import RunRecord, Status
+from orchestrator.results.store import Store
 from orchestrator.status import Reader
-from orchestrator.store import Store
 
 TRAINER = """\
 import hashlib, json, os, sys

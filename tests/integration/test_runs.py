@@ -14,9 +14,8 @@ import pytest
 from factories.results import of_command, record_of
 from trees import lives, pids, tree_program, wait_for
 
-from orchestrator import campaign, claims, trainers
+from orchestrator import campaign, trainers
 from orchestrator.benchmark import EventKind, prepare_data, run_benchmark
-from orchestrator.due_runs import NO_RETRY, Retry
 from orchestrator.executors import FakeExecutor, LocalExecutor
 from orchestrator.matrix import Plan
 from orchestrator.monitors import MONITORS, Monitor
@@ -32,8 +31,10 @@ from orchestrator.records import (
     Repeats,
     Status,
 )
+from orchestrator.results import claims
+from orchestrator.results.due_runs import NO_RETRY, Retry
+from orchestrator.results.store import Store
 from orchestrator.runner import run_one
-from orchestrator.store import Store
 
 REPO = Path(__file__).parent.parent.parent
 RUN_ONE = (sys.executable, "-c", f"import sys; sys.path.insert(0, {str(REPO)!r})\n"
@@ -206,8 +207,8 @@ def test_checkpoints_go_when_nobody_keeps_them(store, keep, left):
 def test_two_processes_claim_the_same_run_and_one_gets_it(store):
     code = (
         f"import sys, time; sys.path.insert(0, {str(REPO)!r})\nfrom pathlib import Path\n"
-        "from orchestrator import claims\n"
-        "from orchestrator.store import Store\nstore = Store(Path(sys.argv[1]))\n"
+        "from orchestrator.results import claims\n"
+        "from orchestrator.results.store import Store\nstore = Store(Path(sys.argv[1]))\n"
         "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
         "got = [claims.claim(store.job('s-a', repeat=n, attempt=1), executor='x') is not None for n in range(1, 101)]\n"
         "print(''.join('x' if g else '.' for g in got))"
@@ -288,7 +289,7 @@ def benchmark_process(store, one):
     code = (
         f"import sys; sys.path.insert(0, {str(REPO)!r})\nfrom pathlib import Path\n"
         "from orchestrator.benchmark import run_benchmark\nfrom orchestrator.executors import LocalExecutor\n"
-        "from orchestrator.store import Store\nstore = Store(Path(sys.argv[1]))\n"
+        "from orchestrator.results.store import Store\nstore = Store(Path(sys.argv[1]))\n"
         "experiments = [one.experiment for one in store.contents().experiments]\n"
         "try:\n    run_benchmark(experiments, store=store, executor=LocalExecutor(eval(sys.argv[2])))\n"
         "except KeyboardInterrupt:\n    sys.exit(130)"

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from campaigns import Call, Campaign, tunebench
 
-from orchestrator.store import Store
+from orchestrator.results.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN_LOGS = ("stdout.log", "stderr.log")

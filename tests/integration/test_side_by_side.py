@@ -16,7 +16,7 @@ import pytest
 from campaigns import begun, ended
 
 from orchestrator.records import Status
-from orchestrator.store import Store
+from orchestrator.results.store import Store
 
 TRAINER = """\
 import json, os, signal, sys, time

@@ -18,14 +18,15 @@ from campaigns import begun
 from factories.results import of_command
 from trees import lives, pids, tree_program, wait_for, wait_until
 
-from orchestrator import cancel, claims
+from orchestrator import cancel
 from orchestrator.cancel import End
 from orchestrator.errors import ResultsError
 from orchestrator.experiment_status import RepeatState
 from orchestrator.records import Experiment, JobState, Status
+from orchestrator.results import claims
+from orchestrator.results.store import Store
 from orchestrator.running import Phase
 from orchestrator.status import Reader, looks
-from orchestrator.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 

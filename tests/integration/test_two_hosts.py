@@ -14,9 +14,9 @@ import psutil
 import pytest
 from trees import wait_for
 
-from orchestrator import claims
 from orchestrator.records import JobState, Status
-from orchestrator.store import Store
+from orchestrator.results import claims
+from orchestrator.results.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 AS_HOST = "import os, socket, sys; socket.sethostname(sys.argv[1]); os.execv(sys.argv[2], sys.argv[2:])"

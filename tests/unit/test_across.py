@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.across import Cell, compared, over_repeats
+from orchestrator.results.table.aggregate import Cell, compared, over_repeats
 
 
 def cell(framework: str = "none", gpus: int = 1, *, arguments: dict[str, Any] | None = None, **numbers: Any) -> Cell:

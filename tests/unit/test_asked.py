@@ -6,36 +6,36 @@ from pathlib import Path
 
 from factories.results import experiment
 
-from orchestrator import asked
+from orchestrator.results import requested
 
 FILE = Path("/s/scenarios.yaml")
 
 
 def note(root: Path, *ids: str, names: tuple[str, ...] = ("a", "b"), file: Path = FILE, **choices: object) -> None:
     wanted = [experiment(id=name, scenario=name.split("-")[0]) for name in ids]
-    asked.note(root, file=file, choices={**choices}, names=names, experiments=wanted)
+    requested.note(root, file=file, choices={**choices}, names=names, experiments=wanted)
 
 
 def test_a_folder_of_an_older_version_wants_all_that_it_has(tmp_path: Path) -> None:
-    assert asked.current(tmp_path) is None
+    assert requested.current(tmp_path) is None
 
 
 def test_a_changed_file_replaces_what_the_same_call_wanted(tmp_path: Path) -> None:
     note(tmp_path, "a-1", "b-1")
     note(tmp_path, "a-2", "b-1")
-    assert asked.current(tmp_path) == {"a-2", "b-1"}
+    assert requested.current(tmp_path) == {"a-2", "b-1"}
 
 
 def test_other_choices_add_to_it(tmp_path: Path) -> None:
     note(tmp_path, "a-1", settings={"num_gpus": (1,)})
     note(tmp_path, "a-2", settings={"num_gpus": (2,)})
-    assert asked.current(tmp_path) == {"a-1", "a-2"}
+    assert requested.current(tmp_path) == {"a-1", "a-2"}
 
 
 def test_scenarios_that_were_left_out_keep_what_they_had(tmp_path: Path) -> None:
     note(tmp_path, "a-1", "b-1")
     note(tmp_path, "a-2")
-    assert asked.current(tmp_path) == {"a-2", "b-1"}
+    assert requested.current(tmp_path) == {"a-2", "b-1"}
 
 
 def test_a_scenario_that_is_gone_from_its_file_is_wanted_by_no_call(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_scenario_that_is_gone_from_its_file_is_wanted_by_no_call(tmp_path: Pa
     note(tmp_path, "b-2", settings={"num_gpus": (2,)})
     note(tmp_path, "b-9", names=("b",), file=Path("/other.yaml"))
     note(tmp_path, "a-1", names=("a",))
-    assert asked.current(tmp_path) == {"a-1", "b-9"}, "another file's scenario of that name is another"
+    assert requested.current(tmp_path) == {"a-1", "b-9"}, "another file's scenario of that name is another"
 
 
 def test_a_file_that_a_crash_left_half_written_wants_nothing(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_file_that_a_crash_left_half_written_wants_nothing(tmp_path: Path) -> 
     note(tmp_path, "a-2", settings={"repeats": 2})
     damaged = min((tmp_path / "asked").iterdir())
     damaged.write_text('{"file": "x", "scen')
-    assert len(asked.current(tmp_path) or ()) == 1
+    assert len(requested.current(tmp_path) or ()) == 1
 
 
 def test_a_damaged_file_is_written_anew_by_its_call(tmp_path: Path) -> None:

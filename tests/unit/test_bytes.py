@@ -23,8 +23,8 @@ from orchestrator.errors import ConfigError, OrchestratorError, PreparationError
 from orchestrator.files.printable_text import is_printable, is_utf8, with_bytes
 from orchestrator.files.redaction import MASK, redact
 from orchestrator.records import DataSpec
+from orchestrator.results.store import Store
 from orchestrator.selection import parse_selection
-from orchestrator.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 BYTE = os.fsdecode(b"\xff")

@@ -18,8 +18,8 @@ from orchestrator.compare.sides import read
 from orchestrator.compare.values import Entry, Pair, Run, Side
 from orchestrator.errors import SelectionError
 from orchestrator.records import DataSpec, Experiment, Framework, RunRecord
-from orchestrator.rows import Value
-from orchestrator.table import load
+from orchestrator.results.table.load import load
+from orchestrator.results.table.rows import Value
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 A100 = GOLDEN / "compat" / "refs" / "a100_80gb.csv"

@@ -25,7 +25,7 @@ from orchestrator.compare.verdicts import compare
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.measure.metrics import METRICS, Show
 from orchestrator.records import DataSpec, Device, Framework, Reason, RunRecord
-from orchestrator.table import load
+from orchestrator.results.table.load import load
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 A100 = GOLDEN / "compat" / "refs" / "a100_80gb.csv"

@@ -16,7 +16,7 @@ from orchestrator.benchmark import run_benchmark
 from orchestrator.event_lines import EventLines
 from orchestrator.executors import FakeExecutor
 from orchestrator.records import Job, RunRecord
-from orchestrator.store import Store
+from orchestrator.results.store import Store
 
 ONE = replace(BASE, repeats=2)
 

@@ -25,7 +25,7 @@ from orchestrator.highlights.values import MOST_OTHERS
 from orchestrator.measure.metrics import ONE_RUN_EFFECT
 from orchestrator.records import Caveat, CaveatKind, Device, RunRecord, caveat, dump
 from orchestrator.records import load as load_value
-from orchestrator.table import ResultsTable, load
+from orchestrator.results.table.load import ResultsTable, load
 
 BASELINE = (100.0, 101.0, 99.0)
 FAST = (121.0, 122.5, 119.8)

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import tunebench
 from orchestrator import report
-from orchestrator.column_types import known, typed
 from orchestrator.errors import OrchestratorError, SelectionError
 from orchestrator.records import Caveat, Framework
-from orchestrator.table import load
+from orchestrator.results.table.column_types import known, typed
+from orchestrator.results.table.load import load
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "notebook.md"
@@ -187,7 +187,7 @@ def test_mistakes_are_sentences(tmp_path: Path, folder: Path) -> None:
 def test_importing_it_is_light_and_nothing_hides_its_functions() -> None:
     code = (
         "import sys, orchestrator, tunebench; heavy = {'pandas', 'numpy', 'pydantic', 'rich', 'typer'} & set(sys.modules)\n"
-        "import orchestrator.reporting, orchestrator.column_types, orchestrator.notebook\n"
+        "import orchestrator.reporting, orchestrator.results.table.column_types, orchestrator.notebook\n"
         "print(sorted(heavy), callable(orchestrator.load), tunebench.load is orchestrator.load)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ from factories.results import experiment, record_of
 from orchestrator import packing
 from orchestrator.executors import FakeExecutor
 from orchestrator.records import Caveat, CaveatKind, Job, Measurement, RunRecord, Status
-from orchestrator.store import Store
+from orchestrator.results.store import Store
 
 CELL = experiment("m", repeats=3)
 Made = Callable[[Job], RunRecord]

@@ -24,7 +24,7 @@ from orchestrator.highlights import Highlight, HighlightKind, highlights
 from orchestrator.page import bars, cells, colours, curves, folders, parts, report_page, runs, shell, table_data, texts
 from orchestrator.page.cells import Cell
 from orchestrator.page.chart import Absent, Chart, in_stretches
-from orchestrator.table import ResultsTable, load
+from orchestrator.results.table.load import ResultsTable, load
 
 
 class Elements(HTMLParser):

@@ -16,9 +16,9 @@ from rich.console import Console
 
 from orchestrator.errors import SelectionError
 from orchestrator.files.printable_text import is_printable
-from orchestrator.pivots import View, group_by, pivot
 from orchestrator.report import views
-from orchestrator.table import ResultsTable
+from orchestrator.results.table.load import ResultsTable
+from orchestrator.results.table.pivots import View, group_by, pivot
 
 MODELS, FRAMEWORKS = ("org/a", "org/b", "org/c"), ("baseline", "liger", "sdpa")
 

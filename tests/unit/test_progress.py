@@ -18,8 +18,8 @@ from orchestrator.benchmark import Event, EventKind
 from orchestrator.experiment_status import RepeatState
 from orchestrator.progress import Progress
 from orchestrator.records import Job, Measurement, Status
+from orchestrator.results.store import Store, write_record
 from orchestrator.status import Reader
-from orchestrator.store import Store, write_record
 
 EXPERIMENT = experiment("m", arguments={"max_steps": "20"}, repeats=3)
 

@@ -9,7 +9,7 @@ import pytest
 from factories.results import BASE, ended
 
 from orchestrator.records import SCHEMA_VERSION, RunRecord, dump, load
-from orchestrator.store import Store, write_record
+from orchestrator.results.store import Store, write_record
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "records"
 VERSIONS = sorted(GOLDEN.glob("version-*.json"))

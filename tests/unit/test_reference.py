@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ResultsError
-from orchestrator.reference_log import failure
-from orchestrator.table import load, varying
+from orchestrator.results.table.load import load, varying
+from orchestrator.results.table.reference_log import failure
 
 CASES = Path(__file__).parent.parent / "golden" / "report"
 OURS = {"status", "failure_kind", "failure_cause", "runs_ok", "loss_difference", "doubt"}

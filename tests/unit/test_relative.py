@@ -13,11 +13,11 @@ from factories.tables import Made, made_table, speeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import rows
-from orchestrator.columns import cells
 from orchestrator.records import Status
-from orchestrator.relative import COLUMNS, beside, ok_runs, with_baseline
-from orchestrator.table import ResultsTable, of_rows
+from orchestrator.results.table import rows
+from orchestrator.results.table.baseline import COLUMNS, beside, ok_runs, with_baseline
+from orchestrator.results.table.columns import cells
+from orchestrator.results.table.load import ResultsTable, of_rows
 
 RUNS = st.lists(st.floats(50.0, 500.0), min_size=1, max_size=4)
 

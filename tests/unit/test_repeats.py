@@ -9,8 +9,8 @@ from factories.results import BASE, ended, failed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.due_runs import agree, half_width, most_repeats, wanted
 from orchestrator.records import Experiment, Repeats, RunRecord
+from orchestrator.results.due_runs import agree, half_width, most_repeats, wanted
 
 ADAPTIVE = replace(BASE, repeats=3, adaptive=Repeats(min=3, max=6, within=0.01))
 

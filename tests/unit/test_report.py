@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator import report
-from orchestrator.columns import cells
 from orchestrator.errors import SelectionError
 from orchestrator.records import Device, Framework, Reason
 from orchestrator.report import as_csv, terminal
-from orchestrator.table import ResultsTable, load
+from orchestrator.results.table.columns import cells
+from orchestrator.results.table.load import ResultsTable, load
 
 CASES = Path(__file__).parent.parent / "golden" / "report"
 

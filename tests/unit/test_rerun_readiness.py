@@ -14,7 +14,6 @@ from factories.results import BASE, ended, failed, stored
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import rows
 from orchestrator.benchmark import Event, EventKind
 from orchestrator.compare.values import Comparison, Entry, Pair, Row, Run, Verdict
 from orchestrator.executors import FakeExecutor
@@ -24,7 +23,8 @@ from orchestrator.rerun.contests import Prepared, prepare
 from orchestrator.rerun.readiness import OWNER, Ready, Refused, readiness, this_machine
 from orchestrator.rerun.rounds import Contest
 from orchestrator.rerun.undecided import MOST_RUNS, undecided
-from orchestrator.store import Store, write_record
+from orchestrator.results.store import Store, write_record
+from orchestrator.results.table import rows
 
 HERE: Mapping[str, rows.Value] = {"torch": "2.13.0", "git_commit": "abc", "git_dirty": False}
 """What the records of `stored_results` say of their environment."""

@@ -17,16 +17,17 @@ from factories.results import ended, failed, stored
 from factories.run_folders import write_steps
 from rich.console import Console
 
-from orchestrator import claims, status_view
+from orchestrator import status_view
 from orchestrator.benchmark import run_benchmark
 from orchestrator.errors import ResultsError
 from orchestrator.executors import FakeExecutor
 from orchestrator.experiment_status import ExperimentStatus, RepeatState, RepeatStatus
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Job, Reason, Repeats, RunRecord, Status
+from orchestrator.results import claims
+from orchestrator.results.store import Store, write_record
 from orchestrator.running import Activity, Phase
 from orchestrator.status import CampaignStatus, Reader, chosen, looks, pause_on
-from orchestrator.store import Store, write_record
 
 Golden = Callable[[str, str], None]
 DONE, RUNNING, FAILED, PENDING, LOST, SILENT = RepeatState

@@ -10,8 +10,6 @@ import pytest
 from factories import results
 from factories.results import record_of
 
-from orchestrator import claims
-from orchestrator.due_runs import Retry
 from orchestrator.errors import ResultsError
 from orchestrator.experiment_status import RepeatState
 from orchestrator.records import (
@@ -23,9 +21,11 @@ from orchestrator.records import (
     Status,
     dump,
 )
-from orchestrator.results_folder import is_ours, move_aside
+from orchestrator.results import claims
+from orchestrator.results.due_runs import Retry
+from orchestrator.results.folder import is_ours, move_aside
+from orchestrator.results.store import Store, unfinished_record, write_record
 from orchestrator.status import Reader
-from orchestrator.store import Store, unfinished_record, write_record
 
 
 def experiment(name="a", **more):

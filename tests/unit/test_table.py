@@ -14,11 +14,12 @@ from factories.tables import Made, made_table
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import asked, rows
 from orchestrator.errors import ResultsError
 from orchestrator.records import Caveat, DataSpec, Framework, Reason, RunRecord
-from orchestrator.store import Store
-from orchestrator.table import _experiments, load
+from orchestrator.results import requested
+from orchestrator.results.store import Store
+from orchestrator.results.table import rows
+from orchestrator.results.table.load import _experiments, load
 
 
 def only(root: Path, *records: RunRecord) -> pd.Series:
@@ -177,7 +178,7 @@ def test_what_no_call_asks_for_any_more_leaves_the_report_and_is_named(tmp_path:
     old, new = replace(BASE, id="full-old-000000000000"), replace(BASE, id="full-new-000000000000")
     store.add([old, new])
     for calls in ([old, new], [new]):
-        asked.note(store.root, file=tmp_path / "s.yaml", choices={}, names=["full"], experiments=calls)
+        requested.note(store.root, file=tmp_path / "s.yaml", choices={}, names=["full"], experiments=calls)
     table = load([store.root])
     assert table.experiments["id"].tolist() == ["full-new-000000000000"]
     assert any("1 experiment(s) that no call asks for any more" in one and "full-old" in one for one in table.warnings)

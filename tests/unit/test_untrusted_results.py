@@ -19,16 +19,17 @@ from factories.results import BASE, ended, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator import report, vetting
-from orchestrator.columns import cells
+from orchestrator import report
 from orchestrator.experiment_view import experiment_view
 from orchestrator.files import reading
 from orchestrator.files.printable_text import escaped, is_printable, printable, shell_word
 from orchestrator.measure import steps
 from orchestrator.records import Framework, dump
 from orchestrator.report import as_markdown, terminal
-from orchestrator.store import Store
-from orchestrator.table import ResultsTable, load
+from orchestrator.results.store import Store
+from orchestrator.results.table import foreign_rows
+from orchestrator.results.table.columns import cells
+from orchestrator.results.table.load import ResultsTable, load
 
 pytestmark = pytest.mark.timeout(120)  # what waits for a pipe waits for ever
 
@@ -342,10 +343,10 @@ def test_a_measured_number_does_not_pass_for_how_the_run_ended(root: Path) -> No
 
 
 def test_a_table_does_not_grow_without_end(root: Path) -> None:
-    many = [{"name": f"n{number}", "value": number, "source": "me"} for number in range(vetting.MAX_COLUMNS)]
+    many = [{"name": f"n{number}", "value": number, "source": "me"} for number in range(foreign_rows.MAX_COLUMNS)]
     written(root, measurements=many)
     table = reported(root)
-    assert len(table.runs.columns) < vetting.MAX_COLUMNS
+    assert len(table.runs.columns) < foreign_rows.MAX_COLUMNS
     assert GOOD.id in losses(table)
     assert any("columns" in warning and BAD.id in warning for warning in table.warnings)
 
@@ -394,7 +395,7 @@ def test_the_order_of_experiments_may_be_anything(order: object, root: Path) -> 
 )
 def test_who_owns_a_run_may_be_anything(owner: dict[str, Any], root: Path) -> None:
     """A process's number becomes a path below /proc: with a text there it could lead to a pipe of theirs."""
-    from orchestrator import claims
+    from orchestrator.results import claims
 
     record_of(root).unlink()
     whole = asdict(claims.this_process())
@@ -587,7 +588,7 @@ def frame_of(*texts: str) -> Any:
 
 @given(st.lists(st.sampled_from(HOSTILE) | st.text(max_size=20), min_size=1, max_size=4))
 def test_a_markdown_table_has_as_many_cells_as_columns_and_no_tags_or_links(texts: list[str]) -> None:
-    from orchestrator.columns import Split
+    from orchestrator.results.table.columns import Split
 
     text = as_markdown.text(Split(shown=frame_of(*texts), constant={"scenario": texts[0]}), texts)
     table = [line for line in text.splitlines() if line.startswith("| ")]
@@ -614,7 +615,7 @@ def unescaped(line: str, mark: str) -> list[int]:
 
 
 def test_what_people_ask_markdown_to_show_is_still_readable() -> None:
-    from orchestrator.columns import Split
+    from orchestrator.results.table.columns import Split
 
     text = as_markdown.text(Split(shown=frame_of("tokens_per_s 2 > 1 & 3"), constant={}), [])
     assert "tokens_per_s 2 &gt; 1 & 3" in text

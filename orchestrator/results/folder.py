@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from orchestrator.claims import state
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading, writing
 from orchestrator.records import JobState
+from orchestrator.results.claims import state
 
 SUITE_FILE = "suite.json"
 TOOL = "tunebench"

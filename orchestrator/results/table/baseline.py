@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.across import baseline_of
-from orchestrator.columns import Numbers, column, for_people, number
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.measure.intervals import Ratio, ratio
 from orchestrator.records import Status
-from orchestrator.rows import ARGUMENT_FACTS, Value
+from orchestrator.results.table.aggregate import baseline_of
+from orchestrator.results.table.columns import Numbers, column, for_people, number
+from orchestrator.results.table.rows import ARGUMENT_FACTS, Value
 
 if TYPE_CHECKING:
-    from orchestrator.table import ResultsTable
+    from orchestrator.results.table.load import ResultsTable
 
 STEADY_SPEEDS, TRAINERS_SPEED = ("real_tokens_per_s", "tokens_per_s"), "train_tokens_per_second"
 """The first that both sides have. The Trainer's own counts warm-up and compilation: only of a table where no run has steps."""

@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from orchestrator import rows
 from orchestrator.files import reading
 from orchestrator.measure.metrics import FACTS, METRICS, Show
 from orchestrator.measure.metrics.work import BESIDE
 from orchestrator.records import Caveat, Experiment, Job, RunRecord
 from orchestrator.records.experiment import TAME
-from orchestrator.rows import Row, Value
-from orchestrator.stored import StoredExperiment
+from orchestrator.results.contents import StoredExperiment
+from orchestrator.results.table import rows
+from orchestrator.results.table.rows import Row, Value
 
 # A run has about 200. A record with more than this is left out, since its table would take all memory.
 MAX_COLUMNS = 5000

@@ -19,8 +19,8 @@ from orchestrator.files import reading
 from orchestrator.measure.memory_logs import memory_summary, read_summary
 from orchestrator.measure.metrics import METRICS
 from orchestrator.records import Caveat, Status
-from orchestrator.reference_log import failure
-from orchestrator.rows import NO_FRAMEWORK, Row, Value, argument_cells, cell
+from orchestrator.results.table.reference_log import failure
+from orchestrator.results.table.rows import NO_FRAMEWORK, Row, Value, argument_cells, cell
 
 _PLUGIN = "acceleration_framework_config_file"
 _SUFFIX = "-sample-configuration.yaml"

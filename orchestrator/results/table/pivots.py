@@ -12,16 +12,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.across import mean
-from orchestrator.columns import DETAILS, cells, matches, no_such
 from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import METRICS, Show, metric, show
-from orchestrator.rows import Value
+from orchestrator.results.table.aggregate import mean
+from orchestrator.results.table.columns import DETAILS, cells, matches, no_such
+from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.table import ResultsTable
+    from orchestrator.results.table.load import ResultsTable
 
 ALSO, BY, TIMES = "+", ":", "×"
 HEADLINES = ("tokens_per_s", "train_tokens_per_second")

@@ -18,7 +18,7 @@ from orchestrator.measure.metrics import FACTS, METRICS, Where, columns, metric
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.rows import Value
+    from orchestrator.results.table.rows import Value
 
 _KNOWN = (*FACTS.values(), *METRICS.values())
 

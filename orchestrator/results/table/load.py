@@ -20,14 +20,14 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from orchestrator import garbage, reference, rows, vetting
-from orchestrator.across import BY_RATIO, LOGGED, Cell, compared, over_repeats
-from orchestrator.columns import for_people, varying
 from orchestrator.errors import ResultsError
 from orchestrator.records import Caveat, JobState, Status
-from orchestrator.rows import Row, Value
-from orchestrator.store import Store
-from orchestrator.stored import StoredExperiment
+from orchestrator.results.contents import StoredExperiment
+from orchestrator.results.store import Store
+from orchestrator.results.table import foreign_rows, gc_pause, reference_folder, rows
+from orchestrator.results.table.aggregate import BY_RATIO, LOGGED, Cell, compared, over_repeats
+from orchestrator.results.table.columns import for_people, varying
+from orchestrator.results.table.rows import Row, Value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ class ResultsTable:
     framework_arguments: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
-@garbage.left_alone()
+@gc_pause.left_alone()
 def load(roots: Sequence[Path]) -> ResultsTable:
     """The table of one or more results folders. Raises ResultsError where a folder is missing or holds no results."""
     names = _names(roots)
@@ -83,7 +83,7 @@ def of_rows(
         experiments=_frame(_experiments(found), arguments),
         ranks=_parts((row, row.ranks) for row in found),
         devices=_parts((row, row.devices) for row in found),
-        warnings=(*warnings, *vetting.formulas(found)),
+        warnings=(*warnings, *foreign_rows.formulas(found)),
         caveats=tuple(tuple(c for row in _ok(_last_tries(group)) for c in row.warnings) for group in _groups(found)),
         arguments=arguments,
         framework_arguments=framework_arguments or {},
@@ -105,10 +105,10 @@ def _read(root: Path, sets: dict[str, frozenset[str]]) -> tuple[list[Row], list[
     """The rows of a folder and what is to say of it; `sets` learns which arguments each framework configuration sets."""
     if not root.is_dir():
         raise ResultsError(f"There is no folder {root}: name a results folder, which `tunebench run --results` made.")
-    theirs = reference.find(root)
+    theirs = reference_folder.find(root)
     if theirs is not None and not (root / "suite.json").exists():
-        read, said = reference.read(theirs)
-        return [vetting.sound(row) for row in read], said
+        read, said = reference_folder.read(theirs)
+        return [foreign_rows.sound(row) for row in read], said
     contents = Store.resume(root).contents()
     warnings = list(contents.warnings)
     wanted = [one for one in contents.experiments if one.experiment.id not in contents.removed]
@@ -130,11 +130,11 @@ def _read(root: Path, sets: dict[str, frozenset[str]]) -> tuple[list[Row], list[
 
 def _stored_rows(stored: StoredExperiment, warnings: list[str]) -> list[Row]:
     """Return the rows of an experiment. What cannot be believed is left out, and `warnings` says so."""
-    ended = vetting.run_rows(stored, warnings)
+    ended = foreign_rows.run_rows(stored, warnings)
     if ended is None:
         return []
     state = stored.runs[-1].state if stored.runs else JobState.PENDING
-    return [row for _, _, row in ended] or [vetting.sound(rows.of_plan(stored.experiment, state))]
+    return [row for _, _, row in ended] or [foreign_rows.sound(rows.of_plan(stored.experiment, state))]
 
 
 def _labelled(row: Row, name: str) -> Row:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from orchestrator.measure.failure_kinds import known
 from orchestrator.records import Experiment, JobState, RunRecord, Status
-from orchestrator.stored import StoredRun
+from orchestrator.results.contents import StoredRun
 
 FAILURES = (Status.FAILED, Status.TIMEOUT, Status.STALLED, Status.INVALID)
 # What has to agree: the first of these that any run has. A run without it (it never became steady) has no value.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from orchestrator.measure import intervals, losses
 from orchestrator.measure.metrics import METRICS
-from orchestrator.rows import NO_FRAMEWORK, Value
+from orchestrator.results.table.rows import NO_FRAMEWORK, Value
 
 Cells = Mapping[str, Value]
 

@@ -16,18 +16,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import asked, experiment_file
-from orchestrator.claims import RECORD_FILE, Clock, our_clock, read_claim, remove_unfinished, state
-from orchestrator.due_runs import NO_RETRY, Retry, owed_runs, owing
 from orchestrator.errors import ResultsError
-from orchestrator.experiment_file import EXPERIMENT_FILE
 from orchestrator.files import reading, writing
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.files.redaction import redact
 from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunRecord, Status, dump, load
 from orchestrator.records.experiment import TAME
-from orchestrator.results_folder import SUITE_FILE, TOOL, is_ours, read_suite, refuse_foreign
-from orchestrator.stored import Contents, StoredExperiment, StoredRun
+from orchestrator.results import experiment_file
+from orchestrator.results import requested as asked
+from orchestrator.results.claims import RECORD_FILE, Clock, our_clock, read_claim, remove_unfinished, state
+from orchestrator.results.contents import Contents, StoredExperiment, StoredRun
+from orchestrator.results.due_runs import NO_RETRY, Retry, owed_runs, owing
+from orchestrator.results.experiment_file import EXPERIMENT_FILE
+from orchestrator.results.folder import SUITE_FILE, TOOL, is_ours, read_suite, refuse_foreign
 
 RUN_ONE_LOG = "run-one.log"
 _RUN_NAME = re.compile(r"r([1-9]\d*)-t([1-9]\d*)")
