@@ -21,8 +21,8 @@ from orchestrator.measure.steady_state import AT_LEAST_STEPS
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
 from orchestrator.records import Measure, Text
 from orchestrator.trainers import Trainer
+from orchestrator.trainers.argument_values import known, meant, wrong
 from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
-from orchestrator.trainers.values import known, meant, wrong
 
 Found = Iterator[tuple[tuple[str | int, ...], str]]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.launcher import distributed_type
 from orchestrator.records import Experiment, Text
-from orchestrator.trainers.names import is_true
+from orchestrator.trainers.argument_names import is_true
 
 Settings = Mapping[str, Any]
 Asked = Mapping[str, str]

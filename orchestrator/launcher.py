@@ -20,7 +20,7 @@ from typing import Any
 from orchestrator import trainers
 from orchestrator.errors import LaunchError
 from orchestrator.records import Command, Device, Experiment, Reason
-from orchestrator.trainers import custom, instrumented, names
+from orchestrator.trainers import argument_names, custom, instrumented
 
 CONFIG_NAME = "accelerate.yaml"
 
@@ -188,15 +188,15 @@ def _cpu_problem(experiment: Experiment) -> Reason | None:
     if experiment.device is not Device.CPU:
         return None
     arguments = experiment.arguments
-    if experiment.num_gpus > 1 and names.is_true(arguments.get("fsdp")):
+    if experiment.num_gpus > 1 and argument_names.is_true(arguments.get("fsdp")):
         return _FSDP_ON_CPU
     attention = arguments.get("attn_implementation")
     if attention in _FLASH:
         return Reason(kind="flash_attention_on_cpu", text=f"{attention} needs a GPU; sdpa and eager run on a CPU")
-    if names.is_true(arguments.get("use_liger_kernel")):
+    if argument_names.is_true(arguments.get("use_liger_kernel")):
         return Reason(kind="liger_on_cpu", text="liger kernels need a GPU; leave use_liger_kernel out on a CPU")
     precision = _word(experiment.accelerate.get("mixed_precision", "no"))
-    if names.is_true(arguments.get("fp16")) or precision in ("fp16", "fp8"):
+    if argument_names.is_true(arguments.get("fp16")) or precision in ("fp16", "fp8"):
         word = "fp16" if precision == "no" else precision
         return Reason(kind="precision_on_cpu", text=f"mixed precision {word} needs a GPU; bf16 runs on a CPU")
     return None

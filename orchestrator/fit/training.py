@@ -17,7 +17,7 @@ from orchestrator.fit.argument_text import is_off, plain, whole, word
 from orchestrator.fit.shapes import ModelShape, NotKnown, hub_folder, read_shape
 from orchestrator.launcher import distributed_type
 from orchestrator.records import Device, Experiment, Text
-from orchestrator.trainers.names import is_true
+from orchestrator.trainers.argument_names import is_true
 
 BYTES_OF = {"float32": 4, "bfloat16": 2, "float16": 2}
 

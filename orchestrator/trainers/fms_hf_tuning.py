@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from orchestrator.records import Experiment, Text
-from orchestrator.trainers import instrumented, names
+from orchestrator.trainers import argument_names, instrumented
 from orchestrator.trainers.instrumented import InstrumentedTrainer
 
 
@@ -21,7 +21,7 @@ class FmsHfTuning(InstrumentedTrainer):
     name = "fms_hf_tuning"
     requires: tuple[str, ...] = ("torch", "transformers", "accelerate", "fms-hf-tuning")
     target = ("-m", "tuning.sft_trainer")
-    table = names.FMS_HF_TUNING
+    table = argument_names.FMS_HF_TUNING
     data_form: str | None = "text"
     builds_models: bool = False
     base_arguments: Mapping[str, Text] = MappingProxyType({"packing": "True", "max_seq_len": "4096"})

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.records import Experiment, Text
-from orchestrator.trainers import instrumented, names
+from orchestrator.trainers import argument_names, instrumented
 from orchestrator.trainers.instrumented import InstrumentedTrainer
 
 
@@ -19,7 +19,7 @@ class HuggingFace(InstrumentedTrainer):
     name = "huggingface"
     requires: tuple[str, ...] = ("torch", "transformers", "accelerate")
     target = (str(instrumented.WORKERS / "sft" / "sft.py"),)
-    table = names.HUGGINGFACE
+    table = argument_names.HUGGINGFACE
     data_form: str | None = "tokens"
 
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:
@@ -36,6 +36,6 @@ class HuggingFace(InstrumentedTrainer):
             needed.append("bitsandbytes")
         if arguments.get("quantization") == "gptq":
             needed += ["optimum", "gptqmodel"]
-        if names.is_true(arguments.get("use_liger_kernel")):
+        if argument_names.is_true(arguments.get("use_liger_kernel")):
             needed.append("liger-kernel")
         return tuple(needed)

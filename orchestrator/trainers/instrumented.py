@@ -17,7 +17,7 @@ import orchestrator
 from orchestrator.measure import losses
 from orchestrator.measure.rank_files import worker_files
 from orchestrator.records import Experiment, Measurement, Text, as_items
-from orchestrator.trainers import names
+from orchestrator.trainers import argument_names
 from orchestrator.trainers.trainer import Trainer
 
 WORKERS = Path(orchestrator.__file__).resolve().parent / "workers"
@@ -39,7 +39,7 @@ class InstrumentedTrainer(Trainer):
 
     instrumented = True
     target: tuple[str, ...]
-    table: names.Table
+    table: argument_names.Table
 
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
         return command(run_dir, *self.target, *flags(self.arguments(experiment, run_dir)))
@@ -48,7 +48,7 @@ class InstrumentedTrainer(Trainer):
         return measurements(run_dir)
 
     def translate(self, arguments: Mapping[str, Text | None]) -> tuple[dict[str, Text | None], tuple[str, ...]]:
-        return names.translate(self.table, arguments)
+        return argument_names.translate(self.table, arguments)
 
 
 @cache

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from orchestrator.records import Experiment, Text
-from orchestrator.trainers import instrumented, names
+from orchestrator.trainers import argument_names, instrumented
 from orchestrator.trainers.instrumented import InstrumentedTrainer
 
 ALWAYS_PASSED: Mapping[str, Text] = MappingProxyType({"bf16": "False", "gradient_checkpointing": "False"})
@@ -23,7 +23,7 @@ class Trl(InstrumentedTrainer):
     name = "trl"
     requires: tuple[str, ...] = ("torch", "transformers", "accelerate", "datasets", "trl>=1.0")
     target = ("-m", "trl.scripts.sft")
-    table = names.TRL
+    table = argument_names.TRL
     data_form: str | None = "text"
     builds_models: bool = False
     base_arguments: Mapping[str, Text] = ALWAYS_PASSED
@@ -40,10 +40,12 @@ class Trl(InstrumentedTrainer):
 
     def requires_for(self, arguments: Mapping[str, Text]) -> tuple[str, ...]:
         needed = list(self.requires)
-        if names.is_true(arguments.get("use_peft")):
+        if argument_names.is_true(arguments.get("use_peft")):
             needed.append("peft")
-        if names.is_true(arguments.get("load_in_4bit")) or names.is_true(arguments.get("load_in_8bit")):
+        if argument_names.is_true(arguments.get("load_in_4bit")) or argument_names.is_true(
+            arguments.get("load_in_8bit")
+        ):
             needed.append("bitsandbytes")
-        if names.is_true(arguments.get("use_liger_kernel")):
+        if argument_names.is_true(arguments.get("use_liger_kernel")):
             needed.append("liger-kernel")
         return tuple(needed)

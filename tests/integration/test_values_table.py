@@ -13,8 +13,8 @@ import typing
 import pytest
 from arguments import CHOICES, Own
 
-from orchestrator.trainers import values
-from orchestrator.trainers.values import ANY, NUMBER, TRUTH, WHOLE
+from orchestrator.trainers import argument_values
+from orchestrator.trainers.argument_values import ANY, NUMBER, TRUTH, WHOLE
 
 KINDS = {int: WHOLE, float: NUMBER, bool: TRUTH}
 
@@ -35,23 +35,23 @@ def test_the_file_is_made_from_transformers_and_the_built_in_trainer(
     golden: typing.Callable[[str, str], None], request: pytest.FixtureRequest
 ) -> None:
     transformers = pytest.importorskip("transformers")
-    held = json.loads(values.TYPES_FILE.read_text())
+    held = json.loads(argument_values.TYPES_FILE.read_text())
     made = {
         "transformers": transformers.__version__,
         "Trainer": kinds(transformers.TrainingArguments),
         "built-in trainer": {**kinds(Own), **{name: list(words) for name, words in CHOICES.items()}},
     }
     if request.config.getoption("--accept") or held["transformers"] == transformers.__version__:
-        golden(str(values.TYPES_FILE), json.dumps(made, indent=1) + "\n")
+        golden(str(argument_values.TYPES_FILE), json.dumps(made, indent=1) + "\n")
     assert held["built-in trainer"] == made["built-in trainer"]
 
 
 def test_the_file_holds_for_the_installed_transformers() -> None:
     """A whole number may be a number in another version. Names that this version does not have are another version's."""
     transformers = pytest.importorskip("transformers")
-    known, there = values.types("Trainer"), kinds(transformers.TrainingArguments)
+    known, there = argument_values.types("Trainer"), kinds(transformers.TrainingArguments)
     both = {*known} & {*there}
     assert len(both) > 0.8 * len(known)
     for name in both:
         assert known[name] in (ANY, there[name]) or (known[name], there[name]) == (NUMBER, WHOLE), name
-    assert [name for name in there if values.meant(name)] == [], "no name of its own is taken for a slip"
+    assert [name for name in there if argument_values.meant(name)] == [], "no name of its own is taken for a slip"

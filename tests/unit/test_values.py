@@ -12,7 +12,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.machine.provenance import Machine
 from orchestrator.matrix import Plan, expand
 from orchestrator.selection import parse_selection
-from orchestrator.trainers import values
+from orchestrator.trainers import argument_values
 
 
 def planned(folder: Path, arguments: str, *, trainer: str = "huggingface", more: str = "", **given: typing.Any) -> Plan:
@@ -106,4 +106,4 @@ def test_a_name_near_to_one_of_the_trainers_is_pointed_out_and_passes(tmp_path: 
 def test_a_plan_and_the_built_in_trainer_mean_the_same_by_yes_and_no() -> None:
     import arguments as worker
 
-    assert (values.YES, values.NO) == (worker.TRUE, worker.FALSE)
+    assert (argument_values.YES, argument_values.NO) == (worker.TRUE, worker.FALSE)
