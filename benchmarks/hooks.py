@@ -24,13 +24,13 @@ from types import ModuleType
 from typing import Any
 
 from orchestrator import run_files
-from orchestrator.config import load_suite
-from orchestrator.launcher import build_command
 from orchestrator.machine.gpus import visible_gpus
 from orchestrator.machine.provenance import this_machine
-from orchestrator.matrix import expand
+from orchestrator.plan.command import build_command
+from orchestrator.plan.config import load_suite
+from orchestrator.plan.expand import expand
+from orchestrator.plan.selection import parse_selection
 from orchestrator.preparation import prepare_data
-from orchestrator.selection import parse_selection
 
 SCENARIO = """\
 data_processing: {dataset_name: "builtin:synthetic", samples: 512}

@@ -16,14 +16,14 @@ from rich.console import Console
 
 from orchestrator import executors, packing
 from orchestrator.benchmark import Event, EventKind, Summary, prepare_data, run_benchmark
-from orchestrator.cells import BATCH
-from orchestrator.config import Suite
 from orchestrator.errors import ConfigError, PreparationError, ResultsError, SelectionError, suggestion
 from orchestrator.event_lines import EventLines
 from orchestrator.executors import LOCAL
 from orchestrator.machine.provenance import pip_freeze
-from orchestrator.matrix import Plan
 from orchestrator.measure.failure_kinds import KINDS
+from orchestrator.plan.cells import BATCH
+from orchestrator.plan.config import Suite
+from orchestrator.plan.expand import Plan
 from orchestrator.probe import LARGEST_BATCH, Found, largest_batches, mark_what_does_not_fit
 from orchestrator.progress import Progress
 from orchestrator.records import Experiment, JobState
@@ -34,7 +34,7 @@ from orchestrator.results.store import Store
 from orchestrator.status import Reader
 
 if TYPE_CHECKING:
-    from orchestrator.selection import Selection
+    from orchestrator.plan.selection import Selection
 
 Say = Callable[[str], object]
 ALL_KINDS, AUTO = "all", "auto"

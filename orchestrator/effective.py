@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from orchestrator.launcher import distributed_type
+from orchestrator.plan.command import distributed_type
 from orchestrator.records import Experiment, Text
 from orchestrator.trainers.argument_names import is_true
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from orchestrator import trainers
 from orchestrator.benchmark import Event, EventKind, OnEvent, run_benchmark
-from orchestrator.cells import BATCH, TRAINER_BATCH_DEFAULT
 from orchestrator.errors import SelectionError
 from orchestrator.executors import Executor
+from orchestrator.plan.cells import BATCH, TRAINER_BATCH_DEFAULT
 from orchestrator.records import Experiment, Measure, RunRecord, Status
 from orchestrator.results import claims
 from orchestrator.results.folder import is_ours

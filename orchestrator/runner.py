@@ -20,13 +20,13 @@ from orchestrator import effective, findings, isolation, limits, monitors, run_f
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
 from orchestrator.files.redaction import redact
 from orchestrator.findings import Findings
-from orchestrator.launcher import build_command
 from orchestrator.machine import cgroup, kernel_log, process, provenance, stacks
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.measure.failure_kinds import hint
 from orchestrator.measure.failures import Verdict, log_tail, named_pids, verdict
 from orchestrator.monitors import Monitor
+from orchestrator.plan.command import build_command
 from orchestrator.preparation import why_missing
 from orchestrator.records import (
     Caveat,

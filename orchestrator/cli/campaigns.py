@@ -21,10 +21,10 @@ from orchestrator.report_format import Format
 
 if TYPE_CHECKING:
     from orchestrator.campaign import Way
-    from orchestrator.config import Suite
-    from orchestrator.matrix import Plan
+    from orchestrator.plan.config import Suite
+    from orchestrator.plan.expand import Plan
+    from orchestrator.plan.selection import Selection
     from orchestrator.results.store import Store
-    from orchestrator.selection import Selection
 
 QUICKSTART = "quickstart"
 
@@ -72,14 +72,14 @@ def run(options: RunOptions) -> None:
 
 
 def _load(options: SuiteOptions) -> Suite:
-    from orchestrator.config import load_suite, shipped_folder
+    from orchestrator.plan.config import load_suite, shipped_folder
 
     file = options.scenarios or shipped_folder() / "scenarios.yaml"
     return load_suite(file, defaults=options.defaults, accelerate=options.accelerate, frameworks=options.frameworks)
 
 
 def _select(options: SuiteOptions) -> Selection:
-    from orchestrator.selection import parse_selection, whole_numbers
+    from orchestrator.plan.selection import parse_selection, whole_numbers
 
     return parse_selection(
         scenarios=options.scenario or ([QUICKSTART] if options.scenarios is None else []),
@@ -135,7 +135,7 @@ def _use_only(gpus: str | None) -> None:
 
 def _expand(suite: Suite, selection: Selection) -> Plan:
     from orchestrator.machine.provenance import this_machine
-    from orchestrator.matrix import expand
+    from orchestrator.plan.expand import expand
 
     return expand(suite, selection, this_machine())
 
@@ -154,16 +154,16 @@ def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
 def _show_plan(
     planned: Plan, options: PlanOptions | RunOptions, *, fit: bool = False, gpu_memory: str | None = None
 ) -> None:
-    from orchestrator import plan_view
+    from orchestrator.plan import view
 
-    card = plan_view.card(fit=fit, gpu_memory=gpu_memory)
+    card = view.card(fit=fit, gpu_memory=gpu_memory)
     if options.as_json:
-        print_raw(plan_view.json_document(planned, sys.executable, fit=card))
+        print_raw(view.json_document(planned, sys.executable, fit=card))
     elif options.commands:
-        print_raw(plan_view.command_lines(planned.experiments, sys.executable))
+        print_raw(view.command_lines(planned.experiments, sys.executable))
     else:
-        out.print(plan_view.table(planned, width=out.width, fit=card))
-        for line in plan_view.summary(planned, fit=card):
+        out.print(view.table(planned, width=out.width, fit=card))
+        for line in view.summary(planned, fit=card):
             say(line)
 
 

@@ -12,7 +12,7 @@ from orchestrator.cli.console import print_raw, say
 
 def schema() -> None:
     """Print the JSON Schema of the scenario file."""
-    from orchestrator.config import schema_text
+    from orchestrator.plan.config import schema_text
 
     print_raw([schema_text()])
 
@@ -21,7 +21,7 @@ def init(
     file: Annotated[Path, Argument(help="File to write; it must not exist.")] = Path("scenarios.yaml"),
 ) -> None:
     """Write a commented starter scenario file."""
-    from orchestrator.starter import write_starter
+    from orchestrator.plan.config.starter_file import write_starter
 
     write_starter(file)
     say(f"Wrote {file}. Next: tunebench plan {file}")

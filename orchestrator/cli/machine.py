@@ -19,7 +19,7 @@ def doctor(
     ] = None,
 ) -> None:
     """Check what this machine can run, and say how to get what is missing."""
-    from orchestrator import doctor as examination
+    from orchestrator.plan import doctor as examination
 
     findings = examination.examine(python)
     if as_json:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from orchestrator import placement, trainers
+from orchestrator import trainers
 from orchestrator.compare import environment
 from orchestrator.compare.values import Difference, Entry, Run
 from orchestrator.errors import OrchestratorError
 from orchestrator.machine import provenance
+from orchestrator.plan import placement
 from orchestrator.records import Device, Experiment, JobState, RunRecord, Status
 from orchestrator.records.experiment import TAME
 from orchestrator.results.contents import StoredRun

@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 
-from orchestrator.config import Suite, load_suite
 from orchestrator.machine.provenance import Machine
-from orchestrator.matrix import Plan, expand
+from orchestrator.plan.config import Suite, load_suite
+from orchestrator.plan.expand import Plan, expand
+from orchestrator.plan.selection import Selection, parse_selection
 from orchestrator.records import Experiment, Gpu
-from orchestrator.selection import Selection, parse_selection
 
 FRAMEWORKS = """
 framework_configs:

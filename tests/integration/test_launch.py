@@ -16,8 +16,8 @@ pytest.importorskip("torch")
 
 from factories.results import experiment
 
-from orchestrator.launcher import build_command
 from orchestrator.machine.child_environment import child_environment
+from orchestrator.plan.command import build_command
 from orchestrator.records import CustomCommand, Experiment, MetricSource
 from orchestrator.trainers import custom
 

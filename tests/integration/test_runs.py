@@ -17,8 +17,8 @@ from trees import lives, pids, tree_program, wait_for
 from orchestrator import campaign, trainers
 from orchestrator.benchmark import EventKind, prepare_data, run_benchmark
 from orchestrator.executors import FakeExecutor, LocalExecutor
-from orchestrator.matrix import Plan
 from orchestrator.monitors import MONITORS, Monitor
+from orchestrator.plan.expand import Plan
 from orchestrator.preparation import why_missing
 from orchestrator.records import (
     Caveat,

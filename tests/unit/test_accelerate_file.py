@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.config.accelerate_file import FSDP, OVERRIDDEN, TOP, check
+from orchestrator.plan.config.accelerate_file import FSDP, OVERRIDDEN, TOP, check
 
 ROOT = Path(__file__).resolve().parents[2]
 

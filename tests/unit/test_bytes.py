@@ -17,14 +17,14 @@ from factories.suites import suite
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.config import load_suite
-from orchestrator.data import data_path
 from orchestrator.errors import ConfigError, OrchestratorError, PreparationError, ResultsError, SelectionError
 from orchestrator.files.printable_text import is_printable, is_utf8, with_bytes
 from orchestrator.files.redaction import MASK, redact
+from orchestrator.plan.config import load_suite
+from orchestrator.plan.data import data_path
+from orchestrator.plan.selection import parse_selection
 from orchestrator.records import DataSpec
 from orchestrator.results.store import Store
-from orchestrator.selection import parse_selection
 
 ROOT = Path(__file__).resolve().parents[2]
 BYTE = os.fsdecode(b"\xff")

@@ -16,13 +16,13 @@ import typer
 
 import tunebench
 from orchestrator import cli
-from orchestrator.config import load_suite, schema_text
 from orchestrator.machine.provenance import Machine
-from orchestrator.matrix import expand
+from orchestrator.plan.config import load_suite, schema_text
+from orchestrator.plan.expand import expand
+from orchestrator.plan.selection import parse_selection
 from orchestrator.records import Status
 from orchestrator.results import claims
 from orchestrator.results.store import Store, unfinished_record, write_record
-from orchestrator.selection import parse_selection
 
 ROOT = Path(__file__).resolve().parents[2]
 Golden = Callable[[str, str], None]

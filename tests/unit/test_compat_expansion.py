@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator import plan_view
-from orchestrator.config import load_suite
 from orchestrator.errors import OrchestratorError
 from orchestrator.machine.provenance import Machine
-from orchestrator.matrix import expand
-from orchestrator.selection import Selection, parse_selection
+from orchestrator.plan import view
+from orchestrator.plan.config import load_suite
+from orchestrator.plan.expand import expand
+from orchestrator.plan.selection import Selection, parse_selection
 
 COMPAT = Path(__file__).parent.parent / "golden" / "compat"
 INPUT = COMPAT / "input"
@@ -43,7 +43,7 @@ def as_selection(case: dict[str, Any]) -> Selection:
 def plan(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
     """What `tunebench plan --json` prints for the case."""
     suite = load_suite(folder / "scenarios.yaml", defaults=folder / "defaults.yaml", frameworks=INPUT)
-    document = "".join(plan_view.json_document(expand(suite, as_selection(case), Machine()), "python"))
+    document = "".join(view.json_document(expand(suite, as_selection(case), Machine()), "python"))
     result: dict[str, Any] = json.loads(document)
     return result
 

@@ -27,7 +27,7 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import Adafactor, AutoConfig, AutoModelForCausalLM
 
 from orchestrator.errors import SelectionError
-from orchestrator.fit import (
+from orchestrator.plan.memory_fit import (
     Estimate,
     Fit,
     Moment,
@@ -41,12 +41,12 @@ from orchestrator.fit import (
     standing,
     summary,
 )
-from orchestrator.fit.shapes import FAMILIES
-from orchestrator.fit.standing import Standing
-from orchestrator.fit.training import Training, training_of
+from orchestrator.plan.memory_fit.shapes import FAMILIES
+from orchestrator.plan.memory_fit.standing import Standing
+from orchestrator.plan.memory_fit.training import Training, training_of
 from orchestrator.records import DataSpec, Device, Experiment, Framework, Text
 
-parts_of_a_step = sys.modules["orchestrator.fit.estimate"]
+parts_of_a_step = sys.modules["orchestrator.plan.memory_fit.estimate"]
 GIB = 1 << 30
 SYNTHETIC = DataSpec(source="builtin:synthetic", form="tokens")
 TINY = {
@@ -671,7 +671,7 @@ def test_cells_that_differ_in_what_does_not_matter_are_estimated_once() -> None:
 def test_it_needs_neither_torch_nor_transformers() -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from orchestrator.fit import column\n"
+        "from orchestrator.plan.memory_fit import column\n"
         "from orchestrator.records import Device, Experiment\n"
         "given = {'max_seq_len': '2048', 'optim': 'sgd'}\n"
         "print(column([Experiment(id='a', scenario='a', model='config:llama-1b', num_gpus=1, device=Device.CUDA,"

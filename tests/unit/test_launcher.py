@@ -11,8 +11,8 @@ import pytest
 import yaml
 from factories import results
 
-from orchestrator import launcher
 from orchestrator.errors import LaunchError, SelectionError
+from orchestrator.plan import command as launcher
 from orchestrator.records import Command, CustomCommand, Device, Experiment, Framework, Measure
 from orchestrator.trainers.instrumented import FILE_NAME, single_file
 

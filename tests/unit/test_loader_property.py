@@ -13,11 +13,11 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.config import load_suite, schema_text
 from orchestrator.errors import OrchestratorError, SelectionError
 from orchestrator.machine.provenance import Machine
-from orchestrator.matrix import expand
-from orchestrator.selection import Selection, parse_selection, whole_numbers
+from orchestrator.plan.config import load_suite, schema_text
+from orchestrator.plan.expand import expand
+from orchestrator.plan.selection import Selection, parse_selection, whole_numbers
 
 RIGHT = Path(__file__).parents[1] / "golden" / "errors" / "right"
 FILES = ("scenarios.yaml", "defaults.yaml", "accelerate.yaml", "frameworks/CONTENTS.yaml", "frameworks/baseline.yaml")

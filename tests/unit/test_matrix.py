@@ -13,12 +13,12 @@ from factories.suites import planned, suite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cells import BatchMistake, cells, settle_batch
 from orchestrator.errors import ConfigError, SelectionError
 from orchestrator.machine.provenance import Machine
-from orchestrator.matrix import Plan, expand
+from orchestrator.plan.cells import BatchMistake, cells, settle_batch
+from orchestrator.plan.expand import Plan, expand
+from orchestrator.plan.selection import Selection
 from orchestrator.records import Experiment, Measure, Repeats, Text
-from orchestrator.selection import Selection
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -11,7 +11,7 @@ import pytest
 from factories.results import experiment
 
 from orchestrator.machine.provenance import Machine
-from orchestrator.placement import cannot_run_here, placed_on, undone, wrong_anywhere
+from orchestrator.plan.placement import cannot_run_here, placed_on, undone, wrong_anywhere
 from orchestrator.records import DataSpec, Device, Experiment, Framework, Gpu
 from orchestrator.trainers import get
 

@@ -9,7 +9,7 @@ import pytest
 from factories.suites import suite
 
 from orchestrator.errors import SelectionError
-from orchestrator.selection import chosen_scenarios, parse_selection, whole_numbers
+from orchestrator.plan.selection import chosen_scenarios, parse_selection, whole_numbers
 
 FILE: dict[str, Any] = {
     "scenarios": [

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config import load_suite
 from orchestrator.machine.provenance import this_machine
-from orchestrator.matrix import expand
-from orchestrator.selection import parse_selection
+from orchestrator.plan.config import load_suite
+from orchestrator.plan.expand import expand
+from orchestrator.plan.selection import parse_selection
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMISED = {
@@ -56,7 +56,7 @@ def test_examples_expand_and_nothing_in_them_is_wrong(file: Path) -> None:
 
 
 def test_every_key_of_a_scenario_is_described() -> None:
-    from orchestrator.config.models import DataProcessing, Scenario
+    from orchestrator.plan.config.models import DataProcessing, Scenario
 
     page = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
     keys = [*Scenario.model_fields, *DataProcessing.model_fields]

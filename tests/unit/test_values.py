@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config import load_suite
 from orchestrator.errors import ConfigError
 from orchestrator.machine.provenance import Machine
-from orchestrator.matrix import Plan, expand
-from orchestrator.selection import parse_selection
+from orchestrator.plan.config import load_suite
+from orchestrator.plan.expand import Plan, expand
+from orchestrator.plan.selection import parse_selection
 from orchestrator.trainers import argument_values
 
 

@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.config import Document, argument_text, parse_scalar, read_document
 from orchestrator.errors import ConfigError
+from orchestrator.plan.config import Document, argument_text, parse_scalar, read_document
 
 
 def read(folder: Path, text: str) -> Document:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.cells import FRAMEWORK, GPUS, MODEL
-from orchestrator.config import Scenario, Suite, argument_text, parse_scalar
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.files.redaction import MASK, redact
+from orchestrator.plan.cells import FRAMEWORK, GPUS, MODEL
+from orchestrator.plan.config import Scenario, Suite, argument_text, parse_scalar
 from orchestrator.records import Text
 
 SETTABLE = (
@@ -136,7 +136,7 @@ def _with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
         return scenario
     from pydantic import ValidationError
 
-    from orchestrator.config.check import sentence
+    from orchestrator.plan.config.check import sentence
 
     values = {**scenario.model_dump(exclude_unset=True), **settings}
     for name in ("env", *NESTED):

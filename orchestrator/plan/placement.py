@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from orchestrator.data import missing_data, missing_model
 from orchestrator.machine.provenance import Machine
+from orchestrator.plan.data import missing_data, missing_model
 from orchestrator.records import Device, Experiment, Framework, Reason, Text
 from orchestrator.trainers import Trainer
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.fit.activations import FLOAT32
-from orchestrator.fit.training import Spread, Training
+from orchestrator.plan.memory_fit.activations import FLOAT32
+from orchestrator.plan.memory_fit.training import Spread, Training
 
 _BLOCK = 256
 """Numbers of an 8-bit state that share one scale, as bitsandbytes has it."""

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import orchestrator
-from orchestrator.config.check import SCENARIO_ONLY, check, misplaced
-from orchestrator.config.frameworks import load_frameworks
-from orchestrator.config.models import DataProcessing, Scenario, SuiteFile
-from orchestrator.config.values import argument_texts, shown
-from orchestrator.config.yaml_file import Document, YamlPath, read_document
 from orchestrator.errors import ConfigError, Problem, suggestion
 from orchestrator.files.printable_text import is_utf8, with_bytes
+from orchestrator.plan.config.argument_text import argument_texts, shown
+from orchestrator.plan.config.check import SCENARIO_ONLY, check, misplaced
+from orchestrator.plan.config.frameworks import load_frameworks
+from orchestrator.plan.config.models import DataProcessing, Scenario, SuiteFile
+from orchestrator.plan.config.yaml_file import Document, YamlPath, read_document
 from orchestrator.records import Framework, Text
 
 AXES_OF_OURS = frozenset({"framework_config", "num_gpus"})
@@ -141,7 +141,7 @@ def _arguments(file: Path, problems: list[Problem]) -> dict[str, Text | None]:
 
 
 def _accelerate(file: Path, problems: list[Problem]) -> dict[str, Any]:
-    from orchestrator.config.accelerate_file import check as check_accelerate
+    from orchestrator.plan.config.accelerate_file import check as check_accelerate
 
     document = _mapping(file, "accelerate's settings", problems)
     if document is None:

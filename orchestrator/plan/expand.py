@@ -14,8 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from orchestrator import checks
-from orchestrator.cells import (
+from orchestrator.errors import ConfigError, Problem, SelectionError, suggestion
+from orchestrator.machine.provenance import Machine
+from orchestrator.monitors import perturbing
+from orchestrator.plan import checks
+from orchestrator.plan.cells import (
     ACCUMULATION,
     BATCH,
     EFFECTIVE,
@@ -32,16 +35,13 @@ from orchestrator.cells import (
     global_batch,
     settle_batch,
 )
-from orchestrator.config import Scenario, Suite
-from orchestrator.data import OWN_DATA, Prepared, local_model, prepared_data
-from orchestrator.errors import ConfigError, Problem, SelectionError, suggestion
-from orchestrator.identity import Digester, Tagger, accelerate_settings
-from orchestrator.launcher import plan_problems
-from orchestrator.machine.provenance import Machine
-from orchestrator.monitors import perturbing
-from orchestrator.placement import cannot_run_here, placed_on, undone, wrong_anywhere
+from orchestrator.plan.command import plan_problems
+from orchestrator.plan.config import Scenario, Suite
+from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data
+from orchestrator.plan.experiment_id import Digester, Tagger, accelerate_settings
+from orchestrator.plan.placement import cannot_run_here, placed_on, undone, wrong_anywhere
+from orchestrator.plan.selection import Selection, axes_of, chosen_scenarios, models_named
 from orchestrator.records import CustomCommand, Experiment, Framework, Reason, Text
-from orchestrator.selection import Selection, axes_of, chosen_scenarios, models_named
 from orchestrator.trainers import Trainer
 from orchestrator.trainers import get as get_trainer
 from orchestrator.trainers import known as known_trainers

@@ -9,8 +9,8 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.fit.argument_text import is_off, whole, word
-from orchestrator.fit.shapes import ModelShape, NotKnown
+from orchestrator.plan.memory_fit.read_argument import is_off, whole, word
+from orchestrator.plan.memory_fit.shapes import ModelShape, NotKnown
 from orchestrator.records import Text, as_items
 
 PEFT_DEFAULTS: Mapping[str, frozenset[str]] = dict.fromkeys(

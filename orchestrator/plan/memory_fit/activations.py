@@ -16,7 +16,7 @@ computed again. Left out: position and mask tensors, random states; together und
 
 from __future__ import annotations
 
-from orchestrator.fit.training import Attention, Training
+from orchestrator.plan.memory_fit.training import Attention, Training
 
 FLOAT32 = 4
 INDEX = 8

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from orchestrator.errors import SelectionError
-from orchestrator.fit.estimate import GIB, Estimate, Unknown, estimate
+from orchestrator.plan.memory_fit.estimate import GIB, Estimate, Unknown, estimate
 from orchestrator.records import Experiment
 
 ESTIMATE_ERROR = 0.05

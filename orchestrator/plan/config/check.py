@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.config.values import shown
-from orchestrator.config.yaml_file import Document, YamlPath
 from orchestrator.errors import Problem, suggestion
+from orchestrator.plan.config.argument_text import shown
+from orchestrator.plan.config.yaml_file import Document, YamlPath
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator import monitors
-from orchestrator.cells import FRAMEWORK, GPUS, MODEL
-from orchestrator.config import Scenario, argument_text
-from orchestrator.data import published_models
 from orchestrator.errors import suggestion
 from orchestrator.files.redaction import is_secret_name
 from orchestrator.measure.steady_state import AT_LEAST_STEPS
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
+from orchestrator.plan.cells import FRAMEWORK, GPUS, MODEL
+from orchestrator.plan.config import Scenario, argument_text
+from orchestrator.plan.data import published_models
 from orchestrator.records import Measure, Text
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.argument_values import known, meant, wrong

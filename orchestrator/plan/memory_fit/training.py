@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.fit.adapters import Adapters, adapters_of
-from orchestrator.fit.argument_text import is_off, plain, whole, word
-from orchestrator.fit.shapes import ModelShape, NotKnown, hub_folder, read_shape
-from orchestrator.launcher import distributed_type
+from orchestrator.plan.command import distributed_type
+from orchestrator.plan.memory_fit.adapters import Adapters, adapters_of
+from orchestrator.plan.memory_fit.read_argument import is_off, plain, whole, word
+from orchestrator.plan.memory_fit.shapes import ModelShape, NotKnown, hub_folder, read_shape
 from orchestrator.records import Device, Experiment, Text
 from orchestrator.trainers.argument_names import is_true
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.data import cache_folder
 from orchestrator.errors import OrchestratorError
 from orchestrator.machine.process import capture
 from orchestrator.machine.provenance import this_machine
+from orchestrator.plan.data import cache_folder
 
 NEEDED = ("torch", "transformers", "accelerate")
 OPTIONAL = {

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import orchestrator
-from orchestrator.config import DataProcessing, Suite
 from orchestrator.errors import ConfigError, PreparationError, suggestion
 from orchestrator.files.printable_text import is_utf8, with_bytes
+from orchestrator.plan.config import DataProcessing, Suite
 from orchestrator.records import DataSpec, Text
 from orchestrator.trainers import Trainer
 

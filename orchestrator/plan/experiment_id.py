@@ -15,8 +15,8 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any
 
-from orchestrator.config import canonical
-from orchestrator.config.accelerate_file import OVERRIDDEN
+from orchestrator.plan.config import canonical
+from orchestrator.plan.config.accelerate_file import OVERRIDDEN
 from orchestrator.records import DataSpec, Experiment, Framework, Text
 
 MAX_PART = 80

@@ -6,11 +6,11 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.check import check, misplaced
-from orchestrator.config.models import FrameworkContents, FrameworkEntry, FrameworkFile
-from orchestrator.config.values import argument_texts, canonical
-from orchestrator.config.yaml_file import Document, read_document
 from orchestrator.errors import ConfigError, Problem, suggestion
+from orchestrator.plan.config.argument_text import argument_texts, canonical
+from orchestrator.plan.config.check import check, misplaced
+from orchestrator.plan.config.models import FrameworkContents, FrameworkEntry, FrameworkFile
+from orchestrator.plan.config.yaml_file import Document, read_document
 from orchestrator.records import Device, Framework
 
 
@@ -63,7 +63,7 @@ def _load_entry(entry: FrameworkEntry, contents: Document, index: int, problems:
 
 
 def _from_file(name: str, document: Document, problems: list[Problem]) -> Framework | None:
-    from orchestrator.config.accelerate_file import check as check_accelerate
+    from orchestrator.plan.config.accelerate_file import check as check_accelerate
 
     content = check(FrameworkFile, document, problems)
     if content is None:

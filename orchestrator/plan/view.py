@@ -17,11 +17,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text as Line
 
-from orchestrator.cells import Duplicate
 from orchestrator.files.printable_text import counted, printable, shell_word
 from orchestrator.files.redaction import MASK, is_secret_name, redact_words, redactor
-from orchestrator.launcher import build_command
-from orchestrator.matrix import Plan
+from orchestrator.plan.cells import Duplicate
+from orchestrator.plan.command import build_command
+from orchestrator.plan.expand import Plan
 from orchestrator.records import Command, Experiment, Reason, as_items
 from orchestrator.results.due_runs import most_repeats
 from orchestrator.trainers import get as get_trainer
@@ -58,7 +58,7 @@ def card(*, fit: bool, gpu_memory: str | None) -> Card | None:
     """What `--fit` and `--gpu-memory` ask for; the latter implies the former. Raises SelectionError for no amount of memory."""
     if gpu_memory is None:
         return Card() if fit else None
-    from orchestrator.fit import parse_memory
+    from orchestrator.plan.memory_fit import parse_memory
 
     return Card(memory_bytes=parse_memory(gpu_memory))
 
@@ -70,7 +70,7 @@ def json_document(plan: Plan, python: str, *, fit: Card | None = None) -> Iterat
     for index, experiment in enumerate(plan.experiments):
         document = _experiment(experiment, python, masked)
         if fit is not None:
-            from orchestrator.fit import json_value
+            from orchestrator.plan.memory_fit import json_value
 
             document["memory"] = json_value(experiment, gpu_memory_bytes=fit.memory_bytes)
         yield (",\n" if index else "\n") + json.dumps(document)
@@ -216,7 +216,7 @@ def _told_apart(experiments: Sequence[Experiment]) -> dict[str, frozenset[str]]:
 def _memory(shown: Sequence[Experiment], fit: Card | None) -> Sequence[str]:
     if fit is None:
         return [""] * len(shown)
-    from orchestrator.fit import column
+    from orchestrator.plan.memory_fit import column
 
     return column(shown, gpu_memory_bytes=fit.memory_bytes)
 
@@ -274,7 +274,7 @@ def summary(plan: Plan, *, fit: Card | None = None) -> list[str]:
         if len(reasons) > 12:
             lines.append(f"{label}: {len(reasons) - 12} more reasons, all in --json")
     if fit is not None and fit.memory_bytes is not None:
-        from orchestrator.fit import summary as how_many_fit
+        from orchestrator.plan.memory_fit import summary as how_many_fit
 
         lines.append(how_many_fit(plan.experiments, gpu_memory_bytes=fit.memory_bytes))
     return lines + [f"note: {note}" for note in plan.notes]

@@ -20,8 +20,8 @@ from pydantic import (
 )
 
 from orchestrator import records
-from orchestrator.config import kinds
-from orchestrator.config.kinds import (
+from orchestrator.plan.config import kinds
+from orchestrator.plan.config.kinds import (
     Arguments,
     AxisValues,
     Environment,

@@ -13,7 +13,7 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
-from orchestrator.config import Scenario, Suite, argument_text, argument_texts
+from orchestrator.plan.config import Scenario, Suite, argument_text, argument_texts
 from orchestrator.records import Experiment, Reason, Text
 from orchestrator.trainers import Trainer
 

@@ -8,8 +8,8 @@ Nothing here needs a GPU, torch or transformers, starts a process or goes to a n
 numbers hold.
 """
 
-from orchestrator.fit.estimate import Estimate, Moment, Unknown, estimate
-from orchestrator.fit.verdict import Fit, column, fits, json_value, parse_memory, summary
+from orchestrator.plan.memory_fit.estimate import Estimate, Moment, Unknown, estimate
+from orchestrator.plan.memory_fit.verdict import Fit, column, fits, json_value, parse_memory, summary
 
 __all__ = [
     "Estimate",

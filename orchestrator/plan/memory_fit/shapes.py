@@ -14,8 +14,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from orchestrator.data import published_models
 from orchestrator.files import reading
+from orchestrator.plan.data import published_models
 from orchestrator.records import Text
 
 FAMILIES: Mapping[str, Mapping[str, Any]] = {

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from orchestrator.fit import activations
-from orchestrator.fit.activations import FLOAT32
-from orchestrator.fit.shapes import NotKnown
-from orchestrator.fit.standing import Standing
-from orchestrator.fit.training import Training, training_of
+from orchestrator.plan.memory_fit import activations
+from orchestrator.plan.memory_fit.activations import FLOAT32
+from orchestrator.plan.memory_fit.shapes import NotKnown
+from orchestrator.plan.memory_fit.standing import Standing
+from orchestrator.plan.memory_fit.training import Training, training_of
 from orchestrator.records import Experiment
 
 GIB = 1 << 30

@@ -1,0 +1,1 @@
+"""From YAML files to experiments and their commands; what cannot run, and why."""
