@@ -23,14 +23,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from orchestrator import run_files
 from orchestrator.machine.gpus import visible_gpus
 from orchestrator.machine.provenance import this_machine
 from orchestrator.plan.command import build_command
 from orchestrator.plan.config import load_suite
 from orchestrator.plan.expand import expand
 from orchestrator.plan.selection import parse_selection
-from orchestrator.preparation import prepare_data
+from orchestrator.run import run_files
+from orchestrator.run.data_preparation import prepare_data
 
 SCENARIO = """\
 data_processing: {dataset_name: "builtin:synthetic", samples: 512}

@@ -56,7 +56,7 @@ import psutil
 from hooks import loaded
 from overhead import said
 
-from orchestrator import monitors, run_files
+from orchestrator import monitors
 from orchestrator.machine.gpus import visible_gpus
 from orchestrator.machine.provenance import this_machine
 from orchestrator.monitors import nvml
@@ -64,8 +64,9 @@ from orchestrator.plan.command import THREADS, build_command
 from orchestrator.plan.config import load_suite
 from orchestrator.plan.expand import expand
 from orchestrator.plan.selection import parse_selection
-from orchestrator.preparation import prepare_data
 from orchestrator.records import Device, Experiment, Gpu
+from orchestrator.run import run_files
+from orchestrator.run.data_preparation import prepare_data
 
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 os.environ[NVML_CHECK] = "1"  # asking whether there is a GPU must not touch it: a fork could not use it then

@@ -20,12 +20,12 @@ from types import FrameType
 from orchestrator.errors import ResultsError
 from orchestrator.executors import Executor
 from orchestrator.machine.process_tree import end_tree
-from orchestrator.preparation import prepare_data
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.results import claims
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.due_runs import NO_RETRY, Retry, most_repeats
 from orchestrator.results.store import Store, unfinished_record, write_record
+from orchestrator.run.data_preparation import prepare_data
 
 __all__ = ["Event", "EventKind", "Summary", "prepare_data", "run_benchmark"]
 

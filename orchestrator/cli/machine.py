@@ -61,7 +61,7 @@ def monitor(
 def run_one(run_dir: Path) -> None:
     """Run one claimed job. Every executor starts this command."""
     from orchestrator.machine.process_tree import adopt_orphans
-    from orchestrator.runner import run_one as carry_out_one
+    from orchestrator.run.run_one import run_one as carry_out_one
 
     adopt_orphans()
     raise typer.Exit(0 if carry_out_one(run_dir).status == "ok" else 1)

@@ -11,12 +11,12 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from orchestrator import preparation
 from orchestrator.benchmark import Event, EventKind, OnEvent, run_benchmark
 from orchestrator.executors import Executor
 from orchestrator.records import Experiment, Job, RunRecord, Status
 from orchestrator.rerun.readiness import Ready
 from orchestrator.results.store import Store
+from orchestrator.run import data_preparation
 from orchestrator.status import Reader
 
 
@@ -77,7 +77,7 @@ def seed_of(contests: Sequence[Contest]) -> object:
 
 def prepare_data(order: Sequence[Turn], *, on_event: Callable[[str], None]) -> tuple[str, ...]:
     """Makes the data that is no longer there; a sentence for each that could not be made, and whose runs will fail."""
-    return preparation.prepare_data([turn.ready.experiment for turn in order], on_event=on_event)
+    return data_preparation.prepare_data([turn.ready.experiment for turn in order], on_event=on_event)
 
 
 def readers(order: Sequence[Turn]) -> list[Reader]:

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from campaigns import Campaign, begun, ended, tunebench
 
-from orchestrator.isolation import RESIDUE_BYTES, memory_taken
 from orchestrator.machine.gpus import visible_gpus
 from orchestrator.plan.memory_fit import Estimate, estimate
 from orchestrator.plan.memory_fit.verdict import ESTIMATE_ERROR
 from orchestrator.records import RunRecord
 from orchestrator.results.store import Store
+from orchestrator.run.gpu_access import RESIDUE_BYTES, memory_taken
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = visible_gpus()

@@ -406,7 +406,7 @@ def test_a_whole_run_is_watched_until_its_memory_is_given_back(
         "    except OSError: return 2**30\n"
     )
     monkeypatch.setattr("orchestrator.machine.provenance.visible_gpus", lambda: GPUS)
-    monkeypatch.setattr("orchestrator.isolation.occupants", lambda gpus: ())
+    monkeypatch.setattr("orchestrator.run.gpu_access.occupants", lambda gpus: ())
     code = (
         "import json, pathlib, time\n"
         f"pathlib.Path({str(folder / 'training')!r}).touch(); time.sleep(0.4)\n"

@@ -19,7 +19,6 @@ from orchestrator.benchmark import EventKind, prepare_data, run_benchmark
 from orchestrator.executors import FakeExecutor, LocalExecutor
 from orchestrator.monitors import MONITORS, Monitor
 from orchestrator.plan.expand import Plan
-from orchestrator.preparation import why_missing
 from orchestrator.records import (
     Caveat,
     DataSpec,
@@ -34,11 +33,12 @@ from orchestrator.records import (
 from orchestrator.results import claims
 from orchestrator.results.due_runs import NO_RETRY, Retry
 from orchestrator.results.store import Store
-from orchestrator.runner import run_one
+from orchestrator.run.data_preparation import why_missing
+from orchestrator.run.run_one import run_one
 
 REPO = Path(__file__).parent.parent.parent
 RUN_ONE = (sys.executable, "-c", f"import sys; sys.path.insert(0, {str(REPO)!r})\n"
-           "from pathlib import Path\nfrom orchestrator.runner import run_one\nrun_one(Path(sys.argv[1]))")  # fmt: skip
+           "from pathlib import Path\nfrom orchestrator.run.run_one import run_one\nrun_one(Path(sys.argv[1]))")  # fmt: skip
 
 GOOD = "import json; print('chatter'); print(json.dumps({'train_runtime': 2.5, 'train_loss': 0.5}))"
 
@@ -104,7 +104,7 @@ WHAT_TO_DO = "end what runs there, choose others by CUDA_VISIBLE_DEVICES, or say
 def busy(monkeypatch):
     gpu = Gpu(index=0, uuid="GPU-0", name="NVIDIA X")
     monkeypatch.setattr("orchestrator.machine.provenance.visible_gpus", lambda: (gpu,))
-    monkeypatch.setattr("orchestrator.isolation.occupants", lambda gpus: (BUSY,) if gpus == (gpu,) else ())
+    monkeypatch.setattr("orchestrator.run.gpu_access.occupants", lambda gpus: (BUSY,) if gpus == (gpu,) else ())
 
 
 def test_a_run_that_must_have_its_gpu_to_itself_is_not_started_on_a_busy_one(store, busy):
@@ -370,7 +370,7 @@ def test_a_run_of_another_benchmark_is_waited_for_not_repeated(store, monkeypatc
 def prepared(tmp_path, monkeypatch, code):
     worker = tmp_path / "prepare.py"
     worker.write_text(code, encoding="utf-8")
-    monkeypatch.setattr("orchestrator.preparation.WORKER", worker)
+    monkeypatch.setattr("orchestrator.run.data_preparation.WORKER", worker)
     data = DataSpec(source="builtin:x", form="text")
     return experiment(data=data, data_path=str(tmp_path / "cache" / "data" / "x-1"))
 

@@ -279,7 +279,7 @@ def test_run_one_says_none_either(tmp_path: Path) -> None:
 def test_a_repeat_by_hand_asks_for_the_secret_that_a_monitors_plug_added(tmp_path: Path) -> None:
     """The command of a run can hold what no scenario said: its script asks for it, and with it repeats the words."""
     from orchestrator.records import Command
-    from orchestrator.script import command_script
+    from orchestrator.run.script import command_script
 
     show = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['URL']]))"
     words = (

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from factories.results import experiment
 
-from orchestrator.effective import mismatches, of_ranks
 from orchestrator.records import Device
+from orchestrator.run.settings_check import mismatches, of_ranks
 
 FSDP = {"distributed_type": "FSDP"}
 

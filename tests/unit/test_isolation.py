@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 from fake_pynvml import FakeGpu, FakeNvml
 
-from orchestrator import isolation
 from orchestrator.errors import LaunchError
-from orchestrator.isolation import occupants, settle
 from orchestrator.monitors.nvml_numbers import named
 from orchestrator.records import Gpu
+from orchestrator.run import gpu_access
+from orchestrator.run.gpu_access import occupants, settle
 
 GPUS = (Gpu(index=0, uuid="GPU-a", name="H100"), Gpu(index=3, uuid="GPU-b", name="H100"))
 BUSY = "GPU 0 (H100) was in use (8.0 GiB, process 12 (python))"
@@ -23,7 +23,7 @@ GIB = 2**30
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(gpu_access, "_PAUSE_S", 0.01)
 
 
 class Looks:

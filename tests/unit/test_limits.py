@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import limits
 from orchestrator.records import Limit
+from orchestrator.run import watchdog
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return moment
 
 
-def looked(watch: limits.Watch, clock: list[float], *, until: float) -> tuple[float, Limit] | None:
+def looked(watch: watchdog.Watch, clock: list[float], *, until: float) -> tuple[float, Limit] | None:
     """Looks as often as the watch wants to be asked, as `process.run` does."""
     while True:
         pause = watch.next_look_s()
@@ -38,17 +38,17 @@ def write(folder: Path, lines: str, rank: int = 0) -> None:
 
 
 def test_a_first_step_that_does_not_come(tmp_path: Path, clock: list[float]) -> None:
-    watch = limits.Watch(lambda: limits.by_steps(tmp_path), startup_timeout_s=60.0, stall_timeout_s=5.0)
+    watch = watchdog.Watch(lambda: watchdog.by_steps(tmp_path), startup_timeout_s=60.0, stall_timeout_s=5.0)
     assert looked(watch, clock, until=1059.0) is None
     assert looked(watch, clock, until=1100.0) == (pytest.approx(60.0, abs=0.01), Limit.STARTUP)
 
 
 def test_no_limits_no_looks(tmp_path: Path, clock: list[float]) -> None:
-    assert limits.Watch(lambda: limits.by_steps(tmp_path)).next_look_s() is None
+    assert watchdog.Watch(lambda: watchdog.by_steps(tmp_path)).next_look_s() is None
 
 
 def test_a_stall_is_noticed_at_most_a_fourth_of_its_limit_late(tmp_path: Path, clock: list[float]) -> None:
-    watch = limits.Watch(lambda: limits.by_steps(tmp_path), stall_timeout_s=40.0)
+    watch = watchdog.Watch(lambda: watchdog.by_steps(tmp_path), stall_timeout_s=40.0)
     for _ in range(5):
         write(tmp_path, '{"step": 1, "s": 0.1}\n')
         assert looked(watch, clock, until=clock[0] + 30.0) is None
@@ -58,7 +58,7 @@ def test_a_stall_is_noticed_at_most_a_fourth_of_its_limit_late(tmp_path: Path, c
 
 
 def test_what_is_written_late_stands_still_later(tmp_path: Path, clock: list[float]) -> None:
-    watch = limits.Watch(lambda: limits.by_steps(tmp_path), stall_timeout_s=1.0, late_s=limits.WRITTEN_LATE_S)
+    watch = watchdog.Watch(lambda: watchdog.by_steps(tmp_path), stall_timeout_s=1.0, late_s=watchdog.WRITTEN_LATE_S)
     for _ in range(5):
         write(tmp_path, '{"step": 1, "s": 0.3}\n')
         assert looked(watch, clock, until=clock[0] + 1.3) is None
@@ -67,7 +67,7 @@ def test_what_is_written_late_stands_still_later(tmp_path: Path, clock: list[flo
 
 
 def test_one_rank_that_still_writes_is_progress(tmp_path: Path, clock: list[float]) -> None:
-    watch = limits.Watch(lambda: limits.by_steps(tmp_path), stall_timeout_s=10.0)
+    watch = watchdog.Watch(lambda: watchdog.by_steps(tmp_path), stall_timeout_s=10.0)
     write(tmp_path, "{}\n")
     for _ in range(10):
         write(tmp_path, "{}\n", rank=1)
@@ -75,14 +75,14 @@ def test_one_rank_that_still_writes_is_progress(tmp_path: Path, clock: list[floa
 
 
 def test_behind_the_last_step_nobody_waits_for_steps(tmp_path: Path, clock: list[float]) -> None:
-    watch = limits.Watch(lambda: limits.by_steps(tmp_path), stall_timeout_s=10.0, startup_timeout_s=10.0)
+    watch = watchdog.Watch(lambda: watchdog.by_steps(tmp_path), stall_timeout_s=10.0, startup_timeout_s=10.0)
     write(tmp_path, '{"step": 1, "s": 0.1}\n{"ended": 12.5}\n')
     assert looked(watch, clock, until=clock[0] + 1000.0) is None
 
 
 def test_a_program_without_steps_is_judged_by_what_it_prints(tmp_path: Path, clock: list[float]) -> None:
     logs = (tmp_path / "stdout.log", tmp_path / "stderr.log")
-    watch = limits.Watch(lambda: limits.by_output(*logs), stall_timeout_s=10.0, startup_timeout_s=20.0)
+    watch = watchdog.Watch(lambda: watchdog.by_output(*logs), stall_timeout_s=10.0, startup_timeout_s=20.0)
     assert looked(watch, clock, until=1015.0) is None
     logs[1].write_text("loading\n")
     found = looked(watch, clock, until=1100.0)
@@ -91,7 +91,7 @@ def test_a_program_without_steps_is_judged_by_what_it_prints(tmp_path: Path, clo
 
 def test_the_heart_beats_on_time_and_costs_no_looks(clock: list[float]) -> None:
     beats: list[float] = []
-    watch = limits.Watch(
+    watch = watchdog.Watch(
         lambda: pytest.fail("there is nothing to look for"),
         beat=lambda: beats.append(clock[0]),
         beat_every_s=30.0,

@@ -18,7 +18,7 @@ import ending  # noqa: E402
 import meter as meters  # noqa: E402
 from clocks import CudaClock, HostClock  # noqa: E402
 
-from orchestrator import limits  # noqa: E402
+from orchestrator.run import watchdog  # noqa: E402
 
 Meter = functools.partial(meters.Meter, counting=counting)
 
@@ -113,7 +113,7 @@ def test_short_steps_are_written_ten_at_once(tmp_path: Path, now: list[float]) -
     clock.reached = 1e9
     meter = Meter(str(tmp_path), rank=0, clock=clock)
     assert harvests(meter, 45, now, step_s=0.01) == [*range(1, 12), 20, 30, 40]
-    assert ending.LOOK_EVERY % meters.EVERY_STEPS == 0 and limits.WRITTEN_LATE_S == meters.EVERY_S
+    assert ending.LOOK_EVERY % meters.EVERY_STEPS == 0 and watchdog.WRITTEN_LATE_S == meters.EVERY_S
     assert [line["step"] for line in lines(tmp_path)] == list(range(1, 40))
     meter.close()
     assert [line["step"] for line in lines(tmp_path) if "s" in line] == list(range(1, 46))

@@ -13,7 +13,6 @@ import pytest
 from factories.results import experiment
 from factories.run_folders import BEGAN, worker, write_steps, write_worker
 
-from orchestrator import findings
 from orchestrator.errors import LaunchError
 from orchestrator.measure import throughput
 from orchestrator.measure.gpu_timeline import HEADER, SAMPLES
@@ -21,6 +20,7 @@ from orchestrator.measure.metrics import METRICS
 from orchestrator.monitors import MONITORS, nvidia_smi
 from orchestrator.monitors.nvml import PERIOD_S, PERIOD_VARIABLE, Nvml, period
 from orchestrator.records import Caveat, CaveatKind, Device, Measurement
+from orchestrator.run import collect
 
 COST = {"cpu_s": 0.75, "rss_bytes": 20_000_000, "period_s": 0.01, "worst_period_s": 0.02}
 SLOW_HEAD = [4.0, *[0.1] * 60]  # the steady state is from 4 to 10 s
@@ -269,7 +269,7 @@ def test_the_cost_of_all_monitors_is_one_number(tmp_path: Path) -> None:
     trained(sampled(tmp_path, *gpu(0)))
     (tmp_path / nvidia_smi.COST).write_text('{"cpu_s": 2.25, "rss_bytes": 5000000}')
     watching = [(name, MONITORS[name]) for name in ("nvidia_smi", "nvml")]
-    read = findings.read(experiment(device=Device.CUDA), tmp_path, watching=watching, gpus=())
+    read = collect.read(experiment(device=Device.CUDA), tmp_path, watching=watching, gpus=())
     numbers: dict[str, list[Measurement]] = {}
     for number in read.measurements:
         numbers.setdefault(number.name, []).append(number)
@@ -287,13 +287,13 @@ def test_a_monitor_whose_cost_is_not_known_adds_nothing(tmp_path: Path, text: st
     if text is not None:
         (tmp_path / nvidia_smi.COST).write_text(text)
     watching = [(name, MONITORS[name]) for name in ("nvidia_smi", "nvml")]
-    read = findings.read(experiment(device=Device.CUDA), tmp_path, watching=watching, gpus=())
+    read = collect.read(experiment(device=Device.CUDA), tmp_path, watching=watching, gpus=())
     assert [number.value for number in read.measurements if number.name == "monitor_cpu_s"] == [0.75]
 
 
 def test_dashes_become_one_warning_for_each_reason(tmp_path: Path) -> None:
     trained(sampled(tmp_path, *gpu(0)), [4.0, 0.1])
-    read = findings.read(experiment(device=Device.CUDA), tmp_path, watching=[("nvml", Nvml())], gpus=())
+    read = collect.read(experiment(device=Device.CUDA), tmp_path, watching=[("nvml", Nvml())], gpus=())
     (missing,) = [caveat for caveat in read.warnings if caveat.kind is CaveatKind.MISSING]
     assert missing.detail.startswith("energy_j, ") and missing.detail.endswith(" (the run had no steady state)")
 
@@ -320,6 +320,6 @@ def test_a_file_that_is_not_read_is_a_warning_and_no_lost_run(
 ) -> None:
     """The training process may write what it likes into its folder."""
     make(tmp_path / file)
-    read = findings.read(experiment(device=Device.CUDA), tmp_path, watching=[(name, MONITORS[name])], gpus=())
+    read = collect.read(experiment(device=Device.CUDA), tmp_path, watching=[(name, MONITORS[name])], gpus=())
     (missing,) = [caveat for caveat in read.warnings if file in caveat.detail]
     assert missing.detail.endswith(f"{file}: {why.format(limit=limit)})")

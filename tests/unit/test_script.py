@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.records import Command
-from orchestrator.script import command_script
+from orchestrator.run.script import command_script
 
 HOSTILE = [
     "it's",

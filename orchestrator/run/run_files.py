@@ -14,7 +14,7 @@ from pathlib import Path
 from orchestrator.files import reading, writing
 from orchestrator.files.redaction import redact, redact_end
 from orchestrator.records import Command
-from orchestrator.script import command_script
+from orchestrator.run.script import command_script
 
 STDOUT, STDERR, SCRIPT, OUTPUT, PIDS = "stdout.log", "stderr.log", "command.sh", "output", "pids.txt"
 RESERVE, RESERVED_BYTES = ".reserve", 512 * 1024

@@ -16,10 +16,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from orchestrator import effective, findings, isolation, limits, monitors, run_files, trainers
+from orchestrator import monitors, trainers
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
 from orchestrator.files.redaction import redact
-from orchestrator.findings import Findings
 from orchestrator.machine import cgroup, kernel_log, process, provenance, stacks
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.stop_signals import StopSignals
@@ -27,7 +26,6 @@ from orchestrator.measure.failure_kinds import hint
 from orchestrator.measure.failures import Verdict, log_tail, named_pids, verdict
 from orchestrator.monitors import Monitor
 from orchestrator.plan.command import build_command
-from orchestrator.preparation import why_missing
 from orchestrator.records import (
     Caveat,
     CaveatKind,
@@ -43,6 +41,9 @@ from orchestrator.records import (
 )
 from orchestrator.results import claims
 from orchestrator.results.store import Store, write_record
+from orchestrator.run import collect, gpu_access, run_files, settings_check, watchdog
+from orchestrator.run.collect import Findings
+from orchestrator.run.data_preparation import why_missing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,16 +155,16 @@ def _evidence(
     watching = [(name, monitors.get(name)) for name in experiment.monitors]
     command = _command(experiment, run_dir, gpus, watching=watching)
     command = replace(command, env={**command.env, MARKER: claim.marker})
-    disturbed = isolation.settle(gpus, experiment.busy_gpus, cancelled=lambda: stop.received is not None)
+    disturbed = gpu_access.settle(gpus, experiment.busy_gpus, cancelled=lambda: stop.received is not None)
     run_files.write(command, run_dir)
-    taken_before = isolation.memory_taken(gpus)
+    taken_before = gpu_access.memory_taken(gpus)
     with ExitStack() as stack:
         for _, monitor in watching:
             stack.enter_context(monitor.watch(run_dir, gpus))
         outcome, out_of_memory = _train(experiment, command, run_dir, claim=claim, stop=stop)
-    residue = isolation.given_back(gpus, taken_before)
+    residue = gpu_access.given_back(gpus, taken_before)
     run_files.mask_worker_files(run_dir)
-    found = findings.read(experiment, run_dir, watching=watching, gpus=gpus)
+    found = collect.read(experiment, run_dir, watching=watching, gpus=gpus)
     judged = verdict(
         outcome,
         workers=found.workers,
@@ -191,11 +192,11 @@ def _train(
     """How the training tree ended, and whether the kernel killed one of it for memory."""
     logs = {"stdout": run_dir / run_files.STDOUT, "stderr": run_dir / run_files.STDERR}
     instrumented = trainers.get(experiment.trainer).instrumented
-    watch = limits.Watch(
-        (lambda: limits.by_steps(run_dir)) if instrumented else (lambda: limits.by_output(*logs.values())),
+    watch = watchdog.Watch(
+        (lambda: watchdog.by_steps(run_dir)) if instrumented else (lambda: watchdog.by_output(*logs.values())),
         startup_timeout_s=experiment.startup_timeout_s,
         stall_timeout_s=experiment.stall_timeout_s,
-        late_s=limits.WRITTEN_LATE_S if instrumented else 0.0,
+        late_s=watchdog.WRITTEN_LATE_S if instrumented else 0.0,
         beat=lambda: claims.beat(run_dir),
         beat_every_s=claims.HEARTBEAT_S,
     )
@@ -237,7 +238,7 @@ def _doubts(experiment: Experiment, found: Findings) -> Verdict | None:
     """Why the numbers of a run that ended well stand for nothing: other settings than asked for, a loss that is none, more work
     than the device can do.
     """
-    wrong = effective.of_ranks(experiment, found.workers)
+    wrong = settings_check.of_ranks(experiment, found.workers)
     if wrong:
         return Verdict(status=Status.INVALID, kind="not_in_effect", cause="; ".join(wrong))
     losses = [number.missing for number in found.measurements if number.name == "train_loss" and number.missing]

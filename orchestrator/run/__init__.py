@@ -1,0 +1,1 @@
+"""One run, from its claim to its record, in its own process."""
