@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestrator import gpu_watch, monitor_view
+from orchestrator.campaign.gpu_monitor import readings, view
 from orchestrator.machine.gpus import every_gpu, nvml_session
 from orchestrator.monitors import nvml_sampler
 from orchestrator.records import Gpu
@@ -46,16 +46,16 @@ def main() -> None:
 
 def print_shares(nvml: Any, gpus: Sequence[Gpu], how: str, seconds: float) -> None:
     for interval_s in INTERVALS_S:
-        share = cpu_share(gpu_watch.Watch(nvml, gpus), interval_s, seconds)
+        share = cpu_share(readings.Watch(nvml, gpus), interval_s, seconds)
         print(f"{len(gpus)} GPU(s), a view every {interval_s:g} s{how}: {share:.2%} of a core")
 
 
-def cpu_share(watch: gpu_watch.Watch, interval_s: float, seconds: float) -> float:
+def cpu_share(watch: readings.Watch, interval_s: float, seconds: float) -> float:
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         console = Console(file=nowhere, force_terminal=True, width=160)
         began, used = time.monotonic(), time.process_time()
         stopped = ending(began + seconds)
-        monitor_view.follow(gpu_watch.views(watch, interval_s=interval_s, stopped=lambda: next(stopped)), console)
+        view.follow(readings.views(watch, interval_s=interval_s, stopped=lambda: next(stopped)), console)
         return (time.process_time() - used) / (time.monotonic() - began)
 
 

@@ -20,7 +20,7 @@ from orchestrator.options import MONITORS_OF, PlanOptions, RunOptions, SuiteOpti
 from orchestrator.report_format import Format
 
 if TYPE_CHECKING:
-    from orchestrator.campaign import Way
+    from orchestrator.campaign.steps import Way
     from orchestrator.plan.config import Suite
     from orchestrator.plan.expand import Plan
     from orchestrator.plan.selection import Selection
@@ -48,24 +48,24 @@ def run(options: RunOptions) -> None:
     planned = _expand(suite, selection)
     if options.dry_run:
         return _show_dry_run(planned, options, way)
-    from orchestrator import campaign
+    from orchestrator.campaign import steps
 
-    campaign.refuse_empty(planned)
+    steps.refuse_empty(planned)
     for note in planned.notes:
         tell(f"note: {note}")
-    hours = campaign.gpu_hours(planned, options.results, move_aside=options.move_aside)
+    hours = steps.gpu_hours(planned, options.results, move_aside=options.move_aside)
     confirm(hours, above=options.confirm_above, yes=options.yes)
-    store = campaign.open_results(
+    store = steps.open_results(
         options.results, move_aside=options.move_aside, suite=suite, argv=sys.argv[1:], say=err.print
     )
     if options.find_batch:
         return _find_batches(planned, store, way)
     store.add(planned.experiments)
-    campaign.note_asked(store, planned, suite=suite, selection=selection)
+    steps.note_asked(store, planned, suite=suite, selection=selection)
     began = time.time()
     lines = (lambda text: print_raw([text])) if options.json_lines else None
-    summary = campaign.carry_out(planned, store, way=way, console=err, json_lines=lines)
-    for remark in campaign.remarks(planned, store, summary, since=began, retry=way.retry):
+    summary = steps.carry_out(planned, store, way=way, console=err, json_lines=lines)
+    for remark in steps.remarks(planned, store, summary, since=began, retry=way.retry):
         tell(f"note: {remark}")
     write_report([options.results], keep=(), drop=(), form=None if options.json_lines else Format.TABLE)
     raise typer.Exit(summary.exit_code)
@@ -94,14 +94,14 @@ def _select(options: SuiteOptions) -> Selection:
 
 def _way(options: RunOptions, suite: Suite) -> Way:
     """Return how the campaign is carried out. Raises an error where the options do not go together."""
-    from orchestrator import campaign
+    from orchestrator.campaign import steps
 
     _refuse_unknown_executor(suite, options.executor)
-    executor, parallel = options.executor or suite.executor, campaign.parallel_of(options.parallel)
-    campaign.refuse_options_of_local(executor, parallel=parallel, gpus=options.gpus)
-    return campaign.Way(
+    executor, parallel = options.executor or suite.executor, steps.parallel_of(options.parallel)
+    steps.refuse_options_of_local(executor, parallel=parallel, gpus=options.gpus)
+    return steps.Way(
         prepare=not options.no_data_processing,
-        retry=campaign.retry_of(options.retry_failed),
+        retry=steps.retry_of(options.retry_failed),
         fail_fast=options.fail_fast,
         take_over=options.take_over,
         executor=executor,
@@ -112,9 +112,9 @@ def _way(options: RunOptions, suite: Suite) -> Way:
 
 def _refuse_unknown_executor(suite: Suite, name: str | None) -> None:
     if (name or suite.executor) != "local":  # a plan loads no executor, and `local` is always there
-        from orchestrator import campaign
+        from orchestrator.campaign import steps
 
-        campaign.refuse_unknown_executor(suite, name)
+        steps.refuse_unknown_executor(suite, name)
 
 
 def _refuse_views_of_plans(options: RunOptions) -> None:
@@ -142,13 +142,13 @@ def _expand(suite: Suite, selection: Selection) -> Plan:
 
 def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
     """Show the plan, and how much of it the results folder has already."""
-    from orchestrator import campaign
+    from orchestrator.campaign import steps
     from orchestrator.results import folder
 
     _show_plan(planned, options)
     is_table = not (options.as_json or options.commands)
     if is_table and not options.move_aside and folder.is_ours(options.results):
-        say(campaign.due_line(planned, options.results, retry=way.retry))
+        say(steps.due_line(planned, options.results, retry=way.retry))
 
 
 def _show_plan(
@@ -168,7 +168,7 @@ def _show_plan(
 
 
 def _find_batches(planned: Plan, store: Store, way: Way) -> None:
-    from orchestrator import campaign
+    from orchestrator.campaign import steps
 
-    for line in campaign.batch_lines(campaign.find_batches(planned, store, way=way, console=err)):
+    for line in steps.batch_lines(steps.find_batches(planned, store, way=way, console=err)):
         say(line)

@@ -40,17 +40,18 @@ def monitor(
     """Show the activity of the GPUs, also during a benchmark. Ctrl-C ends it."""
     from itertools import islice
 
-    from orchestrator import gpu_watch, monitor_view
+    from orchestrator.campaign.gpu_monitor import readings
+    from orchestrator.campaign.gpu_monitor import view as monitor_view
     from orchestrator.machine import gpus as machine
     from orchestrator.machine.stop_signals import StopSignals
 
-    interval = gpu_watch.pace(interval)
+    interval = readings.pace(interval)
     with machine.nvml_session() as nvml, StopSignals() as stop:
         if nvml is None or not machine.every_gpu(nvml):
             tell(f"error: {machine.nvml_problem()}")
             raise typer.Exit(1)
-        watch = gpu_watch.Watch(nvml, gpu_watch.chosen(nvml, gpus))
-        views = gpu_watch.views(watch, interval_s=interval, stopped=lambda: bool(stop.received or out.quiet))
+        watch = readings.Watch(nvml, readings.chosen(nvml, gpus))
+        views = readings.views(watch, interval_s=interval, stopped=lambda: bool(stop.received or out.quiet))
         shown = islice(views, 1 if once else None)
         if not as_json:
             return monitor_view.follow(shown, out)

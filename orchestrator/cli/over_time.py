@@ -73,8 +73,8 @@ def rerun(
 ) -> None:
     """Repeat what a comparison left inconclusive, its two sides in turns."""
     from orchestrator import executors
+    from orchestrator.campaign.live_display import Progress
     from orchestrator.compare_view import as_json
-    from orchestrator.progress import Progress
     from orchestrator.rerun import contests, rounds
 
     starter = executors.get(executor)

@@ -65,23 +65,23 @@ def status(
     as_json: options.AsJson = False,
 ) -> None:
     """Show how far a campaign is, and how long it may still take."""
-    from orchestrator import status_view
+    from orchestrator.campaign.status import view
+    from orchestrator.campaign.status.campaign import Reader, looks, pause_on
     from orchestrator.machine.stop_signals import StopSignals
     from orchestrator.results import requested
     from orchestrator.results.store import Store
-    from orchestrator.status import Reader, looks, pause_on
 
     if watch and as_json:
         raise OrchestratorError("--watch and --json: give one of them; `--json` prints one document")
     store = Store.resume(folder)
     reader = Reader(store, only=requested.current(store.root))
     if as_json:
-        print_raw([status_view.as_json(reader.look())])
+        print_raw([view.as_json(reader.look())])
     elif not watch:
-        status_view.show(reader.look(), out, title=str(folder))
+        view.show(reader.look(), out, title=str(folder))
     else:
         with StopSignals() as stop:
-            status_view.follow(looks(reader, pause=pause_on(stop)), out, title=str(folder))
+            view.follow(looks(reader, pause=pause_on(stop)), out, title=str(folder))
 
 
 def cancel(
@@ -91,7 +91,7 @@ def cancel(
     ] = None,
 ) -> None:
     """Stop runs from outside. Their records say cancelled, and the next `tunebench run` repeats them."""
-    from orchestrator import cancel as ending
+    from orchestrator.campaign import cancel as ending
     from orchestrator.results.store import Store
 
     store, answers = Store.resume(folder), []

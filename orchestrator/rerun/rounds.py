@@ -11,13 +11,13 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from orchestrator.benchmark import Event, EventKind, OnEvent, run_benchmark
+from orchestrator.campaign.loop import Event, EventKind, OnEvent, run_benchmark
+from orchestrator.campaign.status.campaign import Reader
 from orchestrator.executors import Executor
 from orchestrator.records import Experiment, Job, RunRecord, Status
 from orchestrator.rerun.readiness import Ready
 from orchestrator.results.store import Store
 from orchestrator.run import data_preparation
-from orchestrator.status import Reader
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator import gpu_watch, monitor_view
+from orchestrator.campaign.gpu_monitor import readings
+from orchestrator.campaign.gpu_monitor import view as monitor_view
 from orchestrator.machine.gpus import every_gpu, nvml_session, visible_gpus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +66,7 @@ def test_a_process_of_a_run_is_seen_with_its_memory(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", GPUS[0].uuid)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with nvml_session() as nvml:
-        watch = gpu_watch.Watch(nvml, [gpu for gpu in every_gpu(nvml) if gpu.uuid == GPUS[0].uuid])
+        watch = readings.Watch(nvml, [gpu for gpu in every_gpu(nvml) if gpu.uuid == GPUS[0].uuid])
         (before,) = watch.view().gpus
         with subprocess.Popen([sys.executable, "-c", HOLDER], **pipes) as holder:  # type: ignore[call-overload]
             holder.stdout.readline()
@@ -78,7 +79,7 @@ def test_a_process_of_a_run_is_seen_with_its_memory(tmp_path: Path, monkeypatch:
     assert after.memory_used_bytes < gpu.memory_used_bytes <= after.memory_peak_used_bytes
     assert gpu.energy_j is not None and gpu.energy_j < after.energy_j
     processes = {one.pid: one for one in gpu.processes or ()}
-    if holder.pid in processes and processes[holder.pid].seen is gpu_watch.Seen.HERE:
+    if holder.pid in processes and processes[holder.pid].seen is readings.Seen.HERE:
         run = processes[holder.pid].run
         assert run is not None and (run.experiment, run.repeat) == ("some-experiment", 1)
     else:
@@ -87,8 +88,8 @@ def test_a_process_of_a_run_is_seen_with_its_memory(tmp_path: Path, monkeypatch:
 
 def test_watching_costs_a_few_percent_of_a_core_at_most() -> None:
     with nvml_session() as nvml:
-        watch = gpu_watch.Watch(nvml, every_gpu(nvml)[:1])
-        views = gpu_watch.views(watch, interval_s=1.0, stopped=lambda: False)
+        watch = readings.Watch(nvml, every_gpu(nvml)[:1])
+        views = readings.views(watch, interval_s=1.0, stopped=lambda: False)
         next(views)
         began, used = time.monotonic(), time.process_time()
         for view in islice(views, 5):

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from campaigns import Campaign, ended, started, tunebench
 
+from orchestrator.campaign.status.campaign import Reader
 from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import parse
 from orchestrator.compare.sides import read
@@ -24,7 +25,6 @@ from orchestrator.compare.verdicts import compare
 from orchestrator.compare_view import as_json
 from orchestrator.records import RunRecord, Status
 from orchestrator.results.store import Store
-from orchestrator.status import Reader
 
 TRAINER = """\
 import hashlib, json, os, sys

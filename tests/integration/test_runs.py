@@ -14,8 +14,9 @@ import pytest
 from factories.results import of_command, record_of
 from trees import lives, pids, tree_program, wait_for
 
-from orchestrator import campaign, trainers
-from orchestrator.benchmark import EventKind, prepare_data, run_benchmark
+from orchestrator import trainers
+from orchestrator.campaign import steps as campaign
+from orchestrator.campaign.loop import EventKind, prepare_data, run_benchmark
 from orchestrator.executors import FakeExecutor, LocalExecutor
 from orchestrator.monitors import MONITORS, Monitor
 from orchestrator.plan.expand import Plan
@@ -288,7 +289,7 @@ def benchmark_process(store, one):
     store.add([one])
     code = (
         f"import sys; sys.path.insert(0, {str(REPO)!r})\nfrom pathlib import Path\n"
-        "from orchestrator.benchmark import run_benchmark\nfrom orchestrator.executors import LocalExecutor\n"
+        "from orchestrator.campaign.loop import run_benchmark\nfrom orchestrator.executors import LocalExecutor\n"
         "from orchestrator.results.store import Store\nstore = Store(Path(sys.argv[1]))\n"
         "experiments = [one.experiment for one in store.contents().experiments]\n"
         "try:\n    run_benchmark(experiments, store=store, executor=LocalExecutor(eval(sys.argv[2])))\n"
@@ -357,7 +358,7 @@ def test_a_run_one_killed_alone_is_noticed_by_its_executor(store, tmp_path):
 
 
 def test_a_run_of_another_benchmark_is_waited_for_not_repeated(store, monkeypatch):
-    monkeypatch.setattr("orchestrator.benchmark._LOOK_AGAIN_S", 0.2)
+    monkeypatch.setattr("orchestrator.campaign.loop._LOOK_AGAIN_S", 0.2)
     one = experiment("import time; time.sleep(1)\n" + GOOD)
     other = benchmark_process(store, one)
     while not store.runs(one.id):

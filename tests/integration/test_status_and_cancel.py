@@ -18,15 +18,15 @@ from campaigns import begun
 from factories.results import of_command
 from trees import lives, pids, tree_program, wait_for, wait_until
 
-from orchestrator import cancel
-from orchestrator.cancel import End
+from orchestrator.campaign import cancel
+from orchestrator.campaign.cancel import End
+from orchestrator.campaign.status.activity import Phase
+from orchestrator.campaign.status.campaign import Reader, looks
+from orchestrator.campaign.status.experiment import RepeatState
 from orchestrator.errors import ResultsError
-from orchestrator.experiment_status import RepeatState
 from orchestrator.records import Experiment, JobState, Status
 from orchestrator.results import claims
 from orchestrator.results.store import Store
-from orchestrator.running import Phase
-from orchestrator.status import Reader, looks
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from factories.results import BASE, ended, failed
 
-from orchestrator.benchmark import run_benchmark
-from orchestrator.event_lines import EventLines
+from orchestrator.campaign.json_events import EventLines
+from orchestrator.campaign.loop import run_benchmark
 from orchestrator.executors import FakeExecutor
 from orchestrator.records import Job, RunRecord
 from orchestrator.results.store import Store
@@ -59,7 +59,7 @@ def test_each_event_is_a_line(tmp_path: Path) -> None:
 
 def test_a_run_that_goes_on_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line is there while the run is, not only at its end."""
-    monkeypatch.setattr("orchestrator.status.SHORTEST_PAUSE_S", 0.05)
+    monkeypatch.setattr("orchestrator.campaign.status.campaign.SHORTEST_PAUSE_S", 0.05)
     told: list[str] = []
 
     def handler(job: Job) -> RunRecord:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from fake_pynvml import FakeGpu, FakeNvml
 
-from orchestrator import gpu_watch
+from orchestrator.campaign.gpu_monitor import readings
+from orchestrator.campaign.gpu_monitor.readings import Process, Reading, Run, Seen, View, Watch
 from orchestrator.errors import SelectionError
-from orchestrator.gpu_watch import Process, Reading, Run, Seen, View, Watch
 from orchestrator.machine.gpus import every_gpu
 from orchestrator.monitors import nvml_sampler
 
@@ -62,7 +62,7 @@ def test_a_peak_between_two_views_is_kept() -> None:
 
 def test_energy_is_that_since_the_view_began() -> None:
     card = FakeGpu()
-    device = gpu_watch.Device(FakeNvml([card]), every_gpu(FakeNvml([card]))[0])
+    device = readings.Device(FakeNvml([card]), every_gpu(FakeNvml([card]))[0])
     assert device.read(100.0).energy_j is None, "no time has passed"
     card.energy = 1_000_000_000 + 2_500
     assert device.read(100.5).energy_j is None, "read once a second at most, since a call takes milliseconds"
@@ -129,13 +129,13 @@ def test_a_gpu_that_was_lost_before_has_a_row_all_the_same() -> None:
 )
 def test_gpus_are_chosen_by_index_and_uuid(asked: str | None, expected: list[int]) -> None:
     nvml = FakeNvml([FakeGpu(), second()])
-    assert [gpu.index for gpu in gpu_watch.chosen(nvml, asked)] == expected
+    assert [gpu.index for gpu in readings.chosen(nvml, asked)] == expected
 
 
 def test_a_mig_part_is_chosen_by_its_uuid() -> None:
     part = FakeGpu(uuid="MIG-1", name="NVIDIA H100 MIG 1g.10gb", total=10 * GIB, power=None)
     nvml = FakeNvml([FakeGpu(), part])
-    chosen = gpu_watch.chosen(nvml, "MIG-1")
+    chosen = readings.chosen(nvml, "MIG-1")
     assert [(gpu.index, gpu.uuid) for gpu in chosen] == [(0, "MIG-1")]
     (gpu,) = Watch(nvml, chosen).view().gpus
     assert (gpu.memory_total_bytes, gpu.power_w) == (10 * GIB, None)
@@ -146,7 +146,7 @@ def test_an_unknown_gpu_is_a_sentence_with_what_there_is(asked: str) -> None:
     nvml = FakeNvml([FakeGpu(), second(error=15)])
     nvml.gpus.append(FakeGpu(uuid="GPU-dddd-2"))
     with pytest.raises(SelectionError) as said:
-        gpu_watch.chosen(nvml, asked)
+        readings.chosen(nvml, asked)
     assert str(said.value).startswith(f"--gpus {asked}: ")
     assert "0 (NVIDIA H100 80GB HBM3, GPU-aaaa-0), 1 (lost, no UUID), 2 (" in str(said.value)
 
@@ -154,8 +154,8 @@ def test_an_unknown_gpu_is_a_sentence_with_what_there_is(asked: str) -> None:
 @pytest.mark.parametrize("wrong", [0.0, 0.09, 60.1, -1.0, float("nan"), float("inf")])
 def test_an_interval_out_of_bounds_is_a_sentence(wrong: float) -> None:
     with pytest.raises(SelectionError, match=r"allowed are 0\.1 to 60 seconds"):
-        gpu_watch.pace(wrong)
-    assert (gpu_watch.pace(0.1), gpu_watch.pace(60)) == (0.1, 60)
+        readings.pace(wrong)
+    assert (readings.pace(0.1), readings.pace(60)) == (0.1, 60)
 
 
 def fake_process(proc: Path, pid: int, **env: str) -> Path:
@@ -201,11 +201,11 @@ def fake_process(proc: Path, pid: int, **env: str) -> Path:
     ],
 )
 def test_a_process_is_known_by_its_run(seen: str, env: dict[str, str], expected: Process, tmp_path: Path) -> None:
-    assert gpu_watch.process_of(seen, fake_process(tmp_path, 7, **env)) == expected
+    assert readings.process_of(seen, fake_process(tmp_path, 7, **env)) == expected
 
 
 def test_a_process_that_has_ended_meanwhile_has_no_run(tmp_path: Path) -> None:
-    assert gpu_watch.process_of("foreign:7:python", tmp_path).run is None
+    assert readings.process_of("foreign:7:python", tmp_path).run is None
 
 
 @pytest.fixture
@@ -250,10 +250,10 @@ class StandingClock:
 
 
 def test_views_come_until_stopped_with_looks_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_watch, "time", StandingClock())
+    monkeypatch.setattr(readings, "time", StandingClock())
     card = FakeGpu()
     seen: list[View] = []
-    for view in gpu_watch.views(watch(card), interval_s=0.2, stopped=lambda: len(seen) >= 3):
+    for view in readings.views(watch(card), interval_s=0.2, stopped=lambda: len(seen) >= 3):
         seen.append(view)
     assert [view.since_s for view in seen] == [0.0, 0.2, 0.4]
     looks = card.asked.count("used") - 3
@@ -262,5 +262,5 @@ def test_views_come_until_stopped_with_looks_in_between(monkeypatch: pytest.Monk
 
 
 def test_one_view_takes_no_time() -> None:
-    (view,) = islice(gpu_watch.views(watch(FakeGpu()), interval_s=60, stopped=lambda: False), 1)
+    (view,) = islice(readings.views(watch(FakeGpu()), interval_s=60, stopped=lambda: False), 1)
     assert view.since_s < 5

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from orchestrator import monitor_view
-from orchestrator.gpu_watch import Process, Reading, Run, Seen, View
+from orchestrator.campaign.gpu_monitor import view as monitor_view
+from orchestrator.campaign.gpu_monitor.readings import Process, Reading, Run, Seen, View
 from orchestrator.measure.gpu_timeline import REASONS
 
 Golden = Callable[[str, str], None]

@@ -8,7 +8,7 @@ from factories.results import experiment, job, record_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import campaign, probe
+from orchestrator.campaign import memory_probe, steps
 from orchestrator.records import Device, Experiment, RunRecord, Status
 
 
@@ -28,24 +28,24 @@ def test_the_largest_batch_that_fits_is_found_in_few_probes(capacity: int, begin
         tried.append(batch)
         return record(Status.OK) if batch <= capacity else record(Status.FAILED, "oom_cuda")
 
-    found = probe.largest_batch(cell(str(begin)), probed)
-    assert found.batch == (min(capacity, probe.LARGEST_BATCH) or None)
-    assert len(tried) == len(set(tried)) <= 2 * math.log2(probe.LARGEST_BATCH) + 2
-    assert found.too_large == (found.batch or 0) + 1 or found.batch == probe.LARGEST_BATCH
+    found = memory_probe.largest_batch(cell(str(begin)), probed)
+    assert found.batch == (min(capacity, memory_probe.LARGEST_BATCH) or None)
+    assert len(tried) == len(set(tried)) <= 2 * math.log2(memory_probe.LARGEST_BATCH) + 2
+    assert found.too_large == (found.batch or 0) + 1 or found.batch == memory_probe.LARGEST_BATCH
 
 
 def test_another_failure_ends_the_search_and_is_told() -> None:
     broken = record(Status.FAILED, "import_error")
-    found = probe.largest_batch(cell(), lambda one, batch: broken)
+    found = memory_probe.largest_batch(cell(), lambda one, batch: broken)
     assert (found.batch, found.failure) == (None, broken)
 
 
 def test_what_fitted_before_another_failure_stands() -> None:
     """As where the data have no more rows than a batch asks for."""
     refused = record(Status.INVALID, "not_in_effect")
-    found = probe.largest_batch(cell(), lambda one, batch: record(Status.OK) if batch <= 32 else refused)
+    found = memory_probe.largest_batch(cell(), lambda one, batch: record(Status.OK) if batch <= 32 else refused)
     assert (found.batch, found.too_large, found.failure) == (32, None, refused)
-    (line,) = campaign.batch_lines([found])
+    (line,) = steps.batch_lines([found])
     assert line.endswith(
         "per_device_train_batch_size 32 fits, and no larger one could be tried (not_in_effect: not_in_effect)"
     )
@@ -53,8 +53,8 @@ def test_what_fitted_before_another_failure_stands() -> None:
 
 def test_a_probe_is_the_same_training_ended_after_two_steps() -> None:
     long = cell(repeats=5, monitors=("nvml",))
-    short = probe.short(long)
+    short = memory_probe.short(long)
     assert (short.id, short.arguments, short.repeats, short.monitors) == (long.id, long.arguments, 1, ())
     assert short.measure is not None and short.measure.at_most_steps == 2
-    larger = probe.with_batch(long, 64)
+    larger = memory_probe.with_batch(long, 64)
     assert larger.arguments == {"per_device_train_batch_size": "64", "max_steps": "500"} and larger.id != long.id

@@ -14,12 +14,12 @@ from factories.results import ended as earlier
 from factories.results import experiment, failed, record_of, stored
 from rich.console import Console
 
-from orchestrator.benchmark import Event, EventKind
-from orchestrator.experiment_status import RepeatState
-from orchestrator.progress import Progress
+from orchestrator.campaign.live_display import Progress
+from orchestrator.campaign.loop import Event, EventKind
+from orchestrator.campaign.status.campaign import Reader
+from orchestrator.campaign.status.experiment import RepeatState
 from orchestrator.records import Job, Measurement, Status
 from orchestrator.results.store import Store, write_record
-from orchestrator.status import Reader
 
 EXPERIMENT = experiment("m", arguments={"max_steps": "20"}, repeats=3)
 
@@ -92,7 +92,7 @@ def drawn_until(console: Console, said: str) -> None:
 
 def test_a_terminal_shows_the_status_of_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What ended in earlier sessions says how long the rest will take."""
-    monkeypatch.setattr("orchestrator.status.SHORTEST_PAUSE_S", 0.05)
+    monkeypatch.setattr("orchestrator.campaign.status.campaign.SHORTEST_PAUSE_S", 0.05)
     store = Store(stored(tmp_path / "results", (EXPERIMENT, [earlier(EXPERIMENT, 1)])))  # 12.5 s
     running = claimed(store, EXPERIMENT, 2)
     console = live(io.StringIO())

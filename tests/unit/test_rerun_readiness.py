@@ -14,7 +14,7 @@ from factories.results import BASE, ended, failed, stored
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.benchmark import Event, EventKind
+from orchestrator.campaign.loop import Event, EventKind
 from orchestrator.compare.values import Comparison, Entry, Pair, Row, Run, Verdict
 from orchestrator.executors import FakeExecutor
 from orchestrator.records import Device, Experiment, Job, Reason, Repeats, RunRecord, Status

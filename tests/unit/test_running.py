@@ -13,8 +13,8 @@ from factories.results import BASE
 from factories.run_folders import worker as worker_file
 from factories.run_folders import write_steps, write_worker
 
+from orchestrator.campaign.status.activity import Activity, Phase, look, planned_steps
 from orchestrator.records import Measure
-from orchestrator.running import Activity, Phase, look, planned_steps
 
 EXPERIMENT = replace(BASE, arguments={**BASE.arguments, "max_steps": "40"})
 

@@ -17,17 +17,17 @@ from factories.results import ended, failed, stored
 from factories.run_folders import write_steps
 from rich.console import Console
 
-from orchestrator import status_view
-from orchestrator.benchmark import run_benchmark
+from orchestrator.campaign.loop import run_benchmark
+from orchestrator.campaign.status import view
+from orchestrator.campaign.status.activity import Activity, Phase
+from orchestrator.campaign.status.campaign import CampaignStatus, Reader, chosen, looks, pause_on
+from orchestrator.campaign.status.experiment import ExperimentStatus, RepeatState, RepeatStatus
 from orchestrator.errors import ResultsError
 from orchestrator.executors import FakeExecutor
-from orchestrator.experiment_status import ExperimentStatus, RepeatState, RepeatStatus
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Job, Reason, Repeats, RunRecord, Status
 from orchestrator.results import claims
 from orchestrator.results.store import Store, write_record
-from orchestrator.running import Activity, Phase
-from orchestrator.status import CampaignStatus, Reader, chosen, looks, pause_on
 
 Golden = Callable[[str, str], None]
 DONE, RUNNING, FAILED, PENDING, LOST, SILENT = RepeatState
@@ -137,7 +137,7 @@ def test_a_half_written_file_is_named_and_hides_nothing_else(store: Store, name:
     assert [one.experiment.id for one in seen.experiments] == [B.id, C.id] if left_out else [A.id, B.id, C.id]
     if "record" in name:
         assert states(seen, A.id)[1] == (FAILED, 1), "what it says may be right, so it is not owed again"
-    json.loads(status_view.as_json(seen))
+    json.loads(view.as_json(seen))
 
 
 def test_a_damaged_step_file_of_a_running_run_is_named(store: Store) -> None:
@@ -314,7 +314,7 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def text_of(status: CampaignStatus, width: int) -> str:
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(status_view.as_view(status, title="results"))
+    console.print(view.as_view(status, title="results"))
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
@@ -339,7 +339,7 @@ def test_the_view(golden: Golden, width: int) -> None:
 )
 def test_the_headline_says_how_long(found: dict[str, object], said: str) -> None:
     status = replace(campaign(), **found)  # type: ignore[arg-type]
-    assert said in str(status_view.headline(status, title="results"))
+    assert said in str(view.headline(status, title="results"))
 
 
 def test_what_steers_a_terminal_is_shown_as_a_sign() -> None:
@@ -347,15 +347,15 @@ def test_what_steers_a_terminal_is_shown_as_a_sign() -> None:
     status = replace(campaign(), experiments=(ExperimentStatus(experiment=A, repeats=(evil,)),), warnings=("\x1b[31m",))
     before = replace(status, experiments=(), warnings=())
     console = Console(width=160, file=io.StringIO(), color_system=None)
-    status_view.follow([before, status], console, title="results")
+    view.follow([before, status], console, title="results")
     assert isinstance(console.file, io.StringIO)
-    shown = [console.file.getvalue(), text_of(status, 160), status_view.as_json(status)]
+    shown = [console.file.getvalue(), text_of(status, 160), view.as_json(status)]
     assert not any(sign in text for text in shown for sign in ("\x1b", "\x07", "\u202e"))
     assert "␛[2J" in shown[0] and "␛[2J" in shown[1]
 
 
 def test_the_document(golden: Golden) -> None:
-    text = status_view.as_json(campaign())
+    text = view.as_json(campaign())
     document = json.loads(text)
     assert len(document["experiments"]) == 24
     golden("status/status.json", json.dumps({**document, "experiments": document["experiments"][:3]}, indent=1) + "\n")
@@ -379,7 +379,7 @@ def test_off_a_terminal_changes_come_as_lines(golden: Golden) -> None:
         for found, more in ((a.repeats, ()), (now, ("/r/y: half",)), (now, ()), (then, ()))
     ]
     console = Console(width=60, file=io.StringIO(), color_system=None)
-    status_view.follow(steps, console, title="results")
+    view.follow(steps, console, title="results")
     assert isinstance(console.file, io.StringIO)
     said = console.file.getvalue()
     assert "\x1b" not in said
@@ -388,7 +388,7 @@ def test_off_a_terminal_changes_come_as_lines(golden: Golden) -> None:
 
 def test_on_a_terminal_the_last_look_stays() -> None:
     console = Console(width=160, file=io.StringIO(), force_terminal=True)
-    status_view.follow([campaign(), replace(campaign(), left_s=60.0)], console, title="results")
+    view.follow([campaign(), replace(campaign(), left_s=60.0)], console, title="results")
     assert isinstance(console.file, io.StringIO)
     said = console.file.getvalue()
     last = said[said.rindex("time left about 60 s") :]

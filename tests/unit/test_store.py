@@ -10,8 +10,9 @@ import pytest
 from factories import results
 from factories.results import record_of
 
+from orchestrator.campaign.status.campaign import Reader
+from orchestrator.campaign.status.experiment import RepeatState
 from orchestrator.errors import ResultsError
-from orchestrator.experiment_status import RepeatState
 from orchestrator.records import (
     SCHEMA_VERSION,
     Framework,
@@ -25,7 +26,6 @@ from orchestrator.results import claims
 from orchestrator.results.due_runs import Retry
 from orchestrator.results.folder import is_ours, move_aside
 from orchestrator.results.store import Store, unfinished_record, write_record
-from orchestrator.status import Reader
 
 
 def experiment(name="a", **more):

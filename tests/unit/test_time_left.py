@@ -9,8 +9,8 @@ from factories.results import BASE, ended, failed
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.campaign.status.time_left import Expectation, Took, Work, gpus_at_once, latest, left_s, took
 from orchestrator.records import Status
-from orchestrator.time_left import Expectation, Took, Work, gpus_at_once, latest, left_s, took
 
 
 def of(experiment_id: str, seconds: float, *, to_its_end: bool = True, **more: object) -> Took:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.gpu_watch import Process, Reading, Seen, View
+from orchestrator.campaign.gpu_monitor.readings import Process, Reading, Seen, View
 from orchestrator.measure.metrics import DASH
 
 # From this terminal width on, processes have a column of the table; else each has a line below it.

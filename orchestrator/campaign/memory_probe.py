@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator import trainers
-from orchestrator.benchmark import Event, EventKind, OnEvent, run_benchmark
+from orchestrator.campaign.loop import Event, EventKind, OnEvent, run_benchmark
 from orchestrator.errors import SelectionError
 from orchestrator.executors import Executor
 from orchestrator.plan.cells import BATCH, TRAINER_BATCH_DEFAULT

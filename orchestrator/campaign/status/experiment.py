@@ -15,7 +15,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from orchestrator import running, time_left
+from orchestrator.campaign.status import activity as running
+from orchestrator.campaign.status import time_left
+from orchestrator.campaign.status.activity import Activity
 from orchestrator.errors import ResultsError
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.results import claims
@@ -24,7 +26,6 @@ from orchestrator.results.contents import StoredRun
 from orchestrator.results.due_runs import most_repeats
 from orchestrator.results.experiment_file import EXPERIMENT_FILE
 from orchestrator.results.store import Store
-from orchestrator.running import Activity
 
 UNREADABLE = "unreadable"
 """The kind of a run whose record cannot be read: what it says may be right, so it is not owed again."""

@@ -17,14 +17,14 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
-from orchestrator.experiment_status import ExperimentStatus, RepeatState, RepeatStatus
+from orchestrator.campaign.status.activity import Activity
+from orchestrator.campaign.status.campaign import CampaignStatus
+from orchestrator.campaign.status.experiment import ExperimentStatus, RepeatState, RepeatStatus
 from orchestrator.files.printable_text import escaped, printable
 from orchestrator.measure.metrics import Show
 from orchestrator.measure.metrics import show as show_number
 from orchestrator.measure.metrics.shown import text
 from orchestrator.records import Status
-from orchestrator.running import Activity
-from orchestrator.status import CampaignStatus
 
 SCHEMA = 1
 SEPARATOR = " · "

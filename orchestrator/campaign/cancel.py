@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from orchestrator.campaign.status.campaign import chosen
 from orchestrator.files import reading
 from orchestrator.files.printable_text import printable
 from orchestrator.records import Job, JobState
@@ -23,7 +24,6 @@ from orchestrator.results import claims
 from orchestrator.results.claims import OWNER_FILE, Owner
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.store import Store
-from orchestrator.status import chosen
 
 GOODBYE_S = 60.0
 """How long a run may take to end: its tree gets INT, TERM and KILL, each with its wait, then the record is written."""

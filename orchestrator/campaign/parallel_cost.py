@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from orchestrator import trainers
-from orchestrator.benchmark import OnEvent, run_benchmark
+from orchestrator.campaign.loop import OnEvent, run_benchmark
 from orchestrator.executors import Executor
 from orchestrator.machine import cores
 from orchestrator.machine.gpus import visible_gpus

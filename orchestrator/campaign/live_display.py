@@ -16,13 +16,13 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator import status_view
-from orchestrator.benchmark import Event, EventKind
+from orchestrator.campaign.loop import Event, EventKind
+from orchestrator.campaign.status import view
+from orchestrator.campaign.status.campaign import Reader, paced
 from orchestrator.errors import OrchestratorError
 from orchestrator.files.printable_text import printable
 from orchestrator.measure.metrics import show
 from orchestrator.records import Job, RunRecord, Status
-from orchestrator.status import Reader, paced
 
 STYLES = {Status.OK: "green", Status.CANCELLED: "yellow"}
 
@@ -76,9 +76,9 @@ class Progress:
     def _draw(self) -> None:
         """Draw the status anew; where it cannot be read at this moment, the earlier one stays."""
         with suppress(OSError, OrchestratorError):
-            went_on = status_view.seconds(time.monotonic() - self._began)
+            went_on = view.seconds(time.monotonic() - self._began)
             views = [
-                status_view.as_view(reader.look(), title=f"{reader.store.root.name}, after {went_on}")
+                view.as_view(reader.look(), title=f"{reader.store.root.name}, after {went_on}")
                 for reader in self.readers
             ]
             self._live.update(Group(*views), refresh=True)

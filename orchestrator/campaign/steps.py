@@ -14,24 +14,25 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from orchestrator import executors, packing
-from orchestrator.benchmark import Event, EventKind, Summary, prepare_data, run_benchmark
+from orchestrator import executors
+from orchestrator.campaign import parallel_cost
+from orchestrator.campaign.json_events import EventLines
+from orchestrator.campaign.live_display import Progress
+from orchestrator.campaign.loop import Event, EventKind, Summary, prepare_data, run_benchmark
+from orchestrator.campaign.memory_probe import LARGEST_BATCH, Found, largest_batches, mark_what_does_not_fit
+from orchestrator.campaign.status.campaign import Reader
 from orchestrator.errors import ConfigError, PreparationError, ResultsError, SelectionError, suggestion
-from orchestrator.event_lines import EventLines
 from orchestrator.executors import LOCAL
 from orchestrator.machine.provenance import pip_freeze
 from orchestrator.measure.failure_kinds import KINDS
 from orchestrator.plan.cells import BATCH
 from orchestrator.plan.config import Suite
 from orchestrator.plan.expand import Plan
-from orchestrator.probe import LARGEST_BATCH, Found, largest_batches, mark_what_does_not_fit
-from orchestrator.progress import Progress
 from orchestrator.records import Experiment, JobState
 from orchestrator.results import folder
 from orchestrator.results import requested as asked
 from orchestrator.results.due_runs import FAILURES, NO_RETRY, Retry, half_width, most_repeats
 from orchestrator.results.store import Store
-from orchestrator.status import Reader
 
 if TYPE_CHECKING:
     from orchestrator.plan.selection import Selection
@@ -209,15 +210,17 @@ def parallel_of(words: str) -> int | None:
 
 def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say) -> int:
     """Return how many runs fit next to each other. Measures the slowdown and says it."""
-    copies = packing.places(plan.experiments)
+    copies = parallel_cost.places(plan.experiments)
     say(f"--parallel {AUTO}: room for {copies} at once")
-    found = packing.cost(
+    found = parallel_cost.cost(
         plan.experiments, store=store, copies=copies, on_event=tell, executor_of=partial(executors.get, LOCAL)
     )
-    if isinstance(found, packing.Cost):
+    if isinstance(found, parallel_cost.Cost):
         say(str(found))
     elif found is not None:
-        say(f"the slowdown could not be measured: {found} ({packing.PACKING}/ in the results folder has its runs)")
+        say(
+            f"the slowdown could not be measured: {found} ({parallel_cost.PACKING}/ in the results folder has its runs)"
+        )
     return copies
 
 

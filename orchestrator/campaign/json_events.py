@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from orchestrator.benchmark import Event, EventKind
+from orchestrator.campaign.loop import Event, EventKind
+from orchestrator.campaign.status.campaign import paced
 from orchestrator.files.printable_text import escaped
 from orchestrator.records import Job, RunRecord
-from orchestrator.status import paced
 
 LOOK_AHEAD = 256
 # The measurements that an `ended` line has, where the run has them; the record has all.

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from orchestrator import time_left
-from orchestrator.errors import ResultsError
-from orchestrator.experiment_status import (
+from orchestrator.campaign.status import time_left
+from orchestrator.campaign.status.experiment import (
     ExperimentStatus,
     Follower,
     RepeatState,
@@ -25,11 +24,12 @@ from orchestrator.experiment_status import (
     is_settled,
     signature,
 )
+from orchestrator.campaign.status.time_left import Expectation, Span, Work
+from orchestrator.errors import ResultsError
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Job
 from orchestrator.results.folder import SUITE_FILE
 from orchestrator.results.store import Store
-from orchestrator.time_left import Expectation, Span, Work
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
 # A pause is at least so many times as long as the look before it: under one percent of a core.

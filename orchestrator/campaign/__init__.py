@@ -1,0 +1,1 @@
+"""Many runs: the loop, the live display, status and cancel."""

@@ -1,0 +1,1 @@
+"""`tunebench monitor`: what the GPUs are doing now."""
