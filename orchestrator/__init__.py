@@ -35,7 +35,7 @@ def load(
     """
     from pathlib import Path
 
-    from orchestrator import notebook
+    from orchestrator.report import notebook
 
     paths = [folders] if isinstance(folders, (str, PathLike)) else folders
     return notebook.frame([Path(one) for one in paths], rows=rows, baseline=baseline)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 from typer import Argument, Option
 
-from orchestrator.report_format import Format
+from orchestrator.report.format import Format
 
 T = TypeVar("T")
 

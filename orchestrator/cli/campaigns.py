@@ -17,7 +17,7 @@ from orchestrator.cli.given import confirm
 from orchestrator.cli.results import write_report
 from orchestrator.errors import SelectionError
 from orchestrator.options import MONITORS_OF, PlanOptions, RunOptions, SuiteOptions, takes
-from orchestrator.report_format import Format
+from orchestrator.report.format import Format
 
 if TYPE_CHECKING:
     from orchestrator.campaign.steps import Way

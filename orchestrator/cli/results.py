@@ -15,16 +15,16 @@ from orchestrator.cli.console import out, print_raw, say, tell
 from orchestrator.cli.given import words
 from orchestrator.errors import OrchestratorError
 from orchestrator.options import ReportOptions, takes
-from orchestrator.report_format import Format
+from orchestrator.report.format import Format
 
 if TYPE_CHECKING:
-    from orchestrator.reporting import Report, Write
+    from orchestrator.report.write import Report, Write
 
 
 @takes(ReportOptions)
 def report(choices: ReportOptions) -> None:
     """Write the report of results folders again, at any time."""
-    from orchestrator import reporting
+    from orchestrator.report import write as reporting
 
     forms = reporting.forms_of(choices.form)
     write = reporting.writer(choices.folders, choices.output)
@@ -52,7 +52,7 @@ def show(
     lines: Annotated[int, Option(min=0, help="Number of last lines to print of each log.")] = 20,
 ) -> None:
     """Print an experiment's facts, its command, and the last lines of its logs."""
-    from orchestrator.experiment_view import experiment_view
+    from orchestrator.report.experiment import experiment_view
     from orchestrator.results.store import Store
 
     for part in experiment_view(Store.resume(results), experiment, lines=lines):
@@ -108,7 +108,7 @@ def _remade(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
 
     Who looks at the table from another side (`--pivot`, `--group-by`) changes nothing.
     """
-    from orchestrator import reporting
+    from orchestrator.report import write as reporting
 
     if reporting.are_files(forms):
         return _written(made, forms, write)
@@ -120,7 +120,7 @@ def _remade(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
 
 def write_report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...], form: Format | None) -> None:
     """Write the report at a campaign's end, the CSV files first. `form` None: print nothing on stdout."""
-    from orchestrator import reporting
+    from orchestrator.report import write as reporting
 
     made = reporting.report_of(folders, keep=keep, drop=drop)
     write = reporting.writer(folders, None)
@@ -134,7 +134,7 @@ def write_report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str,
 
 
 def _warn(made: Report, problem: str | None = None) -> None:
-    from orchestrator.reporting import unknown_columns
+    from orchestrator.report.write import unknown_columns
 
     sentences = (*made.table.warnings, *unknown_columns(made.table, (*made.keep, *made.drop)))
     for warning in (*sentences, *([problem] if problem else [])):
@@ -143,7 +143,7 @@ def _warn(made: Report, problem: str | None = None) -> None:
 
 def _show(made: Report, forms: Sequence[Format]) -> None:
     """Print the table, or the only text that was asked for. Print nothing for files."""
-    from orchestrator import reporting
+    from orchestrator.report import write as reporting
 
     if reporting.is_one_text(forms):
         print_raw([reporting.as_text(made, forms[0])])
@@ -152,14 +152,14 @@ def _show(made: Report, forms: Sequence[Format]) -> None:
 
 
 def _written(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
-    from orchestrator import reporting
+    from orchestrator.report import write as reporting
 
     return [f"wrote {write(name, content())}" for name, content in reporting.files(made, forms)]
 
 
 def _page(made: Report, write: Write) -> list[str]:
     """Write the page. Return a line that names it, or a warning where it cannot be written."""
-    from orchestrator import reporting
+    from orchestrator.report import write as reporting
 
     path, problem = reporting.or_sentence(lambda: write(reporting.PAGE, reporting.page(made)), what="the page")
     return [f"warning: {problem}" if problem else f"wrote {path}"]

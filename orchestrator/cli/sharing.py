@@ -32,7 +32,7 @@ def export(
     ] = None,
 ) -> None:
     """Send the runs of a results folder to a tracker. Runs that are already there stay as they are."""
-    from orchestrator.export import export as hand_over
+    from orchestrator.report.export import export as hand_over
 
     done = hand_over(folder, to=to.value, destination=destination, project=experiment)
     for warning in done.warnings:
@@ -48,7 +48,7 @@ def bundle(
     whole_logs: Annotated[bool, Option("--whole-logs", help="Include complete logs instead of their ends.")] = False,
 ) -> None:
     """Pack a campaign into one file for others, without secrets, addresses, and names of hosts and users."""
-    from orchestrator import bundle as packing
+    from orchestrator.report import bundle as packing
 
     for line in packing.summary(packing.bundle(folder, output=output, whole_logs=whole_logs)):
         say(line)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from orchestrator.compare.values import Comparison, Pair, Row
 from orchestrator.compare_view import wording
 from orchestrator.compare_view.wording import Which
-from orchestrator.report import as_csv
+from orchestrator.report.tables import as_csv
 from orchestrator.results.table.rows import Value
 
 # Columns that follow the key's.

@@ -17,10 +17,10 @@ from orchestrator.compare_view import marks, page_table, wording
 from orchestrator.compare_view.forest import forest
 from orchestrator.compare_view.marks import MARKS
 from orchestrator.compare_view.scatter import scatter
-from orchestrator.page import shell
-from orchestrator.page.chart import Absent, Chart, chart_or_absent
-from orchestrator.page.shell import Section
-from orchestrator.page.texts import one_line
+from orchestrator.report.page import shell
+from orchestrator.report.page.charts.chart import Absent, Chart, chart_or_absent
+from orchestrator.report.page.shell import Section
+from orchestrator.report.page.texts import one_line
 
 if TYPE_CHECKING:
     from markupsafe import Markup

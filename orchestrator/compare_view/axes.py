@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from orchestrator.measure.metrics import Show, metric
-from orchestrator.page.texts import for_plotly, rounded, shown
+from orchestrator.report.page.texts import for_plotly, rounded, shown
 
 Ticks = tuple[list[float], list[str]]
 

@@ -18,10 +18,21 @@ from orchestrator.compare_view.marks import MARKS
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.intervals import Ratio
 from orchestrator.measure.metrics import DASH
-from orchestrator.page import colours
-from orchestrator.page.chart import WIDE, Chart, Figure, Trace, View, band, error_bars, in_stretches, layout, upright
-from orchestrator.page.rows import narrow_names, row_axis, texts
-from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, rounded
+from orchestrator.report.page.charts import colours
+from orchestrator.report.page.charts.chart import (
+    WIDE,
+    Chart,
+    Figure,
+    Trace,
+    View,
+    band,
+    error_bars,
+    in_stretches,
+    layout,
+    upright,
+)
+from orchestrator.report.page.charts.row_axis import narrow_names, row_axis, texts
+from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded
 
 ROWS, ROW_PX, FRAME_PX = 40, 25, 66
 # Characters of an experiment's name, in words and beside its row; what is longer is cut in its middle.

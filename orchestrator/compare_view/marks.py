@@ -15,7 +15,7 @@ from orchestrator.compare.values import Comparison, Row, Verdict
 from orchestrator.compare_view import wording
 from orchestrator.errors import OrchestratorError
 from orchestrator.measure.metrics import Judged
-from orchestrator.page import colours
+from orchestrator.report.page.charts import colours
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Any
 from orchestrator.compare.values import Comparison, Entry, Pair, Row
 from orchestrator.compare_view import marks, wording
 from orchestrator.measure.metrics import DASH, metric, show
-from orchestrator.page.table_data import in_words
-from orchestrator.page.texts import one_line, rounded
+from orchestrator.report.page.table_data import in_words
+from orchestrator.report.page.texts import one_line, rounded
 from orchestrator.results.table.rows import Value
 
 MOST_KEYS, MOST_DIFFERENCES, MOST_RUNS = 8, 6, 10

@@ -17,9 +17,9 @@ from orchestrator.compare_view.forest import LABEL, cells, hover
 from orchestrator.compare_view.marks import MARKS
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import Direction
-from orchestrator.page import colours
-from orchestrator.page.chart import Chart, Figure, Trace, View, layout
-from orchestrator.page.texts import for_plotly, one_line, rounded
+from orchestrator.report.page.charts import colours
+from orchestrator.report.page.charts.chart import Chart, Figure, Trace, View, layout
+from orchestrator.report.page.texts import for_plotly, one_line, rounded
 
 HEIGHT_PX = 520
 # How far the axes go on beyond the outermost values, as a factor, at least; of wide ranges a share.

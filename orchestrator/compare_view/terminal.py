@@ -17,7 +17,7 @@ from orchestrator.compare.values import Comparison, Row, Verdict
 from orchestrator.compare_view import wording
 from orchestrator.compare_view.wording import Block, Which
 from orchestrator.files.printable_text import printable
-from orchestrator.report.terminal import plain
+from orchestrator.report.tables.terminal import plain
 
 MAX_BLOCKS, MAX_DIFFERENCES = 100, 12
 STYLES = {

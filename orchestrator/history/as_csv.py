@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from orchestrator.history import words
 from orchestrator.history.values import History, Series, Step
 from orchestrator.measure.metrics import metric
-from orchestrator.report import as_csv
+from orchestrator.report.tables import as_csv
 from orchestrator.results.table.rows import Value
 
 POINTS = (

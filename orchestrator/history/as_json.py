@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.history.values import History
 from orchestrator.measure.metrics import metric
-from orchestrator.report import as_json
+from orchestrator.report.tables import as_json
 from orchestrator.results.folder import TOOL, read_ours
 
 DOCUMENT = "history"

@@ -18,7 +18,7 @@ from orchestrator.history import words
 from orchestrator.history.change_points import FEWEST
 from orchestrator.history.values import History, Kind, Series, Step
 from orchestrator.measure.metrics import show
-from orchestrator.report.terminal import plain
+from orchestrator.report.tables.terminal import plain
 
 MOST_STEPS, MOST_EXPERIMENTS = 30, 40
 _STYLES = {Kind.WORSE: "bold red", Kind.BETTER: "bold green", Kind.CHANGED: "bold yellow"}

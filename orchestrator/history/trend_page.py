@@ -11,10 +11,20 @@ from typing import Any
 from orchestrator.history import words
 from orchestrator.history.values import Campaign, History, Kind, Point, Series, Step
 from orchestrator.measure.metrics import DASH, metric, show
-from orchestrator.page import colours, shell
-from orchestrator.page.chart import Chart, Figure, Trace, View, chart_or_absent, error_bars, layout, upright
-from orchestrator.page.shell import Section
-from orchestrator.page.texts import for_plotly, lines_for_plotly, one_line, rounded
+from orchestrator.report.page import shell
+from orchestrator.report.page.charts import colours
+from orchestrator.report.page.charts.chart import (
+    Chart,
+    Figure,
+    Trace,
+    View,
+    chart_or_absent,
+    error_bars,
+    layout,
+    upright,
+)
+from orchestrator.report.page.shell import Section
+from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded
 
 MOST_STEPS, MOST_VIEWS, MOST_WARNINGS = 100, 500, 100
 # Of all charts together: about 12 MB of a page that should stay below 25.

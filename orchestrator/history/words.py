@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from orchestrator.compare.values import Difference
 from orchestrator.history.values import Campaign, History, Point, Series, Step
 from orchestrator.measure.metrics import DASH, metric, show
-from orchestrator.report.as_markdown import headings
+from orchestrator.report.tables.as_markdown import headings
 from orchestrator.results.table.rows import Value
 
 ARROW = "→"

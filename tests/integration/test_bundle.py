@@ -24,9 +24,9 @@ import yaml
 from campaigns import tunebench
 from factories.results import experiment
 
-from orchestrator.bundle import MANIFEST, bundle, summary
-from orchestrator.bundle.contents import LOG_END_BYTES
 from orchestrator.errors import OrchestratorError
+from orchestrator.report.bundle import MANIFEST, bundle, summary
+from orchestrator.report.bundle.contents import LOG_END_BYTES
 from orchestrator.results import claims
 from orchestrator.results.store import Store
 from orchestrator.results.table import load

@@ -23,13 +23,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata as hparams
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.export import TARGETS, export, reading
-from orchestrator.export.series import MOST_POINTS
-from orchestrator.export.to_wandb import rows
-from orchestrator.export.tracker import Point, Status, package_of
 from orchestrator.measure.metrics import METRICS
 from orchestrator.records import Device, Framework, Measurement, RunRecord
 from orchestrator.records import Status as Ending
+from orchestrator.report.export import TARGETS, export, reading
+from orchestrator.report.export.series import MOST_POINTS
+from orchestrator.report.export.to_wandb import rows
+from orchestrator.report.export.tracker import Point, Status, package_of
 from orchestrator.results.store import Store, write_record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -375,7 +375,7 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
 
 def test_only_the_targets_own_package_is_imported(campaign: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from orchestrator.export import export; before = set(sys.modules);"
+        "import sys; from pathlib import Path; from orchestrator.report.export import export; before = set(sys.modules);"
         "export(Path(sys.argv[1]), to='tensorboard', destination=sys.argv[2]); print(*sorted(before)); print(*sorted(sys.modules))"
     )
     argv = [sys.executable, "-c", code, str(campaign), str(tmp_path / "events")]

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from orchestrator.highlights import highlights
-from orchestrator.page import report_page
+from orchestrator.report.highlights import highlights
+from orchestrator.report.page import report_page
 from orchestrator.results.table.load import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bundle.names import Known, Names, users_in
+from orchestrator.report.bundle.names import Known, Names, users_in
 
 KNOWN = Known(
     hosts=frozenset(("gpu-box.corp.example.org", "vm1", "H100", "cuda")),

@@ -11,13 +11,13 @@ from factories.results import BASE, ended, stored
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import report
 from orchestrator.compare import environment, keys
 from orchestrator.compare.pairing import pair
 from orchestrator.compare.sides import read
 from orchestrator.compare.values import Entry, Pair, Run, Side
 from orchestrator.errors import SelectionError
 from orchestrator.records import DataSpec, Experiment, Framework, RunRecord
+from orchestrator.report import tables
 from orchestrator.results.table.load import load
 from orchestrator.results.table.rows import Value
 
@@ -410,7 +410,7 @@ def test_campaigns_that_differ_in_an_argument_are_paired_and_it_is_told(tmp_path
 def test_a_folder_and_the_tables_made_of_it_agree(tmp_path: Path) -> None:
     root = campaign(tmp_path / "r")
     table = load([root])
-    for name, text in (("raw_summary.csv", report.raw_summary(table)), ("benchmarks.csv", report.benchmarks(table))):
+    for name, text in (("raw_summary.csv", tables.raw_summary(table)), ("benchmarks.csv", tables.benchmarks(table))):
         (tmp_path / name).write_text(text)
         pairs = pair(read([root]), read([tmp_path / name]))
         assert len(pairs) == 4, name

@@ -15,7 +15,6 @@ from factories.results import BASE, ended, failed, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator import report
 from orchestrator.compare import csv_files, pytest_benchmark
 from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import parse
@@ -25,6 +24,7 @@ from orchestrator.compare.verdicts import compare
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.measure.metrics import METRICS, Show
 from orchestrator.records import DataSpec, Device, Framework, Reason, RunRecord
+from orchestrator.report import tables
 from orchestrator.results.table.load import load
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -228,7 +228,7 @@ def test_reading_leaves_the_garbage_collector_as_it_was(tmp_path: Path) -> None:
 def test_raw_summary_gives_the_numbers_of_its_folder(tmp_path: Path) -> None:
     root = campaign(tmp_path / "r")
     file = tmp_path / "raw_summary.csv"
-    file.write_text(report.raw_summary(load([root])))
+    file.write_text(tables.raw_summary(load([root])))
     folder, table = read([root]), read([file])
     assert [speeds(entry) for entry in table.entries] == [speeds(entry) for entry in folder.entries]
     assert [(entry.label, entry.id) for entry in table.entries] == [(entry.label, entry.id) for entry in folder.entries]
@@ -246,7 +246,7 @@ def test_benchmarks_csv_is_one_mean_an_experiment_and_says_so(tmp_path: Path) ->
         (cells[1][0], [failed(cells[1][0], 1)]),
     )
     file = tmp_path / "benchmarks.csv"
-    file.write_text(report.benchmarks(load([root])))
+    file.write_text(tables.benchmarks(load([root])))
     side = read([file])
     ok, bad = side.entries
     assert speeds(ok) == pytest.approx([100.0]) and ok.runs[0].numbers["train_loss"] == 2.0
@@ -263,7 +263,7 @@ def test_losses_of_runs_that_ended_early_are_alike_wherever_they_are_read_from(f
         root = stored(tmp_path / name, (BASE, [ended(BASE, 1, **numbers)]))
         file = tmp_path / f"{name}.csv"
         file.write_text(
-            report.benchmarks(load([root])) if form == "benchmarks.csv" else report.raw_summary(load([root]))
+            tables.benchmarks(load([root])) if form == "benchmarks.csv" else tables.raw_summary(load([root]))
         )
         sides.append(read([root if form == "folder" else file]))
     (row,) = compare(*sides, pairs=pair(*sides), rules=parse(metrics=["train_loss"])).rows

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.measure.failures import log_tail, verdict
 from orchestrator.records import Limit, ProcessOutcome, Status
-from orchestrator.report.failures_page import page
+from orchestrator.report.tables.failures_page import page
 
 
 def outcome(exit_code=1, number=None, **more):

@@ -16,15 +16,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from orchestrator.doubts import Doubt, DoubtKind, doubts
 from orchestrator.errors import SelectionError
 from orchestrator.files.printable_text import is_printable
-from orchestrator.highlights import Highlight, HighlightKind, highlights
-from orchestrator.highlights.gains import MOST_FASTER
-from orchestrator.highlights.values import MOST_OTHERS
 from orchestrator.measure.metrics import ONE_RUN_EFFECT
 from orchestrator.records import Caveat, CaveatKind, Device, RunRecord, caveat, dump
 from orchestrator.records import load as load_value
+from orchestrator.report.caveats import Doubt, DoubtKind, doubts
+from orchestrator.report.highlights import Highlight, HighlightKind, highlights
+from orchestrator.report.highlights.gains import MOST_FASTER
+from orchestrator.report.highlights.highlight import MOST_OTHERS
 from orchestrator.results.table.load import ResultsTable, load
 
 BASELINE = (100.0, 101.0, 99.0)

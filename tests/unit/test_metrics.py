@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.measure.metrics import FACTS, METRICS, SETTINGS, metric, show
-from orchestrator.report.metrics_page import page
+from orchestrator.report.tables.metrics_page import page
 
 
 @pytest.mark.parametrize(

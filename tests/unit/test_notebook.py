@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tunebench
-from orchestrator import report
 from orchestrator.errors import OrchestratorError, SelectionError
 from orchestrator.records import Caveat, Framework
+from orchestrator.report import tables
 from orchestrator.results.table.column_types import known, typed
 from orchestrator.results.table.load import load
 
@@ -43,9 +43,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                for n in (1, 2, 3)] for one, speed in ((base, 100.0), (liger, 121.0))]  # fmt: skip
         place = stored(root / name, (base, ok[0]), (liger, ok[1]), (broken, [failed(broken, 1)]))
         table = load([place])
-        (place / "raw_summary.csv").write_text(report.raw_summary(table))
-        (place / "benchmarks.csv").write_text(report.benchmarks(table))
-        for file, content in report.parquet(table).items():
+        (place / "raw_summary.csv").write_text(tables.raw_summary(table))
+        (place / "benchmarks.csv").write_text(tables.benchmarks(table))
+        for file, content in tables.parquet(table).items():
             (place / file).write_bytes(content)
     return root
 
@@ -187,7 +187,7 @@ def test_mistakes_are_sentences(tmp_path: Path, folder: Path) -> None:
 def test_importing_it_is_light_and_nothing_hides_its_functions() -> None:
     code = (
         "import sys, orchestrator, tunebench; heavy = {'pandas', 'numpy', 'pydantic', 'rich', 'typer'} & set(sys.modules)\n"
-        "import orchestrator.reporting, orchestrator.results.table.column_types, orchestrator.notebook\n"
+        "import orchestrator.report.write, orchestrator.results.table.column_types, orchestrator.report.notebook\n"
         "print(sorted(heavy), callable(orchestrator.load), tunebench.load is orchestrator.load)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -197,11 +197,11 @@ def test_importing_it_is_light_and_nothing_hides_its_functions() -> None:
 def test_without_pyarrow_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)  # as Python has it of a package that cannot be imported
     with pytest.raises(OrchestratorError, match="needs pyarrow, which is not installed: pip install 'tunebench"):
-        report.parquet(load([stored(tmp_path / "r", (BASE, [ended(BASE, 1)]))]))
+        tables.parquet(load([stored(tmp_path / "r", (BASE, [ended(BASE, 1)]))]))
 
 
 def test_parquet_holds_all_columns_but_those_dropped(folder: Path) -> None:
     table = load([folder / "results"])
-    content = report.parquet(table, drop=["effective_*"])["benchmarks.parquet"]
+    content = tables.parquet(table, drop=["effective_*"])["benchmarks.parquet"]
     columns = set(pd.read_parquet(io.BytesIO(content)).columns)
     assert columns == {name for name in table.experiments.columns if not name.startswith("effective_")}

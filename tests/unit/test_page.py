@@ -20,10 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.files.printable_text import counted
-from orchestrator.highlights import Highlight, HighlightKind, highlights
-from orchestrator.page import bars, cells, colours, curves, folders, parts, report_page, runs, shell, table_data, texts
-from orchestrator.page.cells import Cell
-from orchestrator.page.chart import Absent, Chart, in_stretches
+from orchestrator.report.highlights import Highlight, HighlightKind, highlights
+from orchestrator.report.page import folders, report_page, runs, shell, table_data, texts
+from orchestrator.report.page.charts import bars, chart_data, colours, curves, parts
+from orchestrator.report.page.charts.chart import Absent, Chart, in_stretches
+from orchestrator.report.page.charts.chart_data import Cell
 from orchestrator.results.table.load import ResultsTable, load
 
 
@@ -86,7 +87,7 @@ def page(table: ResultsTable, campaign: Path) -> str:
 
 @pytest.fixture(scope="module")
 def known(table: ResultsTable) -> list[Cell]:
-    return cells.read(table, most=1000)
+    return chart_data.read(table, most=1000)
 
 
 # --------------------------------------------------------------------------------------------------- the shell
@@ -210,7 +211,7 @@ def test_a_failed_run_stands_in_its_place_with_its_kind(known: list[Cell]) -> No
 
 
 def test_a_ratio_is_the_reports_own(table: ResultsTable) -> None:
-    found = {cell.id: cell for cell in cells.read(table, most=1000, baseline="liger")}
+    found = {cell.id: cell for cell in chart_data.read(table, most=1000, baseline="liger")}
     liger = next(cell for cell in found.values() if cell.framework == "liger")
     fsdp = next(cell for cell in found.values() if cell.framework == "fsdp" and cell.base == liger.key)
     assert fsdp.speedup == pytest.approx(fsdp.numbers["tokens_per_s"] / liger.numbers["tokens_per_s"], rel=1e-6)
@@ -306,7 +307,7 @@ def test_a_thousand_rows_are_drawn_in_stretches_of_forty(tmp_path: Path) -> None
 
 def test_arguments_tell_experiments_apart_that_are_otherwise_alike(tmp_path: Path) -> None:
     chosen = made_campaigns.experiments(("baseline", "liger"), MODELS[:1], (1,), batches=(2, 8))
-    found = cells.read(load([made_campaigns.campaign(tmp_path / "r", list(chosen))]), most=10)
+    found = chart_data.read(load([made_campaigns.campaign(tmp_path / "r", list(chosen))]), most=10)
     assert [cell.name for cell in found] == [
         f"{framework} · batch/device {batch}" for framework in ("baseline", "liger") for batch in (2, 8)
     ]
@@ -315,7 +316,7 @@ def test_arguments_tell_experiments_apart_that_are_otherwise_alike(tmp_path: Pat
 def test_two_of_one_name_are_told_apart_by_their_ids(tmp_path: Path) -> None:
     alike = [replace(BASE, id=f"full-tiny-{n:012x}", env={"A": str(n)}) for n in range(3)]
     root = stored(tmp_path / "r", *((one, [ended(one, 1, tokens_per_s=1.0)]) for one in alike))
-    found = cells.read(load([root]), most=10)
+    found = chart_data.read(load([root]), most=10)
     assert len({cell.name for cell in found}) == 3
 
 

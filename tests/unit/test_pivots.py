@@ -16,7 +16,7 @@ from rich.console import Console
 
 from orchestrator.errors import SelectionError
 from orchestrator.files.printable_text import is_printable
-from orchestrator.report import views
+from orchestrator.report.tables import views
 from orchestrator.results.table.load import ResultsTable
 from orchestrator.results.table.pivots import View, group_by, pivot
 
@@ -156,7 +156,7 @@ def test_a_pivot_in_every_form(golden, view: View) -> None:
 
 
 def test_a_pivot_on_a_page_is_text(view: View) -> None:
-    from orchestrator.page.view_page import view_page
+    from orchestrator.report.page.view_page import view_page
 
     page = view_page(view)
     assert "<b>" not in page and "org/b|&lt;b&gt;" in page

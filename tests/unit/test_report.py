@@ -13,10 +13,10 @@ from factories.results import BASE, ended, failed, stored
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import report
 from orchestrator.errors import SelectionError
 from orchestrator.records import Device, Framework, Reason
-from orchestrator.report import as_csv, terminal
+from orchestrator.report import tables
+from orchestrator.report.tables import as_csv, terminal
 from orchestrator.results.table.columns import cells
 from orchestrator.results.table.load import ResultsTable, load
 
@@ -49,8 +49,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ResultsTable:
 
 
 def test_csv(golden, table: ResultsTable) -> None:
-    golden("table/benchmarks.csv", report.benchmarks(table))
-    golden("table/raw_summary.csv", report.raw_summary(table))
+    golden("table/benchmarks.csv", tables.benchmarks(table))
+    golden("table/raw_summary.csv", tables.raw_summary(table))
 
 
 def test_csv_names_its_rows_and_says_of_how_many_runs_they_are(tmp_path: Path) -> None:
@@ -59,19 +59,19 @@ def test_csv_names_its_rows_and_says_of_how_many_runs_they_are(tmp_path: Path) -
         stored(tmp_path / name, *((one, [ended(one, n, train_loss=1.0) for n in (1, 2)]) for one in (BASE, other)))
         for name in "ab"
     ]
-    one = pd.read_csv(io.StringIO(report.benchmarks(load(roots[:1]))))
+    one = pd.read_csv(io.StringIO(tables.benchmarks(load(roots[:1]))))
     assert one["id"].tolist() == [BASE.id, other.id] and one["runs_ok"].tolist() == [2, 2]
-    assert "id" not in report.benchmarks(load(roots[:1]), drop=["id"]).partition("\n")[0].split(",")
-    several = pd.read_csv(io.StringIO(report.benchmarks(load(roots))))
+    assert "id" not in tables.benchmarks(load(roots[:1]), drop=["id"]).partition("\n")[0].split(",")
+    several = pd.read_csv(io.StringIO(tables.benchmarks(load(roots))))
     assert "id" not in several and several["results"].tolist() == ["a", "a", "b", "b"]
 
 
 def test_markdown(golden, table: ResultsTable) -> None:
-    golden("table/benchmarks.md", report.benchmarks(table, form="markdown", drop=["argument_*"]))
+    golden("table/benchmarks.md", tables.benchmarks(table, form="markdown", drop=["argument_*"]))
 
 
 def test_json(golden, table: ResultsTable) -> None:
-    text = report.benchmarks(table, form="json")
+    text = tables.benchmarks(table, form="json")
     golden("table/benchmarks.json", text)
     document = json.loads(text)
     assert [row["id"] for row in document["experiments"]] == table.experiments["id"].tolist()
@@ -130,7 +130,7 @@ def test_the_terminal_is_never_overrun(table: ResultsTable, width: int) -> None:
 
 def test_one_experiment_still_has_its_numbers(tmp_path: Path) -> None:
     one = load([stored(tmp_path / "r", (BASE, [ended(BASE, 1, train_loss=1.5, train_tokens_per_second=10.0)]))])
-    assert "1.5" in report.benchmarks(one)
+    assert "1.5" in tables.benchmarks(one)
     text = terminal.text(one, width=80)
     assert "1 experiment: 1 ok" in text and "1.5" in text and BASE.id[:10] in text
 
@@ -138,22 +138,22 @@ def test_one_experiment_still_has_its_numbers(tmp_path: Path) -> None:
 def test_no_experiments_is_no_crash(tmp_path: Path) -> None:
     none = load([stored(tmp_path / "r")])
     assert terminal.text(none, width=80) == "No experiments.\n"
-    assert report.benchmarks(none) == '""\n'
-    assert report.benchmarks(none, form="markdown") == "No experiments.\n"
-    assert json.loads(report.benchmarks(none, form="json"))["experiments"] == []
+    assert tables.benchmarks(none) == '""\n'
+    assert tables.benchmarks(none, form="markdown") == "No experiments.\n"
+    assert json.loads(tables.benchmarks(none, form="json"))["experiments"] == []
 
 
 def test_keep_and_drop(table: ResultsTable) -> None:
-    header = report.benchmarks(table, keep=["id", "provenance_torch"], drop=["mem_*"]).partition("\n")[0].split(",")
+    header = tables.benchmarks(table, keep=["id", "provenance_torch"], drop=["mem_*"]).partition("\n")[0].split(",")
     assert {"id", "provenance_torch"} <= set(header)
     assert not any(name.startswith("mem_") for name in header)
-    everything = report.benchmarks(table, keep=["*"]).partition("\n")[0].split(",")
+    everything = tables.benchmarks(table, keep=["*"]).partition("\n")[0].split(",")
     assert set(everything) == set(table.experiments.columns)
 
 
 def test_an_unknown_format_is_a_sentence(table: ResultsTable) -> None:
     with pytest.raises(SelectionError, match="choose one of csv, json, markdown"):
-        report.benchmarks(table, form="xml")
+        tables.benchmarks(table, form="xml")
 
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1)

@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 from factories.results import BASE, ended, failed, stored
 
-from orchestrator import reporting
 from orchestrator.cli.results import write_report
 from orchestrator.errors import ResultsError, SelectionError
 from orchestrator.files.printable_text import is_printable
 from orchestrator.records import Caveat, CaveatKind, Device, Framework
-from orchestrator.report_format import Format
+from orchestrator.report import write
+from orchestrator.report.format import Format
 
 Call = Callable[..., tuple[int, str, str]]
 Golden = Callable[[str, str], None]
@@ -205,7 +205,7 @@ def test_files_of_several_folders_go_into_a_folder_of_their_own(call: Call, resu
     for _ in range(2):  # the second time over the first
         code, _, err = call("results", "other", "--output", "deep/out")
         assert code == 0, err
-    assert names(tmp_path / "deep" / "out") == CSV_FILES | {"report.html", reporting.MARKER}
+    assert names(tmp_path / "deep" / "out") == CSV_FILES | {"report.html", write.MARKER}
     assert len(pd.read_csv(tmp_path / "deep" / "out" / "benchmarks.csv")) == 14
     assert names(results) == {"suite.json"}
 
@@ -230,7 +230,7 @@ def test_a_marker_that_is_none_of_ours_opens_nothing(call: Call, results: Path, 
     mine = tmp_path / "mine"
     mine.mkdir()
     for content in ("", "[]", '{"tool": "other"}', "{" * 100):
-        (mine / reporting.MARKER).write_text(content)
+        (mine / write.MARKER).write_text(content)
         assert call("results", "--output", "mine")[0] == 2
 
 
@@ -257,22 +257,22 @@ def test_a_defect_is_a_sentence_once_the_numbers_are_written() -> None:
     def full() -> str:
         raise ResultsError("no space left on device")
 
-    assert reporting.or_sentence(lambda: "page", what="the page") == ("page", None)
-    made_of, problem = reporting.or_sentence(defect, what="the page")
+    assert write.or_sentence(lambda: "page", what="the page") == ("page", None)
+    made_of, problem = write.or_sentence(defect, what="the page")
     assert (
         made_of is None
         and problem is not None
         and "a defect of tunebench (KeyError: " in problem
         and is_printable(problem)
     )
-    assert reporting.or_sentence(full, what="the page") == (None, "the page cannot be made: no space left on device")
+    assert write.or_sentence(full, what="the page") == (None, "the page cannot be made: no space left on device")
 
 
 def test_half_a_file_is_none(tmp_path: Path, results: Path) -> None:
     """What was written aside is gone when it could not be put in place."""
     (results / "report.html").mkdir()
     with pytest.raises(ResultsError, match="cannot be written"):
-        writer = reporting.writer([results], None)
+        writer = write.writer([results], None)
         assert writer is not None
         writer("report.html", b"x" * 1000)
     assert not [path for path in results.iterdir() if path.name.startswith(".")]
@@ -286,7 +286,7 @@ def test_the_campaigns_end_makes_csv_and_page(results: Path, capsys: pytest.Capt
 
 
 def test_forms_are_words_with_commas() -> None:
-    assert reporting.forms_of(None) == ()
-    assert reporting.forms_of("csv, html,csv") == (Format.CSV, Format.HTML)
+    assert write.forms_of(None) == ()
+    assert write.forms_of("csv, html,csv") == (Format.CSV, Format.HTML)
     with pytest.raises(SelectionError, match="Allowed: csv, html, json, markdown, parquet, table"):
-        reporting.forms_of("xml")
+        write.forms_of("xml")

@@ -13,9 +13,9 @@ from factories.run_folders import BEGAN, worker, write_steps, write_worker
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import series
-from orchestrator.export.series import of_run
 from orchestrator.measure import throughput
+from orchestrator.report import series
+from orchestrator.report.export.series import of_run
 
 numbers = st.floats(allow_nan=False, allow_infinity=False, width=32)
 points = st.lists(st.tuples(numbers, numbers), max_size=600)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from factories.run_folders import BEGAN, worker, write_steps, write_worker
 
-from orchestrator import series
 from orchestrator.measure import steps, throughput
 from orchestrator.measure.throughput import Reading, read
 from orchestrator.records import CaveatKind
+from orchestrator.report import series
 
 NOTHING: Mapping[str, Any] = {}
 SLOW_HEAD = [5.0, 1.0, 0.5, *[0.1 + 0.001 * (i % 5) for i in range(40)]]

@@ -19,13 +19,13 @@ from factories.results import BASE, ended, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator import report
-from orchestrator.experiment_view import experiment_view
 from orchestrator.files import reading
 from orchestrator.files.printable_text import escaped, is_printable, printable, shell_word
 from orchestrator.measure import steps
 from orchestrator.records import Framework, dump
-from orchestrator.report import as_markdown, terminal
+from orchestrator.report import tables
+from orchestrator.report.experiment import experiment_view
+from orchestrator.report.tables import as_markdown, terminal
 from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows
 from orchestrator.results.table.columns import cells
@@ -197,11 +197,11 @@ def record_of(root: Path, name: str = BAD.id) -> Path:
 def reported(root: Path) -> ResultsTable:
     """The table, with every text of it made: none may fail."""
     table = load([root])
-    for form in report.FORMATS:
-        report.benchmarks(table, form=form, keep=["*"])
-    json.loads(report.benchmarks(table, form="json", keep=["*"]))
-    report.raw_summary(table)
-    report.parts(table)
+    for form in tables.FORMATS:
+        tables.benchmarks(table, form=form, keep=["*"])
+    json.loads(tables.benchmarks(table, form="json", keep=["*"]))
+    tables.raw_summary(table)
+    tables.parts(table)
     for width in (40, 120):
         assert is_printable(terminal.text(table, width=width))
     return table
@@ -646,7 +646,7 @@ def test_a_formula_stays_and_is_warned_of(tmp_path: Path) -> None:
     texts = ("=cmd|' /C calc'!A0", "--flag", "-1e-5", "-100 -200", "+", "f(x) = 1")
     experiments = [replace(BASE, id=f"cell-{n}", arguments={"a": text}) for n, text in enumerate(texts)]
     table = load([stored(tmp_path / "r", *((one, [ended(one, 1, train_loss=-1.5)]) for one in experiments))])
-    read = pd.read_csv(io.StringIO(report.raw_summary(table)), keep_default_na=False)
+    read = pd.read_csv(io.StringIO(tables.raw_summary(table)), keep_default_na=False)
     assert read["a"].tolist() == list(texts)
     (warning,) = [sentence for sentence in table.warnings if "formula" in sentence]
     assert texts[0] in warning
@@ -661,5 +661,5 @@ def test_no_text_of_a_folder_reaches_a_terminal_raw(text: str, root: Path) -> No
         record_of(root).with_name(name).write_text(text)
     table = reported(root)
     for form in ("json", "markdown"):
-        assert is_printable(report.benchmarks(table, form=form, keep=["*"]))
+        assert is_printable(tables.benchmarks(table, form=form, keep=["*"]))
     assert all(map(is_printable, experiment_view(Store.resume(root), BAD.id, lines=5)))

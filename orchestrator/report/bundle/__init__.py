@@ -1,0 +1,110 @@
+"""A campaign as one file for other people: records, series, reports and the ends of logs, without secrets and names of machines.
+
+Secrets are masked (`redact`); names of hosts and users become fixed words (`names`). MANIFEST.json lists the files, and what was
+left out or cut, and counts what was hidden. The same folder gives the same bytes. Nothing in the folder is run or changed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import OrchestratorError
+from orchestrator.files import reading
+from orchestrator.files.markdown import NOTHING
+from orchestrator.files.redaction import MASK, redact, redact_end
+from orchestrator.report.bundle.archive import Archive, new_file
+from orchestrator.report.bundle.contents import LOG_END_BYTES, Content, LeftOut, Piece, content, survey
+from orchestrator.report.bundle.gathering import gather
+from orchestrator.report.bundle.names import Names
+from orchestrator.results.folder import TOOL
+from orchestrator.results.store import Store
+
+__all__ = ["MANIFEST", "Bundled", "bundle", "summary"]
+
+MANIFEST, SCHEMA = "MANIFEST.json", 2
+
+# Parts of a page that are the same in every campaign. The policy in the head names each script by its digest.
+_PROGRAMS = re.compile(r"(<meta http-equiv=[^>]*>|<script>.*?</script>)", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bundled:
+    """A written bundle: its file, its size in bytes, and its manifest."""
+
+    path: Path
+    size: int
+    manifest: dict[str, Any]
+
+
+def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False) -> Bundled:
+    """Write the bundle of a campaign. Raise OrchestratorError if the folder is not a results folder, or if the file exists."""
+    root = Store.resume(folder).root.resolve()
+    target = output or Path(f"{root.name}-bundle.tar.gz")
+    if target.resolve().is_relative_to(root):
+        raise OrchestratorError(
+            f"{target} lies in the results folder, which holds results alone: name another --output"
+        )
+    contents = [*survey(root)]
+    pieces = [entry for entry in contents if isinstance(entry, Piece)]
+    names = Names(gather(pieces, whole_logs=whole_logs))
+    left_out = [entry for entry in contents if isinstance(entry, LeftOut)]
+    manifest: dict[str, Any] = {"tool": TOOL, "schema": SCHEMA, "files": [], "cut": [], "secrets": 0}
+    with new_file(target) as file:
+        with Archive(file, folder=_folder_name(root, names)) as archive:
+            for piece in pieces:
+                refusal = _add(archive, piece, names, manifest, whole_logs=whole_logs)
+                left_out += [LeftOut(path=piece.path, why=refusal)] if refusal else []
+            manifest["left_out"] = [asdict(entry) | {"path": names.hide(redact(entry.path))} for entry in left_out]
+            manifest["hidden"] = {kind: count for kind, count in sorted(names.places.items()) if count}
+            archive.add(MANIFEST, json.dumps(manifest, indent=2) + "\n")
+        size = file.tell()
+    return Bundled(path=target, size=size, manifest=manifest)
+
+
+def _folder_name(root: Path, names: Names) -> str:
+    """Return the folder that the bundle unpacks to. It differs from the campaign's own name, so that both fit in one folder."""
+    tame = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in names.hide(redact(root.name)))
+    return f"{tame[:100].strip('.') or 'campaign'}-bundle"
+
+
+def _add(archive: Archive, piece: Piece, names: Names, manifest: dict[str, Any], *, whole_logs: bool) -> str | None:
+    """Put a file into the archive. Return why it cannot be read, or None."""
+    try:
+        read = content(piece, whole_logs=whole_logs)
+    except (OSError, reading.Unreadable) as error:
+        return reading.reason(error)
+    path, text = names.hide(piece.path), _clean(piece, read, names)
+    manifest["secrets"] += max(0, text.count(MASK) - read.text.count(MASK))
+    manifest["cut"] += [path] if read.cut else []
+    manifest["files"].append({"path": path, **archive.add(path, text)})
+    return None
+
+
+def _clean(piece: Piece, read: Content, names: Names) -> str:
+    if piece.path.endswith(".html"):
+        parts = _PROGRAMS.split(read.text)
+        parts[::2] = [names.hide(redact(part)) for part in parts[::2]]
+        return "".join(parts)
+    text = read.text
+    if piece.path.endswith(".md"):
+        text = text.replace(NOTHING, "")  # it interrupts addresses, which then look like none
+    return names.hide(redact_end(text, cut=read.cut))
+
+
+def summary(done: Bundled) -> Iterator[str]:
+    """Yield the lines that report a written bundle to the user."""
+    manifest = done.manifest
+    yield f"wrote {done.path}: {len(manifest['files'])} files, {done.size / reading.MIB:.2f} MiB"
+    counts = {"secret": manifest["secrets"], **manifest["hidden"]}
+    hidden = ", ".join(f"{count} {kind}(s)" for kind, count in counts.items() if count)
+    yield f"hidden: {hidden or 'nothing'}"
+    if manifest["left_out"]:
+        yield f"left out: {len(manifest['left_out'])} file(s) or folder(s), such as {manifest['left_out'][0]['path']}"
+    if manifest["cut"]:
+        yield f"cut: {len(manifest['cut'])} log(s) to the last {LOG_END_BYTES // 1024} KiB; --whole-logs takes all of them"
+    yield f"{MANIFEST} in the bundle lists all of this. Names of projects, models and data are not hidden: look before you send it."

@@ -1,0 +1,67 @@
+"""The names that a campaign's own files give away: where it ran, and whose home folders its paths lead through.
+
+Reads every file of the bundle before any is written: a host may turn up in a file before the record that names it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from orchestrator.files import reading
+from orchestrator.report.bundle.contents import Piece, content
+from orchestrator.report.bundle.names import Known, users_in
+
+_VERSION = re.compile(r"==\s*([\w.+!-]+)")
+
+
+def gather(pieces: Iterable[Piece], *, whole_logs: bool) -> Known:
+    """Return the names to hide: those in the files, of this machine, and of the user who bundles."""
+    hosts, users, versions = {*_this_host()}, {*_this_user()}, set[str]()
+    for piece in pieces:
+        if piece.path.endswith(".html"):
+            continue  # made of the records, with programs that contain paths of other people
+        try:
+            text = content(piece, whole_logs=whole_logs).text
+        except (OSError, reading.Unreadable):
+            continue
+        users |= users_in(text)
+        if piece.path.endswith("requirements.txt"):
+            versions |= {*_VERSION.findall(text)}
+        if piece.path.endswith(".json"):
+            with suppress(ValueError):
+                parsed = reading.parse_json(text.encode("utf-8", "replace"), finite=False)
+                hosts |= {*_hosts(parsed)}
+    return Known(hosts=frozenset(hosts), users=frozenset(users), versions=frozenset(versions))
+
+
+def _this_host() -> Iterator[str]:
+    yield from (name for name in (socket.gethostname(), platform.node(), os.environ.get("HOSTNAME", "")) if name)
+
+
+def _this_user() -> Iterator[str]:
+    yield from (name for variable in ("USER", "LOGNAME", "USERNAME") if (name := os.environ.get(variable, "")))
+    with suppress(ImportError, KeyError):  # no such module on some systems, no such user in some containers
+        import pwd
+
+        yield pwd.getpwuid(os.getuid()).pw_name
+    with suppress(RuntimeError):
+        yield Path.home().name
+
+
+def _hosts(value: Any) -> Iterator[str]:
+    """Yield every text under the key `host`, or under its `name`, at any depth (`untrusted` has bounded it)."""
+    if isinstance(value, dict):
+        host = value.get("host")
+        name = host.get("name") if isinstance(host, dict) else host
+        if isinstance(name, str) and name:
+            yield name
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for child in children:
+        yield from _hosts(child)

@@ -1,0 +1,61 @@
+"""Exports the runs of a results folder to a tracker: TensorBoard, MLflow, Weights & Biases or Trackio.
+
+There is one dict of targets and a module for each, which imports the target's package when it is opened. `reading` turns each
+run into a tracker's run. A run that is already there, by its key, stays as it is. Nothing is written into a results folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.errors import OrchestratorError
+from orchestrator.files.redaction import redact
+from orchestrator.report.export import to_mlflow, to_tensorboard, to_trackio, to_wandb
+from orchestrator.report.export.reading import read
+from orchestrator.report.export.tracker import Exported, Open
+
+__all__ = ["TARGETS", "Exported", "export"]
+
+TARGETS: Mapping[str, Open] = {
+    "tensorboard": to_tensorboard.opened,
+    "mlflow": to_mlflow.opened,
+    "wandb": to_wandb.opened,
+    "trackio": to_trackio.opened,
+}
+
+
+def export(folder: Path, *, to: str, destination: str | None = None, project: str | None = None) -> Exported:
+    """Send every ended run of a results folder to a tracker. `project` is the folder's name unless given.
+
+    Raise OrchestratorError if the folder contains no results, or if the tracker is missing or refuses.
+    """
+    reading = read(folder)
+    said: list[str] = []
+    new = already = 0
+    with _refusals_told(to), TARGETS[to](destination, project=project or folder.resolve().name) as tracker:
+        for run in reading.runs:
+            if tracker.has(run):
+                already += 1
+                continue
+            said += [f"{run.experiment} {run.name}: {sentence}" for sentence in tracker.add(run)]
+            new += 1
+        place = tracker.place
+    return Exported(place=redact(place), new=new, already=already, warnings=(*reading.warnings, *said))
+
+
+@contextmanager
+def _refusals_told(to: str) -> Iterator[None]:
+    """Turn a tracker's own errors into a sentence: no network, nobody logged in, a database of another version."""
+    try:
+        yield
+    except OrchestratorError:
+        raise
+    except Exception as error:  # each package has exceptions of its own, and none of them is a defect of ours
+        if type(error).__module__.partition(".")[0] in ("builtins", "orchestrator") and not isinstance(error, OSError):
+            raise
+        why = str(error).strip().splitlines() or [type(error).__name__]
+        raise OrchestratorError(
+            f"{to} refused: {why[0]:.500} What was handed over stays; the same command goes on from there."
+        ) from error

@@ -1,0 +1,134 @@
+"""Runs as TensorBoard's event files: FOLDER/<project>/<experiment>/<run>/events.out.tfevents.tunebench, one file a run.
+
+Measured numbers and series are scalars, arguments are hyperparameters (repeats are sessions of one trial), tags and files texts.
+A file is written aside and renamed, so that one that is there is whole, and the same run gives the same bytes.
+
+What it leaves out: TensorBoard holds scalars in 32 bits, about 7 digits; the texts have them all. A chart's time is the run's own.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from orchestrator.files.reading import sound_number
+from orchestrator.report.export.tracker import Point, Status, Tracker, TrackerRun, outside_of_results, package_of
+
+DEFAULT_FOLDER = "tensorboard"
+EVENTS_FILE = "events.out.tfevents.tunebench"
+_LARGEST = 3.4e38
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
+
+
+@contextmanager
+def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
+    """Open a folder for `tensorboard --logdir`; by default `tensorboard/` in the working folder."""
+    with package_of("tensorboard"):
+        import tensorboard.summary.writer.record_writer  # noqa: F401
+    yield _EventFiles(outside_of_results(Path(destination or DEFAULT_FOLDER)), project=project)
+
+
+class _EventFiles:
+    def __init__(self, folder: Path, *, project: str) -> None:
+        self.place = f"tensorboard --logdir {folder}"
+        self._root = folder / _file_name(project)
+
+    def has(self, run: TrackerRun) -> bool:
+        return self._file(run).exists()
+
+    def add(self, run: TrackerRun) -> list[str]:
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        content = io.BytesIO()
+        writer = RecordWriter(content)
+        for event in _events(run):
+            writer.write(event.SerializeToString())
+        _place(self._file(run), content.getvalue())
+        beyond = dict.fromkeys(name for name, point in _points(run) if abs(point.value) > _LARGEST)
+        return [f"{name} goes beyond what a 32-bit float holds: such values are no scalars there" for name in beyond]
+
+    def _file(self, run: TrackerRun) -> Path:
+        return self._root / _file_name(run.experiment) / _file_name(run.name) / EVENTS_FILE
+
+
+def _file_name(text: str) -> str:
+    """Return the text as the name of one folder, without separators."""
+    return re.sub(r"[^\w.-]+", "-", text)[:150].strip(".") or "tunebench"
+
+
+def _events(run: TrackerRun) -> Iterator[Any]:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+    from tensorboard.plugins.text.summary_v2 import text_pb
+
+    begin, end = run.started_at or 0.0, run.ended_at or run.started_at or 0.0
+    params = {name: _number_or_text(text) for name, text in run.params.items()}
+    yield Event(wall_time=begin, file_version="brain.Event:2")
+    yield Event(wall_time=begin, summary=hparams_pb(params, trial_id=run.experiment, start_time_secs=begin))
+    yield Event(wall_time=begin, summary=text_pb("tags", _as_table(run)))
+    for name, text in run.texts.items():
+        yield Event(wall_time=begin, summary=text_pb(name, _as_code(text)))
+    for name, point in _points(run):
+        if abs(point.value) <= _LARGEST:
+            value = Summary.Value(tag=name, simple_value=point.value)
+            yield Event(wall_time=point.at, step=point.step, summary=Summary(value=[value]))
+    yield Event(wall_time=end, summary=_ending(run, end))
+
+
+def _points(run: TrackerRun) -> Iterator[tuple[str, Point]]:
+    """Yield every number of a run: its series, then each single measurement as a point at the run's end."""
+    yield from ((name, point) for name, points in run.series.items() for point in points)
+    end = run.ended_at or run.started_at or 0.0
+    yield from ((name, Point(step=0, at=end, value=value)) for name, value in run.metrics.items())
+
+
+def _ending(run: TrackerRun, end: float) -> Any:
+    """Return the end of the session: success or failure."""
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.hparams import api_pb2, metadata
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo
+
+    status = api_pb2.STATUS_SUCCESS if run.status is Status.OK else api_pb2.STATUS_FAILURE
+    known = HParamsPluginData(session_end_info=SessionEndInfo(status=status, end_time_secs=end))
+    content = metadata.create_summary_metadata(known)
+    value = Summary.Value(tag=metadata.SESSION_END_INFO_TAG, metadata=content, tensor=metadata.NULL_TENSOR)
+    return Summary(value=[value])
+
+
+def _number_or_text(text: str) -> float | str:
+    """Return a number if the text is one, since TensorBoard can sort and draw numbers."""
+    number = sound_number(float(text)) if _NUMBER.fullmatch(text) else None
+    return text if number is None else number
+
+
+def _as_table(run: TrackerRun) -> str:
+    """Return tags and exact numbers as a Markdown table, which TensorBoard renders without markup."""
+    cells = {**run.tags, **{name: repr(value) for name, value in run.metrics.items()}}
+    rows = "\n".join(f"| {_as_cell(name)} | {_as_cell(text)} |" for name, text in cells.items())
+    return f"| name | value |\n|---|---|\n{rows}"
+
+
+def _as_cell(text: str) -> str:
+    return re.sub(r"([\\`*_{}\[\]<>#|~&])", r"\\\1", " ".join(text.split()))
+
+
+def _as_code(text: str) -> str:
+    """Return an indented block, which no line of the text can end."""
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _place(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.parent / f".{uuid.uuid4().hex}"  # a name that TensorBoard does not take for events
+    try:
+        aside.write_bytes(content)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,94 @@
+"""Runs as Weights & Biases': on the server that you are logged in to, or with WANDB_MODE=offline in a local folder.
+
+A run of ours has its key as id there, and leaves a note in its local folder once it was handed over whole, by which a second export
+knows it; for a run that was exported from elsewhere the server is asked.
+
+What it leaves out: W&B stamps points with the time of the export; `time_s` and `optimizer_step` are theirs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import OrchestratorError
+from orchestrator.report.export.tracker import Point, Status, Tracker, TrackerRun, outside_of_results, package_of
+
+WHOLE = "handed-over-by-tunebench"
+STEP, TIME = "optimizer_step", "time_s"
+
+
+@contextmanager
+def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
+    """Open W&B with `destination` as the parent of its `wandb/` folder; by default the working folder."""
+    with package_of("wandb"):
+        import wandb
+    folder = outside_of_results(Path(destination or "."))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OrchestratorError(f"--dest {destination}: no folder can be made here: {error.strerror}") from error
+    yield _Project(wandb, folder, name=project)
+
+
+class _Project:
+    def __init__(self, wandb: Any, folder: Path, *, name: str) -> None:
+        self.place = f"project {name} (local files in {folder / 'wandb'})"
+        self._wandb, self._folder, self._name = wandb, folder, name
+
+    def has(self, run: TrackerRun) -> bool:
+        if any(self._folder.glob(f"wandb/*run-*-{run.key}/{WHOLE}")):
+            return True
+        return os.environ.get("WANDB_MODE") not in ("offline", "disabled", "dryrun") and self._is_on_the_server(run)
+
+    def _is_on_the_server(self, run: TrackerRun) -> bool:
+        try:
+            return str(self._wandb.Api().run(f"{self._name}/{run.key}").state) != "running"
+        except (self._wandb.errors.CommError, ValueError):  # there is none of that id
+            return False
+
+    def add(self, run: TrackerRun) -> list[str]:
+        settings = self._wandb.Settings(
+            console="off", silent=True, disable_git=True, save_code=False,
+            x_disable_stats=True, x_disable_meta=True, x_save_requirements=False,  # of this process, not of the run
+        )  # fmt: skip
+        handed = self._wandb.init(
+            project=self._name,
+            dir=str(self._folder),
+            id=run.key,
+            name=f"{run.experiment} {run.name}"[:128],
+            group=run.experiment[:128],
+            config={**run.params, "tags": dict(run.tags)},
+            reinit="create_new",
+            settings=settings,
+        )
+        for prefix, axis in (("steps/*", STEP), ("gpu*", TIME)):
+            handed.define_metric(axis, hidden=True)
+            handed.define_metric(prefix, step_metric=axis)
+        for row in rows(run.series):
+            handed.log(row)
+        handed.summary.update(dict(run.metrics))
+        self._save(handed, run.texts)
+        handed.finish(exit_code=0 if run.status is Status.OK else 1)
+        (Path(handed.dir).parent / WHOLE).touch()
+        return []
+
+    def _save(self, handed: Any, texts: Mapping[str, str]) -> None:
+        for name, text in texts.items():
+            path = Path(handed.dir, name)
+            path.write_text(text, encoding="utf-8")
+            handed.save(str(path), base_path=handed.dir, policy="end")
+
+
+def rows(series: Mapping[str, tuple[Point, ...]]) -> Iterator[dict[str, float]]:
+    """Yield the series as rows: the numbers of each step together, then those of monitors by seconds."""
+    by_place: dict[tuple[str, int], dict[str, float]] = {}
+    for name, points in series.items():
+        of_steps = name.startswith("steps/")
+        for point in points:
+            axis = {STEP: float(point.step)} if of_steps else {TIME: point.step / 1000}
+            by_place.setdefault((*axis, point.step), axis)[name] = point.value  # type: ignore[arg-type]
+    yield from (by_place[place] for place in sorted(by_place))

@@ -1,0 +1,60 @@
+"""A finding, and the source of all findings: a table with the names and doubts of its experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from orchestrator.report.caveats import Doubt, doubts
+from orchestrator.report.labels import Names
+from orchestrator.results.table.columns import Numbers, column
+
+if TYPE_CHECKING:
+    from orchestrator.results.table.load import ResultsTable
+
+# Sentences of one kind of warning, and kinds of failure.
+MOST_OTHERS = 8
+
+
+class HighlightKind(StrEnum):
+    """The subject of a sentence: the effect of a choice, a warning, or a failure."""
+
+    GAIN = "gain"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Highlight:
+    """A sentence of plain text without its full stop, and the ids of its experiments."""
+
+    kind: HighlightKind
+    text: str
+    experiments: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """A table, and for each row of its `experiments` its name, its numbers and its doubts."""
+
+    table: ResultsTable
+    ids: Sequence[str]
+    names: Names
+    numbers: Numbers
+    doubts: Sequence[Sequence[Doubt]]
+
+    def sentence(self, kind: HighlightKind, text: str, rows: Sequence[int]) -> Highlight:
+        return Highlight(kind=kind, text=text, experiments=tuple(dict.fromkeys(self.ids[row] for row in rows)))
+
+
+def known_of(table: ResultsTable) -> Known:
+    frame = table.experiments
+    return Known(
+        table=table,
+        ids=[str(value) for value in column(frame, "id")],
+        names=Names(table),
+        numbers=Numbers(frame),
+        doubts=doubts(table),
+    )

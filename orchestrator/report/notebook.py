@@ -1,0 +1,32 @@
+"""What `tunebench.load` does: results folders as one frame, with the types that docs/metrics.md names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import SelectionError, suggestion
+from orchestrator.report.write import load_table
+from orchestrator.results.table.baseline import COLUMNS
+from orchestrator.results.table.column_types import typed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROWS = ("experiments", "runs", "ranks", "devices")
+
+
+def frame(folders: Sequence[Path], *, rows: str, baseline: str | None) -> pd.DataFrame:
+    """See `tunebench.load`."""
+    if rows not in ROWS:
+        raise SelectionError(f"rows={rows!r}: there are no such rows{suggestion(rows, ROWS)}")
+    if not folders:
+        raise SelectionError("no results folder is named: give one, or a list of them")
+    table = load_table(folders, baseline=baseline)
+    found = getattr(table, rows)
+    if baseline is not None and rows == "experiments":  # code that asks for a column finds it, be it empty
+        found = found.assign(**{name: None for name in COLUMNS if name not in found})
+    found = typed(found)
+    found.attrs["warnings"] = list(table.warnings)
+    return found

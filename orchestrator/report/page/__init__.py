@@ -1,0 +1,11 @@
+"""Pages for people: one HTML file each, which contains everything and loads nothing.
+
+`report_page` makes the report of results folders. `shell` makes a document of sections, charts and data for any page, and
+`chart` defines a chart. All functions turn values into text; `store` writes the files.
+"""
+
+from __future__ import annotations
+
+from orchestrator.report.page.report_page import report_page
+
+__all__ = ["report_page"]

@@ -1,0 +1,102 @@
+"""The charts of a report: their experiments and runs, the data that they need besides the table, and their order.
+
+Reads bounded data from the folders: one record for the capacity of each kind of GPU, and the series of some runs. The charts
+themselves are pure (`bars`, `parts`, `curves`, `over_time`, `balance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.report import series
+from orchestrator.report.page import runs
+from orchestrator.report.page.charts import balance, bars, chart_data, curves, over_time, parts
+from orchestrator.report.page.charts.chart import Absent, Chart, chart_or_absent
+from orchestrator.report.page.charts.chart_data import Cell, Key
+from orchestrator.report.page.charts.over_time import Drawn
+from orchestrator.report.page.folders import Folders, gpus
+from orchestrator.report.page.runs import Run
+
+if TYPE_CHECKING:
+    from orchestrator.results.table.load import ResultsTable
+
+# The most bytes of the runs' series that are read for the page.
+SERIES_BYTES = 32 * 2**20
+
+MOST_CARDS = 16
+NO_GPU_SAMPLES = "no run has NVML samples: monitors: [nvml] takes them where there is an NVIDIA GPU"
+Runs = Mapping[Key, Sequence[Run]]
+
+
+def charts(
+    table: ResultsTable,
+    known: Sequence[Cell],
+    ended: Runs,
+    folders: Folders,
+    *,
+    cards: Mapping[Key, float],
+    most_series: int,
+) -> Iterator[Chart | Absent]:
+    """Yield all charts in their order, or the reason why a chart has no numbers."""
+    facet = chart_data.panel_word(table.experiments)
+    drawn, notes = _series(known, ended, folders, cards, most_series)
+    yield chart_or_absent(bars.throughput(known, facet), "no run has a speed")
+    yield chart_or_absent(parts.memory(known, facet, card_bytes=cards), "no run has memory numbers of a GPU")
+    yield chart_or_absent(
+        curves.tradeoff(known, facet), "no two comparable experiments have both a speed and a number for GPU memory"
+    )
+    yield chart_or_absent(curves.scaling(known, facet), "no experiment ran on more than one GPU count")
+    yield chart_or_absent(over_time.step_times(drawn, notes), "no run recorded its steps")
+    yield chart_or_absent(over_time.devices(drawn, notes), NO_GPU_SAMPLES)
+    yield chart_or_absent(bars.energy(known, facet), NO_GPU_SAMPLES)
+    yield chart_or_absent(parts.wall_time(known, facet), "no run recorded when its stages began")
+    yield chart_or_absent(balance.balance(table.ranks, known), "no run had more than one rank")
+
+
+def card_sizes(ended: Runs, folders: Folders) -> dict[Key, float]:
+    """Return the GPU capacity of each experiment, read from one record for each kind of GPU, if all its GPUs are alike."""
+    by_words: dict[tuple[str | None, str], float | None] = {}
+    found: dict[Key, float] = {}
+    for key, some in ended.items():
+        run = next((run for run in some if run.gpu_words), None)
+        folder = run.folder(folders) if run else None
+        if run is None or run.gpu_words is None or folder is None:
+            continue
+        words = (key[0], run.gpu_words)
+        if words not in by_words and len(by_words) < MOST_CARDS:
+            by_words[words] = _card_size(folder)
+        size = by_words.get(words)
+        if size is not None:
+            found[key] = size
+    return found
+
+
+def _card_size(folder: Path) -> float | None:
+    sizes = {gpu.get("memory_bytes") for gpu in gpus(folder)}
+    size: Any = sizes.pop() if len(sizes) == 1 else None
+    return float(size) if isinstance(size, int) and 0 < size < 2**60 else None
+
+
+def _series(
+    known: Sequence[Cell], ended: Runs, folders: Folders, cards: Mapping[Key, float], most: int
+) -> tuple[list[Drawn], list[str]]:
+    """Return the series of as many runs as fit: the first run of each experiment, then the second of each."""
+    names = {cell.key: cell.full_name for cell in known}
+    drawn: list[Drawn] = []
+    left, read, too_large, over = SERIES_BYTES, 0, 0, 0
+    for run in runs.in_turn(ended, [cell.key for cell in known]):
+        folder = run.folder(folders)
+        size = series.size(folder) if folder is not None and read < most else 0
+        if folder is None or read >= most or size > left:
+            over += 1
+            continue
+        found = series.read(folder, discarded_steps=run.discarded_steps)
+        left, read, too_large = left - size, read + 1, too_large + (size > series.MAX_BYTES)
+        drawn.append(Drawn(experiment=names[run.key], run=run.name, series=found, card_bytes=cards.get(run.key)))
+    notes = [f"The series of {over:,} more runs are in their folders: the page has room for {read:,}."] if over else []
+    notes += (
+        [f"The series of {too_large:,} runs take more than {series.MAX_BYTES // 2**20} MiB each."] if too_large else []
+    )
+    return drawn, notes

@@ -1,0 +1,162 @@
+"""A chart of a page: its views, each a Plotly figure with the same numbers as a table. Only values.
+
+A figure is a plain dict in the form of Plotly's JSON (`data`, `layout`), with two additions of ours. Colours are names of the
+theme (`colours`). `narrow` has the differences for a phone: `ticktext`, `range` of the x axis, and `text` of the labels'
+trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.measure.intervals import Interval
+from orchestrator.report.page.charts import colours
+from orchestrator.report.page.texts import for_plotly, rounded
+
+Figure = dict[str, Any]
+Trace = dict[str, Any]
+
+# The `meta` of a trace whose texts are written into the chart.
+LABELS = "labels"
+
+# The `meta` of a trace that a phone has no room for.
+WIDE = "wide"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """One drawing of a chart. `at` has the chosen word for each of the chart's facets. `summary` describes it in a sentence.
+    `columns` and `rows` are its numbers as a table."""
+
+    at: tuple[str, ...]
+    figure: Figure
+    summary: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    """A chart: `reading` explains it, `facets` name the choices, `notes` say what is left out."""
+
+    id: str
+    title: str
+    reading: str
+    facets: tuple[str, ...]
+    views: tuple[View, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Absent:
+    """A chart without numbers, and the reason."""
+
+    title: str
+    why: str
+
+
+def layout(
+    *, height: int, x_title: str, y_title: str = "", legend: bool = False, above: int = 10, **more: Any
+) -> dict[str, Any]:
+    """Return the layout that all charts share; `more` overrides it, axis by axis.
+
+    `height` is without the legend: page.js adds the lines that it takes at the width there is, above the plot. `above` is room
+    for words between the two, in pixels as well.
+    """
+    axis = {
+        "gridcolor": colours.GRID,
+        "linecolor": colours.GRID,
+        "zerolinecolor": colours.GRID,
+        "automargin": True,
+        "ticks": "",
+    }
+    shared: dict[str, Any] = {
+        "height": height,
+        "margin": {"l": 12, "r": 12, "t": above, "b": 12},
+        "minreducedheight": 16,  # plotly keeps 64 pixels for the plot, and writes a single bar's axis title over its ticks
+        "showlegend": legend,
+        "legend": {"orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"},
+        "hovermode": "closest",
+        "xaxis": {**axis, "title": axis_title(x_title)},
+        "yaxis": {**axis, "title": axis_title(y_title)},
+    }
+    for name in ("xaxis", "yaxis"):
+        shared[name] |= more.pop(name, {})
+    return {**shared, **more}
+
+
+def axis_title(text: str) -> dict[str, Any]:
+    return {"text": text, "standoff": 10, "font": {"size": 12, "color": colours.MUTED}}
+
+
+def scatter(mode: str, name: str, points: Iterable[tuple[float, float]], **more: Any) -> Trace:
+    """Return a trace of points, lines or texts."""
+    x, y = zip(*points, strict=True) if (points := [*points]) else ((), ())
+    return {
+        **{"type": "scatter", "mode": mode, "name": for_plotly(name, width=46)},
+        **{"x": [*map(rounded, x)], "y": [*map(rounded, y)]},
+        **more,
+    }
+
+
+def marker(place: int, *, size: int, **more: Any) -> dict[str, Any]:
+    """Return the marker of a series by its place."""
+    return {"color": colours.colour(place), "symbol": colours.symbol(place), "size": size, **more}
+
+
+def note(x: object, y: object, text: str, *, colour: str = colours.INK, **more: Any) -> dict[str, Any]:
+    """Return words at a place of a drawing."""
+    font = {"color": colour, "size": 12}
+    return {"x": x, "y": y, "text": for_plotly(text), "showarrow": False, "font": font, **more}
+
+
+def upright(x: object, line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line at `x` over the whole height of a drawing."""
+    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": line}
+
+
+def level(y: object, line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line at `y` over the whole width of a drawing."""
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line}
+
+
+def band(begin: float | None, end: float | None) -> dict[str, Any]:
+    """Return a shaded band between two values of x, below what is drawn."""
+    return {
+        **{"type": "rect", "x0": begin, "x1": end, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"},
+        **{"fillcolor": colours.SHADE, "line": {"width": 0}},
+    }
+
+
+def error_bars(values: Iterable[float], intervals: Iterable[Interval | None], **style: object) -> dict[str, Any]:
+    """Return the whiskers of a trace: from each value to the ends of its interval, where it has one."""
+    both = [(value, interval) for value, interval in zip(values, intervals, strict=True)]
+    return {
+        **{"type": "data", "symmetric": False, "color": colours.INK, **style},
+        "array": [rounded(interval.high - value) if interval else None for value, interval in both],
+        "arrayminus": [rounded(value - interval.low) if interval else None for value, interval in both],
+    }
+
+
+def chart_or_absent(chart: Chart, why: str) -> Chart | Absent:
+    """Return the chart; if it has no view, the line that says why."""
+    return chart if chart.views else Absent(title=chart.title, why=why)
+
+
+def as_data(chart: Chart) -> dict[str, Any]:
+    """Return the chart as JSON values for the page."""
+    views = [
+        {"at": view.at, "figure": view.figure, "summary": view.summary, "columns": view.columns, "rows": view.rows}
+        for view in chart.views
+    ]
+    return {"title": chart.title, "facets": chart.facets, "views": views}
+
+
+def in_stretches(items: Sequence[Any], length: int) -> list[tuple[str, Sequence[Any]]]:
+    """Return the items in stretches of at most `length`, each with its name ("1–40")."""
+    if len(items) <= length:
+        return [("all", items)]
+    starts = range(0, len(items), length)
+    return [(f"{at + 1}–{min(at + length, len(items))}", items[at : at + length]) for at in starts]

@@ -1,0 +1,118 @@
+"""The shared parts of charts with a row for each experiment: the axis of names, bars, words, and the number of rows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from orchestrator.report.page.charts import colours
+from orchestrator.report.page.charts.chart import LABELS, Figure, Trace, in_stretches, layout, scatter
+from orchestrator.report.page.charts.chart_data import ALL, Cell, by_panel, gpu_counts, of_gpus
+from orchestrator.report.page.texts import for_plotly, rounded
+
+NBSP = "\N{NO-BREAK SPACE}"
+
+# Rows in one drawing: about what a reader scrolls through once. More rows are drawn in stretches.
+ROWS = 40
+
+FRAME_PX, ROW_PX = 66, 32
+_NAME, _NARROW_NAME, _NARROW_HEAD = 46, 20, 12
+
+
+def row_axis(names: Sequence[str]) -> dict[str, Any]:
+    """Return the axis of rows, the first on top, each with its name."""
+    return {
+        "range": [len(names) - 0.5, -0.5],
+        "tickvals": list(range(len(names))),
+        "ticktext": [for_plotly(name, width=_NAME) + " " for name in names],
+        "showgrid": False,
+        "zeroline": False,
+        "fixedrange": True,
+    }
+
+
+def narrow_names(names: Sequence[str]) -> list[str]:
+    """Return short names for phones: the beginning of the framework, and only the values of arguments."""
+    return [for_plotly(_short(name), width=_NARROW_NAME) + " " for name in names]
+
+
+def _short(name: str) -> str:
+    framework, *rest = name.split(" · ")
+    head = framework if len(framework) <= _NARROW_HEAD else f"{framework[: _NARROW_HEAD - 1]}…"
+    return " · ".join([head, *(part if part[:1].isdigit() else part.rpartition(" ")[2] for part in rest)])
+
+
+def row_bars(name: str, values: Mapping[int, float], hover: Sequence[str], **more: Any) -> Trace:
+    """Return a trace of horizontal bars; `values` by the row's place."""
+    return {
+        **{"type": "bar", "orientation": "h", "name": for_plotly(name), "hovertext": hover, "hoverinfo": "text"},
+        **{"x": [*map(rounded, values.values())], "y": [*values]},
+        **more,
+    }
+
+
+def texts(words: Sequence[str], points: Sequence[tuple[float, float]]) -> Trace:
+    """Return a trace of texts, each to the right of its point."""
+    return words_at([NBSP + word for word in words], points, at="middle right", meta=LABELS)
+
+
+def words_at(words: Sequence[str], points: Sequence[tuple[float, float]], *, at: str, meta: str) -> Trace:
+    """Return a trace of texts next to their points."""
+    return scatter(
+        "text",
+        "",
+        points,
+        meta=meta,
+        text=words,
+        textposition=at,
+        textfont={"color": colours.INK, "size": 12},
+        hoverinfo="skip",
+        showlegend=False,
+        cliponaxis=False,
+    )
+
+
+def row_figure(
+    names: Sequence[str],
+    traces: Sequence[Trace],
+    *,
+    x_range: tuple[float, float],
+    narrow_range: tuple[float, float],
+    row_px: float = ROW_PX,
+    xaxis: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Figure:
+    """Return a figure with a row for each name; `more` is what `layout` takes. The narrow range is for phones."""
+    return {
+        "data": [*traces],
+        "layout": layout(
+            height=round(len(names) * row_px) + FRAME_PX,
+            xaxis={"range": [*map(rounded, x_range)], **(xaxis or {})},
+            yaxis=row_axis(names),
+            **more,
+        ),
+        "narrow": {"ticktext": narrow_names(names), "range": [*map(rounded, narrow_range)]},
+    }
+
+
+def rows_of(
+    cells: Sequence[Cell], has: Callable[[Cell], bool], order: Callable[[Cell], Any]
+) -> list[tuple[tuple[str, ...], list[Cell]]]:
+    """Return the cells that a chart can show, in stretches with their place: panel, GPU count, stretch.
+
+    GPU counts are together if there is room for all, else one by one.
+    """
+    found: list[tuple[tuple[str, ...], list[Cell]]] = []
+    for panel, part in by_panel([cell for cell in cells if has(cell)]).items():
+        counts = gpu_counts(part)
+        choices = [(ALL, part)] if len(part) <= ROWS else [(str(count), of_gpus(part, count)) for count in counts]
+        for choice, some in choices:
+            rows = sorted(some, key=order)
+            found += [((panel, choice, stretch), list(few)) for stretch, few in in_stretches(rows, ROWS)]
+    return found
+
+
+def row_names(rows: Sequence[Cell]) -> list[str]:
+    """Return the names of rows; with their GPUs if those differ."""
+    together = len(gpu_counts(rows)) > 1
+    return [f"{cell.name} · {cell.where}" if together else cell.name for cell in rows]

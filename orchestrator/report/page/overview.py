@@ -1,0 +1,179 @@
+"""The first section of a report: what was run, and where.
+
+It is made from a table's runs and the requests in its folders' suites.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.files.redaction import redact
+from orchestrator.measure.metrics import Show, show
+from orchestrator.measure.metrics import shown as forms
+from orchestrator.report.page.texts import one_line
+from orchestrator.results.table.columns import column
+from orchestrator.results.table.rows import PACKAGES, Value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from orchestrator.results.table.load import ResultsTable
+
+MOST_VALUES = 4
+_ROWS = (
+    ("Host", ("provenance_host_name",)),
+    ("Processor", ("provenance_host_cpu", "provenance_host_cpu_count")),
+    ("System", ("provenance_host_system",)),
+    ("Driver", ("provenance_driver_driver",)),
+    ("CUDA", ("provenance_worker_versions_cuda",)),
+    ("Python", ("provenance_worker_versions_python",)),
+)
+_WHAT = (
+    *(("Scenarios", "scenario"), ("Models", "model_name_or_path"), ("Frameworks", "framework_config")),
+    *(("Processes", "num_gpus"), ("Data", "data"), ("Trainers", "trainer")),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tile:
+    """A number at the top of the page, and its label."""
+
+    value: str
+    label: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overview:
+    """Tiles, and rows of label and words about what was run and where."""
+
+    tiles: tuple[Tile, ...]
+    what: tuple[tuple[str, str], ...]
+    where: tuple[tuple[str, str], ...]
+
+
+def of(table: ResultsTable, suites: Sequence[Mapping[str, Any]], *, card_bytes: Sequence[float]) -> Overview:
+    """Return the overview of a table; `suites` are the `suite.json` of its folders, `card_bytes` the known capacities of GPUs."""
+    runs, experiments = table.runs, table.experiments
+    return Overview(
+        tiles=tuple(_tiles(experiments, runs)),
+        what=(*_what(experiments), *_asked(suites)),
+        where=tuple(_where(runs, card_bytes)),
+    )
+
+
+def _tiles(experiments: pd.DataFrame, runs: pd.DataFrame) -> Iterator[Tile]:
+    ended = Counter(one_line(value, width=20) for value in column(experiments, "status"))
+    yield Tile(
+        value=f"{len(experiments):,}",
+        label="experiment" if len(experiments) == 1 else "experiments",
+        note=", ".join(f"{count} {status}" for status, count in ended.most_common(4)),
+    )
+    yield Tile(value=f"{len(runs):,}", label="run" if len(runs) == 1 else "runs")
+    gpus = Counter(one_line(value, width=40) for value in column(runs, "provenance_gpus") if value)
+    counts = [value for value in column(runs, "num_gpus") if isinstance(value, int)]
+    if gpus:
+        name, _ = gpus.most_common(1)[0]
+        others = f"and {len(gpus) - 1} more" if len(gpus) > 1 else ""
+        most = f"up to {max(counts)} at once" if counts and max(counts) > 1 else "one at a time"
+        yield Tile(value=name.removeprefix("NVIDIA "), label="GPU", note=", ".join(filter(None, (most, others))))
+    yield from _times(runs)
+
+
+def _times(runs: pd.DataFrame) -> Iterator[Tile]:
+    spans, hours = [], {"cuda": 0.0, "cpu": 0.0}
+    columns = (column(runs, name) for name in ("started_at", "wall_s", "num_gpus", "device"))
+    for started_at, wall, count, device in zip(*columns, strict=True):
+        start = _moment(started_at)
+        if start is None or not isinstance(wall, (int, float)):
+            continue
+        spans.append((start, start + wall))
+        hours["cpu" if device == "cpu" else "cuda"] += wall * (count if isinstance(count, int) else 1) / 3600
+    if not spans:
+        return
+    begin, end = min(start for start, _ in spans), max(end for _, end in spans)
+    yield Tile(value=_date(begin), label="began", note=f"{_clock(begin)} UTC")
+    yield Tile(value=forms.text(end - begin, Show.SECONDS), label="from first to last run", note="including pauses")
+    for device, word in (("cuda", "GPU-hours"), ("cpu", "process-hours on CPUs")):
+        if hours[device]:
+            yield Tile(value=f"{hours[device]:,.3g}", label=word, note="wall time × processes")
+
+
+def _moment(value: Value) -> float | None:
+    try:
+        return datetime.fromisoformat(str(value)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _date(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d}"
+
+
+def _clock(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment, UTC):%H:%M}"
+
+
+def _what(experiments: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    for label, name in _WHAT:
+        said = _distinct(column(experiments, name), of=name)
+        if said:
+            yield label, said
+
+
+def _asked(suites: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield the command lines that made the folders."""
+    for suite in suites:
+        asked = suite.get("asked")
+        argv = asked.get("argv") if isinstance(asked, dict) else None
+        if isinstance(argv, list) and all(isinstance(word, str) for word in argv):
+            yield "Command", one_line(redact(shlex.join(["tunebench", *argv])))
+
+
+def _where(runs: pd.DataFrame, card_bytes: Sequence[float]) -> Iterator[tuple[str, str]]:
+    gpus = _distinct(column(runs, "provenance_gpus"))
+    if gpus:
+        sizes = ", ".join(forms.text(size, Show.BYTES) for size in sorted(set(card_bytes)))
+        yield "GPUs", f"{gpus} ({sizes} each)" if sizes else gpus
+    for label, names in _ROWS:
+        parts = [_distinct(column(runs, name)) for name in names]
+        if parts[0]:
+            yield label, " × ".join(part for part in reversed(parts) if part)
+    memory = [value for value in column(runs, "provenance_host_memory_bytes") if isinstance(value, int)]
+    if memory:
+        yield "Host memory", ", ".join(forms.text(size, Show.BYTES) for size in sorted(set(memory))[:MOST_VALUES])
+    versions = [
+        f"{package} {said}" for package in PACKAGES if (said := _distinct(column(runs, f"provenance_{package}")))
+    ]
+    if versions:
+        yield "Packages", ", ".join(versions)
+    yield from _git(runs)
+
+
+def _git(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    commits, dirty = column(runs, "provenance_git_commit"), column(runs, "provenance_git_dirty")
+    states = dict.fromkeys(
+        one_line(str(commit)[:12]) + (" with uncommitted changes" if changed else "")
+        for commit, changed in zip(commits, dirty, strict=True)
+        if commit
+    )
+    if states:
+        yield "Git", _listed(list(states))
+
+
+def _distinct(values: Sequence[Value], *, of: str = "") -> str:
+    """Return the first few different values in words."""
+    found = list(dict.fromkeys(value for value in values if value is not None))
+    numbers = [value for value in found if isinstance(value, int)]
+    ordered = sorted(numbers) if len(numbers) == len(found) else found
+    return _listed([one_line(show(of, value), width=80) for value in ordered])
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - MOST_VALUES
+    return ", ".join(words[:MOST_VALUES]) + (f" and {more} more" if more > 0 else "")

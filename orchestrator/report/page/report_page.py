@@ -1,0 +1,99 @@
+"""The report of results folders as one HTML page: what was run and where, findings, warnings, charts, and the table.
+
+A function from a table and its folders to text; `store` writes it. The findings come from `highlights`, the numbers from
+`table`. The page reads from the folders only the series of runs (`series`), their commands and the ends of their logs, all
+bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.report.page import overview, runs, shell, table_data
+from orchestrator.report.page.charts import all_charts, chart_data
+from orchestrator.report.page.charts.chart import Absent, Chart
+from orchestrator.report.page.folders import PAGE, Folders
+from orchestrator.report.page.shell import Section
+from orchestrator.report.page.texts import one_line
+from orchestrator.results import folder
+from orchestrator.results.table import gc_pause
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from orchestrator.report.highlights import Highlight
+    from orchestrator.results.table.load import ResultsTable
+
+__all__ = ["PAGE", "report_page"]
+
+MOST_HIGHLIGHTS, MOST_WARNINGS, MOST_IDS = 60, 100, 200
+
+# Experiments in the charts, and runs with their series.
+MOST_CELLS, MOST_SERIES = 1000, 120
+
+# Space for the commands and logs of the table's rows. A page of 1000 experiments has less than 25 MB.
+DETAIL_BYTES = 3_000_000
+
+
+@gc_pause.left_alone()
+def report_page(
+    table: ResultsTable, *, roots: Sequence[Path], highlights: Sequence[Highlight], baseline: str | None = None
+) -> str:
+    """Return the page. It says which experiments, rows, commands and logs it has no room for.
+
+    `roots` are the folders that the table was loaded from. The page of one folder is its report.html, and links its files.
+    `baseline` is the framework configuration that the others are compared with. Raise SelectionError if no experiment has it.
+    """
+    names = [str(name) for name in table.runs["results"].unique()] if "results" in table.runs.columns else []
+    folders, ended = Folders.of(roots, names), runs.read(table.runs)
+    known, cards = chart_data.read(table, most=MOST_CELLS, baseline=baseline), all_charts.card_sizes(ended, folders)
+    charts = list(all_charts.charts(table, known, ended, folders, cards=cards, most_series=MOST_SERIES))
+    rows = table_data.of(table, ended, folders, detail_bytes=DETAIL_BYTES)
+    sections = [
+        Section(id="overview", title="What was run, and where", body=_overview(table, roots, {*cards.values()})),
+        *_said(highlights, table),
+        Section(id="charts", title="Charts", body=_charts_body(len(known), len(table.experiments), charts)),
+        Section(id="table", title="All experiments", body=shell.table_body(constant=rows.constant, notes=rows.notes)),
+    ]
+    title = "Report: " + ", ".join(one_line(root.resolve().name, width=60) for root in roots[:3])
+    return shell.document(title=title, sections=sections, data=shell.page_data(charts, rows.data))
+
+
+def _overview(table: ResultsTable, roots: Sequence[Path], card_bytes: set[float]) -> Markup:
+    suites = [suite for root in roots if (suite := folder.read_suite(root)) is not None]
+    return shell.render("overview.html", overview=overview.of(table, suites, card_bytes=sorted(card_bytes)))
+
+
+def _said(highlights: Sequence[Highlight], table: ResultsTable) -> Iterator[Section]:
+    """Yield the findings, then the warnings: doubts about numbers, failures, and messages about single runs."""
+    from orchestrator.report.highlights import HighlightKind
+
+    gains = [one for one in highlights if one.kind is HighlightKind.GAIN]
+    doubts = [one for one in highlights if one.kind is not HighlightKind.GAIN]
+    yield Section(id="findings", title="Findings", body=_highlights(gains, empty="No measurements could be compared."))
+    single = [one_line(sentence, width=600) for sentence in table.warnings]
+    yield Section(
+        id="warnings",
+        title="Warnings",
+        body=shell.render(
+            "warnings.html",
+            highlights=_highlights(doubts, empty="No warnings." if not single else ""),
+            single=single[:MOST_WARNINGS],
+            more=max(0, len(single) - MOST_WARNINGS),
+        ),
+    )
+
+
+def _highlights(found: Sequence[Highlight], *, empty: str) -> Markup:
+    items = [
+        {"kind": one.kind.value, "text": one_line(one.text, width=600), "ids": list(one.experiments[:MOST_IDS])}
+        for one in found[:MOST_HIGHLIGHTS]
+    ]
+    return shell.render("highlights.html", items=items, empty=empty, more=max(0, len(found) - MOST_HIGHLIGHTS))
+
+
+def _charts_body(drawn: int, count: int, charts: Sequence[Chart | Absent]) -> Markup:
+    lead = f"The charts show the first {drawn:,} of {count:,} experiments; the table has all." if drawn < count else ""
+    return shell.render("lead.html", lead=lead) + shell.charts_body(charts)

@@ -1,0 +1,75 @@
+"""The runs of a table as the page needs them, each with its folder, and the order in which series are drawn. Reads only frames."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.report.page.charts.chart_data import Key
+from orchestrator.report.page.folders import Folders, run_name
+from orchestrator.results.table.columns import column
+from orchestrator.results.table.rows import Value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One run that ended: its experiment's key, its name (`r1-t1`), its outcome, and the values that the page needs."""
+
+    key: Key
+    name: str
+    status: str
+    cause: str | None
+    wall_s: float | None
+    discarded_steps: int | None
+    gpu_words: str | None
+
+    def folder(self, folders: Folders) -> Path | None:
+        return folders.run_dir(self.key[0], self.key[1], self.name)
+
+
+_COLUMNS = (
+    *("results", "id", "repeat", "attempt", "status", "failure_kind", "failure_cause", "wall_s", "discarded_steps"),
+    "provenance_gpus",
+)
+
+
+def read(frame: pd.DataFrame) -> dict[Key, list[Run]]:
+    """Return the runs of each experiment, in the frame's order, without rows of the reference, which have no run folder."""
+    lists = [column(frame, name) for name in _COLUMNS]
+    found: dict[Key, list[Run]] = defaultdict(list)
+    for row in zip(*lists, strict=True):
+        run = _run(dict(zip(_COLUMNS, row, strict=True)))
+        if run is not None:
+            found[run.key].append(run)
+    return dict(found)
+
+
+def _run(cells: Mapping[str, Value]) -> Run | None:
+    repeat, attempt, wall, cut = (cells[name] for name in ("repeat", "attempt", "wall_s", "discarded_steps"))
+    if not isinstance(repeat, int) or not isinstance(attempt, int):
+        return None
+    results, gpus = cells["results"], cells["provenance_gpus"]
+    cause = " · ".join(str(cells[name]) for name in ("failure_kind", "failure_cause") if cells[name])
+    return Run(
+        key=(None if results is None else str(results), str(cells["id"])),
+        name=run_name(repeat, attempt),
+        status=str(cells["status"]),
+        cause=cause or None,
+        wall_s=float(wall) if isinstance(wall, (int, float)) else None,
+        discarded_steps=cut if isinstance(cut, int) and not isinstance(cut, bool) else None,
+        gpu_words=str(gpus) if gpus else None,
+    )
+
+
+def in_turn(runs: Mapping[Key, Sequence[Run]], keys: Sequence[Key]) -> Iterator[Run]:
+    """Yield the first run of each experiment, then the second of each, and so on; runs that ended ok come first."""
+    queues = [sorted(runs.get(key, ()), key=lambda run: run.status != "ok") for key in dict.fromkeys(keys)]
+    for layer in zip_longest(*queues):
+        yield from (run for run in layer if run is not None)

@@ -1,0 +1,131 @@
+"""One HTML file of a page: its sections, its charts and their data, style and scripts. It loads nothing.
+
+The file may be opened from a disk, sent by mail and kept for years, without a network or a folder next to it. A policy in its head
+(Content-Security-Policy) forbids everything remote, and every script except its own, by their digests: a name or log that was not
+escaped could not run. Values are inserted as text: the templates escape them, and the data is JSON that cannot end a script.
+
+document(title=…, sections=[Section(id="charts", title="Charts", body=charts_body(charts)), …], data=page_data(charts,
+table))
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.files.printable_text import printable
+from orchestrator.report.page.charts.chart import Absent, Chart, as_data
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+TEMPLATES = Path(__file__).with_name("templates")
+SCRIPTS = ("page.js", "charts.js", "table.js")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """A part of a page with a heading, which the navigation names. `body` is markup from a template."""
+
+    id: str
+    title: str
+    body: Markup
+
+
+def document(
+    *, title: str, sections: Sequence[Section], data: Mapping[str, Any], lead: str = "", with_charts: bool = True
+) -> str:
+    """Return the whole page. The scripts read `data` (`page_data`). Without charts, plotly.js (5 MB) is left out."""
+    scripts = [*([_plotly()] if with_charts else []), *(_template(name) for name in SCRIPTS)]
+    text = render(
+        "document.html",
+        title=title,
+        lead=lead,
+        sections=sections,
+        policy=_policy(scripts),
+        style=_markup(_template("page.css")),
+        data=_markup(as_script_json(data)),
+        scripts=[_markup(script) for script in scripts],
+    )
+    return str(text)
+
+
+def render(template: str, **values: Any) -> Markup:
+    """Return a filled template. Values are escaped, and characters that hide or turn text become visible signs."""
+    return _markup(_environment().get_template(template).render(**values))
+
+
+def charts_body(charts: Sequence[Chart | Absent]) -> Markup:
+    """Return the body of a section of charts, with a line for each chart without numbers."""
+    return render(
+        "charts.html",
+        charts=[chart for chart in charts if isinstance(chart, Chart)],
+        absent=[chart for chart in charts if isinstance(chart, Absent)],
+    )
+
+
+def table_body(**values: Any) -> Markup:
+    """Return the body of a section with the table, which table.js fills from the data."""
+    return render("table.html", **values)
+
+
+def page_data(charts: Sequence[Chart | Absent], table: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what the scripts read: the charts by their id, and the table."""
+    return {"charts": {chart.id: as_data(chart) for chart in charts if isinstance(chart, Chart)}, "table": table}
+
+
+def as_script_json(value: Any) -> str:
+    """Return ASCII JSON for a script element: nothing in it ends the element or opens a comment."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    digests = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+
+
+def _printable(value: Any) -> Any:
+    return printable(value) if type(value) is str else value
+
+
+def _template(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _markup(text: str) -> Markup:
+    from markupsafe import Markup
+
+    return Markup(text)
+
+
+def _plotly() -> str:
+    """Return the installed package's plotly.js, with every `</script` escaped, which would end the script element."""
+    from plotly.offline import get_plotlyjs
+
+    script: str = get_plotlyjs()
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")

@@ -1,0 +1,29 @@
+"""A pivot, or the means of groups, as a page: one table, titled with what it contains, without charts.
+
+A function from a view to text; `reporting` has it written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.measure.metrics import metric, show
+from orchestrator.report.page import shell
+from orchestrator.results.table.columns import cells
+from orchestrator.results.table.pivots import shown_to_people
+
+if TYPE_CHECKING:
+    from orchestrator.results.table.pivots import View
+
+
+def view_page(view: View) -> str:
+    """Return the page."""
+    seen = shown_to_people(view)
+    names = [str(name) for name in seen.frame.columns]
+    numbers = [str(seen.frame[name].dtype) in ("Int64", "Float64") for name in names]
+    columns = [[show(seen.means(name), value) for value in cells(seen.frame[name])] for name in names]
+    headings = [name if name in seen.named else metric(name).label for name in names]
+    rows = [list(zip(row, numbers, strict=True)) for row in zip(*columns, strict=True)]
+    body = shell.render("view.html", headings=list(zip(headings, numbers, strict=True)), rows=rows, notes=seen.notes)
+    section = shell.Section(id="table", title="Table", body=body)
+    return shell.document(title=seen.title, sections=[section], data=shell.page_data([]), with_charts=False)

@@ -1,0 +1,44 @@
+"""Write a table as one JSON document for programs: varying columns by experiment, shared values, highlights, warnings.
+
+Numbers have full precision, missing is null. NaN and infinity never occur in a table, and are refused. Characters that control a
+terminal become `\\uXXXX`, so that the text can be printed; a reader gets the same value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.files.printable_text import escaped
+from orchestrator.report.highlights import Highlight
+from orchestrator.results.table.columns import Split, cells
+from orchestrator.results.table.pivots import View
+from orchestrator.results.table.rows import Value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def text(split: Split, warnings: Sequence[str], *, highlights: Sequence[Highlight] = ()) -> str:
+    """Return `{"experiments": [{column: value}], "constant": {column: value}, "highlights": [{kind, text, experiments}],
+    "warnings": [sentence]}`."""
+    found = [{"kind": one.kind.value, "text": one.text, "experiments": list(one.experiments)} for one in highlights]
+    return document(
+        experiments=_rows(split.shown), constant=dict(split.constant), highlights=found, warnings=list(warnings)
+    )
+
+
+def view(seen: View) -> str:
+    """Return `{"title": sentence, "rows": [{column: value}], "notes": [sentence]}`."""
+    return document(title=seen.title, rows=_rows(seen.frame), notes=list(seen.notes))
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Value]]:
+    columns = {str(name): cells(frame[name]) for name in frame.columns}
+    return [{name: values[row] for name, values in columns.items()} for row in range(len(frame))]
+
+
+def document(**fields: object) -> str:
+    """Return a JSON object with these fields as the text of a file."""
+    return escaped(json.dumps(fields, indent=1, ensure_ascii=False, allow_nan=False)) + "\n"

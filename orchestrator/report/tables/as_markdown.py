@@ -1,0 +1,90 @@
+"""Write a table as Markdown for people, for example in a pull request: findings, a readable table, notes and warnings.
+
+Short headings, values with units, a dash for a missing value. Values are rounded; benchmarks.csv has them in full, and all
+columns. A name, an argument or an error of a trainer is only text in it: no tag, link, entity, heading or further column, and
+nothing that controls a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.files.markdown import escaped, folded, sentence, table
+from orchestrator.measure.metrics import FACTS, METRICS, Show, metric, show
+from orchestrator.report.highlights import Highlight, HighlightKind
+from orchestrator.results.table.columns import HEADLINE, Split, cells, for_people, matches
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# A longer list of warnings is folded: a reader of a pull request opens it or not.
+MOST_UNFOLDED = 5
+
+
+def text(
+    split: Split, warnings: Sequence[str], *, highlights: Sequence[Highlight] = (), kept: Sequence[str] = ()
+) -> str:
+    """Return the findings, what all rows share, a table of the first columns and of the columns `kept`, then warnings."""
+    parts = [findings(highlights)] if highlights else []
+    same = same_for_all(split)
+    if same:
+        parts.append(f"Same for all: {escaped(same)}.")
+    names = for_people(str(name) for name in split.shown.columns)
+    asked = [name for name in names if name not in METRICS or name in HEADLINE or matches(name, kept)]
+    parts.append(grid(split.shown[asked]) if len(split.shown) else "No experiments.")
+    left_out = [name for name in names if name not in asked]
+    if left_out:
+        parts.append(f"Also in benchmarks.csv: {escaped(', '.join(left_out))}.")
+    if warnings:
+        parts.append(_list_of(warnings))
+    return "\n\n".join(parts) + "\n"
+
+
+def findings(highlights: Sequence[Highlight]) -> str:
+    """Return a list with one line for each finding; warnings and failures are marked."""
+    return "\n".join(f"- {_MARKED[one.kind]}{sentence(one.text)}" for one in highlights)
+
+
+_MARKED = {HighlightKind.GAIN: "", HighlightKind.WARNING: "**Warning:** ", HighlightKind.FAILURE: "**Failed:** "}
+
+
+def _list_of(warnings: Sequence[str]) -> str:
+    lines = "\n".join(f"- {sentence(line)}" for line in warnings)
+    if len(warnings) <= MOST_UNFOLDED:
+        return lines
+    return folded(f"{len(warnings)} warnings", lines)
+
+
+def same_for_all(split: Split) -> str:
+    """Return the values that all rows share, of registered facts and metrics, in reading order."""
+    asked = [name for name in split.constant if (name in FACTS or name in METRICS) and name not in _NOT_ASKED]
+    return ", ".join(f"{metric(name).label} {show(name, split.constant[name])}" for name in for_people(asked))
+
+
+_NOT_ASKED = ("runs", "runs_ok", "attempt", "python", "monitors", "warnings", "world_size")
+
+
+def headings(names: Sequence[str]) -> list[str]:
+    """Return short headings; the full name if two columns would have the same."""
+    labels = [metric(name).label for name in names]
+    return [label if labels.count(label) == 1 else name for label, name in zip(labels, names, strict=True)]
+
+
+def grid(frame: pd.DataFrame, *, named: Mapping[str, str] | None = None) -> str:
+    """Return a frame as a table; `named` gives the metric or fact that formats a column, if its name does not."""
+    named = named or {}
+    names = [str(name) for name in frame.columns]
+    titles = headings(names)
+    right = [title for title, name in zip(titles, names, strict=True) if is_number(frame, name, named=named)]
+    columns = [[show(named.get(name, name), value) for value in cells(frame[name])] for name in names]
+    return table(titles, zip(*columns, strict=True), right=right)
+
+
+def is_number(frame: pd.DataFrame, name: str, *, named: Mapping[str, str] | None = None) -> bool:
+    """Return whether a column is aligned to the right."""
+    return metric((named or {}).get(name, name)).show is not Show.TEXT and str(frame[name].dtype) in (
+        "Int64",
+        "Float64",
+    )

@@ -1,0 +1,236 @@
+"""Make the table at the end of a run and of `tunebench report`, for a terminal of any width.
+
+It shows what distinguishes the experiments, the few numbers that people ask first, and how each ended. Failures follow with kind
+and cause. Columns that do not fit are named, never squeezed. Everything is made printable first. `cli` prints the result, and the
+table's warnings.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.files.printable_text import counted, printable
+from orchestrator.measure.metrics import METRICS
+from orchestrator.measure.metrics import show as shown_value
+from orchestrator.report.highlights import Highlight, HighlightKind
+from orchestrator.report.highlights.gains import PADDING
+from orchestrator.report.tables.as_markdown import headings, is_number, same_for_all
+from orchestrator.results.table.columns import (
+    DEFAULT_DROP,
+    DETAILS,
+    HEADLINE,
+    Split,
+    cells,
+    for_people,
+    matches,
+    varying,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from orchestrator.results.table.load import ResultsTable
+
+MAX_ROWS = 200
+MAX_FAILURES = 20
+_WIDEST = 28
+_GAP = 3
+
+_ASKED_FIRST = ("results", "framework_config", "tokens_per_s", "status")
+# Asked first of all where rows are padded: speeds that count padding as work do not compare.
+_PADDED = ("real_tokens_per_s",)
+_TELLING = ("model_name_or_path", "num_gpus", "peft_method", "scenario")
+_BELOW = ("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors")
+
+
+def summary(
+    table: ResultsTable,
+    *,
+    width: int,
+    keep: Iterable[str] = (),
+    drop: Iterable[str] = (),
+    highlights: Sequence[Highlight] = (),
+) -> RenderableType:
+    """Return what to print for a table on a terminal of `width` columns; `keep` and `drop` win over the defaults.
+
+    The highlights follow the table; failures have their own lines with everything known of them.
+    """
+    frame, drop = table.experiments, tuple(drop)
+    if not len(frame):
+        return Text("No experiments.")
+    usual = [name for name in (*HEADLINE, "status") if not matches(name, drop) and _has_values(frame, name)]
+    empty = [str(name) for name in frame.columns if not _has_values(frame, str(name))]
+    split = varying(
+        frame, keep=(*keep, *usual), drop=(*drop, *DEFAULT_DROP, *DETAILS, *_BELOW, *_counts(frame), *empty)
+    )
+    names = _names(split, first=_PADDED if _is_padded(frame) else ())
+    fitting = _fitting(frame, names, width)
+    parts: list[RenderableType] = [_heading(frame)]
+    same = same_for_all(split)
+    if same:
+        parts.append(Text(printable(f"Same for all: {same}")))
+    parts.append(_grid(frame, [name for name in names if name in fitting]))
+    parts += _left_out(frame, [name for name in names if name not in fitting])
+    return Group(*parts, *_findings(highlights), *_failures(frame))
+
+
+def text(table: ResultsTable, *, width: int, highlights: Sequence[Highlight] = ()) -> str:
+    """Return the summary as plain text."""
+    return plain(summary(table, width=width, highlights=highlights), width=width)
+
+
+def plain(view: RenderableType, *, width: int) -> str:
+    """Return as plain text what a terminal of `width` columns would show."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    console.print(view)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def show(name: str, value: object) -> str:
+    """Return a value as people read it, without characters that control a terminal."""
+    return printable(shown_value(name, value))
+
+
+def _has_values(frame: pd.DataFrame, name: str) -> bool:
+    return name in frame and bool(frame[name].notna().any())
+
+
+def _counts(frame: pd.DataFrame) -> tuple[str, ...]:
+    """Return the columns of counts if each experiment has only one run: they repeat the status."""
+    return ("runs", "runs_ok") if int(frame["runs"].max()) <= 1 else ()
+
+
+def _heading(frame: pd.DataFrame) -> Text:
+    ended = Counter(str(value) for value in cells(frame["status"]))
+    return Text(
+        f"{counted(len(frame), 'experiment')}: "
+        + ", ".join(f"{number} {status}" for status, number in ended.most_common()),
+        style="bold",
+    )
+
+
+def _names(split: Split, *, first: Sequence[str]) -> list[str]:
+    """Return what tells the experiments apart, then what was measured, then how they ended."""
+    shown = for_people(str(name) for name in split.shown.columns)
+    apart = [name for name in shown if name not in METRICS and name not in ("status", "runs", "runs_ok")]
+    ended = [name for name in ("status", "runs_ok", "runs") if name in shown]
+    measured = [name for name in dict.fromkeys((*first, *HEADLINE)) if name in shown]
+    return [
+        *(apart or ["id"]),
+        *measured,
+        *(name for name in shown if name in METRICS and name not in measured),
+        *ended,
+    ]
+
+
+def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int) -> set[str]:
+    """Return the columns that fit next to each other: first what people ask first, then what tells the rows apart."""
+    wanted = (
+        *(_PADDED if _is_padded(frame) else ()),
+        *_ASKED_FIRST,
+        *_telling_apart(frame, names),
+        *HEADLINE[:12],
+        "id",
+    )
+    first = [name for name in dict.fromkeys(wanted) if name in names]
+    fitting: set[str] = set()
+    left = width + _GAP
+    for name in (*first, *(name for name in names if name not in first)):
+        needed = _width(frame, name) + _GAP
+        if needed <= left:
+            fitting.add(name)
+            left -= needed
+    return fitting
+
+
+def _is_padded(frame: pd.DataFrame) -> bool:
+    return "padding_share" in frame and bool((frame["padding_share"] > PADDING).any())
+
+
+def _telling_apart(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Return as few columns as make all rows distinct, if that is possible: the others would add nothing."""
+    told = [name for name in names if name not in METRICS and name not in ("status", "runs", "runs_ok", "id")]
+    chosen: list[str] = []
+    distinct = 1
+    for name in dict.fromkeys(name for name in (*_ASKED_FIRST, *_TELLING, *told) if name in told):
+        alike = len(frame[[*chosen, name]].astype(str).drop_duplicates())
+        if alike > distinct:
+            chosen.append(name)
+            distinct = alike
+    return chosen
+
+
+def _width(frame: pd.DataFrame, name: str) -> int:
+    values = [cell_len(word) for value in cells(frame[name][:MAX_ROWS]) for word in show(name, value).splitlines()]
+    heading = max(cell_len(word) for word in printable(headings([name])[0]).split() or [""])
+    return max(heading, min(max(values, default=1), _WIDEST if not is_number(frame, name) else 100))
+
+
+def _grid(frame: pd.DataFrame, names: Sequence[str]) -> Table:
+    grid = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    for name, heading in zip(names, headings(names), strict=True):
+        width = _width(frame, name)
+        right = is_number(frame, name)
+        grid.add_column(
+            Text(printable(heading)),
+            justify="right" if right else "left",
+            overflow="fold",
+            min_width=width,
+            max_width=width,
+        )
+    columns = [[_cell(name, value) for value in cells(frame[name][:MAX_ROWS])] for name in names]
+    for row in zip(*columns, strict=True):
+        grid.add_row(*row)
+    return grid
+
+
+def _cell(name: str, value: object) -> Text:
+    style = "" if name != "status" else "green" if value == "ok" else "red"
+    return Text(show(name, value), style=style)
+
+
+def _left_out(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[RenderableType]:
+    if len(frame) > MAX_ROWS:
+        yield Text(f"… and {len(frame) - MAX_ROWS} more experiments in benchmarks.csv", style="dim")
+    if names:
+        yield Text(printable(f"Columns that do not fit here: {', '.join(names)}"), style="dim")
+
+
+def _findings(highlights: Sequence[Highlight]) -> Iterator[RenderableType]:
+    told = [one for one in highlights if one.kind is not HighlightKind.FAILURE]
+    if told:
+        yield Text("")
+    for one in told:
+        line = Text(printable(one.text), style="yellow" if one.kind is HighlightKind.WARNING else "")
+        grid = Table.grid(padding=(0, 1))
+        grid.add_row(Text("!" if one.kind is HighlightKind.WARNING else "•"), line)
+        yield grid
+
+
+def _failures(frame: pd.DataFrame) -> Iterator[RenderableType]:
+    """Yield each experiment that is not ok: its name, kind and count, the cause in a sentence, and the advice."""
+    wanted = ("id", "status", "failure_kind", "failure_cause", "failure_hint", "runs", "runs_ok")
+    columns = [cells(frame[name]) if name in frame else [None] * len(frame) for name in wanted]
+    failed = [row for row in zip(*columns, strict=True) if row[1] != "ok" and (row[2] or row[3])]
+    for identity, status, kind, cause, hint, runs, ok in failed[:MAX_FAILURES]:
+        often = f", {ok} of {runs} runs ok" if isinstance(runs, int) and runs > 1 else ""
+        why = f": {kind}" if kind and kind != status else ""
+        yield Text("")
+        yield Text.assemble((printable(f"{identity}"), "bold"), " ", (printable(f"{status}{why}{often}"), "red"))
+        if cause:
+            yield Padding(Text(printable(str(cause))), (0, 0, 0, 2))
+        if hint:
+            yield Padding(Text(printable(f"→ {hint}"), style="cyan"), (0, 0, 0, 2))
+    if len(failed) > MAX_FAILURES:
+        yield Text(f"… and {len(failed) - MAX_FAILURES} more that are not ok", style="red")
