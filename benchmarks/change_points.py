@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Callable
 
-from orchestrator.history.change_points import levels
+from orchestrator.compare.history.change_points import levels
 
 SERIES = 1000
 COUNTS = (4, 6, 8, 12, 16, 24, 40)

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
+from orchestrator.compare.comparison import Entry, Pair, Run, Side, Verdict
 from orchestrator.compare.rules import LEVEL, Correction, Rules
-from orchestrator.compare.values import Entry, Pair, Run, Side, Verdict
 from orchestrator.compare.verdicts import compare
 from orchestrator.measure.intervals import paired_ratio
 

@@ -15,8 +15,8 @@ from orchestrator.cli.given import confirm, words
 from orchestrator.cli.results import write_report
 
 if TYPE_CHECKING:
-    from orchestrator.compare.values import Comparison
-    from orchestrator.rerun.rounds import Turn
+    from orchestrator.compare.comparison import Comparison
+    from orchestrator.compare.rerun.rounds import Turn
 
 
 def history(
@@ -31,11 +31,11 @@ def history(
 ) -> None:
     """Follow each experiment over many campaigns: when its level changed, and what changed with it."""
     from orchestrator.compare import rules
-    from orchestrator.history import as_csv, campaigns, folder, terminal, trends
-    from orchestrator.history import as_json as document
-    from orchestrator.history.trend_page import trend_page
+    from orchestrator.compare.history import as_csv, campaigns, files, terminal, trends
+    from orchestrator.compare.history import as_json as document
+    from orchestrator.compare.history.trend_page import trend_page
 
-    folder.refuse_foreign(output)
+    files.refuse_foreign(output)
     judged = rules.parse(metrics=words(metrics), min_effect=words(min_effect))
     read, said = campaigns.read(places, by=words(by))
     found = trends.history(read, rules=judged, by=words(by), warnings=said)
@@ -47,12 +47,12 @@ def history(
     else:
         out.print(terminal.summary(found))
     texts = {
-        folder.JSON: text,
-        folder.POINTS: as_csv.points(found),
-        folder.STEPS: as_csv.steps(found),
-        folder.PAGE: trend_page(found),
+        files.JSON: text,
+        files.POINTS: as_csv.points(found),
+        files.STEPS: as_csv.steps(found),
+        files.PAGE: trend_page(found),
     }
-    for path in folder.write(output, texts):
+    for path in files.write(output, texts):
         tell(f"wrote {path}")
 
 
@@ -74,8 +74,8 @@ def rerun(
     """Repeat what a comparison left inconclusive, its two sides in turns."""
     from orchestrator import executors
     from orchestrator.campaign.live_display import Progress
-    from orchestrator.compare_view import as_json
-    from orchestrator.rerun import contests, rounds
+    from orchestrator.compare.rerun import contests, rounds
+    from orchestrator.compare.view import as_json
 
     starter = executors.get(executor)
     compared = as_json.load(comparison)
@@ -98,7 +98,7 @@ def rerun(
 
 def _after(compared: Comparison, order: Sequence[Turn]) -> None:
     """Write the reports of the folders again, and say the next command."""
-    from orchestrator.rerun import contests
+    from orchestrator.compare.rerun import contests
 
     for root in dict.fromkeys(turn.ready.store.root for turn in order):
         write_report([root], keep=(), drop=(), form=None)

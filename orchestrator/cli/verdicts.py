@@ -16,8 +16,8 @@ from orchestrator.errors import SelectionError
 from orchestrator.options import By, takes
 
 if TYPE_CHECKING:
+    from orchestrator.compare.comparison import Comparison, Side
     from orchestrator.compare.gate import Cause
-    from orchestrator.compare.values import Comparison, Side
 
 
 class View(StrEnum):
@@ -91,7 +91,7 @@ def compare(options: CompareOptions) -> None:
     Exit codes: 0 nothing worse, 1 worse, 3 inconclusive, 4 nothing comparable.
     """
     from orchestrator.compare import gate, pairing, rules, verdicts
-    from orchestrator.compare_view import files
+    from orchestrator.compare.view import files
 
     outputs = options.output or ()
     for path in outputs:
@@ -119,7 +119,7 @@ def compare(options: CompareOptions) -> None:
 
 
 def _sides(places: list[str], aa: Path | None, *, by: tuple[str, ...]) -> tuple[Side, Side]:
-    from orchestrator.compare import sides
+    from orchestrator.compare.sides import read as sides
 
     if aa is not None:
         if places:
@@ -142,14 +142,14 @@ def _places(text: str) -> list[Path]:
 
 def _conclusion(comparison: Comparison, causes: tuple[Cause, ...]) -> str:
     from orchestrator.compare import gate
-    from orchestrator.compare_view import wording
+    from orchestrator.compare.view import wording
 
     return wording.conclusion(gate.exit_code(comparison, fail_on=causes), gate.causes(comparison), causes)
 
 
 def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], everything: bool, written: bool) -> None:
     """Print the table, or the chosen form unless it was `written` to a file."""
-    from orchestrator.compare_view import terminal
+    from orchestrator.compare.view import terminal
 
     if form is not View.TERMINAL:
         if not written:
@@ -161,14 +161,14 @@ def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], ever
 
 def _text(comparison: Comparison, form: str, *, causes: tuple[Cause, ...], everything: bool) -> str:
     """Return a comparison in one of its forms. A page and a JSON document always contain everything."""
-    from orchestrator.compare_view import as_csv, as_json, as_markdown, as_page, terminal
+    from orchestrator.compare.view import as_csv, as_json, as_markdown, page, terminal
 
     if form == View.JSON:
         return as_json.text(comparison)
     if form == View.CSV:
         return as_csv.text(comparison, everything=everything)
     if form == View.HTML:
-        return as_page.page(comparison, fail_on=causes)
+        return page.page(comparison, fail_on=causes)
     conclusion = _conclusion(comparison, causes)
     if form == View.MARKDOWN:
         return as_markdown.text(comparison, conclusion=conclusion, everything=everything)

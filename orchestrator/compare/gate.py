@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from orchestrator.compare.values import Comparison, Verdict
+from orchestrator.compare.comparison import Comparison, Verdict
 from orchestrator.compare.verdicts import failed_newly
 from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import Judged, metric

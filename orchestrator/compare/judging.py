@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from orchestrator.compare.comparison import Row, Run, Verdict
 from orchestrator.compare.pairing import places
 from orchestrator.compare.rules import Rule, Rules
-from orchestrator.compare.values import Row, Run, Verdict
 from orchestrator.measure import intervals, losses
 from orchestrator.measure.intervals import Ratio
 from orchestrator.measure.metrics import Direction, Judged

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, zip_longest
 from statistics import fmean
 
-from orchestrator.compare import environment, keys
-from orchestrator.compare.values import Difference, Entry, Pair, Run, Side
+from orchestrator.compare.comparison import Difference, Entry, Pair, Run, Side
+from orchestrator.compare.sides import environment, keys
 from orchestrator.errors import SelectionError, suggestion
 
 # For `ignore`: nothing of the environment forbids a comparison.

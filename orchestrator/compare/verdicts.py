@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
+from orchestrator.compare.comparison import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
 from orchestrator.compare.judging import Measured, by_test, measure, p_value, row
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, has_direction, one_headline
-from orchestrator.compare.values import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.measure import intervals
 from orchestrator.measure.metrics import Judged

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.compare.comparison import Comparison, Entry, Pair, Row, Run, Side
 from orchestrator.compare.rules import Rules
-from orchestrator.compare.values import Comparison, Entry, Pair, Row, Run, Side
 from orchestrator.compare.verdicts import compare
 from orchestrator.results.table.rows import Value
 

@@ -29,7 +29,7 @@ from test_page_browser import (
     show_numbers,
 )
 
-from orchestrator.compare_view import as_page
+from orchestrator.compare.view import page as as_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

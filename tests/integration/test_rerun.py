@@ -17,12 +17,12 @@ import pytest
 from campaigns import Campaign, ended, started, tunebench
 
 from orchestrator.campaign.status.campaign import Reader
+from orchestrator.compare.comparison import Comparison, Verdict
 from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import parse
-from orchestrator.compare.sides import read
-from orchestrator.compare.values import Comparison, Verdict
+from orchestrator.compare.sides.read import read
 from orchestrator.compare.verdicts import compare
-from orchestrator.compare_view import as_json
+from orchestrator.compare.view import as_json
 from orchestrator.records import RunRecord, Status
 from orchestrator.results.store import Store
 

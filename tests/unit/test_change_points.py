@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.history.change_points import MIN_LENGTH, levels, weighted_median
+from orchestrator.compare.history.change_points import MIN_LENGTH, levels, weighted_median
 
 TINY = 1e-9
 Noise = Callable[[random.Random], float]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from factories.results import BASE, ended, failed, stored
 
-from orchestrator.compare_view import as_json
+from orchestrator.compare.view import as_json
 from orchestrator.records import DataSpec, Experiment, RunRecord
 
 COMPAT = Path(__file__).parent.parent / "golden" / "compat"

@@ -19,12 +19,14 @@ from hypothesis import strategies as st
 from test_compare_view import everything, said
 from test_page import HOSTILE, Elements, data_of, strings
 
-from orchestrator.compare import pairing, sides, verdicts
+from orchestrator.compare import pairing, verdicts
+from orchestrator.compare.comparison import Comparison, Difference, Row, Verdict
 from orchestrator.compare.gate import Cause
 from orchestrator.compare.rules import Rules
-from orchestrator.compare.values import Comparison, Difference, Row, Verdict
-from orchestrator.compare_view import as_page, axes, forest, marks, page_table, wording
-from orchestrator.compare_view.as_page import page
+from orchestrator.compare.sides import read
+from orchestrator.compare.view import axes, forest, marks, page_table, wording
+from orchestrator.compare.view import page as as_page
+from orchestrator.compare.view.page import page
 from orchestrator.measure.intervals import Interval, Ratio
 from orchestrator.measure.metrics import METRICS, show
 
@@ -33,7 +35,7 @@ SECTIONS = ["compared", "environment", "together", "charts", "table", "without"]
 
 
 def of_places(base: Path, new: Path) -> Comparison:
-    one, other = sides.read([base], by=()), sides.read([new], by=())
+    one, other = read.read([base], by=()), read.read([new], by=())
     return verdicts.compare(one, other, pairs=pairing.pair(one, other), rules=Rules())
 
 

@@ -11,10 +11,10 @@ from factories.results import BASE, ended, stored
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.compare import environment, keys
+from orchestrator.compare.comparison import Entry, Pair, Run, Side
 from orchestrator.compare.pairing import pair
-from orchestrator.compare.sides import read
-from orchestrator.compare.values import Entry, Pair, Run, Side
+from orchestrator.compare.sides import environment, keys
+from orchestrator.compare.sides.read import read
 from orchestrator.errors import SelectionError
 from orchestrator.records import DataSpec, Experiment, Framework, RunRecord
 from orchestrator.report import tables

@@ -15,11 +15,11 @@ from factories.results import BASE, ended, failed, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compare import csv_files, pytest_benchmark
+from orchestrator.compare.comparison import Entry, Side, Verdict
 from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import parse
-from orchestrator.compare.sides import halves, read
-from orchestrator.compare.values import Entry, Side, Verdict
+from orchestrator.compare.sides import csv_files, pytest_benchmark
+from orchestrator.compare.sides.read import halves, read
 from orchestrator.compare.verdicts import compare
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.measure.metrics import METRICS, Show

@@ -13,9 +13,9 @@ from factories.comparisons import FIRST, LOSS, MEMORY, NOISY, SPEED, STEP, compa
 from rich.cells import cell_len
 
 from orchestrator.compare import gate
-from orchestrator.compare.values import Comparison, Difference, Verdict
-from orchestrator.compare_view import as_csv, as_json, as_markdown, files, terminal, wording
-from orchestrator.compare_view.wording import Which
+from orchestrator.compare.comparison import Comparison, Difference, Verdict
+from orchestrator.compare.view import as_csv, as_json, as_markdown, files, terminal, wording
+from orchestrator.compare.view.wording import Which
 from orchestrator.errors import OrchestratorError, ResultsError
 from orchestrator.files.printable_text import is_printable
 

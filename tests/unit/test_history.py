@@ -18,11 +18,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from orchestrator.cli import over_time
+from orchestrator.compare.history import as_csv, as_json, campaigns, files, terminal, trends, wording
+from orchestrator.compare.history.history import History, Kind, Series
+from orchestrator.compare.history.trend_page import trend_page
 from orchestrator.compare.rules import Rules, parse
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
-from orchestrator.history import as_csv, as_json, campaigns, folder, terminal, trends, words
-from orchestrator.history.trend_page import trend_page
-from orchestrator.history.values import History, Kind, Series
 from orchestrator.records import Experiment, Framework, RunRecord
 
 DAY_S = 86400.0
@@ -262,10 +262,10 @@ def test_a_mistake_that_leaves_no_campaign_is_one_and_replaces_no_history(
 ) -> None:
     out = tmp_path / "out"
     assert CliRunner().invoke(command, [str(archive), "--output", str(out)]).exit_code == 0
-    before = (out / folder.JSON).read_text()
+    before = (out / files.JSON).read_text()
     with pytest.raises(SelectionError, match="no experiment has 'framewrk'"):
         CliRunner().invoke(command, [str(archive), "--by", "framewrk", "--output", str(out)], catch_exceptions=False)
-    assert (out / folder.JSON).read_text() == before
+    assert (out / files.JSON).read_text() == before
 
 
 def test_chained_changes_are_one_and_a_change_back_is_none(tmp_path: Path) -> None:
@@ -318,8 +318,8 @@ def test_the_page_has_a_chart_for_each_series_and_the_steps_in_words(found: Hist
     views = page_data(page)["charts"]["trend"]["views"]
     assert len(views) == len(found.series) == len({tuple(view["at"]) for view in views})
     assert len(views[0]["figure"]["layout"]["shapes"]) == len(found.series[0].steps)
-    for series, step in words.newest_first(found):
-        assert words.step_text(series, step) in page
+    for series, step in wording.newest_first(found):
+        assert wording.step_text(series, step) in page
     assert "torch 2.12.0 → 2.13.0" in page
 
 
@@ -354,28 +354,28 @@ def test_a_page_has_room_for_as_many_series_as_it_says(found: History) -> None:
 
 
 def test_a_history_is_written_over_an_older_one_and_over_nothing_else(found: History, tmp_path: Path) -> None:
-    texts = {folder.JSON: as_json.text(found), folder.STEPS: as_csv.steps(found)}
+    texts = {files.JSON: as_json.text(found), files.STEPS: as_csv.steps(found)}
     place = tmp_path / "made" / "history"
-    assert folder.write(place, texts) == [place / folder.JSON, place / folder.STEPS]
-    folder.write(place, {**texts, folder.STEPS: "other\n"})
-    assert (place / folder.STEPS).read_text() == "other\n"
+    assert files.write(place, texts) == [place / files.JSON, place / files.STEPS]
+    files.write(place, {**texts, files.STEPS: "other\n"})
+    assert (place / files.STEPS).read_text() == "other\n"
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")
-    (mine / folder.JSON).write_text('{"tool": "another"}')
+    (mine / files.JSON).write_text('{"tool": "another"}')
     with pytest.raises(ResultsError, match="has no history of tunebench"):
-        folder.write(mine, texts)
-    assert sorted(path.name for path in mine.iterdir()) == [folder.JSON, "notes.txt"]
+        files.write(mine, texts)
+    assert sorted(path.name for path in mine.iterdir()) == [files.JSON, "notes.txt"]
 
 
 def test_no_history_is_written_into_a_results_folder_or_in_the_place_of_a_file(archive: Path, tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="is inside the results folder"):
-        folder.refuse_foreign(archive / "day-0" / "history")
+        files.refuse_foreign(archive / "day-0" / "history")
     (tmp_path / "file").write_text("")
     with pytest.raises(OrchestratorError, match="is not a folder"):
-        folder.write(tmp_path / "file", {})
+        files.write(tmp_path / "file", {})
     with pytest.raises(OrchestratorError, match="cannot be written"):
-        folder.write(tmp_path / "file" / "below", {folder.JSON: ""})
+        files.write(tmp_path / "file" / "below", {files.JSON: ""})
 
 
 # The command.
@@ -392,7 +392,7 @@ def test_the_command_writes_four_files_and_shows_the_steps(command: typer.Typer,
     done = CliRunner().invoke(command, [str(archive), "--output", str(tmp_path / "out")], catch_exceptions=False)
     assert done.exit_code == 0 and "4 steps, newest first" in done.stdout
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == [folder.POINTS, folder.PAGE, folder.JSON, folder.STEPS]
+    assert names == [files.POINTS, files.PAGE, files.JSON, files.STEPS]
     again = CliRunner().invoke(
         command, [str(archive), "--output", str(tmp_path / "out"), "--json", "--metrics", "tokens_per_s"]
     )

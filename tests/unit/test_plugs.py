@@ -10,7 +10,7 @@ from factories.comparisons import NOISY, SPEED, entry
 from factories.suites import expanded, suite
 
 from orchestrator import entry_points, executors, monitors, trainers
-from orchestrator.compare import environment
+from orchestrator.compare.sides import environment
 from orchestrator.errors import ConfigError, SelectionError
 
 PLUG = """

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.campaign.loop import Event, EventKind
-from orchestrator.compare.values import Comparison, Entry, Pair, Row, Run, Verdict
+from orchestrator.compare.comparison import Comparison, Entry, Pair, Row, Run, Verdict
+from orchestrator.compare.rerun import contests, rounds
+from orchestrator.compare.rerun.contests import Prepared, prepare
+from orchestrator.compare.rerun.readiness import OWNER, Ready, Refused, readiness, this_machine
+from orchestrator.compare.rerun.rounds import Contest
+from orchestrator.compare.rerun.undecided import MOST_RUNS, undecided
 from orchestrator.executors import FakeExecutor
 from orchestrator.records import Device, Experiment, Job, Reason, Repeats, RunRecord, Status
-from orchestrator.rerun import contests, rounds
-from orchestrator.rerun.contests import Prepared, prepare
-from orchestrator.rerun.readiness import OWNER, Ready, Refused, readiness, this_machine
-from orchestrator.rerun.rounds import Contest
-from orchestrator.rerun.undecided import MOST_RUNS, undecided
 from orchestrator.results.store import Store, write_record
 from orchestrator.results.table import rows
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from verdicts import SLOWER, Setting, line, rows_alone, rows_of_campaigns, walk
 
 from orchestrator.compare import gate
+from orchestrator.compare.comparison import Comparison, Difference, Entry, Pair, Run, Verdict
 from orchestrator.compare.gate import Cause
 from orchestrator.compare.pairing import places
 from orchestrator.compare.rules import DEFAULT, LEVEL, Correction, Rules, parse
-from orchestrator.compare.values import Comparison, Difference, Entry, Pair, Run, Verdict
 from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import METRICS, Direction, Judged
 

@@ -1,0 +1,109 @@
+"""Show a history on a terminal of any width: the steps, newest first, then the course of each experiment.
+
+The output is bounded: rows that are left out are counted, and are in the files. Everything shown is made printable first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.compare.history import wording
+from orchestrator.compare.history.change_points import FEWEST
+from orchestrator.compare.history.history import History, Kind, Series, Step
+from orchestrator.files.printable_text import counted, printable
+from orchestrator.measure.metrics import show
+from orchestrator.report.tables.terminal import plain
+
+MOST_STEPS, MOST_EXPERIMENTS = 30, 40
+_STYLES = {Kind.WORSE: "bold red", Kind.BETTER: "bold green", Kind.CHANGED: "bold yellow"}
+_CURVE = 24
+
+
+def summary(history: History) -> RenderableType:
+    """Return what to print for a history."""
+    if not history.series:
+        return Text("No campaign has a number to follow.")
+    return Group(*_heading(history), *_steps(history), *_experiments(history))
+
+
+def text(history: History, *, width: int) -> str:
+    """Return the summary as plain text."""
+    return plain(summary(history), width=width)
+
+
+def _heading(history: History) -> Iterator[RenderableType]:
+    known = [one.began_at for one in history.campaigns if one.began_at is not None]
+    when = f", {wording.day(min(known))} to {wording.day(max(known))} UTC" if known else ""
+    experiments = len({(one.label, one.id) for one in history.series})
+    yield Text(
+        f"{counted(len(history.campaigns), 'campaign')}{when}; {counted(experiments, 'experiment')}", style="bold"
+    )
+
+
+def _steps(history: History) -> Iterator[RenderableType]:
+    steps = wording.newest_first(history)
+    if not steps:
+        longest = max(len(one.points) for one in history.series)
+        few = (
+            f": one shows in a series of {FEWEST} campaigns, and the longest has {longest}" if longest < FEWEST else ""
+        )
+        yield Text(f"No step in any series{few}.")
+        return
+    yield Text(f"\n{counted(len(steps), 'step')}, newest first", style="bold")
+    for turn in wording.turns(steps[:MOST_STEPS], history.campaigns):
+        yield Text(printable(f"{wording.day(turn.campaign.began_at)}  {turn.campaign.name}"))
+        yield _indented(f"changed: {turn.changes}")
+        for series, step in turn.steps:
+            yield from _step(series, step)
+    if len(steps) > MOST_STEPS:
+        yield Text(f"and {len(steps) - MOST_STEPS} earlier ones: see steps.csv")
+
+
+def _step(series: Series, step: Step) -> Iterator[RenderableType]:
+    line = Text("  ")
+    line.append(f"{step.kind.value:<7}", style=_STYLES[step.kind])
+    line.append(f" {wording.step_text(series, step)}")
+    line.plain = printable(line.plain)
+    yield line
+    yield Padding(_indented(series.label), (0, 0, 0, 8))
+
+
+def _indented(said: str) -> RenderableType:
+    return Padding(Text(printable(said), style="dim"), (0, 0, 0, 2))
+
+
+def _experiments(history: History) -> Iterator[RenderableType]:
+    groups = [list(group) for _, group in groupby(history.series, key=lambda one: (one.label, one.id))]
+    yield Text("\nCourse of each (first campaign left, last right)", style="bold")
+    called = wording.labels(history)
+    for group in groups[:MOST_EXPERIMENTS]:
+        yield Text(printable(group[0].label))
+        yield _grid(group, called)
+    if len(groups) > MOST_EXPERIMENTS:
+        yield Text(f"and {counted(len(groups) - MOST_EXPERIMENTS, 'more experiment')}: see history.csv")
+
+
+def _grid(group: Sequence[Series], called: Mapping[str, str]) -> Table:
+    grid = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    for at in range(5):
+        grid.add_column(justify="right" if at in (2, 3) else "left")
+    for one in group:
+        grid.add_row(*(Text(printable(cell)) for cell in _cells(one, called[one.metric])))
+    return grid
+
+
+def _cells(series: Series, called: str) -> Iterable[str]:
+    change = wording.overall(series)
+    return (
+        f"    {called}",
+        wording.curve(series, width=_CURVE),
+        show(series.metric, series.points[-1].value),
+        "" if change is None else wording.percent(change),
+        f"in {counted(len(series.steps), 'step')}" if series.steps else "",
+    )

@@ -1,0 +1,233 @@
+"""Write a history as one HTML page: its steps in words, a trend chart for each experiment and metric, the campaigns.
+
+A function from a history to text; `folder` writes it. Frame, colours and scripts are those of every page (`page`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from orchestrator.compare.history import wording
+from orchestrator.compare.history.history import Campaign, History, Kind, Point, Series, Step
+from orchestrator.measure.metrics import DASH, metric, show
+from orchestrator.report.page import shell
+from orchestrator.report.page.charts import colours
+from orchestrator.report.page.charts.chart import (
+    Chart,
+    Figure,
+    Trace,
+    View,
+    chart_or_absent,
+    error_bars,
+    layout,
+    upright,
+)
+from orchestrator.report.page.shell import Section
+from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded
+
+MOST_STEPS, MOST_VIEWS, MOST_WARNINGS = 100, 500, 100
+# Of all charts together: about 12 MB of a page that should stay below 25.
+MOST_POINTS = 60_000
+
+HEIGHT_PX = 400
+# Above is what stands over each step.
+_MARGINS = {"l": 12, "r": 12, "t": 30, "b": 12}
+
+_CLASSES = {Kind.BETTER: "gain", Kind.WORSE: "failure", Kind.CHANGED: "warning"}
+_COLOURS = {Kind.BETTER: "@good", Kind.WORSE: colours.BAD, Kind.CHANGED: "@warn"}
+_DASHES = {Kind.BETTER: "dash", Kind.WORSE: "solid", Kind.CHANGED: "dot"}
+
+
+def trend_page(history: History) -> str:
+    """Return the page as one document that opens from a disk."""
+    chart = _chart(history)
+    charts = [chart_or_absent(chart, "no campaign has a number to follow")]
+    sections = [
+        Section(id="steps", title="Steps, newest first", body=_steps(history)),
+        Section(id="trends", title="Trends", body=shell.charts_body(charts)),
+        Section(id="campaigns", title="Campaigns", body=_campaigns(history)),
+    ]
+    return shell.document(title="History", lead=_lead(history), sections=sections, data=shell.page_data(charts))
+
+
+def _lead(history: History) -> str:
+    known = [one.began_at for one in history.campaigns if one.began_at is not None]
+    when = f", from {wording.day(min(known))} to {wording.day(max(known))} UTC" if known else ""
+    return f"{len(history.campaigns):,} campaigns{when}. A step is a lasting change of a series' level."
+
+
+def _steps(history: History) -> Any:
+    found = wording.newest_first(history)
+    turns = [
+        {
+            "when": wording.day(turn.campaign.began_at),
+            "campaign": one_line(turn.campaign.name),
+            "changes": one_line(turn.changes, width=600),
+            "steps": [_step(series, step) for series, step in turn.steps],
+        }
+        for turn in wording.turns(found[:MOST_STEPS], history.campaigns)
+    ]
+    return shell.render("history.html", turns=turns, more=max(0, len(found) - MOST_STEPS))
+
+
+def _step(series: Series, step: Step) -> dict[str, str]:
+    return {
+        "style": _CLASSES[step.kind],
+        "kind": step.kind.value,
+        "what": one_line(wording.step_text(series, step)),
+        "label": one_line(series.label),
+    }
+
+
+def _campaigns(history: History) -> Any:
+    rows = [
+        {"name": one_line(one.name), "began": wording.day(one.began_at), "experiments": f"{one.experiments:,}"}
+        for one in reversed(history.campaigns)
+    ]
+    return shell.render(
+        "campaigns.html",
+        campaigns=rows,
+        warnings=[one_line(said, width=600) for said in history.warnings[:MOST_WARNINGS]],
+    )
+
+
+def _chart(history: History) -> Chart:
+    shown, called = list(_that_fit(history.series)), wording.labels(history)
+    left_out = len(history.series) - len(shown)
+    notes = [f"{left_out:,} more series without a step are in history.csv."] if left_out else []
+    return Chart(
+        id="trend",
+        title="An experiment over the campaigns",
+        reading=(
+            "Each point is a campaign: the mean over its runs, with its 95 % interval if it has several. The line is the level "
+            "that was fitted; an upright line is a step, solid where it is for the worse, dashed where it is for the better."
+        ),
+        facets=("Experiment", "Metric"),
+        views=tuple(_view(one, history.campaigns, called[one.metric]) for one in shown),
+        notes=tuple(notes),
+    )
+
+
+def _that_fit(series: Sequence[Series]) -> Iterator[Series]:
+    """Return the series that fit, those with steps first, in their order."""
+    left, fit = MOST_POINTS, set[int]()
+    for at in sorted(range(len(series)), key=lambda at: not series[at].steps):
+        left -= len(series[at].points)
+        if left >= 0 and len(fit) < MOST_VIEWS:
+            fit.add(at)
+    return (one for at, one in enumerate(series) if at in fit)
+
+
+def _view(series: Series, campaigns: Sequence[Campaign], called: str) -> View:
+    at, unit = _places(series), metric(series.metric).unit
+    dated = isinstance(at[0], str)
+    figure: Figure = {
+        "data": [*_level_lines(series, at), _points(series, campaigns, at)],
+        "layout": layout(
+            height=HEIGHT_PX,
+            margin=_MARGINS,
+            x_title="when the campaign began (UTC)" if dated else "campaign, by its place",
+            y_title=for_plotly(f"{called} ({unit})" if unit else called, width=60),
+            xaxis={"type": "date"} if dated else {"dtick": 1 if len(at) <= _ALL_TICKS else None},
+            shapes=[_upright(step, at) for step in series.steps],
+            annotations=[_label(step, at) for step in series.steps],
+        ),
+        "narrow": {},
+    }
+    return View(
+        at=(one_line(series.label), one_line(called)),
+        figure=figure,
+        summary=_summary(series),
+        columns=("campaign", "began (UTC)", one_line(called), "interval", "runs", "changed"),
+        rows=tuple(_row(series, point, campaigns) for point in series.points),
+    )
+
+
+_ALL_TICKS = 25
+
+
+def _places(series: Series) -> list[str | int]:
+    """Return dates if all campaigns have one, else the campaigns' places, counted from 1."""
+    moments = [_date(point) for point in series.points]
+    dates = [moment for moment in moments if moment is not None]
+    return [*dates] if len(dates) == len(moments) else [point.campaign + 1 for point in series.points]
+
+
+def _date(point: Point) -> str | None:
+    moment = wording.moment(point.began_at)
+    return f"{moment:%Y-%m-%d %H:%M:%S}" if moment else None
+
+
+def _points(series: Series, campaigns: Sequence[Campaign], at: Sequence[str | int]) -> Trace:
+    values, intervals = [point.value for point in series.points], [point.interval for point in series.points]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "campaign",
+        "x": list(at),
+        "y": [rounded(value) for value in values],
+        "error_y": error_bars(values, intervals, color=colours.MUTED, thickness=1.2, width=3),
+        "marker": {"color": colours.colour(0), "symbol": colours.symbol(0), "size": 8},
+        "hovertext": [_hover(series, point, campaigns) for point in series.points],
+        "hoverinfo": "text",
+    }
+
+
+def _hover(series: Series, point: Point, campaigns: Sequence[Campaign]) -> str:
+    name, began, value, interval, runs, changed = _row(series, point, campaigns)
+    lines = [name, began, f"{value} ({interval}) of {runs}" if point.interval else f"{value} of {runs}"]
+    return lines_for_plotly([*lines, *([f"changed: {changed}"] if point.changes else [])])
+
+
+def _level_lines(series: Series, at: Sequence[str | int]) -> list[Trace]:
+    """Return one line for each level, from its first campaign to its last."""
+    if series.points[0].level is None:
+        return []
+    x: list[str | int | None] = []
+    y: list[float | None] = []
+    for place, (point, where) in enumerate(zip(series.points, at, strict=True)):
+        if place and point.level != series.points[place - 1].level:
+            x.append(None)
+            y.append(None)
+        x.append(where)
+        y.append(rounded(point.level))
+    line = {"color": colours.INK, "width": 1.5}
+    return [{"type": "scatter", "mode": "lines", "name": "level", "x": x, "y": y, "line": line, "hoverinfo": "skip"}]
+
+
+def _upright(step: Step, at: Sequence[str | int]) -> dict[str, Any]:
+    return upright(at[step.at], {"color": _COLOURS[step.kind], "width": 1.5, "dash": _DASHES[step.kind]})
+
+
+def _label(step: Step, at: Sequence[str | int]) -> dict[str, Any]:
+    return {
+        "x": at[step.at],
+        "y": 1,
+        "yref": "paper",
+        "yanchor": "bottom",
+        "text": for_plotly(wording.percent(step.change)),
+        "showarrow": False,
+        "font": {"color": _COLOURS[step.kind], "size": 12},
+    }
+
+
+def _row(series: Series, point: Point, campaigns: Sequence[Campaign]) -> tuple[str, ...]:
+    name = series.metric
+    interval = f"{show(name, point.interval.low)} to {show(name, point.interval.high)}" if point.interval else DASH
+    return (
+        one_line(campaigns[point.campaign].name),
+        wording.day(point.began_at),
+        show(name, point.value),
+        interval,
+        f"{point.runs} run" if point.runs == 1 else f"{point.runs} runs",
+        one_line(wording.changes_shown(point.changes), width=400) if point.changes else DASH,
+    )
+
+
+def _summary(series: Series) -> str:
+    last = show(series.metric, series.points[-1].value)
+    said = f"{len(series.points)} campaigns; the last has {last}"
+    if not series.steps:
+        return f"{said}; no step."
+    return f"{said}; {', '.join(f'{step.kind.value} ({wording.percent(step.change)})' for step in series.steps)}."

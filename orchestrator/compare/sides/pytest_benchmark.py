@@ -1,0 +1,110 @@
+"""Read a pytest-benchmark JSON file as a side: a benchmark is an experiment, and each of its rounds is a run.
+
+The number is `round_time_s`: seconds per call, of each round if the file has them (`stats.data`), else their median. Many rounds
+are joined into stretches. Rounds of one process share what changes between processes (memory layout, clocks). Their interval is
+narrower than that of whole runs, and a warning says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from orchestrator.compare.comparison import Entry, Run, Side
+from orchestrator.compare.sides.environment import CPU
+from orchestrator.compare.sides.experiments import LONGEST_CAUSE
+from orchestrator.compare.sides.keys import FULLNAME
+from orchestrator.files import reading
+from orchestrator.files.reading import Unreadable
+from orchestrator.records import Status
+from orchestrator.results.table.rows import Value, cell
+
+ROUND_TIME = "round_time_s"
+
+# Of one benchmark: what takes a microsecond has a hundred thousand rounds in a second, and neighbours among them are
+# alike.
+MOST_ROUNDS = 500
+
+MOST_BENCHMARKS = 5000
+
+_ROUNDS = "its runs are rounds of one process per side: intervals leave out differences between processes"
+
+
+def is_one(document: Any) -> bool:
+    """Return whether a JSON document was written by pytest-benchmark."""
+    return isinstance(document, Mapping) and isinstance(document.get("benchmarks"), list) and "machine_info" in document
+
+
+def read(place: Path, document: Mapping[str, Any]) -> Side:
+    """Return the benchmarks of a file in its order. Raises Unreadable if one has no name, or if there are too many."""
+    if len(document["benchmarks"]) > MOST_BENCHMARKS:
+        raise Unreadable(f"it has more than {MOST_BENCHMARKS:,} benchmarks")
+    around = _environment(document)
+    entries = tuple(_entry(_mapping(found), around) for found in document["benchmarks"])
+    warnings = (_ROUNDS,) if any(len(entry.runs) > 1 for entry in entries) else ()
+    return Side(name=str(place), entries=entries, warnings=warnings)
+
+
+def _entry(found: Mapping[str, Any], around: Mapping[str, Value]) -> Entry:
+    name = found.get("fullname") or found.get("name")
+    if not isinstance(name, str):
+        raise Unreadable("a benchmark in it has no name")
+    runs = _runs(_mapping(found.get("stats")))
+    params = {str(key): cell(value) for key, value in _mapping(found.get("params")).items()}
+    group = found.get("group")
+    return Entry(
+        key={FULLNAME: name},
+        label="",
+        status=(Status.OK if runs else Status.FAILED).value,
+        runs=runs,
+        arguments={**params, **({"group": group} if isinstance(group, str) else {})},
+        environment=around,
+        failure=None if runs else f"no_metrics: {found.get('error') or 'it has no times'}"[:LONGEST_CAUSE],
+    )
+
+
+def _runs(stats: Mapping[str, Any]) -> tuple[Run, ...]:
+    """Return a run for each round; an invalid time (0, NaN) is missing."""
+    data = stats.get("data")
+    times = data if isinstance(data, list) and data else [stats.get("median") or stats.get("mean")]
+    rounds = [seconds for seconds in map(_seconds, times) if seconds is not None]
+    return tuple(
+        Run(repeat=number, numbers={ROUND_TIME: seconds}) for number, seconds in enumerate(_fewer(rounds), start=1)
+    )
+
+
+def _fewer(rounds: Sequence[float]) -> Iterator[float]:
+    """Return the rounds; if there are more than MOST_ROUNDS, the medians of stretches of similar length."""
+    length = -(-len(rounds) // MOST_ROUNDS) or 1
+    if length == 1:
+        return iter(rounds)
+    return (median(rounds[at : at + length]) for at in range(0, len(rounds), length))
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    sound = reading.sound_number(value)
+    return float(sound) if sound is not None and sound > 0 else None
+
+
+def _environment(document: Mapping[str, Any]) -> dict[str, Value]:
+    machine, commit = _mapping(document.get("machine_info")), _mapping(document.get("commit_info"))
+    processor = _mapping(machine.get("cpu"))
+    system = " ".join(str(machine[name]) for name in ("system", "release", "machine") if machine.get(name))
+    found = {
+        CPU: processor.get("brand_raw") or machine.get("processor"),
+        "cpu_count": processor.get("count"),
+        "host": machine.get("node"),
+        "system": system,
+        "python": machine.get("python_version"),
+        "git_commit": commit.get("id"),
+        "git_dirty": commit.get("dirty"),
+    }
+    return {name: cell(value) for name, value in found.items() if value not in (None, "")}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

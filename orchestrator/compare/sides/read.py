@@ -1,0 +1,170 @@
+"""Read one side of a comparison: folders and files of several kinds, recognised by their content.
+
+A side of several places has each experiment once, with the runs of all places. `halves` makes two sides of one place; comparing
+them shows the effect of noise. Reading is bounded, and nothing that is found is executed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.compare.comparison import Entry, Run, Side
+from orchestrator.compare.sides import csv_files, environment, folders, keys, pytest_benchmark
+from orchestrator.errors import ResultsError
+from orchestrator.files import reading
+from orchestrator.files.reading import Unreadable
+from orchestrator.records import Device, Status
+from orchestrator.results.folder import SUITE_FILE
+from orchestrator.results.table import gc_pause
+
+ACCEPTED = (
+    "a results folder (of tunebench or of the reference system), a CSV file of results (benchmarks.csv, raw_summary.csv, or one "
+    "that the reference published) or the JSON file of pytest-benchmark"
+)
+MOST_WARNINGS = 20
+
+
+def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
+    """Return folders and files as one side. `by` names the key of an experiment; without it `keys` decides.
+
+    Raises ResultsError if a place is missing, is named twice, or cannot be compared. Raises SelectionError if no experiment has
+    what `by` names.
+    """
+    if not places:
+        raise ResultsError(f"No side is named: name {ACCEPTED}.")
+    if len({os.path.realpath(place) for place in places}) < len(places):
+        raise ResultsError("The same folder or file is named twice on a side: its runs would count twice.")
+    with gc_pause.left_alone():
+        read = [_place(place) for place in places]
+        entries = _pooled([side.entries for side in read])
+        keys.refuse_unknown(by, [entries])
+        keyed, alike = _keyed(entries, by)
+    name = ", ".join(side.name for side in read)
+    said = [f"{side.name}: {sentence}" for side in read for sentence in _bounded(side.warnings)]
+    return Side(name=name, entries=keyed, warnings=(*said, *(f"{name}: {one}" for one in (*alike, *_mixed(entries)))))
+
+
+def halves(place: Path, *, by: Sequence[str] = ()) -> tuple[Side, Side]:
+    """Return one place as two sides: of each experiment the odd ok runs, and the even ones, in the order of rounds.
+
+    Both ran under the same environment, so their differences are noise. Raises as `read` does.
+    """
+    whole = read([place], by=by)
+    enough = [entry for entry in whole.entries if len(entry.runs) > 1]
+    rest = len(whole.entries) - len(enough)
+    said = f"{rest} of {len(whole.entries)} experiments have fewer than two ok runs, which cannot be split"
+    warnings = (*whole.warnings, *((said,) if rest else ()))
+    odd, even = (
+        tuple(replace(one, runs=one.runs[start::2], failed_runs=0, failure=None) for one in enough) for start in (0, 1)
+    )
+    return (
+        Side(name=f"{whole.name} (odd rounds)", entries=odd, warnings=warnings),
+        Side(name=f"{whole.name} (even rounds)", entries=even),
+    )
+
+
+def _place(place: Path) -> Side:
+    try:
+        if place.is_dir():
+            if folders.holds_results(place):
+                return folders.read(place)
+            damaged = (place / SUITE_FILE).exists()
+            raise Unreadable(
+                f"its {SUITE_FILE} is not ours, or is damaged" if damaged else "it is a folder without results"
+            )
+        content = reading.read_bytes(Path(os.path.realpath(place)), limit=reading.LOG_BYTES)
+        if content.lstrip()[:1] in (b"{", b"["):
+            return _json(place, content)
+        return csv_files.read(place, content)
+    except FileNotFoundError:
+        raise ResultsError(f"There is no {place}: name {ACCEPTED}.") from None
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{place} cannot be compared: {reading.reason(error)}. Name {ACCEPTED}.") from None
+
+
+def _json(place: Path, content: bytes) -> Side:
+    document = reading.parse_json(content, finite=False)
+    if not pytest_benchmark.is_one(document):
+        raise Unreadable("it is JSON, but not from pytest-benchmark")
+    return pytest_benchmark.read(place, document)
+
+
+def _bounded(sentences: Sequence[str]) -> list[str]:
+    """Return the first sentences and a count: a folder of thousands of unreadable files must not fill the screen."""
+    more = len(sentences) - MOST_WARNINGS
+    return [*sentences[:MOST_WARNINGS], *([f"and {more} more such sentences"] if more > 0 else [])]
+
+
+def _pooled(read: Sequence[Sequence[Entry]]) -> list[Entry]:
+    """Return the entries of all places. An experiment that several places ran is one entry with all runs.
+
+    Entries of one place that look the same stay separate. What tells them apart is unknown, and they may not be repeats.
+    """
+    found: dict[object, list[Entry]] = {}
+    for entries in read:
+        seen: Counter[object] = Counter()
+        for entry in entries:
+            identity = _identity(entry)
+            found.setdefault(entry.id or (identity, seen[identity]), []).append(entry)
+            seen[identity] += 1
+    return [_one(same) for same in found.values()]
+
+
+def _identity(entry: Entry) -> object:
+    """Return what identifies an entry across places: its id, or else its cells."""
+    return entry.id or frozenset((name, keys.alike(value)) for name, value in keys.telling(entry) if value is not None)
+
+
+def _one(same: Sequence[Entry]) -> Entry:
+    """Return the entries of one experiment from several places as one. Rounds are numbered on. Its folder is the last one."""
+    if len(same) == 1:
+        return same[0]
+    ok = [entry for entry in same if entry.runs]
+    runs: list[Run] = []
+    for entry in ok:
+        rounds = max((run.repeat for run in runs), default=0)
+        runs += [replace(run, repeat=rounds + run.repeat) for run in entry.runs]
+    folders_of = [entry.folder for entry in same if entry.folder is not None]
+    return replace(
+        (ok or same)[-1],
+        status=(Status.OK if ok else Status.FAILED).value,
+        runs=tuple(runs),
+        failed_runs=sum(entry.failed_runs for entry in same),
+        failure=next((entry.failure for entry in reversed(same) if entry.failure), None),
+        environment=environment.combined([entry.environment for entry in ok or same]),
+        folder=folders_of[-1] if folders_of else None,
+    )
+
+
+def _keyed(entries: Sequence[Entry], by: Sequence[str]) -> tuple[tuple[Entry, ...], list[str]]:
+    """Return the entries in their order with key and label, and a sentence if some still have the same key."""
+    core = tuple(by) or keys.core([entries])
+    found: dict[int, Entry] = {}
+    alike: list[str] = []
+    for group in keys.groups(entries, core).values():
+        names = dict.fromkeys((*core, *(keys.fewest(group) if len(group) > 1 else ())))
+        for same in keys.groups(group, tuple(names)).values():
+            found |= {id(entry): _with_key(entry, names) for entry in same}
+            alike += [found[id(same[0])].label] if len(same) > 1 else []
+    said = f"{len(alike)} experiment(s) are there more than once, and are paired in their order: {', '.join(alike[:3])}"
+    return tuple(found[id(entry)] for entry in entries), [said] if alike else []
+
+
+def _with_key(entry: Entry, names: Iterable[str]) -> Entry:
+    known = keys.cells(entry)
+    key = {name: known.get(name) for name in names}
+    rest = {name: value for name, value in {**entry.key, **entry.arguments}.items() if name not in key}
+    label = keys.label(key, on_cpu=entry.environment.get(environment.DEVICE) == Device.CPU.value)
+    return replace(entry, key=key, arguments=rest, label=label)
+
+
+def _mixed(entries: Sequence[Entry]) -> list[str]:
+    """Return a sentence for each fact of the environment that differs between runs of one experiment and forbids comparing them."""
+    counts = Counter(name for entry in entries for name in environment.mixed(entry.environment))
+    return [
+        f"{count} experiment(s) have runs of more than one {name}, which is not noise" for name, count in counts.items()
+    ]

@@ -1,0 +1,53 @@
+"""Write a comparison's rows as CSV, in the shape of the reference's outliers.csv: key columns, reference, metric, new.
+
+Our columns follow: the verdict, the ratio with its interval, the adjusted p value, runs, and why. Unlike the reference's file, it
+says in which direction a row moved. It has rows for what is missing, new, failed or not comparable, and an empty cell for a
+missing value. Unchanged rows are left out unless requested. Base units at full precision, worst first.
+"""
+
+from __future__ import annotations
+
+from orchestrator.compare.comparison import Comparison, Pair, Row
+from orchestrator.compare.view import wording
+from orchestrator.compare.view.wording import Which
+from orchestrator.report.tables import as_csv
+from orchestrator.results.table.rows import Value
+
+# Columns that follow the key's.
+JUDGED = (
+    *("reference", "metric", "new", "verdict", "ratio", "ratio_low", "ratio_high", "p_adjusted"),
+    *("runs_base", "runs_new", "needs", "why", "label"),
+)
+
+
+def text(comparison: Comparison, *, everything: bool = False) -> str:
+    """Return one line for each row of the comparison, with a header line."""
+    blocks = wording.blocks(comparison, Which.ALL if everything else Which.TELLING)
+    keys = dict.fromkeys(name for pair in comparison.pairs for name in _key(pair) if name not in JUDGED)
+    rows = [{**_key(block.pair), **_judged(row)} for block in blocks for row in block.rows]
+    return as_csv.rows_text(rows, (*keys, *JUDGED))
+
+
+def _key(pair: Pair) -> dict[str, Value]:
+    entry = pair.base or pair.new
+    return dict(entry.key) if entry else {}
+
+
+def _judged(row: Row) -> dict[str, Value]:
+    ratio = row.ratio
+    interval = ratio.interval if ratio else None
+    return {
+        "reference": row.base,
+        "metric": row.metric or None,
+        "new": row.new,
+        "verdict": row.verdict.value,
+        "ratio": ratio.value if ratio else None,
+        "ratio_low": interval.low if interval else None,
+        "ratio_high": interval.high if interval else None,
+        "p_adjusted": row.p_adjusted,
+        "runs_base": ratio.n_base if ratio else None,
+        "runs_new": ratio.n_new if ratio else None,
+        "needs": row.needs,
+        "why": row.why or None,
+        "label": row.label,
+    }

@@ -1,0 +1,83 @@
+"""Write a comparison as one JSON document, and read it back, for `tunebench rerun --from` and other programs.
+
+`text` writes the whole `Comparison` in base units at full precision; missing is null. `load` trusts nothing: the file may come
+from somebody else, and reading it is bounded. A foreign file, or one newer than this program, is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.compare.comparison import SCHEMA_VERSION, Comparison
+from orchestrator.errors import ResultsError
+from orchestrator.files import reading
+from orchestrator.files.printable_text import escaped
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+# The document's first entry, by which it is known.
+KIND = "tunebench comparison"
+
+# For one file; 10,000 experiments of five runs a side take about 60 MiB.
+BYTES = 256 * reading.MIB
+
+
+def text(comparison: Comparison) -> str:
+    """Return the document. Characters that control a terminal become `\\uXXXX`, so that it can be printed."""
+    inside = _adapter().dump_json(comparison, indent=1).decode()
+    return escaped(f'{{\n "kind": "{KIND}",{inside.removeprefix("{")}') + "\n"
+
+
+def load(path: Path) -> Comparison:
+    """Return the comparison of a file. Raises ResultsError if it is not one, or cannot be read."""
+    try:
+        document = reading.read_json(path, limit=BYTES)
+        return parse(document)
+    except FileNotFoundError:
+        raise ResultsError(
+            f"There is no {path}: `tunebench compare BASE NEW --output comparison.json` writes one."
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ResultsError(f"{path} is not a comparison: {reason}.") from None
+
+
+def parse(document: Any) -> Comparison:
+    """Return the comparison in a JSON value. Raises ValueError, as the end of a sentence, if it is not one."""
+    from pydantic import ValidationError
+
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise ValueError("it is JSON, but not what `tunebench compare --format json` writes")
+    if document.get("schema_version") != SCHEMA_VERSION:
+        raise ValueError(
+            f"its schema_version is {document.get('schema_version')!r:.40}, this program reads {SCHEMA_VERSION}"
+        )
+    try:
+        comparison = _adapter().validate_python({name: value for name, value in document.items() if name != "kind"})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:400]) from None
+    _refuse_odd_numbers(comparison)
+    return comparison
+
+
+def _refuse_odd_numbers(comparison: Comparison) -> None:
+    """Raise ValueError for a value that is not finite, or a ratio that has no logarithm."""
+    ratios = [row.ratio for row in comparison.rows if row.ratio is not None]
+    ratios += [line.ratio for line in comparison.fleet]
+    intervals = [found.interval for found in ratios if found.interval is not None]
+    above_0 = [*(one.value for one in ratios), *(end for one in intervals for end in (one.low, one.high))]
+    values = [value for row in comparison.rows for value in (row.base, row.new, row.p_adjusted) if value is not None]
+    if not all(map(math.isfinite, (*above_0, *values))) or min(above_0, default=1) <= 0:
+        raise ValueError("it holds a number that is not finite, or a ratio that is not above 0")
+
+
+@cache
+def _adapter() -> TypeAdapter[Comparison]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Comparison)

@@ -1,0 +1,180 @@
+"""Write a comparison as one HTML page: the sides, the rules, the verdict, the environment, all experiments, charts, rows.
+
+A function from a comparison to text; `files` writes it. Frame, colours and scripts are those of every page (`page`). `forest` and
+`scatter` make the charts, `page_table` the table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.compare import gate
+from orchestrator.compare.comparison import Comparison, Row, Verdict
+from orchestrator.compare.gate import Cause
+from orchestrator.compare.view import marks, page_table, wording
+from orchestrator.compare.view.forest import forest
+from orchestrator.compare.view.marks import MARKS
+from orchestrator.compare.view.scatter import scatter
+from orchestrator.report.page import shell
+from orchestrator.report.page.charts.chart import Absent, Chart, chart_or_absent
+from orchestrator.report.page.shell import Section
+from orchestrator.report.page.texts import one_line
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+# By which a page of this kind is known; it stands among the first lines.
+MARK = "<title>Comparison: "
+
+MOST_DIFFERENCES, MOST_LISTED, MOST_WARNINGS = 100, 200, 100
+NAME, SENTENCE = 160, 600
+
+_KINDS = {
+    gate.NOTHING_WORSE: "gain",
+    gate.WORSE: "failure",
+    gate.INCONCLUSIVE: "warning",
+    gate.NOTHING_COMPARABLE: "warning",
+}
+_LISTS = (
+    (Verdict.FAILED, "Failed"),
+    (Verdict.MISSING, "Missing on the new side"),
+    (Verdict.NOT_COMPARABLE, "Not comparable"),
+    (Verdict.NEW, "New"),
+)
+
+
+# Rows of the table, and of each metric rows of the forest plot and points of the scatter.
+MOST_ROWS, MOST_IN_FOREST, MOST_POINTS = 20_000, 120, 1500
+
+
+def page(comparison: Comparison, *, fail_on: Sequence[Cause] = gate.DEFAULT) -> str:
+    """Return the page as one document that opens from a disk. `fail_on` are the causes behind the exit code."""
+    charts = list(_charts(comparison))
+    table = page_table.of(comparison, most=MOST_ROWS)
+    left_out = len(comparison.rows) - int(table["rows"])
+    notes = (
+        [f"The page has room for the {table['rows']:,} worst rows; {left_out:,} more are in the CSV."]
+        if left_out
+        else []
+    )
+    sections = [
+        Section(id="compared", title="What was compared", body=_compared(comparison, fail_on)),
+        Section(id="environment", title="Differences of environment", body=_environment(comparison)),
+        Section(id="together", title="All experiments together", body=_together(comparison)),
+        Section(id="charts", title="Charts", body=shell.charts_body(charts)),
+        Section(id="table", title="All rows", body=shell.table_body(constant=[], notes=notes)),
+        Section(id="without", title="Without numbers", body=_without_numbers(comparison)),
+    ]
+    title = f"{_place(comparison.base)} → {_place(comparison.new)}"
+    return shell.document(
+        title=f"{MARK.removeprefix('<title>')}{title}",
+        lead=wording.stand(comparison),
+        sections=sections,
+        data=shell.page_data(charts, table),
+    )
+
+
+def _place(name: str) -> str:
+    return one_line(name, width=60)
+
+
+def _conclusion(comparison: Comparison, fail_on: Sequence[Cause]) -> tuple[str, int]:
+    code = gate.exit_code(comparison, fail_on=fail_on)
+    return one_line(wording.conclusion(code, gate.causes(comparison), fail_on)), code
+
+
+def _compared(comparison: Comparison, fail_on: Sequence[Cause]) -> Markup:
+    """Return the two sides, the rules, the verdict in one line, and the number of each verdict."""
+    said, code = _conclusion(comparison, fail_on)
+    judged = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in comparison.rules.items())
+    facts = [
+        ("Base", one_line(comparison.base, width=SENTENCE)),
+        ("New", one_line(comparison.new, width=SENTENCE)),
+        ("Judged by", one_line(judged, width=SENTENCE) or "-"),
+        ("Fails on", ", ".join(fail_on) or "nothing"),
+    ]
+    return shell.render("comparison.html", facts=facts, conclusion=said, kind=_KINDS[code], tiles=_tiles(comparison))
+
+
+def _tiles(comparison: Comparison) -> list[dict[str, str]]:
+    counts, old = Counter(row.verdict for row in comparison.rows), len(wording.old_failures(comparison))
+    notes = {Verdict.FAILED: f"{old} on both sides" if old else ""}
+    return [
+        {"value": f"{counts[one]:,}", "label": marks.signed(one), "note": notes.get(one, "")}
+        for one in wording.WORST_FIRST
+        if counts[one]
+    ]
+
+
+def _environment(comparison: Comparison) -> Markup:
+    found = wording.environment(comparison)
+    forbidding = Counter(name for pair in comparison.pairs for name in pair.disqualifying)
+    rows = [
+        {
+            "cells": [one_line(cell) for cell in wording.differing(one)],
+            "often": often,
+            "forbids": one.name in forbidding,
+        }
+        for one, often in found[:MOST_DIFFERENCES]
+    ]
+    return shell.render("comparison_environment.html", rows=rows, more=max(0, len(found) - MOST_DIFFERENCES))
+
+
+def _together(comparison: Comparison) -> Markup:
+    lines = [
+        {
+            "verdict": marks.signed(line.verdict),
+            "kind": MARKS[line.verdict].kind,
+            "metric": one_line(wording.heading(line.metric)),
+            "change": wording.percent(line.ratio.value),
+            "interval": wording.interval(line.ratio),
+            "pairs": f"{line.pairs:,}",
+        }
+        for line in comparison.fleet
+    ]
+    return shell.render("comparison_together.html", lines=lines)
+
+
+def _charts(comparison: Comparison) -> Iterator[Chart | Absent]:
+    of_metric: dict[str, list[Row]] = defaultdict(list)
+    for row in comparison.rows:
+        if row.ratio is not None and row.metric:
+            of_metric[row.metric].append(row)
+    ordered = {name: sorted(rows, key=wording.badness) for name, rows in of_metric.items()}
+    called, why = _called([*ordered]), "no row has a number above 0 on both sides"
+    yield chart_or_absent(forest(comparison, ordered, called, most=MOST_IN_FOREST), why)
+    yield chart_or_absent(scatter(comparison, ordered, called, most=MOST_POINTS), why)
+
+
+def _called(names: Sequence[str]) -> dict[str, str]:
+    """Return metric → heading; two metrics with the same heading have their names added."""
+    often = Counter(wording.heading(name) for name in names)
+    found = {name: wording.heading(name) for name in names}
+    return {name: one_line(label if often[label] == 1 else f"{label} ({name})") for name, label in found.items()}
+
+
+def _without_numbers(comparison: Comparison) -> Markup:
+    """Return what could not be compared, by kind, and what could not be read."""
+    old = wording.old_failures(comparison)
+    lists = []
+    for verdict, title in _LISTS:
+        rows = sorted((row for row in comparison.rows if row.verdict is verdict), key=lambda row: row.label in old)
+        if rows:
+            items = [
+                (one_line(row.label, width=NAME), one_line(_of_what(row), width=SENTENCE)) for row in rows[:MOST_LISTED]
+            ]
+            more = max(0, len(rows) - MOST_LISTED)
+            lists.append({"title": f"{MARKS[verdict].sign} {title}", "count": len(rows), "rows": items, "more": more})
+    warnings = [one_line(said, width=SENTENCE) for said in comparison.warnings]
+    return shell.render(
+        "comparison_without.html",
+        lists=lists,
+        warnings=warnings[:MOST_WARNINGS],
+        more_warnings=max(0, len(warnings) - MOST_WARNINGS),
+    )
+
+
+def _of_what(row: Row) -> str:
+    return f"{wording.heading(row.metric)}: {row.why}" if row.metric else row.why

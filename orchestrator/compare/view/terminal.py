@@ -1,0 +1,151 @@
+"""Show a comparison on a terminal of 80 columns or more: differences of environment, all experiments as one, then the rows.
+
+Worst first. Unchanged rows (the same, within the threshold, failed on both sides) are only counted unless requested. A line that
+is too wide continues in the next, indented: nothing is cut. `cli` prints it, and the warnings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from orchestrator.compare.comparison import Comparison, Row, Verdict
+from orchestrator.compare.view import wording
+from orchestrator.compare.view.wording import Block, Which
+from orchestrator.files.printable_text import printable
+from orchestrator.report.tables.terminal import plain
+
+MAX_BLOCKS, MAX_DIFFERENCES = 100, 12
+STYLES = {
+    **dict.fromkeys((Verdict.FAILED, Verdict.REGRESSED, Verdict.MISSING), "red"),
+    **dict.fromkeys((Verdict.NOT_COMPARABLE, Verdict.INCONCLUSIVE), "yellow"),
+    **dict.fromkeys((Verdict.IMPROVED, Verdict.NEW), "green"),
+    **dict.fromkeys((Verdict.UNTESTED, Verdict.SAME), "dim"),
+}
+_GAP, _INDENT = 2, 2
+
+
+def view(comparison: Comparison, *, width: int, everything: bool = False) -> RenderableType:
+    """Return what to print. `everything`: also the unchanged rows, and every row however many."""
+    found = wording.blocks(comparison, Which.ALL if everything else Which.TELLING)
+    shown = found if everything else found[:MAX_BLOCKS]
+    parts = [*_heading(comparison), *_environment(comparison, everything=everything), *_fleet(comparison, width=width)]
+    widths = _widths([_cells(row) for block in shown for row in block.rows if row.metric])
+    for block in shown:
+        parts += _block(block, comparison, widths=widths, width=width)
+    return Group(*parts, *_rest(comparison, len(found) - len(shown), everything=everything))
+
+
+def text(comparison: Comparison, *, width: int = 80, everything: bool = False) -> str:
+    """Return the view as plain text."""
+    return plain(view(comparison, width=width, everything=everything), width=width)
+
+
+def _heading(comparison: Comparison) -> Iterator[RenderableType]:
+    yield Text(printable(f"base  {comparison.base}"), style="bold", overflow="fold")
+    yield Text(printable(f"new   {comparison.new}"), style="bold", overflow="fold")
+    yield Text(wording.stand(comparison))
+
+
+def _environment(comparison: Comparison, *, everything: bool) -> Iterator[RenderableType]:
+    found = wording.environment(comparison)
+    if not found:
+        return
+    yield Text("")
+    yield Text("Environment differs:", style="bold")
+    shown = found if everything else found[:MAX_DIFFERENCES]
+    for difference, often in shown:
+        where = "" if often == "all" else f"  ({often} pairs)"
+        yield _indented(Text(f"{wording.difference(difference)}{where}", style="yellow", overflow="fold"))
+    if len(found) > len(shown):
+        yield _indented(Text(f"… and {len(found) - len(shown)} more: --all", style="dim"))
+
+
+def _fleet(comparison: Comparison, *, width: int) -> Iterator[RenderableType]:
+    if not comparison.fleet:
+        return
+    yield Text("")
+    yield Text("All experiments (geometric mean of the ratios, 95 %):", style="bold")
+    rows = [
+        (
+            wording.words(line.verdict),
+            wording.heading(line.metric),
+            wording.percent(line.ratio.value),
+            wording.interval(line.ratio),
+            "",
+            f"{line.pairs} pairs",
+        )
+        for line in comparison.fleet
+    ]
+    widths = _widths(rows)
+    for line, cells in zip(comparison.fleet, rows, strict=True):
+        yield _line(cells, widths=widths, width=width, style=STYLES[line.verdict])
+
+
+def _block(block: Block, comparison: Comparison, *, widths: Sequence[int], width: int) -> Iterator[RenderableType]:
+    yield Text("")
+    yield Text(printable(block.pair.label), style="bold", overflow="fold")
+    for row in block.rows:
+        yield _line(_cells(row), widths=widths, width=width, style=STYLES[row.verdict])
+    differences = wording.own_differences(block.pair, comparison)
+    for difference in differences[:MAX_DIFFERENCES]:
+        yield _indented(Text(f"differs in {wording.difference(difference)}", style="dim", overflow="fold"))
+    if len(differences) > MAX_DIFFERENCES:
+        yield _indented(Text(f"… and in {len(differences) - MAX_DIFFERENCES} more", style="dim"))
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    change = wording.percent(row.ratio.value) if row.ratio else ""
+    between = wording.interval(row.ratio) if row.ratio else ""
+    return (
+        wording.words(row.verdict),
+        wording.heading(row.metric),
+        change,
+        between,
+        wording.values(row),
+        wording.note(row),
+    )
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(cell_len, column), default=0) for column in zip(*rows, strict=True)] or [0] * 6
+
+
+def _line(cells: Sequence[str], *, widths: Sequence[int], width: int, style: str) -> RenderableType:
+    """Return one row: verdict, metric, change and interval in columns; the rest next to them if it fits, else below."""
+    *columns, values, note = cells
+    line = Text(style=style)
+    for place, (cell, wide) in enumerate(zip(columns, widths, strict=False)):
+        if wide:
+            blanks = " " * (wide - cell_len(cell))
+            line.append(f"{blanks}{cell}" if place == 2 else f"{cell}{blanks}")
+            line.append(" " * _GAP)
+    if not columns[1]:  # a pair without numbers: its verdict and why
+        return _indented(Text(f"{columns[0]}: {note}", style=style, overflow="fold"))
+    below: list[str] = []
+    for extra in filter(None, (values, note)):
+        if not below and cell_len(line.plain) + cell_len(extra) + _INDENT <= width:
+            line.append(extra + " " * _GAP)
+        else:
+            below.append(extra)
+    line.rstrip()
+    rest = Padding(Text("  ".join(below), style="dim", overflow="fold"), (0, 0, 0, widths[0] + _GAP), expand=False)
+    return _indented(Group(line, rest) if below else line)
+
+
+def _indented(inside: RenderableType) -> RenderableType:
+    return Padding(inside, (0, 0, 0, _INDENT), expand=False)
+
+
+def _rest(comparison: Comparison, hidden: int, *, everything: bool) -> Iterator[RenderableType]:
+    yield Text("")
+    if hidden:
+        yield Text(f"… and {hidden} more experiments: --all, or a file with --output", style="dim")
+    yield Text(f"Rows: {wording.counted(comparison)}", style="bold")
+    old = wording.old_failures(comparison)
+    if not everything and any(wording.is_folded(row, old) for row in comparison.rows):
+        yield Text("Use --all to include unchanged rows.", style="dim")
