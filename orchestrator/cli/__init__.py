@@ -15,14 +15,14 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.cli.campaigns import plan, run
+from orchestrator.cli.compare import compare
 from orchestrator.cli.console import err, say, tell
-from orchestrator.cli.files import init, schema
-from orchestrator.cli.machine import doctor, monitor, run_one
-from orchestrator.cli.over_time import history, rerun
-from orchestrator.cli.results import cancel, report, show, status
-from orchestrator.cli.sharing import bundle, export
-from orchestrator.cli.verdicts import compare
+from orchestrator.cli.doctor_monitor import doctor, monitor, run_one
+from orchestrator.cli.export_bundle import bundle, export
+from orchestrator.cli.history_rerun import history, rerun
+from orchestrator.cli.plan_run import plan, run
+from orchestrator.cli.report_show_status import cancel, report, show, status
+from orchestrator.cli.schema_init import init, schema
 from orchestrator.errors import OrchestratorError
 from orchestrator.files.redaction import redact
 from tunebench import __version__

@@ -48,7 +48,7 @@ scenarios:
     metrics: {train_tokens_per_second: {key: train_tokens_per_second}}
 """
 
-RERUN = "import sys, typer; from orchestrator.cli.over_time import rerun; sys.argv[0] = 'rerun'; typer.run(rerun)"
+RERUN = "import sys, typer; from orchestrator.cli.history_rerun import rerun; sys.argv[0] = 'rerun'; typer.run(rerun)"
 
 
 def rerun(folder: Path, *words: str) -> Campaign:

@@ -17,7 +17,7 @@ from factories.results import BASE, ended, failed, stored
 from rich.console import Console
 from typer.testing import CliRunner
 
-from orchestrator.cli import over_time
+from orchestrator.cli import history_rerun
 from orchestrator.compare.history import as_csv, as_json, campaigns, files, terminal, trends, wording
 from orchestrator.compare.history.history import History, Kind, Series
 from orchestrator.compare.history.trend_page import trend_page
@@ -384,7 +384,7 @@ def test_no_history_is_written_into_a_results_folder_or_in_the_place_of_a_file(a
 @pytest.fixture
 def command() -> typer.Typer:
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(over_time.history)
+    app.command()(history_rerun.history)
     return app
 
 

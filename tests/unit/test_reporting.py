@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from factories.results import BASE, ended, failed, stored
 
-from orchestrator.cli.results import write_report
+from orchestrator.cli.report_show_status import write_report
 from orchestrator.errors import ResultsError, SelectionError
 from orchestrator.files.printable_text import is_printable
 from orchestrator.records import Caveat, CaveatKind, Device, Framework

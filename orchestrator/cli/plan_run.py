@@ -14,9 +14,9 @@ import typer
 
 from orchestrator.cli.console import err, out, print_raw, say, tell
 from orchestrator.cli.given import confirm
-from orchestrator.cli.results import write_report
+from orchestrator.cli.options import MONITORS_OF, PlanOptions, RunOptions, SuiteOptions, takes
+from orchestrator.cli.report_show_status import write_report
 from orchestrator.errors import SelectionError
-from orchestrator.options import MONITORS_OF, PlanOptions, RunOptions, SuiteOptions, takes
 from orchestrator.report.format import Format
 
 if TYPE_CHECKING:

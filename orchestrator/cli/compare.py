@@ -12,8 +12,8 @@ from typer import Argument, Option
 
 from orchestrator.cli.console import out, print_raw, say, tell
 from orchestrator.cli.given import words
+from orchestrator.cli.options import By, takes
 from orchestrator.errors import SelectionError
-from orchestrator.options import By, takes
 
 if TYPE_CHECKING:
     from orchestrator.compare.comparison import Comparison, Side

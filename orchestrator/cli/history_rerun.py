@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from orchestrator import options
+from orchestrator.cli import options
 from orchestrator.cli.console import err, out, print_raw, say, tell
 from orchestrator.cli.given import confirm, words
-from orchestrator.cli.results import write_report
+from orchestrator.cli.report_show_status import write_report
 
 if TYPE_CHECKING:
     from orchestrator.compare.comparison import Comparison

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from orchestrator import options
+from orchestrator.cli import options
 from orchestrator.cli.console import out, print_raw, say, tell
 from orchestrator.cli.given import words
+from orchestrator.cli.options import ReportOptions, takes
 from orchestrator.errors import OrchestratorError
-from orchestrator.options import ReportOptions, takes
 from orchestrator.report.format import Format
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from orchestrator import options
+from orchestrator.cli import options
 from orchestrator.cli.console import out, print_raw, tell
 
 
