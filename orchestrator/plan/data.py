@@ -19,14 +19,17 @@ from dataclasses import asdict
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orchestrator
 from orchestrator.errors import ConfigError, PreparationError, suggestion
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.plan.config import DataProcessing, Suite
 from orchestrator.records import DataSpec, Text
-from orchestrator.trainers import Trainer
+
+if TYPE_CHECKING:  # an estimate of memory looks up models here, and loads no pydantic
+    from orchestrator.plan.config import DataProcessing, Suite
+    from orchestrator.trainers import Trainer
 
 SYNTHETIC = "builtin:synthetic"
 BUILT_IN = ("builtin:stdlib-docs", SYNTHETIC)
