@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 import orchestrator
 from orchestrator.errors import ConfigError, PreparationError, suggestion
 from orchestrator.files.printable_text import is_utf8, with_bytes
-from orchestrator.plan.config import DataProcessing, Suite
 from orchestrator.records import DataSpec, Text
 
 if TYPE_CHECKING:  # an estimate of memory looks up models here, and loads no pydantic
