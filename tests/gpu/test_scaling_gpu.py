@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from campaigns import ROOT, tunebench
+from campaigns import ROOT, Campaign, tunebench
 
 from orchestrator.machine.gpus import visible_gpus
 from orchestrator.results.table.load import ResultsTable, load
@@ -24,13 +24,18 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> ResultsTable:
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Campaign, ResultsTable]:
     folder = tmp_path_factory.mktemp("scaling")
     done = tunebench(folder, "run", str(ROOT / "examples/scaling.yaml"), "--set", f"arguments.max_steps={STEPS}")
     print(done.out)
     found = load([done.results])
     assert done.code == 0, (done.err, found.warnings)
-    return found
+    return done, found
+
+
+@pytest.fixture(scope="module")
+def table(campaign: tuple[Campaign, ResultsTable]) -> ResultsTable:
+    return campaign[1]
 
 
 def rows(table: ResultsTable) -> list[pd.Series]:
@@ -46,6 +51,16 @@ def test_all_that_there_are_gpus_for_was_run(table: ResultsTable) -> None:
     wanted = [("replicas", 1), ("replicas", 2), ("replicas", 4), ("shards", 2), ("shards", 4)]
     ran = sorted((row["scenario"], row["num_gpus"]) for row in rows(table))
     assert ran == [one for one in wanted if one[1] <= len(GPUS)]
+
+
+def test_two_gpus_are_wrapped_as_asked_and_learn_the_same(campaign: tuple[Campaign, ResultsTable]) -> None:
+    replicas, shards = (campaign[0].record(f"{kind}.gpus2") for kind in ("baseline", "fsdp"))
+    assert replicas.settings["world_size"] == shards.settings["world_size"] == 2
+    assert (replicas.settings["distributed_type"], shards.settings["distributed_type"]) == ("MULTI_GPU", "FSDP")
+    assert "DistributedDataParallel" in replicas.settings["wrapper_classes"]
+    assert replicas.settings["total_parameters"] == shards.settings["total_parameters"]
+    losses = [{one.name: one.value for one in record.measurements}["train_loss"] for record in (replicas, shards)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
 
 
 def test_each_rank_counted_its_share_of_the_data(table: ResultsTable) -> None:
