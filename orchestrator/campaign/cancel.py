@@ -19,9 +19,9 @@ from pathlib import Path
 from orchestrator.campaign.status.campaign import chosen
 from orchestrator.files import reading
 from orchestrator.files.printable_text import printable
-from orchestrator.records import Job, JobState
+from orchestrator.records import Job, JobState, RunFolder
 from orchestrator.results import claims
-from orchestrator.results.claims import OWNER_FILE, Owner
+from orchestrator.results.claims import Owner
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.store import Store
 
@@ -109,7 +109,7 @@ def _owner(run_dir: Path, deadline: float) -> Owner | None:
     claim = claims.read_claim(run_dir)
     while True:
         try:
-            owner = Owner(**reading.read_json(run_dir / OWNER_FILE, limit=reading.CLAIM_BYTES))
+            owner = Owner(**reading.read_json(RunFolder(run_dir).owner, limit=reading.CLAIM_BYTES))
             return owner if isinstance(owner.pid, int) and owner.pid > 0 else None
         except FileNotFoundError:
             if claim is not None and not claim.owner.is_here():
@@ -126,7 +126,7 @@ def _not_taken_over(store: Store, job: Job) -> Answer:
     name = f"{job.experiment_id} {job.name}"
     if run.state is JobState.ENDED:
         return Answer(job=job, end=End.ENDED, text=f"{name} has ended by itself meanwhile")
-    text = f"{name}: {job.run_dir / OWNER_FILE} is missing or damaged, so that nobody knows which process to end"
+    text = f"{name}: {job.folder.owner} is missing or damaged, so that nobody knows which process to end"
     return Answer(job=job, end=End.REFUSED, text=text)
 
 

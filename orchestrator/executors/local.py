@@ -26,7 +26,7 @@ from orchestrator.machine.process_tree import end_tree
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Device, Job, JobState, Status
 from orchestrator.results import claims
-from orchestrator.results.store import RUN_ONE_LOG, Store, unfinished_record, write_record
+from orchestrator.results.store import Store, unfinished_record, write_record
 
 LEAST_FREE_BYTES = 64 * 2**20
 RUN_ONE = (sys.executable, "-m", "orchestrator", "run-one")
@@ -47,10 +47,6 @@ class _Run:
     child: subprocess.Popen[bytes]
     share: Share | None
     ended: int
-
-    @property
-    def log(self) -> Path:
-        return self.job.run_dir / RUN_ONE_LOG
 
 
 class LocalExecutor:
@@ -83,7 +79,7 @@ class LocalExecutor:
                     running.remove(one)
                     _finish(one)
                     _free(pool, one.share)
-                    ended = (one.job.run_dir / claims.RECORD_FILE).exists()
+                    ended = one.job.folder.record.exists()
                     yield one.job, JobState.ENDED if ended else JobState.LOST
         finally:
             if running:
@@ -102,7 +98,7 @@ class LocalExecutor:
             claims.note_neighbour(job.run_dir, one.experiment_id)
         argv = [*self.run_one, str(job.run_dir)]
         try:
-            child = process.spawn(argv, log=job.run_dir / RUN_ONE_LOG, env={MARKER: claim.marker})
+            child = process.spawn(argv, log=job.folder.run_one_log, env={MARKER: claim.marker})
         except BaseException:
             write_record(job.run_dir, unfinished_record(job, Status.CANCELLED))
             raise
@@ -120,7 +116,7 @@ def _pool(parallel: int) -> Pool:
 
 
 def _gpus_of(job: Job) -> int:
-    experiment = Store(job.run_dir.parents[3]).experiment(job.experiment_id)
+    experiment = Store(job.folder.results).experiment(job.experiment_id)
     return experiment.num_gpus if experiment.device is Device.CUDA else 0
 
 
@@ -146,7 +142,7 @@ def _finish(one: _Run) -> None:
     with StopSignals() as stop:
         end_tree(one.marker, root=one.child, hurry=stop.hurried)
     os.close(one.ended)
-    _drop_empty(one.log)
+    _drop_empty(one.job.folder.run_one_log)
     if stop.received is not None:  # it came while it was held back
         raise KeyboardInterrupt
 
@@ -172,7 +168,7 @@ def _end_all(running: Sequence[_Run]) -> None:
             os.close(one.ended)
             # Stopped before `run-one` could write a record: the claim is this process's, which may live on.
             write_record(one.job.run_dir, unfinished_record(one.job, Status.CANCELLED))
-            _drop_empty(one.log)
+            _drop_empty(one.job.folder.run_one_log)
 
 
 def _full_disk(queue: Queue) -> ResultsError | None:

@@ -16,24 +16,23 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import LaunchError
 from orchestrator.machine import process, process_tree
+from orchestrator.records import RunFolder
 
 if TYPE_CHECKING:
     import psutil
 
-STACKS_FILE = "stacks.txt"
 PY_SPY_S, ANSWER_S, QUIET_S = 20.0, 5.0, 0.5
 _LONGEST = 1_000_000
 
 
-def save(marker: str, run_dir: Path, *, stderr: Path) -> Path | None:
+def save(marker: str, folder: RunFolder) -> Path | None:
     """Writes the stacks of the tree's Python processes; None where none could be had."""
-    parts = [_described(one, stderr) for one in process_tree.members(marker) if _is_python(one)]
+    parts = [_described(one, folder.stderr) for one in process_tree.members(marker) if _is_python(one)]
     told = [part for part in parts if part]
     if not told:
         return None
-    path = run_dir / STACKS_FILE
-    path.write_text("\n".join(told), encoding="utf-8")
-    return path
+    folder.stacks.write_text("\n".join(told), encoding="utf-8")
+    return folder.stacks
 
 
 def _described(one: psutil.Process, stderr: Path) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading
+from orchestrator.records import RunFolder
 
 Number = float | int
 Worker = Mapping[str, Any]
@@ -26,7 +27,7 @@ _MEMORY_OF_A_STAGE = {
 def worker_files(run_dir: Path) -> list[dict[str, Any]]:
     """Return the file of each rank, by rank; a file that is not whole counts as missing."""
     found: list[dict[str, Any]] = []
-    for path in run_dir.glob("worker-rank*.json"):
+    for path in RunFolder(run_dir).all_workers().values():
         try:
             content = reading.read_json(path, limit=reading.RECORD_BYTES, finite=False)
         except (OSError, ValueError):

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading
+from orchestrator.records import RunFolder
 
 COUNTS = ("tokens", "real", "labelled", "samples", "squares")
 # Two million steps of about 250 bytes.
@@ -25,7 +25,6 @@ MAX_BYTES = 512 * 2**20
 LATEST = 2.0**35
 
 _LONGEST_LINE = 64 * 2**10
-_NAME = re.compile(r"steps-rank(\d+)\.jsonl")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,12 +52,7 @@ class Step:
 
 def read(run_dir: Path) -> dict[int, tuple[Step, ...]]:
     """Return each rank's steps in order; empty if nothing was written."""
-    found: dict[int, tuple[Step, ...]] = {}
-    for path in run_dir.glob("steps-rank*.jsonl"):
-        match = _NAME.fullmatch(path.name)
-        if match is not None:
-            found[int(match[1])] = tuple(_steps(path))
-    return dict(sorted(found.items()))
+    return {rank: tuple(_steps(path)) for rank, path in RunFolder(run_dir).all_steps().items()}
 
 
 def together(ranks: Mapping[int, Sequence[Step]]) -> tuple[Step, ...]:

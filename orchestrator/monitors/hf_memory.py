@@ -19,11 +19,11 @@ from pathlib import Path
 from orchestrator.files import reading
 from orchestrator.measure.memory_logs import Number, finite, memory_summary
 from orchestrator.monitors.monitor import Monitor
-from orchestrator.records import Caveat, Command, Measurement
+from orchestrator.records import Caveat, Command, Measurement, RunFolder
 
 _FLAG, _INSTRUMENT = "--skip_memory_metrics", "instrument.py"
 _NO_STAGES = "the Trainer's memory tracker left no complete set of GPU stages (none on a CPU)"
-_WORKER_FILE, _TRACKER = "worker-rank0.json", "TUNEBENCH_MEMORY_TRACKER"
+_TRACKER = "TUNEBENCH_MEMORY_TRACKER"
 
 
 class HfMemory(Monitor):
@@ -42,7 +42,7 @@ class HfMemory(Monitor):
         return command if _FLAG in command.argv else replace(command, argv=(*command.argv, _FLAG, "False"))
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
-        metrics, problem = _worker_metrics(run_dir / _WORKER_FILE)
+        metrics, problem = _worker_metrics(RunFolder(run_dir).worker(0))
         named = {name: value for name, value in metrics.items() if "_mem_" in name}
         summary = memory_summary(metrics)
         peak, allocated = summary or (None, None)

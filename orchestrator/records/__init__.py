@@ -36,6 +36,7 @@ from orchestrator.records.run import (
     RunRecord,
     Status,
 )
+from orchestrator.records.run_folder import RunFolder
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -57,6 +58,7 @@ __all__ = [
     "ProcessOutcome",
     "Reason",
     "Repeats",
+    "RunFolder",
     "RunRecord",
     "Status",
     "Text",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from orchestrator.records.caveat import Caveat, Door
+from orchestrator.records.run_folder import RunFolder
 
 # Of `record.json`. 1: up to 2026-11. 2: `hint`, `beside`, the status `stalled`; exit code and signal are the trainer's. 3:
 # `warnings` are caveats, and a missing measurement has its reason in `missing`. What a version does not know it leaves out, and a
@@ -68,6 +69,10 @@ class Job:
     @property
     def name(self) -> str:
         return f"r{self.repeat}-t{self.attempt}"
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.run_dir)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -85,16 +85,15 @@ def _plain(value: object) -> object:
 
 
 def _files(run: StoredRun, lines: int) -> Iterator[str]:
-    folder = run.job.run_dir
-    yield f"folder {folder}"
-    script = folder / "command.sh"
-    if text := _text(script):
-        yield f"command: bash {shell_word(str(script))}"
+    folder = run.job.folder
+    yield f"folder {folder.path}"
+    if text := _text(folder.script):
+        yield f"command: bash {shell_word(str(folder.script))}"
         yield text.rstrip()
-    for name in ("stdout.log", "stderr.log"):
-        end = _log_end(folder / name).splitlines()
+    for log in (folder.stdout, folder.stderr):
+        end = _log_end(log).splitlines()
         if end and lines:
-            yield f"--- end of {name}"
+            yield f"--- end of {log.name}"
             yield "\n".join(end[-lines:])
 
 

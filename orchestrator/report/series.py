@@ -18,6 +18,7 @@ from pathlib import Path
 from orchestrator.files import reading
 from orchestrator.measure import gpu_timeline, steady_state, steps
 from orchestrator.measure.steps import Step
+from orchestrator.records import RunFolder
 
 Point = tuple[float, float]
 
@@ -86,7 +87,7 @@ def read(run_dir: Path, *, discarded_steps: int | None) -> RunSeries:
 
 def size(run_dir: Path) -> int:
     """How many bytes `read` would read of a run."""
-    return sum(_bytes(path) for path in (*run_dir.glob("steps-rank*.jsonl"), run_dir / gpu_timeline.SAMPLES))
+    return sum(_bytes(path) for path in (*RunFolder(run_dir).all_steps().values(), run_dir / gpu_timeline.SAMPLES))
 
 
 def _bytes(path: Path) -> int:

@@ -25,10 +25,8 @@ from typing import Any
 import psutil
 
 from orchestrator.files import reading, writing
-from orchestrator.records import Job, JobState
+from orchestrator.records import Job, JobState, RunFolder
 
-JOB_FILE, OWNER_FILE, RECORD_FILE, HEARTBEAT_FILE = "job.json", "owner.json", "record.json", "heartbeat"
-NEIGHBOURS_FILE = "neighbours.txt"
 HEARTBEAT_S = 30.0
 """How often `run-one` touches its heartbeat."""
 
@@ -135,7 +133,7 @@ def claim(job: Job, *, executor: str, details: Mapping[str, Any] | None = None) 
     aside = job.run_dir.parent / f".{mine.marker}"
     aside.mkdir(parents=True)
     try:
-        writing.replace(aside / JOB_FILE, json.dumps(asdict(mine), indent=2) + "\n")
+        writing.replace(RunFolder(aside).claim, json.dumps(asdict(mine), indent=2) + "\n")
         os.rename(aside, job.run_dir)  # refused where a folder with anything in it has the name
     except OSError:
         if not job.run_dir.exists():
@@ -163,19 +161,19 @@ def remove_unfinished(runs: Path) -> None:
 
 def take_over(run_dir: Path) -> None:
     """Says in `owner.json` that this process runs the job from now on."""
-    writing.replace(run_dir / OWNER_FILE, json.dumps(asdict(this_process()), indent=2) + "\n")
+    writing.replace(RunFolder(run_dir).owner, json.dumps(asdict(this_process()), indent=2) + "\n")
 
 
 def note_neighbour(run_dir: Path, experiment_id: str) -> None:
     """Says in a run's folder that a run of this experiment has begun beside it."""
-    with suppress(OSError), (run_dir / NEIGHBOURS_FILE).open("a", encoding="utf-8") as file:
+    with suppress(OSError), RunFolder(run_dir).neighbours.open("a", encoding="utf-8") as file:
         file.write(experiment_id + "\n")
 
 
 def neighbours(run_dir: Path) -> tuple[str, ...]:
     """The experiments whose runs went on beside this one, a word for each such run."""
     try:
-        return tuple(reading.read_text(run_dir / NEIGHBOURS_FILE, limit=reading.CLAIM_BYTES).split())
+        return tuple(reading.read_text(RunFolder(run_dir).neighbours, limit=reading.CLAIM_BYTES).split())
     except (OSError, ValueError):
         return ()
 
@@ -183,12 +181,13 @@ def neighbours(run_dir: Path) -> tuple[str, ...]:
 def beat(run_dir: Path) -> None:
     """Touches the heartbeat. A disk that is full or away is no reason to end a run."""
     with suppress(OSError):
-        (run_dir / HEARTBEAT_FILE).touch()
+        RunFolder(run_dir).heartbeat.touch()
 
 
 def silence_s(run_dir: Path, clock: Clock) -> float | None:
     """Seconds since the last sign of life in the folder; None where it can't be told."""
-    heard = [_modified(run_dir / name) for name in (HEARTBEAT_FILE, OWNER_FILE, JOB_FILE)]
+    folder = RunFolder(run_dir)
+    heard = [_modified(path) for path in (folder.heartbeat, folder.owner, folder.claim)]
     heard += [] if any(heard) else [_modified(run_dir)]
     now = clock(run_dir)
     known = [moment for moment in heard if moment is not None]
@@ -222,7 +221,7 @@ def file_servers_clock(folder: Path) -> float | None:
 
 def read_claim(run_dir: Path) -> Claim | None:
     """What `job.json` says; None when it is missing or is not ours."""
-    fields = _read_object(run_dir / JOB_FILE)
+    fields = _read_object(RunFolder(run_dir).claim)
     try:
         return Claim(**{**fields, "owner": _owner(fields["owner"])})
     except (KeyError, TypeError):
@@ -232,7 +231,7 @@ def read_claim(run_dir: Path) -> Claim | None:
 def owners(run_dir: Path) -> tuple[Owner, ...]:
     """Who may be at work on the run: the process that runs it and the one that claimed it."""
     found = []
-    fields = _read_object(run_dir / OWNER_FILE)
+    fields = _read_object(RunFolder(run_dir).owner)
     if fields:
         with suppress(TypeError):
             found.append(_owner(fields))
@@ -260,15 +259,16 @@ def _read_object(path: Path) -> dict[str, Any]:
 def state(run_dir: Path, *, clock: Clock = our_clock) -> JobState:
     """Where the run stands: ended (has a record), running (a living owner), lost (a dead one), silent (one elsewhere of which
     nothing was heard for long, by `clock`), pending (no claim)."""
-    if (run_dir / RECORD_FILE).exists():
+    record = RunFolder(run_dir).record
+    if record.exists():
         return JobState.ENDED
     if not run_dir.is_dir():
         return JobState.PENDING
     known = owners(run_dir)
     if any(owner.lives() for owner in known):
         return JobState.RUNNING
-    if any(not owner.is_here() for owner in known) and not (run_dir / RECORD_FILE).exists():
+    if any(not owner.is_here() for owner in known) and not record.exists():
         age_s = silence_s(run_dir, clock)
         return JobState.SILENT if age_s is None or age_s > SILENT_AFTER_S else JobState.RUNNING
     # Looked at again: the record is written before its owner ends, so it may have come between the two looks.
-    return JobState.ENDED if (run_dir / RECORD_FILE).exists() else JobState.LOST
+    return JobState.ENDED if record.exists() else JobState.LOST

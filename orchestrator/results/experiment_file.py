@@ -16,7 +16,6 @@ from orchestrator.files import reading
 from orchestrator.files.redaction import holds_secret, in_words, is_secret_name, redact
 from orchestrator.records import Experiment, dump, load
 
-EXPERIMENT_FILE = "experiment.json"
 _PLACEHOLDER = re.compile(r"\{\w+\}")
 _MAY_CHANGE = (
     *("repeats", "adaptive", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags"),

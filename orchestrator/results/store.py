@@ -20,17 +20,16 @@ from orchestrator.errors import ResultsError
 from orchestrator.files import reading, writing
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.files.redaction import redact
-from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunRecord, Status, dump, load
+from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunFolder, RunRecord, Status, dump, load
 from orchestrator.records.experiment import TAME
+from orchestrator.records.run_folder import EXPERIMENT_FILE
 from orchestrator.results import experiment_file
 from orchestrator.results import requested as asked
-from orchestrator.results.claims import RECORD_FILE, Clock, our_clock, read_claim, remove_unfinished, state
+from orchestrator.results.claims import Clock, our_clock, read_claim, remove_unfinished, state
 from orchestrator.results.contents import Contents, StoredExperiment, StoredRun
 from orchestrator.results.due_runs import NO_RETRY, Retry, owed_runs, owing
-from orchestrator.results.experiment_file import EXPERIMENT_FILE
 from orchestrator.results.folder import SUITE_FILE, TOOL, is_ours, read_suite, refuse_foreign
 
-RUN_ONE_LOG = "run-one.log"
 _RUN_NAME = re.compile(r"r([1-9]\d*)-t([1-9]\d*)")
 
 
@@ -200,7 +199,7 @@ class Store:
 
 def write_record(run_dir: Path, record: RunRecord) -> bool:
     """Puts `record.json` in place, the last act of a run. False when there is one already: the first one stands."""
-    return writing.place_once(run_dir / RECORD_FILE, redact(dump(record)))
+    return writing.place_once(RunFolder(run_dir).record, redact(dump(record)))
 
 
 def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
@@ -215,22 +214,22 @@ def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
         status=status,
         kind=status.value,
         cause=lost if status is Status.LOST else "the benchmark was interrupted before the run had begun",
-        tail=redact(_own_log(job.run_dir)) or None,
+        tail=redact(_own_log(job.folder)) or None,
         started_at=started_at,
         wall_s=max(0.0, time.time() - started_at),
     )
 
 
-def _own_log(run_dir: Path) -> str:
+def _own_log(folder: RunFolder) -> str:
     """What `run-one` itself complained about, if it did."""
     try:
-        return redact(reading.read_tail(run_dir / RUN_ONE_LOG, limit=64 * 1024))[-4000:]
+        return redact(reading.read_tail(folder.run_one_log, limit=64 * 1024))[-4000:]
     except (OSError, ValueError):
         return ""
 
 
 def _read_record(job: Job, warnings: list[str]) -> RunRecord | None:
-    path = job.run_dir / RECORD_FILE
+    path = job.folder.record
     try:
         record = load(RunRecord, reading.read_bytes(path, limit=reading.RECORD_BYTES))
         if record.schema_version > SCHEMA_VERSION:

@@ -16,7 +16,7 @@ from orchestrator import trainers
 from orchestrator.measure import throughput
 from orchestrator.measure.rank_files import worker_files
 from orchestrator.monitors import Monitor
-from orchestrator.records import Caveat, CaveatKind, Device, Experiment, Gpu, Measurement
+from orchestrator.records import Caveat, CaveatKind, Device, Experiment, Gpu, Measurement, RunFolder
 
 _T = TypeVar("_T")
 _COSTS = ("monitor_cpu_s", "monitor_rss_bytes")
@@ -138,7 +138,7 @@ def _workers(run_dir: Path) -> list[dict[str, Any]]:
 
     def written_at(worker: Mapping[str, Any]) -> float:
         try:
-            return (run_dir / f"worker-rank{worker.get('rank', 0)}.json").stat().st_mtime
+            return RunFolder(run_dir).worker(worker.get("rank", 0)).stat().st_mtime
         except OSError:
             return float("inf")
 

@@ -9,76 +9,72 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
-from pathlib import Path
 
 from orchestrator.files import reading, writing
 from orchestrator.files.redaction import redact, redact_end
-from orchestrator.records import Command
+from orchestrator.records import Command, RunFolder
 from orchestrator.run.script import command_script
 
-STDOUT, STDERR, SCRIPT, OUTPUT, PIDS = "stdout.log", "stderr.log", "command.sh", "output", "pids.txt"
-RESERVE, RESERVED_BYTES = ".reserve", 512 * 1024
+RESERVED_BYTES = 512 * 1024
 _LOG_BYTES = 256 * 1024
 
 
-def keep_room(run_dir: Path) -> None:
+def keep_room(folder: RunFolder) -> None:
     """Reserve room for the record, until `give_room`."""
-    with suppress(OSError), (run_dir / RESERVE).open("wb") as file:
+    with suppress(OSError), folder.reserve.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, RESERVED_BYTES)
 
 
-def give_room(run_dir: Path) -> None:
-    (run_dir / RESERVE).unlink(missing_ok=True)
+def give_room(folder: RunFolder) -> None:
+    folder.reserve.unlink(missing_ok=True)
 
 
-def is_disk_full(run_dir: Path) -> bool:
+def is_disk_full(folder: RunFolder) -> bool:
     """Return whether there is less room than was reserved: then a failed process may not have been able to say why."""
-    return shutil.disk_usage(run_dir).free < RESERVED_BYTES
+    return shutil.disk_usage(folder.path).free < RESERVED_BYTES
 
 
-def write(command: Command, run_dir: Path) -> None:
+def write(command: Command, folder: RunFolder) -> None:
     """Write the files that the command reads, and the script that repeats it."""
     for name, text in command.files.items():
-        (run_dir / name).write_text(text, encoding="utf-8")
-    script = run_dir / SCRIPT
-    script.write_text(command_script(command), encoding="utf-8", errors="surrogateescape", newline="")
-    script.chmod(0o755)
+        (folder.path / name).write_text(text, encoding="utf-8")
+    folder.script.write_text(command_script(command), encoding="utf-8", errors="surrogateescape", newline="")
+    folder.script.chmod(0o755)
 
 
-def log_end(run_dir: Path) -> str:
+def log_end(folder: RunFolder) -> str:
     """Return the redacted end of stderr, or of stdout if stderr is empty."""
-    for name in (STDERR, STDOUT):
+    for log in (folder.stderr, folder.stdout):
         with suppress(OSError, ValueError):
-            size = (run_dir / name).stat().st_size
+            size = log.stat().st_size
             if size:
-                text = reading.read_tail(run_dir / name, limit=_LOG_BYTES)
+                text = reading.read_tail(log, limit=_LOG_BYTES)
                 # Masked before it is cut into lines and causes: half a secret is not known for one.
                 return redact_end(text, cut=size > _LOG_BYTES)
     return ""
 
 
-def pids(run_dir: Path) -> frozenset[int]:
+def pids(folder: RunFolder) -> frozenset[int]:
     """Return the ids of the training processes, which the instrument notes; empty without the instrument."""
     try:
-        words = reading.read_text(run_dir / PIDS, limit=reading.CLAIM_BYTES).split()
+        words = reading.read_text(folder.pids, limit=reading.CLAIM_BYTES).split()
     except (OSError, ValueError):
         return frozenset()
     return frozenset(int(word) for word in words if word.isdecimal() and len(word) < 10)
 
 
-def mask_worker_files(run_dir: Path) -> None:
+def mask_worker_files(folder: RunFolder) -> None:
     """Redact the ranks' files: they have errors in full, and an error's message may contain a token."""
-    for path in run_dir.glob("worker-rank*.json"):
+    for path in folder.all_workers().values():
         with suppress(OSError, ValueError):
             text = reading.read_text(path, limit=reading.RECORD_BYTES)
             if redact(text) != text:
                 writing.replace(path, redact(text))
 
 
-def remove_output(run_dir: Path) -> None:
+def remove_output(folder: RunFolder) -> None:
     """Remove the checkpoints. A link is removed, not its target."""
-    output = run_dir / OUTPUT
-    if output.is_symlink():
-        output.unlink()
+    if folder.output.is_symlink():
+        folder.output.unlink()
     else:
-        shutil.rmtree(output, ignore_errors=True)
+        shutil.rmtree(folder.output, ignore_errors=True)

@@ -35,6 +35,7 @@ from orchestrator.records import (
     Gpu,
     Limit,
     ProcessOutcome,
+    RunFolder,
     RunRecord,
     Status,
     load,
@@ -62,22 +63,22 @@ def run_one(run_dir: Path) -> RunRecord:
 
     Raises ResultsError for a folder without a claim or an experiment.
     """
-    run_dir = run_dir.absolute()
-    if (run_dir / claims.RECORD_FILE).exists():
-        return load(RunRecord, (run_dir / claims.RECORD_FILE).read_bytes())
-    claim = claims.read_claim(run_dir)
+    folder = RunFolder(run_dir.absolute())
+    if folder.record.exists():
+        return load(RunRecord, folder.record.read_bytes())
+    claim = claims.read_claim(folder.path)
     if claim is None:
-        raise ResultsError(f"{run_dir} holds no claimed run: {claims.JOB_FILE} is missing or damaged")
-    experiment = Store(run_dir.parents[3]).experiment(claim.experiment_id)
+        raise ResultsError(f"{folder.path} holds no claimed run: {folder.claim.name} is missing or damaged")
+    experiment = Store(folder.results).experiment(claim.experiment_id)
     with StopSignals() as stop, _marked(claim.marker):
-        claims.take_over(run_dir)
-        run_files.keep_room(run_dir)
-        record = _carry_out(experiment, run_dir, claim, stop)
+        claims.take_over(folder.path)
+        run_files.keep_room(folder)
+        record = _carry_out(experiment, folder, claim, stop)
         if experiment.keep == "none":
-            run_files.remove_output(run_dir)
-        run_files.give_room(run_dir)
-        _write(run_dir, record)
-    return load(RunRecord, (run_dir / claims.RECORD_FILE).read_bytes())
+            run_files.remove_output(folder)
+        run_files.give_room(folder)
+        _write(folder.path, record)
+    return load(RunRecord, folder.record.read_bytes())
 
 
 def _write(run_dir: Path, record: RunRecord) -> None:
@@ -102,13 +103,13 @@ def _marked(marker: str) -> Iterator[None]:
             os.environ[MARKER] = before
 
 
-def _carry_out(experiment: Experiment, run_dir: Path, claim: claims.Claim, stop: StopSignals) -> RunRecord:
+def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, stop: StopSignals) -> RunRecord:
     gpus: tuple[Gpu, ...] = ()
     started_at = time.time()
     try:
         gpus = _own_gpus(experiment, claim)
         _keep_to(claim.details.get("cores") or ())
-        evidence = _evidence(experiment, run_dir, gpus, claim=claim, stop=stop)
+        evidence = _evidence(experiment, folder, gpus, claim=claim, stop=stop)
     except OrchestratorError as error:
         evidence = _not_started(started_at, kind="launcher", cause=str(error))
     except Exception as error:  # a defect of ours or of a plug: the run happened, so it must have its record
@@ -125,7 +126,7 @@ def _carry_out(experiment: Experiment, run_dir: Path, claim: claims.Claim, stop:
         kind=judged.kind,
         cause=redact(judged.cause) if judged.cause else None,
         hint=redact(evidence.hint) if evidence.hint else None,
-        tail=None if judged.status is Status.OK else log_tail(run_files.log_end(run_dir)) or None,
+        tail=None if judged.status is Status.OK else log_tail(run_files.log_end(folder)) or None,
         started_at=outcome.started_at,
         wall_s=outcome.wall_s,
         exit_code=ended.exit_code,
@@ -136,7 +137,7 @@ def _carry_out(experiment: Experiment, run_dir: Path, claim: claims.Claim, stop:
         devices=evidence.found.devices,
         provenance={**facts, "worker_versions": dict(evidence.found.first.get("versions") or {})},
         warnings=evidence.warnings,
-        beside=claims.neighbours(run_dir),
+        beside=claims.neighbours(folder.path),
     )
 
 
@@ -147,31 +148,31 @@ def _not_started(started_at: float, *, kind: str, cause: str) -> _Evidence:
 
 
 def _evidence(
-    experiment: Experiment, run_dir: Path, gpus: Sequence[Gpu], *, claim: claims.Claim, stop: StopSignals
+    experiment: Experiment, folder: RunFolder, gpus: Sequence[Gpu], *, claim: claims.Claim, stop: StopSignals
 ) -> _Evidence:
     missing = why_missing(experiment)
     if missing is not None:
         return _not_started(time.time(), kind="data", cause=missing)
     watching = [(name, monitors.get(name)) for name in experiment.monitors]
-    command = _command(experiment, run_dir, gpus, watching=watching)
+    command = _command(experiment, folder, gpus, watching=watching)
     command = replace(command, env={**command.env, MARKER: claim.marker})
     disturbed = gpu_access.settle(gpus, experiment.busy_gpus, cancelled=lambda: stop.received is not None)
-    run_files.write(command, run_dir)
+    run_files.write(command, folder)
     taken_before = gpu_access.memory_taken(gpus)
     with ExitStack() as stack:
         for _, monitor in watching:
-            stack.enter_context(monitor.watch(run_dir, gpus))
-        outcome, out_of_memory = _train(experiment, command, run_dir, claim=claim, stop=stop)
+            stack.enter_context(monitor.watch(folder.path, gpus))
+        outcome, out_of_memory = _train(experiment, command, folder, claim=claim, stop=stop)
     residue = gpu_access.given_back(gpus, taken_before)
-    run_files.mask_worker_files(run_dir)
-    found = collect.read(experiment, run_dir, watching=watching, gpus=gpus)
+    run_files.mask_worker_files(folder)
+    found = collect.read(experiment, folder.path, watching=watching, gpus=gpus)
     judged = verdict(
         outcome,
         workers=found.workers,
-        log=run_files.log_end(run_dir),
+        log=run_files.log_end(folder),
         complete=found.complete,
         out_of_memory=out_of_memory,
-        disk_full=run_files.is_disk_full(run_dir),
+        disk_full=run_files.is_disk_full(folder),
     )
     if judged.status is Status.OK:
         judged = _doubts(experiment, found) or judged
@@ -180,31 +181,31 @@ def _evidence(
     return _Evidence(
         outcome=outcome,
         verdict=judged,
-        hint=hint(judged.kind, _said(found, run_dir), experiment),
+        hint=hint(judged.kind, _said(found, folder), experiment),
         found=found,
         warnings=(*before, *found.warnings, *after),
     )
 
 
 def _train(
-    experiment: Experiment, command: Command, run_dir: Path, *, claim: claims.Claim, stop: StopSignals
+    experiment: Experiment, command: Command, folder: RunFolder, *, claim: claims.Claim, stop: StopSignals
 ) -> tuple[ProcessOutcome, bool]:
     """How the training tree ended, and whether the kernel killed one of it for memory."""
-    logs = {"stdout": run_dir / run_files.STDOUT, "stderr": run_dir / run_files.STDERR}
+    logs = {"stdout": folder.stdout, "stderr": folder.stderr}
     instrumented = trainers.get(experiment.trainer).instrumented
     watch = watchdog.Watch(
-        (lambda: watchdog.by_steps(run_dir)) if instrumented else (lambda: watchdog.by_output(*logs.values())),
+        (lambda: watchdog.by_steps(folder.path)) if instrumented else (lambda: watchdog.by_output(*logs.values())),
         startup_timeout_s=experiment.startup_timeout_s,
         stall_timeout_s=experiment.stall_timeout_s,
         late_s=watchdog.WRITTEN_LATE_S if instrumented else 0.0,
-        beat=lambda: claims.beat(run_dir),
+        beat=lambda: claims.beat(folder.path),
         beat_every_s=claims.HEARTBEAT_S,
     )
 
     def save_stacks(limit: Limit) -> None:
         if limit is not Limit.WALL:
             with suppress(OSError):  # a disk that is full is no reason to leave the tree alive
-                stacks.save(claim.marker, run_dir, stderr=logs["stderr"])
+                stacks.save(claim.marker, folder)
 
     limit_s, group = experiment.timeout_s, cgroup.create(claim.marker)
     with kernel_log.of_this_machine() as kernel:
@@ -217,21 +218,21 @@ def _train(
             if group is not None:  # also of a run that could not be started
                 group.remove()
         counted = outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before
-        return outcome, counted or out_of_memory(kernel.read(), outcome, run_dir)
+        return outcome, counted or out_of_memory(kernel.read(), outcome, folder)
 
 
-def out_of_memory(kernel_said: str, outcome: ProcessOutcome, run_dir: Path) -> bool:
+def out_of_memory(kernel_said: str, outcome: ProcessOutcome, folder: RunFolder) -> bool:
     """Whether the kernel says, where no control group counts it, that it killed a process of this run for memory."""
     killed = kernel_log.killed_for_memory(kernel_said)
     return bool(killed) and not killed.isdisjoint(
-        {outcome.pid, *run_files.pids(run_dir), *named_pids(run_files.log_end(run_dir))}
+        {outcome.pid, *run_files.pids(folder), *named_pids(run_files.log_end(folder))}
     )
 
 
-def _said(found: Findings, run_dir: Path) -> str:
+def _said(found: Findings, folder: RunFolder) -> str:
     """What the ranks' errors say in full, and the end of the log."""
     errors = [str((worker.get("error") or {}).get("message") or "") for worker in found.workers]
-    return "\n".join([*errors, run_files.log_end(run_dir)])
+    return "\n".join([*errors, run_files.log_end(folder)])
 
 
 def _doubts(experiment: Experiment, found: Findings) -> Verdict | None:
@@ -254,13 +255,13 @@ def _doubts(experiment: Experiment, found: Findings) -> Verdict | None:
 
 
 def _command(
-    experiment: Experiment, run_dir: Path, gpus: Sequence[Gpu], *, watching: Sequence[tuple[str, Monitor]]
+    experiment: Experiment, folder: RunFolder, gpus: Sequence[Gpu], *, watching: Sequence[tuple[str, Monitor]]
 ) -> Command:
     python = os.path.expanduser(experiment.python) if experiment.python else sys.executable
     ids = [gpu.uuid if gpu.uuid.startswith("MIG-") else str(gpu.index) for gpu in gpus]
-    command = build_command(experiment, python=python, gpus=ids, run_dir=run_dir, port=free_port())
+    command = build_command(experiment, python=python, gpus=ids, run_dir=folder.path, port=free_port())
     for _, monitor in watching:
-        command = monitor.prepare(command, run_dir)
+        command = monitor.prepare(command, folder.path)
     return command
 
 

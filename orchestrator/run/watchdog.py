@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.records import Limit
+from orchestrator.records import Limit, RunFolder
 
 # A run without progress is noticed this much of its limit late, at most: a fourth.
 LOOKS_PER_LIMIT = 4
@@ -37,7 +37,7 @@ class Signs:
 
 def by_steps(run_dir: Path) -> Signs:
     """Return the progress by the step files of an instrumented trainer. The slowest rank may lag, but not all ranks."""
-    sizes = dict(_sizes(sorted(run_dir.glob("steps-rank*.jsonl"))))
+    sizes = dict(_sizes(RunFolder(run_dir).all_steps().values()))
     return Signs(begun=any(sizes.values()), mark=sizes, over=any(_over(path) for path, size in sizes.items() if size))
 
 

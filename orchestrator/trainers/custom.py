@@ -25,6 +25,7 @@ from orchestrator.records import (
     Experiment,
     Measurement,
     MetricSource,
+    RunFolder,
     Text,
     as_items,
     load,
@@ -74,7 +75,7 @@ class Custom(Trainer):
         return filled(experiment, run_dir=run_dir, at_launch={name: f"{{{name}}}" for name in LEFT_FOR_LAUNCH})
 
     def metrics(self, run_dir: Path) -> list[Measurement]:
-        experiment = load(Experiment, (run_dir.parents[1] / "experiment.json").read_bytes())
+        experiment = load(Experiment, RunFolder(run_dir).experiment.read_bytes())
         return [] if experiment.custom is None else read_metrics(experiment.custom, run_dir)
 
 
@@ -156,10 +157,10 @@ def _results(results: str, run_dir: Path) -> LookUp:
     """Return a function that finds the raw value of a metric in the files of the run."""
     try:
         if results == "log":
-            text = _end(run_dir / "stdout.log")
+            text = _end(RunFolder(run_dir).stdout)
             return lambda name, source: _last_match(source.pattern, text)
         if results == "stdout":
-            row = reading.parse_json(_last_line(run_dir / "stdout.log").encode(), finite=False)
+            row = reading.parse_json(_last_line(RunFolder(run_dir).stdout).encode(), finite=False)
         elif results.endswith(".csv"):
             rows = _csv_rows(run_dir / results.removeprefix("file:"))
             return lambda name, source: _last_value(rows, source.column or name)

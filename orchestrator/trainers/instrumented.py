@@ -7,7 +7,6 @@ Hugging Face, which the monitor `hf_memory` reads.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import orchestrator
 from orchestrator.measure import losses
 from orchestrator.measure.rank_files import worker_files
-from orchestrator.records import Experiment, Measurement, Text, as_items
+from orchestrator.records import Experiment, Measurement, RunFolder, Text, as_items
 from orchestrator.trainers import argument_names
 from orchestrator.trainers.trainer import Trainer
 
@@ -90,7 +89,7 @@ def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, T
     """Return the arguments with the run's own output folder as the last: results stay in the run folder."""
     own = dict(arguments)
     own.pop("output_dir", None)
-    own["output_dir"] = os.path.join(run_dir, "output")
+    own["output_dir"] = str(RunFolder(run_dir).output)
     return own
 
 

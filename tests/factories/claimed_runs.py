@@ -41,14 +41,14 @@ def changed(file: Path, **fields: Any) -> None:
 
 def of_the_dead(job: Job) -> Job:
     """The run's process is one that was started at another time: gone, and its number somebody else's."""
-    for name in (claims.JOB_FILE, claims.OWNER_FILE):
-        changed(job.run_dir / name, start_time=1.0)
+    for file in (job.folder.claim, job.folder.owner):
+        changed(file, start_time=1.0)
     return job
 
 
 def of_another_host(job: Job, *, silent_s: float = 0.0) -> Job:
-    for name in (claims.JOB_FILE, claims.OWNER_FILE):
-        changed(job.run_dir / name, host=ELSEWHERE)
+    for file in (job.folder.claim, job.folder.owner):
+        changed(file, host=ELSEWHERE)
         heard = time.time() - silent_s
-        os.utime(job.run_dir / name, (heard, heard))
+        os.utime(file, (heard, heard))
     return job

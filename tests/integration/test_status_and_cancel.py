@@ -24,7 +24,7 @@ from orchestrator.campaign.status.activity import Phase
 from orchestrator.campaign.status.campaign import Reader, looks
 from orchestrator.campaign.status.experiment import RepeatState
 from orchestrator.errors import ResultsError
-from orchestrator.records import Experiment, JobState, Status
+from orchestrator.records import Experiment, JobState, RunFolder, Status
 from orchestrator.results import claims
 from orchestrator.results.store import Store
 
@@ -146,7 +146,7 @@ def start(store: Store) -> Iterator[Callable[[Experiment], Path]]:
 
 
 def owner_of(run_dir: Path) -> dict[str, object]:
-    content: dict[str, object] = json.loads((run_dir / claims.OWNER_FILE).read_text())
+    content: dict[str, object] = json.loads(RunFolder(run_dir).owner.read_text())
     return content
 
 
@@ -166,7 +166,7 @@ def test_a_number_that_is_another_process_by_now_is_left_alone(store: Store, tmp
         claims.take_over(job.run_dir)
         mine = claims.this_process()
         content = {**owner_of(job.run_dir), "pid": bystander.pid}
-        (job.run_dir / claims.OWNER_FILE).write_text(json.dumps(content))
+        job.folder.owner.write_text(json.dumps(content))
         assert claims.state(job.run_dir) is JobState.LOST
         assert list(cancel.cancel(store, [])) == []
         # Even where the run counts as running until the very moment of asking.
@@ -181,7 +181,7 @@ def test_a_run_on_another_host_is_refused_with_what_to_type_there(
 ) -> None:
     run_dir = start(A)
     content = owner_of(run_dir)
-    (run_dir / claims.OWNER_FILE).write_text(json.dumps({**content, "host": "node7"}))
+    RunFolder(run_dir).owner.write_text(json.dumps({**content, "host": "node7"}))
     (answer,) = cancel.cancel(store, [A.id])
     assert answer.end is End.REFUSED
     assert answer.text == (
@@ -199,7 +199,7 @@ def test_the_benchmark_that_claimed_a_run_is_never_signalled(store: Store) -> No
     (answer,) = cancel.cancel(store, [], wait_s=0.5)
     assert answer.end is End.REFUSED and "owner.json" in answer.text
     assert time.monotonic() - began < 30
-    (job.run_dir / claims.OWNER_FILE).write_text("{half")
+    job.folder.owner.write_text("{half")
     (answer,) = cancel.cancel(store, [], wait_s=0.5)
     assert answer.end is End.REFUSED and "owner.json" in answer.text
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from orchestrator.machine import kernel_log
 from orchestrator.machine.kernel_log import KMSG, KernelLog, killed_for_memory
-from orchestrator.records import ProcessOutcome
+from orchestrator.records import ProcessOutcome, RunFolder
 from orchestrator.run.run_one import out_of_memory
 
 INVOKED = (
@@ -132,8 +132,8 @@ def test_a_kill_counts_where_it_was_one_of_the_run(
     (tmp_path / "pids.txt").write_text(noted)
     (tmp_path / "stderr.log").write_text(log)
     outcome = ProcessOutcome(exit_code=None, signal=9, started_at=0.0, ended_at=1.0, pid=pid)
-    assert out_of_memory(INVOKED + KILLED, outcome, tmp_path) is of_the_run
-    assert not out_of_memory(INVOKED, outcome, tmp_path)
+    assert out_of_memory(INVOKED + KILLED, outcome, RunFolder(tmp_path)) is of_the_run
+    assert not out_of_memory(INVOKED, outcome, RunFolder(tmp_path))
 
 
 def may_read_the_kernels_log() -> bool:

@@ -23,7 +23,7 @@ from orchestrator.errors import SelectionError
 from orchestrator.files import reading as untrusted
 from orchestrator.measure import gpu_timeline
 from orchestrator.monitors import nvidia_smi
-from orchestrator.records import Experiment
+from orchestrator.records import Experiment, RunFolder
 
 LAST_STEPS = 10
 """Over how many steps the speed is taken, at most."""
@@ -32,7 +32,6 @@ FIRST_STEPS = 10
 """Undeclared warm-up for as long as a run goes on: where `steady` still takes a spike for one. Half of the run at most."""
 
 _STEP_TAIL_BYTES, _SAMPLE_TAIL_BYTES = 4096, 16384
-_STARTED_BY, _ENDED_BY = "stdout.log", "worker-rank0.json"
 _MIB = 2**20
 _NVIDIA_SMI = re.compile(r", (?P<index>\d+), (?P<mib>\d+(?:\.\d+)?) MiB\s*$")
 
@@ -68,10 +67,11 @@ class Activity:
 
 def look(run_dir: Path, experiment: Experiment) -> Activity:
     """What the run of this folder is at now, as its files show it."""
-    ranks = [_lines(run_dir / f"steps-rank{rank}.jsonl") for rank in range(experiment.num_gpus)]
+    folder = RunFolder(run_dir)
+    ranks = [_lines(folder.steps(rank)) for rank in range(experiment.num_gpus)]
     first = ranks[0] if ranks else None
     if first is None:
-        return Activity(phase=_phase_without_steps(run_dir, experiment), memory_bytes=_memory(run_dir, experiment))
+        return Activity(phase=_phase_without_steps(folder, experiment), memory_bytes=_memory(run_dir, experiment))
     last = first.steps[-1] if first.steps else None
     step = int(last["step"]) if last else 0
     of = planned_steps(experiment)
@@ -79,7 +79,7 @@ def look(run_dir: Path, experiment: Experiment) -> Activity:
     open_ended = of is None or (experiment.measure is not None and experiment.measure.within is not None)
     damaged = next((rank for rank, lines in enumerate(ranks) if lines and lines.damaged), None)
     return Activity(
-        phase=_phase(run_dir, experiment, first, step),
+        phase=_phase(folder, experiment, first, step),
         step=step,
         of=of,
         step_time_s=step_time_s,
@@ -87,7 +87,7 @@ def look(run_dir: Path, experiment: Experiment) -> Activity:
         loss=first.loss,
         memory_bytes=_memory(run_dir, experiment),
         left_s=None if open_ended or of is None or step_time_s is None else max(0, of - step) * step_time_s,
-        problem=None if damaged is None else f"{run_dir / f'steps-rank{damaged}.jsonl'}: lines that are no JSON",
+        problem=None if damaged is None else f"{folder.steps(damaged)}: lines that are no JSON",
     )
 
 
@@ -100,10 +100,10 @@ def planned_steps(experiment: Experiment) -> int | None:
     return min((limit for limit in limits if limit > 0), default=None)
 
 
-def _phase_without_steps(run_dir: Path, experiment: Experiment) -> Phase:
-    if not (run_dir / _STARTED_BY).exists():
+def _phase_without_steps(folder: RunFolder, experiment: Experiment) -> Phase:
+    if not folder.stdout.exists():
         return Phase.PREPARING
-    if (run_dir / _ENDED_BY).exists():
+    if folder.worker(0).exists():
         return Phase.ENDING
     try:
         instrumented = trainers.get(experiment.trainer).instrumented
@@ -112,8 +112,8 @@ def _phase_without_steps(run_dir: Path, experiment: Experiment) -> Phase:
     return Phase.LOADING if instrumented else Phase.RUNNING
 
 
-def _phase(run_dir: Path, experiment: Experiment, lines: _Lines, step: int) -> Phase:
-    if lines.ended or (run_dir / _ENDED_BY).exists():
+def _phase(folder: RunFolder, experiment: Experiment, lines: _Lines, step: int) -> Phase:
+    if lines.ended or folder.worker(0).exists():
         return Phase.ENDING
     declared = experiment.measure.discard_steps if experiment.measure else None
     of = planned_steps(experiment)

@@ -20,11 +20,11 @@ from orchestrator.campaign.status import time_left
 from orchestrator.campaign.status.activity import Activity
 from orchestrator.errors import ResultsError
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
+from orchestrator.records.run_folder import EXPERIMENT_FILE
 from orchestrator.results import claims
 from orchestrator.results.claims import Owner
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.due_runs import most_repeats
-from orchestrator.results.experiment_file import EXPERIMENT_FILE
 from orchestrator.results.store import Store
 
 UNREADABLE = "unreadable"
@@ -198,11 +198,10 @@ def _warnings(problem: str | None, runs: Iterable[StoredRun]) -> Iterator[str]:
     if problem is not None:
         yield problem
     for run in runs:
-        run_dir = run.job.run_dir
         if run.state is JobState.ENDED and run.record is None:
-            yield f"{run_dir / claims.RECORD_FILE}: cannot be read as a record, so that nobody knows how the run ended"
-        elif run.state is JobState.LOST and claims.read_claim(run_dir) is None:
-            yield f"{run_dir / claims.JOB_FILE}: missing or damaged, so that nobody knows whose run it is"
+            yield f"{run.job.folder.record}: cannot be read as a record, so that nobody knows how the run ended"
+        elif run.state is JobState.LOST and claims.read_claim(run.job.run_dir) is None:
+            yield f"{run.job.folder.claim}: missing or damaged, so that nobody knows whose run it is"
 
 
 def _may_follow(experiment: Experiment, repeats: Sequence[RepeatStatus]) -> int:
@@ -276,7 +275,7 @@ def took(experiment: Experiment, run: StoredRun) -> time_left.Took | None:
     """How long a run took from its claim to its record; None of one that did not end by itself."""
     if run.record is None:
         return None
-    claimed, recorded = (signature(run.job.run_dir / name) for name in (claims.JOB_FILE, claims.RECORD_FILE))
+    claimed, recorded = map(signature, (run.job.folder.claim, run.job.folder.record))
     whole_s = (recorded[1] - claimed[1]) / 1e9 if claimed and recorded else 0.0
     known = run.record.wall_s <= whole_s <= run.record.wall_s + _LONGEST_AROUND_S
     return time_left.took(experiment, run.record, seconds=whole_s if known else None)

@@ -27,7 +27,6 @@ from orchestrator.results.table import foreign_rows, reference_folder
 from orchestrator.results.table.rows import Row, Value
 
 LOG_END_BYTES = 64 * 1024
-_LOGS = ("stdout.log", "stderr.log", "stacks.txt", "run-one.log")
 _KNOWN_OF_IT = ("effective_", "provenance_")
 _KILLED = (Ending.CANCELLED, Ending.LOST)
 
@@ -68,8 +67,8 @@ def _of_store(store: Store, warnings: list[str], masked: Masked) -> Iterator[Tra
 
 def _of_record(experiment: Experiment, job: Job, record: RunRecord, row: Row, masked: Masked) -> TrackerRun:
     key = _digest(record.experiment_id, record.repeat, record.attempt, record.started_at, record.wall_s)
-    own = {"experiment.json": _text(job.run_dir.parents[1] / "experiment.json")}
-    own |= {name: _text(job.run_dir / name) for name in ("command.sh", "record.json")}
+    folder = job.folder
+    own = {path.name: _text(path) for path in (folder.experiment, folder.script, folder.record)}
     return TrackerRun(
         key=key,
         name=f"{job.name}-{key[:8]}",
@@ -81,7 +80,7 @@ def _of_record(experiment: Experiment, job: Job, record: RunRecord, row: Row, ma
         tags=_tags(row, masked),
         metrics=_metrics(row),
         series=series_of(job.run_dir),
-        texts=_texts(own, [job.run_dir / name for name in _LOGS], masked),
+        texts=_texts(own, (folder.stdout, folder.stderr, folder.stacks, folder.run_one_log), masked),
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from orchestrator.files import reading
 from orchestrator.measure import gpu_timeline, steps
+from orchestrator.records import RunFolder
 from orchestrator.report.export.tracker import Point
 from orchestrator.report.series import thin
 
@@ -53,7 +54,7 @@ def _step_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
 def _losses(run_dir: Path) -> Iterator[Point]:
     """Yield the losses that the Trainer logged in the lines of rank 0, without those that are not finite."""
     try:
-        lines = reading.read_lines(run_dir / "steps-rank0.jsonl", limit=steps.MAX_BYTES, longest=_LONGEST_LINE)
+        lines = reading.read_lines(RunFolder(run_dir).steps(0), limit=steps.MAX_BYTES, longest=_LONGEST_LINE)
         for line in lines:
             if b'"loss"' in line and (point := _loss(line)) is not None:
                 yield point

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from orchestrator.files import reading
 from orchestrator.files.printable_text import printable, without_styles
 from orchestrator.files.redaction import held, redact, redact_end
+from orchestrator.records import RunFolder
 
 PAGE = "report.html"
 MOST_FILES = 24
@@ -91,15 +92,15 @@ def _is_ours(name: str) -> bool:
 def command(run_dir: Path, environ: Mapping[str, str]) -> str | None:
     """Return the script that repeats the run, without secrets."""
     try:
-        return printable(redact(reading.read_text(run_dir / "command.sh", limit=_COMMAND_BYTES), environ))
+        return printable(redact(reading.read_text(RunFolder(run_dir).script, limit=_COMMAND_BYTES), environ))
     except (OSError, ValueError):
         return None
 
 
 def log_ends(run_dir: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield name and last lines of each log that is not empty, without secrets and colours."""
-    for name in ("stdout.log", "stderr.log"):
-        path = run_dir / name
+    folder = RunFolder(run_dir)
+    for path in (folder.stdout, folder.stderr):
         try:
             size = path.lstat().st_size
             text = without_styles(reading.read_tail(path, limit=_TAIL_BYTES)) if size else ""
@@ -107,13 +108,13 @@ def log_ends(run_dir: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, s
             continue
         if text.strip():
             whole = printable(redact_end(text, cut=size > _TAIL_BYTES, environ=environ))
-            yield name, "\n".join(line[:_LONGEST_LINE] for line in whole.splitlines()[-_LINES:]).strip("\n")
+            yield path.name, "\n".join(line[:_LONGEST_LINE] for line in whole.splitlines()[-_LINES:]).strip("\n")
 
 
 def gpus(run_dir: Path) -> list[Mapping[str, Any]]:
     """Return the GPUs in the run's record."""
     try:
-        record = reading.read_json(run_dir / "record.json", limit=reading.RECORD_BYTES)
+        record = reading.read_json(RunFolder(run_dir).record, limit=reading.RECORD_BYTES)
     except (OSError, ValueError):
         return []
     provenance = record.get("provenance") if isinstance(record, dict) else None

@@ -1,0 +1,76 @@
+"""The folder of one run. The names of its files are written here, once.
+
+A monitor names the files that it writes itself. The programs in `workers/` repeat the names that they use: they import nothing.
+
+    RESULTS/experiments/<id>/experiment.json
+    RESULTS/experiments/<id>/runs/r<repeat>-t<attempt>/ job.json, owner.json, … record.json
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+EXPERIMENT_FILE = "experiment.json"
+
+
+class _File:
+    """A file in a run's folder, as an attribute that is its path."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: RunFolder, owner: type) -> Path:
+        return folder.path / self.name
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The paths of one run's files. Most of the files are optional."""
+
+    path: Path
+
+    # Written by the process that claims the run.
+    claim = _File("job.json")
+    neighbours = _File("neighbours.txt")
+    run_one_log = _File("run-one.log")
+    # Written by `run-one`.
+    owner = _File("owner.json")
+    heartbeat = _File("heartbeat")
+    reserve = _File(".reserve")
+    script = _File("command.sh")
+    stacks = _File("stacks.txt")
+    record = _File("record.json")
+    # Written by the training processes.
+    stdout = _File("stdout.log")
+    stderr = _File("stderr.log")
+    pids = _File("pids.txt")
+    output = _File("output")
+
+    def steps(self, rank: int) -> Path:
+        return self.path / f"steps-rank{rank}.jsonl"
+
+    def worker(self, rank: int) -> Path:
+        return self.path / f"worker-rank{rank}.json"
+
+    def all_steps(self) -> dict[int, Path]:
+        """Return the step file of each rank that has one, by rank."""
+        return self._by_rank("steps-rank", ".jsonl")
+
+    def all_workers(self) -> dict[int, Path]:
+        """Return the worker file of each rank that has one, by rank."""
+        return self._by_rank("worker-rank", ".json")
+
+    def _by_rank(self, start: str, end: str) -> dict[int, Path]:
+        files = {path.name.removeprefix(start).removesuffix(end): path for path in self.path.glob(f"{start}*{end}")}
+        return dict(sorted((int(rank), path) for rank, path in files.items() if rank.isdecimal()))
+
+    @property
+    def experiment(self) -> Path:
+        """The file of the run's experiment."""
+        return self.path.parents[1] / EXPERIMENT_FILE
+
+    @property
+    def results(self) -> Path:
+        """The results folder that contains the run."""
+        return self.path.parents[3]
