@@ -1,4 +1,4 @@
-"""How often does `tunebench history` find a false step, and how often a real one? Prints a Markdown table for docs/history.md.
+"""Measure how often `tunebench history` finds a false step, and how often a real one, as a table for docs/history.md.
 
     python benchmarks/change_points.py
 

@@ -1,8 +1,8 @@
-"""How often do our intervals contain the truth? Simulated within a run, over repeats, and after an early stop.
+"""Measure how often our intervals contain the truth: simulated within a run, over repeats, and after an early stop.
 
     python benchmarks/coverage.py [--series 20000]
 
-Step times have 2 % of lognormal noise, half of which carries over to the next step (AR(1), 0.5). Series with spikes
+Step times have 2 % of lognormal noise, and half of it carries over to the next step (AR(1), 0.5). Series with spikes
 also have 2 % of steps that take up to several times as long. The truth is the median of the distribution of the
 steps. Seeded: the table is the same on every machine.
 """
@@ -62,7 +62,7 @@ def over_repeats(series: int, runs: int, *, seed: int = 1) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped:
-    """Runs that stopped by themselves: the share whose interval contains the truth, the share whose median is within the requested
+    """Runs that stopped early: the share whose interval contains the truth, the share whose median is within the requested
     distance of it, the mean error of the median, and the mean number of steps."""
 
     held: float

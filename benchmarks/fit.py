@@ -1,10 +1,10 @@
-"""How far is the estimated peak memory from the measured one, for every experiment of results folders?
+"""Compare the estimated peak memory with the measured one, for every experiment of results folders.
 
     python benchmarks/fit.py RESULTS [RESULTS ...]
 
 Reads `experiment.json` and `record.json` of each run that ended ok on a GPU. Prints torch's peak allocated memory
 (highest rank), the estimate, the error, the moment of the highest estimate, and the device's use if NVML was read.
-Repeats that measured the same are one row. The estimate does not use measurements.
+Repeats with equal measurements are one row. The estimate does not use measurements.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How much of a step does the instrument's own code take? Seconds of the host's time in each hook, in a real training.
+"""Measure the seconds of host time that each hook of the instrument takes in a step of a real training.
 
     python benchmarks/hooks.py [--steps 200]
 
 Trains six layers of a Llama of a billion parameters on a GPU if there is one, else a tiny Llama on the CPU. A loop
-with only the hooks would show a tenth of their time, because in a training they find their caches cold. On a GPU most
+with only the hooks would show a tenth of their time, because in a training the caches are cold. On a GPU most
 hooks run while the GPU computes and should cost nothing. The GPU waits for `note`, `on_step_begin` and `kept` in
 every step, and for `on_log` when there is a log. Left out: the wrappers of `training_step` and `send_to_device`, and
 the first call of each hook.
@@ -58,8 +58,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         spent = train(Path(name), steps=given.steps)
     for hook, seconds in spent.items():
-        print(f"{hook:14} {seconds / given.steps * 1e6:6.0f} µs a step")
-    print(f"{'together':14} {sum(spent.values()) / given.steps * 1e6:6.0f} µs a step, over {given.steps} steps")
+        print(f"{hook:14} {seconds / given.steps * 1e6:6.0f} µs per step")
+    print(f"{'together':14} {sum(spent.values()) / given.steps * 1e6:6.0f} µs per step, over {given.steps} steps")
 
 
 def train(folder: Path, *, steps: int) -> dict[str, float]:

@@ -1,11 +1,11 @@
-"""Which GPU memory does torch not count? Context, kernels, libraries, communication.
+"""Measure the GPU memory that torch does not count: context, kernels, libraries, communication.
 
     python benchmarks/outside_torch.py [--gpus 2] [--layers 6]
 
 A process does the parts of a training one after the other. After each part NVML reads the memory in use on the whole
 device. From that this script subtracts what was in use before the process, and what torch's allocator has reserved.
 The rest is what torch does not see. It also prints the part of the allocated memory that is workspaces of cuBLAS.
-They are freed to be counted, and come back.
+The script frees them to count them; torch makes them again.
 
 The GPUs must be idle, because NVML sees all users. With several GPUs there is a process for each, joined by NCCL at
 the end; the first process prints. Kernels are loaded when they are first used (CUDA_MODULE_LOADING: lazy, CUDA's

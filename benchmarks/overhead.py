@@ -1,4 +1,4 @@
-"""What does measuring cost? The instrument and the monitors, on against off, from the results of runs made for it.
+"""Compute what measuring costs: the instrument and the monitors, on against off, from the results of runs made for it.
 
     python benchmarks/overhead.py blocks RESULTS          measuring on and off in alternating blocks of one run
     python benchmarks/overhead.py follow RESULTS          next to such a run: NVML's sampler sleeps through the blocks without
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--metric", help="pairs: a metric to compare, instead of the median time between logs")
     given = parser.parse_args()
     if given.how == "follow" and len(given.results) > 1:
-        parser.error("follow: one folder, that of the run beside it")
+        parser.error("follow: one folder, the results of the run next to it")
     if given.how == "blocks":
         print(said("blocks of one run", [ratio for root in given.results for ratio in block_ratios(root)]))
     elif given.how == "follow":
@@ -105,7 +105,7 @@ def between_logs(run_dir: Path) -> float:
 
 def follow_blocks(root: Path) -> None:
     """Make the sampler of a run sleep through the blocks without the instrument. It is a step or two late: the end of a block is
-    written in the first step by which the GPU has passed it."""
+    written in the first step after the GPU has passed it."""
     for run_dir in started_runs(root):
         path, pid = run_dir / "blocks-rank0.jsonl", None
         blocks = 0

@@ -1,4 +1,4 @@
-"""What does measuring cost from process to process? Trainings in processes of their own take turns on one GPU.
+"""Measure what measuring costs between processes: trainings in processes of their own take turns on one GPU.
 
     python benchmarks/processes.py examples/instrument-cost.yaml --scenario cost-all-on --scenario cost-all-off \\
         --set arguments.max_steps=600 --set arguments.logging_steps=5 [--groups 10] [--turns 20] [--to groups.jsonl]
@@ -282,7 +282,7 @@ def add_gate(module: Any, gate: Connection) -> None:
 def show(paths: Sequence[Path], off: str) -> None:
     groups = [json.loads(line)["turns"] for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
     without = median(turn[off] for turns in groups for turn in turns)
-    print(f"{len(groups)} groups, {without * 1000:.1f} ms a step without")
+    print(f"{len(groups)} groups, {without * 1000:.1f} ms per step without")
     for name in sorted({name for turns in groups for turn in turns for name in turn} - {off}):
         with_it = [turns for turns in groups if name in turns[0]]
         print(said(f"{name} against {off}", [geometric_mean(ratios(turns, name, off)) for turns in with_it]))

@@ -1,4 +1,4 @@
-"""What do monitors cost? Many short trainings of one process, without a monitor and with each in turn.
+"""Measure what monitors cost: many short trainings of one process, without a monitor and with each in turn.
 
     python benchmarks/short_trainings.py [hf_memory] [hf_memory_native] [nvml] [--rounds 30] [--steps 30]
 
@@ -81,7 +81,7 @@ def main() -> None:
             with sampling() if kind == NVML else nullcontext():
                 seconds = train(model, data, kind, steps=given.steps)
             found[kind] += [seconds] if done else []  # the first round is warm-up
-    print(f"{given.rounds} rounds, {median(found['none']) * 1000:.2f} ms a step without")
+    print(f"{given.rounds} rounds, {median(found['none']) * 1000:.2f} ms per step without")
     for kind in monitors:
         print(said(kind, [one / none for one, none in zip(found[kind], found["none"], strict=True)]))
 

@@ -47,7 +47,7 @@ scenarios:
 
 
 def measured(command: list[str]) -> tuple[float, float]:
-    """Wall seconds and peak MiB of one process."""
+    """Return the wall seconds and the peak MiB of one process."""
     started = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
     _, status, usage = os.wait4(child.pid, 0)

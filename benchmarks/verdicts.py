@@ -1,4 +1,4 @@
-"""How often does `compare` give a false alarm, and how often does it find a change? Its own code, on simulated campaigns.
+"""Measure how often `compare` gives a false alarm, and how often it finds a change: its own code, on simulated campaigns.
 
     python benchmarks/verdicts.py [--rows 20000]
 
@@ -26,8 +26,8 @@ from orchestrator.measure.intervals import paired_ratio
 METRIC, SLOWER, MIN_EFFECT = "tokens_per_s", 1 / 1.05, 0.02
 NOISES, RUNS, DRIFT, CAMPAIGN = (0.005, 0.01, 0.015, 0.02, 0.03), (3, 5, 10), 0.05, 20
 
+# From a number of runs to the drift of the logarithm at each run.
 Drift = Callable[[random.Random, int], list[float]]
-"""The drift of the logarithm at each of so many runs."""
 
 
 def none(rng: random.Random, count: int) -> list[float]:
@@ -44,7 +44,7 @@ def walk(rng: random.Random, count: int) -> list[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One kind of campaign: runs a side, noise between runs, and their order."""
+    """One kind of campaign: runs per side, noise between runs, and their order."""
 
     runs: int = 5
     noise: float = 0.015
@@ -92,7 +92,7 @@ def verdicts(pairs: list[Pair], *, correction: Correction) -> list[Verdict]:
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
-    """Of all rows, the share that is called regressed, and the share that is called improved."""
+    """Return the share of the rows that is called regressed, and the share that is called improved."""
 
     regressed: float
     improved: float
@@ -138,7 +138,7 @@ def _shares(found: list[Verdict]) -> Shares:
 
 
 def five_a_side(rows: int) -> Iterator[str]:
-    """Judge each way to run, at five runs a side and 1.5 % between runs."""
+    """Judge each way to run, at five runs per side and 1.5 % between runs."""
     yield "| | false alarms | of these called slower | 5 % slower found |"
     yield "|---|--:|--:|--:|"
     kinds = {

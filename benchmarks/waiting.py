@@ -1,4 +1,4 @@
-"""What does waiting cost? CPU time of the orchestrator and of `run-one` while a run trains, as shares of one core.
+"""Measure what waiting costs: CPU time of the orchestrator and of `run-one` while a run trains, as shares of one core.
 
     python benchmarks/waiting.py [--seconds 30] [--live]
 

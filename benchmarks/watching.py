@@ -1,4 +1,4 @@
-"""What does `tunebench monitor` cost next to a benchmark? CPU time as a share of one core, by number of GPUs and interval.
+"""Measure what `tunebench monitor` costs next to a benchmark: CPU time as a share of one core, by number of GPUs and interval.
 
     python benchmarks/watching.py [--seconds 20]
 

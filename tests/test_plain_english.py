@@ -53,9 +53,9 @@ def too_long(text: str) -> list[str]:
 
 
 def prose_of(page: Path) -> str:
-    """Return a page without its code blocks, tables and links."""
+    """Return a page without its code blocks, tables, names in code and links."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    text = re.sub(r"\]\([^)]*\)", "]", text)
+    text = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`\n]+`", "`…`", text))
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("|"))
 
 
