@@ -56,7 +56,7 @@ def test_examples_expand_and_nothing_in_them_is_wrong(file: Path) -> None:
 
 
 def test_every_key_of_a_scenario_is_described() -> None:
-    from orchestrator.plan.config.models import DataProcessing, Scenario
+    from orchestrator.plan.config.file_keys import DataProcessing, Scenario
 
     page = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
     keys = [*Scenario.model_fields, *DataProcessing.model_fields]

@@ -1,8 +1,8 @@
 """The YAML files of a campaign: read, checked, and turned into a `Suite`."""
 
 from orchestrator.plan.config.argument_text import argument_text, argument_texts, canonical
-from orchestrator.plan.config.models import DataProcessing, Scenario, SuiteFile
-from orchestrator.plan.config.schema import schema_text
+from orchestrator.plan.config.file_keys import DataProcessing, Scenario, SuiteFile
+from orchestrator.plan.config.json_schema import schema_text
 from orchestrator.plan.config.suite import Suite, load_suite, shipped_folder
 from orchestrator.plan.config.yaml_file import Document, parse_scalar, read_document
 

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.errors import ConfigError, Problem, suggestion
 from orchestrator.plan.config.argument_text import argument_texts, canonical
 from orchestrator.plan.config.check import check, misplaced
-from orchestrator.plan.config.models import FrameworkContents, FrameworkEntry, FrameworkFile
+from orchestrator.plan.config.file_keys import FrameworkContents, FrameworkEntry, FrameworkFile
 from orchestrator.plan.config.yaml_file import Document, read_document
 from orchestrator.records import Device, Framework
 

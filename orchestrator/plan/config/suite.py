@@ -16,8 +16,8 @@ from orchestrator.errors import ConfigError, Problem, suggestion
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.plan.config.argument_text import argument_texts, shown
 from orchestrator.plan.config.check import SCENARIO_ONLY, check, misplaced
+from orchestrator.plan.config.file_keys import DataProcessing, Scenario, SuiteFile
 from orchestrator.plan.config.frameworks import load_frameworks
-from orchestrator.plan.config.models import DataProcessing, Scenario, SuiteFile
 from orchestrator.plan.config.yaml_file import Document, YamlPath, read_document
 from orchestrator.records import Framework, Text
 

@@ -1,6 +1,6 @@
 """The types of single values in the YAML files: numbers, shares, names, lists that may be written as one value.
 
-Each brings its own sentence for what is wrong and its own piece of the JSON Schema. `models` puts them into keys.
+Each brings its own sentence for what is wrong and its own piece of the JSON Schema. `file_keys` puts them into keys.
 """
 
 from __future__ import annotations

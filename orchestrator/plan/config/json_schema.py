@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from orchestrator.plan.config.models import SuiteFile
+from orchestrator.plan.config.file_keys import SuiteFile
 
 
 def schema_text() -> str:

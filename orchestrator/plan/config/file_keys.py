@@ -20,8 +20,8 @@ from pydantic import (
 )
 
 from orchestrator import records
-from orchestrator.plan.config import kinds
-from orchestrator.plan.config.kinds import (
+from orchestrator.plan.config import value_types
+from orchestrator.plan.config.value_types import (
     Arguments,
     AxisValues,
     Environment,
@@ -53,13 +53,13 @@ class Metric(Model):
 class Custom(Model):
     """A training command of your own (`trainer: custom`)."""
 
-    command: Annotated[tuple[str, ...], AfterValidator(kinds.not_empty)] = Field(
+    command: Annotated[tuple[str, ...], AfterValidator(value_types.not_empty)] = Field(
         description="The command as a list; `{argument}` stands for an argument of the experiment."
     )
     launcher: Literal["accelerate", "none"] = Field(
         "accelerate", description="`accelerate`: start it through accelerate; `none`: start it unchanged."
     )
-    results: Annotated[str, AfterValidator(kinds.results)] = Field(
+    results: Annotated[str, AfterValidator(value_types.results)] = Field(
         "stdout",
         description="Where the numbers are: `stdout` (last line, JSON), `file:NAME.json`, `file:NAME.csv`, or `log`.",
         json_schema_extra={"pattern": r"^(stdout|log|file:.+\.(json|csv))$"},
@@ -76,7 +76,7 @@ class Custom(Model):
 class Measure(Model):
     """How the steady state of a run is found, and when enough of it was seen; in optimizer steps."""
 
-    discard_steps: Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(kinds.refuse_bool)] | None = Field(
+    discard_steps: Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(value_types.refuse_bool)] | None = Field(
         None, description="Warm-up: number of steps that count for no speed. Default: it is found."
     )
     at_least_steps: Whole | None = Field(
@@ -106,10 +106,10 @@ class Measure(Model):
 class RepeatsRange(Model):
     """Repeats until the runs agree: at least `min`, then more until their interval is within ± `within`, at most `max`."""
 
-    min: Annotated[int, Field(ge=2, le=1000), BeforeValidator(kinds.refuse_bool)] = Field(
+    min: Annotated[int, Field(ge=2, le=1000), BeforeValidator(value_types.refuse_bool)] = Field(
         3, description="Number of runs before the interval is checked."
     )
-    max: Annotated[int, Field(ge=2, le=1000), BeforeValidator(kinds.refuse_bool)] = Field(
+    max: Annotated[int, Field(ge=2, le=1000), BeforeValidator(value_types.refuse_bool)] = Field(
         10, description="Number of runs after which the cell ends anyway."
     )
     within: Share = Field(description="Half the 95 % interval of the speed over runs, as a share of it, such as 1%.")
@@ -201,17 +201,19 @@ class DataProcessing(Model):
     response_field: str | None = Field(None, description="Field whose text is the only text with loss.")
     response_template: str | None = Field(None, description="Text after which loss begins.")
     samples: Whole | None = Field(None, description="Rows of `builtin:synthetic`.")
-    seed: Annotated[int, BeforeValidator(kinds.refuse_bool)] = Field(0, description="Seed of `builtin:synthetic`.")
+    seed: Annotated[int, BeforeValidator(value_types.refuse_bool)] = Field(
+        0, description="Seed of `builtin:synthetic`."
+    )
 
 
 class SuiteFile(Model):
     """A Tunebench scenario file."""
 
-    scenarios: Annotated[tuple[Scenario, ...], AfterValidator(kinds.not_empty)] = Field(
+    scenarios: Annotated[tuple[Scenario, ...], AfterValidator(value_types.not_empty)] = Field(
         description="What to benchmark."
     )
     data_processing: DataProcessing | None = Field(None, description="The training data of all scenarios in this file.")
-    experiment_tag: Annotated[str, AfterValidator(kinds.tag)] = Field(
+    experiment_tag: Annotated[str, AfterValidator(value_types.tag)] = Field(
         "{model}.{framework}.gpus{num_gpus}", description="Readable middle part of an experiment's id."
     )
     executor: str = Field(
@@ -226,7 +228,7 @@ class FrameworkFile(Model):
     arguments: Arguments = Field(default_factory=dict, description="Trainer arguments; null takes one away.")
     accelerate: dict[str, Any] = Field(default_factory=dict, description="Changes to the accelerate configuration.")
     env: Environment = Field(default_factory=dict, description="Environment variables; null unsets one.")
-    requires: Annotated[Words, AfterValidator(kinds.requirements)] = Field(
+    requires: Annotated[Words, AfterValidator(value_types.requirements)] = Field(
         (), description="Packages that must be installed, with version ranges where needed."
     )
     device: Literal[Device.CUDA, Device.CPU] | None = Field(
