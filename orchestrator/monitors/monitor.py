@@ -1,7 +1,7 @@
-"""The monitor plug: what a monitor is, for ours and for third parties. Only the seam: the monitors lie beside it.
+"""The interface of a monitor, for the shipped monitors and for third parties.
 
-A third party subclasses `Monitor`, overrides what it needs, and names its instance under the entry-point group
-`tunebench.monitors`.
+The monitors are modules next to this one, and the package is their registry. A third party subclasses `Monitor`, overrides what it
+needs, and names its instance under the entry-point group `tunebench.monitors`.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from orchestrator.records import Caveat, Command, Gpu, Measurement
 
 
 class Monitor:
-    """Observes one run. Every method does nothing until overridden.
+    """An observer of one run. Every method does nothing until it is overridden.
 
     A measurement whose value is None is a dash in the report. Its `missing`, or else its `source`, says why, and becomes a
     warning.
     """
 
+    # True: the run's speed is not comparable with the speed of a run without this monitor.
     perturbs = False
-    """True: this run's speed is not comparable with that of a run without the monitor."""
 
     def prepare(self, command: Command, run_dir: Path) -> Command:
-        """The command with what the monitor needs in it: a flag, a variable, a wrapper."""
+        """Return the command with what the monitor needs: a flag, a variable, a wrapper."""
         return command
 
     def watch(self, run_dir: Path, gpus: Sequence[Gpu]) -> AbstractContextManager[object]:
-        """What is entered before the run starts and left after it ended, however it ended."""
+        """Return a context manager that is entered before the run starts, and left after its end, however it ended."""
         return nullcontext()
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
-        """The numbers, read from the run folder after the run."""
+        """Return the numbers, read from the run folder after the run."""
         return []
 
     def devices(self, run_dir: Path) -> list[Mapping[str, Any]]:
-        """A row for each GPU that was watched, cells by metric name, with `gpu` (its UUID); read after the run."""
+        """Return a row for each watched GPU, read after the run: cells by metric name, and `gpu`, its UUID."""
         return []
 
     def warnings(self, run_dir: Path) -> Sequence[Caveat | str]:

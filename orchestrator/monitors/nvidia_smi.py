@@ -1,10 +1,10 @@
-"""What is measured: device memory in use, by `nvidia-smi --loop=1` beside the run, as the reference system does it.
+"""Measures device memory in use once per second, by `nvidia-smi --loop=1` during the run, as the reference system does.
 
-How: the first reading is taken before the run starts and stands for what the device held already (calibration). Each
-device's maximum less its first reading, averaged over the run's devices, is `mem_nvidia_mem_reserved`, in MiB.
+How: the first reading is taken before the run starts; it is the memory that was in use already. For each device the maximum minus
+the first reading is taken. The mean over the run's devices is `mem_nvidia_mem_reserved`, in MiB.
 
-What the number leaves out: peaks between two readings (four spikes of 5 to 200 ms went unseen), and which process used
-the memory: whatever else comes to the device during the run is in. CUDA contexts and communication buffers are in.
+The number leaves out: peaks between two readings (four spikes of 5 to 200 ms were missed), and which process used the memory. It
+includes CUDA contexts, communication buffers, and the memory of every other process that comes to the device during the run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIELDS = "timestamp,name,index,memory.used"
 
 
 class NvidiaSmi(Monitor):
-    """`nvidia-smi` as a sidecar; a machine without it, or a run without GPUs, gives a dash."""
+    """The monitor that runs `nvidia-smi`. Without `nvidia-smi`, or without GPUs, its numbers are missing."""
 
     def watch(self, run_dir: Path, gpus: Sequence[Gpu]) -> AbstractContextManager[object]:
         return _watching(run_dir / SAMPLES, gpus) if gpus else nullcontext()
@@ -57,7 +57,7 @@ def _cost(path: Path) -> Iterator[Measurement]:
 def _watching(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
     ids = ",".join(gpu.uuid or str(gpu.index) for gpu in gpus)
     argv = ["nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv", f"--id={ids}", "--loop=1"]
-    # Each device once, so that calibration precedes the run.
+    # The run starts after the first reading of each device.
     with sampling(lambda: argv, path, has_read=lambda text: len(readings(text)) >= len(gpus)) as sampler:
         yield
         if sampler is not None:

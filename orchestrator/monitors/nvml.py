@@ -1,11 +1,11 @@
-"""What is measured: each device's memory, power, energy, clocks and processes by NVML, by a light process beside the run.
+"""Measures memory, power, energy, clocks and processes of each device by NVML, in a separate light process.
 
-How: `nvml_sampler.py` reads memory every 10 ms (TUNEBENCH_NVML_PERIOD_S sets another period) and the rest less often, from before
-the run starts until its memory is given back. `timeline` reads what it wrote. Memory is over the whole run; energy, power,
-clocks and throttling are over the steady state alone, by the steps' own times (`throughput.steady_window`).
+How: `nvml_sampler.py` reads memory every 10 ms (TUNEBENCH_NVML_PERIOD_S sets another period), and the other values less often. It
+runs from before the start of the run until the run has freed its memory. `measure/gpu_timeline.py` reads the samples. Memory is
+over the whole run. Energy, power, clocks and throttling are over the steady state only (`throughput.steady_window`).
 
-What the numbers leave out: memory that is taken and given back between two readings; the host's energy. On MIG parts NVML
-gives memory alone. What is missing is a dash, and `missing` says why.
+The numbers leave out: memory that is allocated and freed between two readings, and the energy of the host. On MIG devices NVML
+reports only memory. A missing number is a dash, and `missing` says why.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 from orchestrator.errors import LaunchError
 from orchestrator.measure.gpu_timeline import SAMPLES, parse
+from orchestrator.monitors import nvml_numbers
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.monitors.sampling import sampling
 from orchestrator.records import Caveat, Gpu, Measurement
@@ -30,24 +31,18 @@ _LAST_READINGS_S = 0.5
 
 
 class Nvml(Monitor):
-    """NVML's sampler as a sidecar; a machine without a driver, or a run without GPUs, gives dashes."""
+    """The monitor that runs the NVML sampler. Without a driver, or without GPUs, its numbers are missing."""
 
     def watch(self, run_dir: Path, gpus: Sequence[Gpu]) -> AbstractContextManager[object]:
         return _watching(run_dir / SAMPLES, gpus) if gpus else nullcontext()
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
-        from orchestrator.monitors import nvml_numbers
-
         return nvml_numbers.measurements(run_dir)
 
     def devices(self, run_dir: Path) -> list[Mapping[str, Any]]:
-        from orchestrator.monitors import nvml_numbers
-
         return nvml_numbers.devices(run_dir)
 
     def warnings(self, run_dir: Path) -> Sequence[Caveat]:
-        from orchestrator.monitors import nvml_numbers
-
         return nvml_numbers.warnings(run_dir)
 
 
@@ -57,23 +52,22 @@ def _watching(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
         return [sys.executable, "-P", str(SAMPLER), str(period()), *(gpu.uuid for gpu in gpus)]
 
     def has_read(text: str) -> bool:
-        """Each device once, memory first, which is its baseline."""
-        found = parse(text).devices.values()
-        return len([device for device in found if device.points or device.lost]) >= len(gpus)
+        """Return whether each device was read once. Its first reading of memory is the baseline."""
+        return sum(bool(device.points or device.lost) for device in parse(text).devices.values()) >= len(gpus)
 
     with sampling(argv, path, has_read=has_read) as sampler:
         yield
         if sampler is not None:
-            time.sleep(max(_LAST_READINGS_S, 1.5 * period()))  # what the run gives back is seen given back
+            time.sleep(max(_LAST_READINGS_S, 1.5 * period()))  # so that readings show the memory that the run freed
 
 
 def period() -> float:
-    """Seconds between two readings of memory. Raises LaunchError for a value that is none."""
+    """Return the seconds between two readings of memory. Raises LaunchError if the variable has an invalid value."""
     text = os.environ.get(PERIOD_VARIABLE, str(PERIOD_S))
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0.001 <= seconds <= 1:  # a sampler asleep is told to stop only when it wakes
+    if not 0.001 <= seconds <= 1:  # a sleeping sampler cannot stop
         raise LaunchError(f"{PERIOD_VARIABLE}={text}: allowed are 0.001 to 1 seconds")
     return seconds

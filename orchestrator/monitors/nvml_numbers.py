@@ -1,12 +1,10 @@
-"""The numbers of what NVML's sampler wrote, over the whole run and over its steady state: what `nvml` says of a run.
-
-Apart from the monitor itself, which a plan names and needs no numbers of.
-"""
+"""The numbers of the monitor `nvml`, from the samples of a run: over the whole run, and over its steady state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +19,15 @@ Cells = dict[str, Any]
 
 
 def measurements(run_dir: Path) -> list[Measurement]:
-    found = _timeline(run_dir)
-    if found.problem:
-        why = Caveat(detail=f"{SAMPLES}: {found.problem}")
+    timeline = _timeline(run_dir)
+    if timeline.problem:
+        why = Caveat(detail=f"{SAMPLES}: {timeline.problem}")
         return [Measurement(name="device_peak_used_bytes", value=None, source=SAMPLES, missing=why)]
-    devices, window = list(found.devices.values()), throughput.steady_window(run_dir)
+    devices, window = list(timeline.devices.values()), throughput.steady_window(run_dir)
     steady = _steady(run_dir, devices, window) if window else dict.fromkeys(_STEADY)
     why = Caveat(detail=_UNSUPPORTED if window else "the run had no steady state")
     return [
-        *(Measurement(name=name, value=value, source=SAMPLES) for name, value in _whole(found).items()),
+        *(Measurement(name=name, value=value, source=SAMPLES) for name, value in _whole(timeline).items()),
         *(
             Measurement(name=name, value=value, source=SAMPLES, missing=why if value is None else None)
             for name, value in steady.items()
@@ -42,17 +40,16 @@ def devices(run_dir: Path) -> list[Mapping[str, Any]]:
     rows: list[Mapping[str, Any]] = []
     for place, device in _timeline(run_dir).devices.items():
         cells = {"gpu": device.uuid or str(place), **_memory([device]), **_contamination([device])}
-        cells |= _in_window([device], window) if window else {}
-        rows.append({name: value for name, value in cells.items() if value is not None})
+        rows.append(_without_none(cells | (_in_window([device], window) if window else {})))
     return rows
 
 
 def warnings(run_dir: Path) -> list[Caveat]:
-    """Return what NVML saw that speaks against the run's numbers."""
-    found, window = _timeline(run_dir), throughput.steady_window(run_dir)
-    devices = found.devices.values()
+    """Return the caveats about the run's numbers: lost devices, throttling, other processes on the GPUs."""
+    timeline, window = _timeline(run_dir), throughput.steady_window(run_dir)
+    devices = timeline.devices.values()
     notes = [f"GPU {device.uuid} was lost during the run: {device.lost}" for device in devices if device.lost]
-    if devices and not found.cost:
+    if devices and not timeline.cost:
         notes.append(f"{SAMPLES} has no closing line: its sampler died, and saw nothing after its last reading")
     slowed = _slowed(devices, window) if window else {}
     facts = [(CaveatKind.THROTTLED, f"{name} {share:.0%}") for name, share in slowed.items()]
@@ -63,7 +60,7 @@ def warnings(run_dir: Path) -> list[Caveat]:
 
 @lru_cache(maxsize=4)
 def _timeline(run_dir: Path) -> Timeline:
-    """The run's samples; the three readers of one run share them."""
+    """Return the run's samples. They are cached, since three functions read them."""
     try:
         return gpu_timeline.parse(reading.read_text(run_dir / SAMPLES, limit=gpu_timeline.LARGEST_BYTES))
     except FileNotFoundError:
@@ -82,35 +79,35 @@ _UNSUPPORTED = (
 )
 
 
-def _whole(found: Timeline) -> Cells:
-    """What holds for the whole run, and what watching cost; without what is not known."""
-    devices = list(found.devices.values())
-    cost = {
-        "monitor_cpu_s": found.cost.get("cpu_s"),
-        "monitor_rss_bytes": found.cost.get("rss_bytes"),
-        "nvml_period_s": found.cost.get("period_s"),
-    }
-    cells = {**_memory(devices), **_contamination(devices), **cost}
+def _whole(timeline: Timeline) -> Cells:
+    """Return the known numbers of the whole run, and the cost of the sampler."""
+    devices = list(timeline.devices.values())
+    names = {"monitor_cpu_s": "cpu_s", "monitor_rss_bytes": "rss_bytes", "nvml_period_s": "period_s"}
+    cost = {name: timeline.cost.get(key) for name, key in names.items()}
+    return _without_none({**_memory(devices), **_contamination(devices), **cost})
+
+
+def _without_none(cells: Cells) -> Cells:
     return {name: value for name, value in cells.items() if value is not None}
 
 
 def _steady(run_dir: Path, devices: Sequence[Device], window: Window) -> Cells:
-    """What holds for the steady state; None where a device does not say."""
+    """Return the numbers of the steady state, None if a device does not report one."""
     cells = _in_window(devices, window)
     tokens = throughput.tokens_in(run_dir, window)
     energy = cells["energy_j"]
     cells["energy_per_real_token_j"] = energy / tokens if energy is not None and tokens else None
     if cells.get("throttle_reasons") is None:
-        del cells["throttle_reasons"]  # nothing held the clocks down: no dash
+        del cells["throttle_reasons"]  # no throttling is not a missing value
     return cells
 
 
 def _memory(devices: Sequence[Device]) -> Cells:
-    peak, average = highest(one.peak() for one in devices), mean(one.peak() for one in devices)
+    peak, average = highest(device.peak() for device in devices), mean(device.peak() for device in devices)
     cells: Cells = {
         "device_peak_used_bytes": peak,
-        "device_baseline_bytes": highest(one.baseline() for one in devices),
-        "device_residue_bytes": highest(one.residue() for one in devices),
+        "device_baseline_bytes": highest(device.baseline() for device in devices),
+        "device_residue_bytes": highest(device.residue() for device in devices),
     }
     if len(devices) > 1:
         cells |= {
@@ -122,31 +119,34 @@ def _memory(devices: Sequence[Device]) -> Cells:
 
 def _in_window(devices: Sequence[Device], window: Window) -> Cells:
     return {
-        "energy_j": total(one.energy(window) for one in devices),
-        "integrated_energy_j": total(one.integrated_energy(window) for one in devices),
-        "mean_power_w": mean(one.mean("power", window) for one in devices),
-        "gpu_utilization": mean(one.mean("utilization", window) for one in devices),
-        "sm_clock_mhz": mean(one.mean("sm_clock", window) for one in devices),
-        "temperature_c": highest(one.highest("temperature", window) for one in devices),
+        "energy_j": total(device.energy(window) for device in devices),
+        "integrated_energy_j": total(device.integrated_energy(window) for device in devices),
+        "mean_power_w": mean(device.mean("power", window) for device in devices),
+        "gpu_utilization": mean(device.mean("utilization", window) for device in devices),
+        "sm_clock_mhz": mean(device.mean("sm_clock", window) for device in devices),
+        "temperature_c": highest(device.highest("temperature", window) for device in devices),
         **_throttling(devices, window),
     }
 
 
 def _throttling(devices: Sequence[Device], window: Window) -> Cells:
-    """That of the device that was held down longest."""
-    found = [one.throttled(window) for one in devices]
-    known = [one for one in found if one is not None]
-    if not known or len(known) < len(found):
+    """Return the share of time and the reasons of the device that was throttled longest."""
+    throttled = [device.throttled(window) for device in devices]
+    known = [pair for pair in throttled if pair is not None]
+    if not known or len(known) < len(throttled):
         return {"throttled_share": None, "throttle_reasons": None}
-    share, reasons = max(known, key=lambda one: one[0])
-    said = ", ".join(f"{name} {part:.0%}" for name, part in sorted(reasons.items(), key=lambda one: -one[1]))
-    return {"throttled_share": share, "throttle_reasons": said or None}
+    share, reasons = max(known, key=itemgetter(0))
+    shares = sorted(reasons.items(), key=itemgetter(1), reverse=True)
+    return {
+        "throttled_share": share,
+        "throttle_reasons": ", ".join(f"{name} {part:.0%}" for name, part in shares) or None,
+    }
 
 
 def _slowed(devices: Iterable[Device], window: Window) -> Mapping[str, float]:
-    """Reason → longest share of a window, of those that say that something is wrong; a power cap is daily life."""
+    """Return reason → its highest share of the window over devices, for notable shares. A power cap is normal and left out."""
     slowed: dict[str, float] = {}
-    for _, reasons in filter(None, (one.throttled(window) for one in devices)):
+    for _, reasons in filter(None, (device.throttled(window) for device in devices)):
         for name, share in reasons.items():
             if name != gpu_timeline.POWER_CAP and share > NOTABLE_THROTTLING:
                 slowed[name] = max(share, slowed.get(name, 0.0))
@@ -154,7 +154,7 @@ def _slowed(devices: Iterable[Device], window: Window) -> Mapping[str, float]:
 
 
 def _contamination(devices: Iterable[Device]) -> Cells:
-    strangers = sorted({stranger for one in devices for stranger in one.strangers()})
+    strangers = sorted({stranger for device in devices for stranger in device.strangers()})
     return {"contaminated": ", ".join(map(named, strangers)) or None}
 
 
@@ -162,7 +162,7 @@ _OTHERS = {"unknown": "of another container", "leaving": "that was ending"}
 
 
 def named(seen: str) -> str:
-    """A process as the sampler writes it, in words: `foreign:12:python` → "process 12 (python)"."""
+    """Return the words for a process as the sampler writes it: `foreign:12:python` → "process 12 (python)"."""
     kind, pid, *rest = seen.split(":", 2)
     if kind in _OTHERS:
         return f"process {pid} {_OTHERS[kind]}"

@@ -1,19 +1,20 @@
-"""The NVML sampler: a light process of its own that writes what the GPUs of one run are at, until it is told to stop.
+"""Measures the GPUs of one run by NVML until it receives a signal: the sampler, a light process.
 
     python -P nvml_sampler.py PERIOD_S UUID…        (samples go to stdout)
 
-What is measured: memory in use every PERIOD_S (the driver's reserve apart, where NVML can tell them); power, utilisation,
-temperature, SM clock and the reasons that hold clocks down ten times a second; the energy counter twice a second, since a
-call takes milliseconds; the processes on the GPU once a second. A line is `time,gpu,what,value`, with the time in seconds
-since the epoch, the GPU's place in the arguments (its first line says its UUID), and base units (bytes, W, J, MHz, °C, shares
-of 1). A value is written when it changes, and once a second though it does not: a peak is never lost, and hours of sameness
-cost next to nothing.
+How: memory in use is read every PERIOD_S, without the driver's reserve if NVML can separate it. Power, utilisation, temperature, SM
+clock and the reasons for throttling are read ten times per second. The energy counter is read twice per second, since a call takes
+milliseconds, and the processes on the GPU once per second.
 
-What it leaves out: what comes and goes between two readings. Power is the device's own average over the last moments. What
-a device does not support is not written; a device that falls off the bus is said to be `lost`, and the others go on.
+A line is `time,gpu,what,value`. The time is in seconds since the epoch. The GPU is its place in the arguments, and its first line
+has its UUID. Values are in base units: bytes, W, J, MHz, °C, shares of 1. A value is written when it changes, and at least once per
+second. So no peak that was read is lost, and hours without change take little space.
 
-It keeps off the training's cores where there are at least four: it moves itself to the last one. It needs the standard library
-and pynvml alone, so that it starts at once and stays small. `monitors/nvml.py` starts it and reads what it wrote.
+The samples leave out: everything between two readings. Power is the device's own average over the last moments. A device writes
+only the values that it supports. If a device falls off the bus, a line `lost` says so, and the other devices go on.
+
+With at least four cores the sampler moves itself to the last core, away from the training. It needs only the standard library and
+pynvml, so that it starts fast and stays small. `monitors/nvml.py` starts it.
 """
 
 from __future__ import annotations
@@ -34,58 +35,59 @@ MARKER = "TUNEBENCH_RUN"
 FAST, SLOW, ENERGY, PROCESSES, SAME = "fast", 0.1, 0.5, 1.0, 1.0
 FLUSH_S = 0.2
 CORES_TO_SPARE = 4
+# NVML's errors "not supported", "function not found" and "argument version mismatch".
 OLDER_DRIVER = (3, 13, 25)
-"""Not supported, no such function, no such version of its argument."""
-
+# PF_EXITING of the kernel, in the flags of a process.
 EXITING = 0x4
-"""PF_EXITING of the kernel, in a process's flags."""
 
 Reader = Callable[[Any, Any], Any]
 
 
 def memory_in_use(nvml: Any, handle: Any) -> int:
-    """Bytes in use, without the driver's reserve where this NVML tells it apart."""
+    """Return the bytes in use, without the driver's reserve if this NVML can separate it."""
     version = getattr(nvml, "nvmlMemory_v2", None)
     if version is not None:
         try:
             return int(nvml.nvmlDeviceGetMemoryInfo(handle, version=version).used)
-        except nvml.NVMLError as error:  # a failure of the moment must not bring the reserve in, which would be a peak
+        except nvml.NVMLError as error:  # after another error the reserve must not come in as a peak
             if getattr(error, "value", None) not in OLDER_DRIVER:
                 raise
     return int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
 
 
 def power(nvml: Any, handle: Any) -> float:
-    """Watts now, where the device tells them; else its own average, which is over the last second on recent parts."""
+    """Return the watts of this moment if the device reports them, else its own average (over a second on recent GPUs)."""
     field = getattr(nvml, "NVML_FI_DEV_POWER_INSTANT", None)
     if field is not None:
-        (found,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
-        if found.nvmlReturn == nvml.NVML_SUCCESS:
-            return float(found.value.uiVal) / 1000
+        (reading,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
+        if reading.nvmlReturn == nvml.NVML_SUCCESS:
+            return float(reading.value.uiVal) / 1000
     return float(nvml.nvmlDeviceGetPowerUsage(handle)) / 1000
 
 
 def _reasons(nvml: Any, handle: Any) -> int:
     try:
         return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-    except (AttributeError, nvml.NVMLError):  # a binding, or a driver before 535, that knows it by its old name
+    except (AttributeError, nvml.NVMLError):  # bindings and drivers before 535 have the old name
         return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
 
 def processes(nvml: Any, handle: Any) -> str:
-    """The processes that compute on a GPU, with spaces between: `own:PID` is of this run, `foreign:PID:NAME` of this machine but
-    not of the run, `unknown:PID` of another namespace, as where containers see the host's numbers, `leaving:PID` one that is at
-    its end: whose it was can no longer be seen."""
-    return " ".join(sorted({_named(one.pid) for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}))
+    """Return the processes that compute on a GPU, separated by spaces.
+
+    `own:PID` belongs to this run, and `foreign:PID:NAME` to something else on this machine. `unknown:PID` is in another PID
+    namespace, such as another container. `leaving:PID` is ending, so its owner can no longer be seen.
+    """
+    return " ".join(sorted({_named(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}))
 
 
 def _named(pid: int) -> str:
-    seen = _seen(pid)
-    return seen if seen.startswith("own:") or not _is_leaving(pid) else f"leaving:{pid}"
+    name = _owner_of(pid)
+    return name if name.startswith("own:") or not _is_leaving(pid) else f"leaving:{pid}"
 
 
 def _is_leaving(pid: int) -> bool:
-    """Whether the kernel is taking the process down. Giving its GPU back takes a while, and its environment goes first."""
+    """Return whether the kernel is ending the process. It removes the environment first and frees the GPU later."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -94,17 +96,17 @@ def _is_leaving(pid: int) -> bool:
         return False
 
 
-def _seen(pid: int) -> str:
+def _owner_of(pid: int) -> str:
     try:
         if not _holds_a_gpu(pid):
-            return f"unknown:{pid}"  # a number of another namespace, which is somebody else's in this one
+            return f"unknown:{pid}"  # the number is of another namespace; here another process has it
         with open(f"/proc/{pid}/environ", "rb") as file:
             environment = file.read().split(b"\0")
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
             name = "_".join(file.read().replace(",", " ").split())
     except FileNotFoundError:
         return f"unknown:{pid}"
-    except OSError:  # somebody else's, who does not let us look
+    except OSError:  # a process of another user
         return f"foreign:{pid}:?"
     marker = os.environ.get(MARKER)
     return f"own:{pid}" if marker and f"{MARKER}={marker}".encode() in environment else f"foreign:{pid}:{name}"
@@ -116,11 +118,12 @@ def _holds_a_gpu(pid: int) -> bool:
         try:
             if os.readlink(f"{folder}/{name}").startswith(("/dev/nvidia", "/dev/dxg")):
                 return True
-        except FileNotFoundError:  # closed while we looked
+        except FileNotFoundError:  # it was closed meanwhile
             continue
     return False
 
 
+# Kind of value → seconds between two readings (FAST: every period), and the function that reads it.
 READERS: dict[str, tuple[float | str, Reader]] = {
     "memory": (FAST, memory_in_use),
     "power": (SLOW, power),
@@ -131,11 +134,10 @@ READERS: dict[str, tuple[float | str, Reader]] = {
     "energy": (ENERGY, lambda nvml, handle: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000),
     "processes": (PROCESSES, processes),
 }
-"""What is read, how often in seconds (FAST: every period), and how."""
 
 
 class Device:
-    """One GPU: what of it can be read, when it is due, what was written last."""
+    """One GPU: the readers that it supports, when each is due, and the last value that was written of each."""
 
     def __init__(self, nvml: Any, place: int, uuid: str) -> None:
         self.nvml, self.place, self.uuid = nvml, place, uuid
@@ -144,11 +146,8 @@ class Device:
         self.due = dict.fromkeys(READERS, 0.0)
         self.written: dict[str, tuple[Any, float]] = {}
 
-    def first_line(self) -> str:
-        return self.line("uuid", self.uuid)
-
     def lines(self, now: float) -> Iterator[str]:
-        """The lines of what is due and new. What is not supported is not asked for again."""
+        """Yield the lines of the values that are due and new. A value that is not supported is not read again."""
         for what, (every, read) in list(self.readers.items()):
             if every != FAST and now < self.due[what]:
                 continue
@@ -156,7 +155,7 @@ class Device:
                 self.due[what] = now + every * (1 if self.due[what] else 1 + self.place % 8 / 8)
             try:
                 value = read(self.nvml, self.handle)
-            except AttributeError:  # an older binding has no such call
+            except AttributeError:  # an older binding does not have this call
                 del self.readers[what]
                 continue
             except self.nvml.NVMLError as error:
@@ -178,7 +177,7 @@ class Device:
 
 
 class Sampler:
-    """Reads until `stop`, on absolute deadlines: a late reading does not make the next one late."""
+    """A loop that reads all devices until `stop`. Deadlines are absolute: a late reading does not delay the next one."""
 
     def __init__(self, nvml: Any, uuids: Sequence[str], *, period_s: float, out: TextIO) -> None:
         self.period_s, self.out = period_s, out
@@ -194,7 +193,7 @@ class Sampler:
         parent = os.getppid()
         deadline = last = time.monotonic()
         flush_at = look_at = deadline
-        self.out.writelines(device.first_line() for device in self.devices)
+        self.out.writelines(device.line("uuid", device.uuid) for device in self.devices)
         while not self.stopped:
             now = time.monotonic()
             for device in self.devices:
@@ -202,7 +201,7 @@ class Sampler:
             if now >= flush_at:
                 self.out.flush()
                 flush_at = now + FLUSH_S
-            if now >= look_at:  # whoever started this may have been killed
+            if now >= look_at:  # the process that started the sampler may have been killed
                 self.stopped = self.stopped or os.getppid() != parent
                 look_at = now + 1.0
             if now > last:
@@ -211,24 +210,24 @@ class Sampler:
             last = now
             deadline += self.period_s
             late = time.monotonic() - deadline
-            if late > 0:  # readings that were missed are not made up for
+            if late > 0:  # skip the readings that were missed
                 deadline += self.period_s * (late // self.period_s)
             time.sleep(max(0.0, deadline - time.monotonic()))
 
     def cost(self) -> str:
-        """The last line: what sampling took, and how often it really read."""
+        """Return the last line: CPU time and memory of the sampler, and the period that it reached."""
         used = resource.getrusage(resource.RUSAGE_SELF)
-        said = {
+        cost = {
             "cpu_s": round(used.ru_utime + used.ru_stime, 4),
             "rss_bytes": peak_rss(),
             "period_s": round(median(self.gaps), 6) if self.gaps else None,
             "worst_period_s": round(self.worst, 6),
         }
-        return f"# {json.dumps(said)}\n"
+        return f"# {json.dumps(cost)}\n"
 
 
 def peak_rss() -> int | None:
-    """Bytes, since this program began: what `getrusage` says goes back to the process that started it."""
+    """Return the peak memory of this program in bytes. `getrusage` would include the process that started it."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as file:
             return int(file.read().split("VmHWM:")[1].split()[0]) * 1024
@@ -237,7 +236,7 @@ def peak_rss() -> int | None:
 
 
 def keep_off(cores: set[int]) -> set[int]:
-    """The cores to run on: the last one where there are enough for the training without it, else all."""
+    """Return the cores to run on: the last one if that leaves the training enough, else all."""
     return {max(cores)} if len(cores) >= CORES_TO_SPARE else cores
 
 

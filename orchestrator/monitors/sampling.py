@@ -1,6 +1,7 @@
-"""What monitors share that read by a program beside the run: started before it, waited for until it has read once, ended after it.
+"""Running a sampler, a program that monitors a run from a process of its own and writes a file in the run's folder.
 
-Its output is a file in the run's folder; a program that can't be started leaves there why. What the lines mean is the monitors'.
+The sampler starts before the run, and the run waits for its first readings. The sampler ends after the run. Each monitor knows
+what the lines of its file mean.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ from orchestrator.machine import process
 if TYPE_CHECKING:
     import subprocess
 
+# Longest wait for the first readings. After it the run starts without them.
 FIRST_READING_S = 20.0
-"""How long a sampler is waited for; what it does not say by then, the run goes on without."""
 
 
 @contextmanager
 def sampling(
     argv: Callable[[], Sequence[str]], path: Path, *, has_read: Callable[[str], bool]
 ) -> Iterator[subprocess.Popen[bytes] | None]:
-    """While entered, the program of these words writes into `path`; None where it can't be started, or `argv` raises LaunchError.
+    """Run the program `argv()` while the context is entered, its output in the file `path`, and yield its process.
 
-    `has_read` is asked whether what it wrote so far holds a reading of each device: the first one precedes the run.
+    The process is None if it cannot be started, or if `argv` raises LaunchError. The file then says why. `has_read` returns
+    whether a text has a reading of each device.
     """
     with ExitStack() as stack:
         try:
@@ -41,5 +43,5 @@ def sampling(
         while time.monotonic() < deadline and sampler.poll() is None:
             if has_read(reading.read_head(path, limit=reading.CLAIM_BYTES)):
                 break
-            time.sleep(0.05)  # before the run: it disturbs nothing
+            time.sleep(0.05)  # the run has not started, so this disturbs nothing
         yield sampler
