@@ -164,7 +164,7 @@ def carry_out(
                 progress.say(sentence)
         else:
             _refuse_unprepared(plan)
-        store.write_text("requirements.txt", pip_freeze(None))
+        store.write("requirements.txt", pip_freeze(None))
         short = partial(_say_probe, progress)
         parallel = way.parallel or _packed(plan, store, tell=short, say=progress.say)
         executor = executors.get(way.executor, parallel)

@@ -221,10 +221,7 @@ def writer(folders: Sequence[Path], output: Path | None) -> Write | None:
     if output is not None and not _is_the_folder(output, folders):
         return _aside(output, folders)
     if len(folders) == 1 and results_folder.is_ours(folders[0]):
-        store = Store.resume(folders[0])
-        return lambda name, content: (
-            store.write_text(name, content) if isinstance(content, str) else store.write_bytes(name, content)
-        )
+        return Store.resume(folders[0]).write
     return None
 
 

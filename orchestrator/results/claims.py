@@ -1,10 +1,11 @@
-"""Who has a run: claims by rename, owners by process, and the state that follows from the files of the run folder.
+"""The claim and the owner of a run, and its state, which follows from the files of the run folder.
 
-A run folder is claimed by preparing it aside and renaming it to its name, which only one of several claimants can do.
-`run-one` then says in `owner.json` which process it is. Whether that process lives is looked up, never remembered; on another
-host, or in another container, it can't be, and a heartbeat tells: a file that `run-one` touches. Who takes a run over by its age
-asks the clock of the file server, by a file that is made and removed; who only looks takes his own, and writes nothing. One that
-is silent may be cut off and still be at work: it is unknown, never taken for dead.
+A process claims a run: it prepares the run folder under another name and renames it. Only one of several claimants can do that.
+`run-one` then writes into `owner.json` which process it is. The state is never stored: whether that process lives is looked up.
+
+The process of another host or container cannot be looked up. Instead, its `run-one` touches a heartbeat file. A process that takes
+over a silent run reads the time from the file server, by a file that it makes and removes. A process that only looks uses its own
+clock and writes nothing. A silent run may be cut off and still at work, so its state is `silent`, never `lost`.
 """
 
 from __future__ import annotations
@@ -27,20 +28,18 @@ import psutil
 from orchestrator.files import reading, writing
 from orchestrator.records import Job, JobState, RunFolder
 
+# Seconds between two touches of the heartbeat.
 HEARTBEAT_S = 30.0
-"""How often `run-one` touches its heartbeat."""
-
+# A run with an older heartbeat is silent. The limit is long because file servers show changes late.
 SILENT_AFTER_S = 300.0
-"""A heartbeat that is older is no sign of life; file servers show a change late."""
 
-
+# A function from a folder to the time of its files in seconds since the epoch; None if the time is unknown.
 Clock = Callable[[Path], float | None]
-"""The time in seconds since the epoch, for the files of a folder; None where it can't be told."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """A process, so that it is not mistaken for a later one with the same number, or the same number elsewhere."""
+    """A process, with enough facts to tell it from a process with the same number later or on another host."""
 
     host: str
     boot_id: str
@@ -49,19 +48,19 @@ class Owner:
     pid_namespace: str = ""
 
     def is_here(self) -> bool:
-        """Whether its process can be seen from here, or could be if it lived: an earlier boot of this host is gone for good."""
+        """Return whether this process could see the owner if it lived. An owner of an earlier boot of this host is gone."""
         if self.host != socket.gethostname():
             return False
         return self.boot_id != _boot_id() or self.pid_namespace in ("", _pid_namespace())
 
     def lives(self) -> bool:
-        """Whether the process runs, for one that `is_here`."""
+        """Return whether the process runs; False if it is not `is_here`."""
         return self.is_here() and self.boot_id == _boot_id() and _start_time(self.pid) == self.start_time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """What `job.json` says: which run this is, who claimed it, and the marker that its processes carry."""
+    """The content of `job.json`: the run, the process that claimed it, and the marker in its processes' environment."""
 
     experiment_id: str
     repeat: int
@@ -74,20 +73,15 @@ class Claim:
 
 
 def this_process() -> Owner:
-    """The process that asks, as an owner."""
-    start = _start_time(os.getpid())
-    return Owner(
-        host=socket.gethostname(),
-        boot_id=_boot_id(),
-        pid=os.getpid(),
-        start_time=start or 0.0,
-        pid_namespace=_pid_namespace(),
-    )
+    """Return the calling process as an owner."""
+    pid, host = os.getpid(), socket.gethostname()
+    start_time = _start_time(pid) or 0.0
+    return Owner(host=host, boot_id=_boot_id(), pid=pid, start_time=start_time, pid_namespace=_pid_namespace())
 
 
 @cache
 def _pid_namespace() -> str:
-    """Tells apart containers of one host that have its name: the same number is another process in each."""
+    """Return the PID namespace. Containers of one host may share its name, and a number is another process in each."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -103,7 +97,7 @@ def _boot_id() -> str:
 
 
 def _start_time(pid: int) -> float | None:
-    """When the process started; None when there is none, or only its remains. In Linux's ticks: no clock moves them."""
+    """Return the start time of a process in Linux's clock ticks, which no change of the clock moves; None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return None if fields[0] in "ZX" else float(fields[19])
@@ -119,7 +113,7 @@ def _start_time(pid: int) -> float | None:
 
 
 def claim(job: Job, *, executor: str, details: Mapping[str, Any] | None = None) -> Claim | None:
-    """Takes the job for this process: makes its folder, with `job.json` in it. None when somebody else has it."""
+    """Claim the job for this process: make its folder with `job.json`. Return None if another process has claimed it."""
     mine = Claim(
         experiment_id=job.experiment_id,
         repeat=job.repeat,
@@ -134,7 +128,7 @@ def claim(job: Job, *, executor: str, details: Mapping[str, Any] | None = None) 
     aside.mkdir(parents=True)
     try:
         writing.replace(RunFolder(aside).claim, json.dumps(asdict(mine), indent=2) + "\n")
-        os.rename(aside, job.run_dir)  # refused where a folder with anything in it has the name
+        os.rename(aside, job.run_dir)  # fails if a folder with content has the name
     except OSError:
         if not job.run_dir.exists():
             raise
@@ -147,31 +141,30 @@ def claim(job: Job, *, executor: str, details: Mapping[str, Any] | None = None) 
 
 
 def remove_unfinished(runs: Path) -> None:
-    """Removes what claimants left that were killed before their claim had its name; nothing was run there."""
+    """Remove the unfinished claims of processes that were killed during `claim`. Nothing has run in their folders."""
     for aside in runs.glob(".*") if runs.is_dir() else ():
         written = read_claim(aside)
-        left = (
-            written.owner.is_here() and not written.owner.lives()
-            if written
-            else (silence_s(aside, file_servers_clock) or 0) > SILENT_AFTER_S
-        )
-        if left:
+        if written is not None:
+            is_dead = written.owner.is_here() and not written.owner.lives()
+        else:
+            is_dead = (silence_s(aside, file_servers_clock) or 0) > SILENT_AFTER_S
+        if is_dead:
             shutil.rmtree(aside, ignore_errors=True)
 
 
 def take_over(run_dir: Path) -> None:
-    """Says in `owner.json` that this process runs the job from now on."""
+    """Write into `owner.json` that this process runs the job from now on."""
     writing.replace(RunFolder(run_dir).owner, json.dumps(asdict(this_process()), indent=2) + "\n")
 
 
 def note_neighbour(run_dir: Path, experiment_id: str) -> None:
-    """Says in a run's folder that a run of this experiment has begun beside it."""
+    """Note in a run's folder that a run of this experiment has started at the same time on this machine."""
     with suppress(OSError), RunFolder(run_dir).neighbours.open("a", encoding="utf-8") as file:
         file.write(experiment_id + "\n")
 
 
 def neighbours(run_dir: Path) -> tuple[str, ...]:
-    """The experiments whose runs went on beside this one, a word for each such run."""
+    """Return the experiment id of each run that shared the machine with this run."""
     try:
         return tuple(reading.read_text(RunFolder(run_dir).neighbours, limit=reading.CLAIM_BYTES).split())
     except (OSError, ValueError):
@@ -179,19 +172,18 @@ def neighbours(run_dir: Path) -> tuple[str, ...]:
 
 
 def beat(run_dir: Path) -> None:
-    """Touches the heartbeat. A disk that is full or away is no reason to end a run."""
+    """Touch the heartbeat. A full or missing disk must not end a run, so errors are ignored."""
     with suppress(OSError):
         RunFolder(run_dir).heartbeat.touch()
 
 
 def silence_s(run_dir: Path, clock: Clock) -> float | None:
-    """Seconds since the last sign of life in the folder; None where it can't be told."""
+    """Return the seconds since the last change of the run's heartbeat, owner or job file; None if that is unknown."""
     folder = RunFolder(run_dir)
-    heard = [_modified(path) for path in (folder.heartbeat, folder.owner, folder.claim)]
-    heard += [] if any(heard) else [_modified(run_dir)]
+    changes = map(_modified, (folder.heartbeat, folder.owner, folder.claim))
+    last = max((moment for moment in changes if moment is not None), default=_modified(run_dir))
     now = clock(run_dir)
-    known = [moment for moment in heard if moment is not None]
-    return None if now is None or not known else max(0.0, now - max(known))
+    return None if now is None or last is None else max(0.0, now - last)
 
 
 def _modified(path: Path) -> float | None:
@@ -202,12 +194,12 @@ def _modified(path: Path) -> float | None:
 
 
 def our_clock(_folder: Path) -> float:
-    """This machine's clock: it may differ from that of the file server, which says when files were changed."""
+    """Return the time of this machine. The file server, which dates the files, may have another time."""
     return time.time()
 
 
 def file_servers_clock(folder: Path) -> float | None:
-    """The clock of whoever keeps the folder's files: it sets the time of a file that is made for that, and removed again."""
+    """Return the time of the file server of a folder: the date of a file that is made for this and removed."""
     probe = folder / f".{uuid.uuid4().hex}"
     try:
         probe.touch()
@@ -220,7 +212,7 @@ def file_servers_clock(folder: Path) -> float | None:
 
 
 def read_claim(run_dir: Path) -> Claim | None:
-    """What `job.json` says; None when it is missing or is not ours."""
+    """Return the content of `job.json`; None if it is missing or not a claim."""
     fields = _read_object(RunFolder(run_dir).claim)
     try:
         return Claim(**{**fields, "owner": _owner(fields["owner"])})
@@ -229,22 +221,22 @@ def read_claim(run_dir: Path) -> Claim | None:
 
 
 def owners(run_dir: Path) -> tuple[Owner, ...]:
-    """Who may be at work on the run: the process that runs it and the one that claimed it."""
-    found = []
+    """Return the process at work on the run: `run-one`, or the claimant until `run-one` has started. Empty if unknown."""
     fields = _read_object(RunFolder(run_dir).owner)
-    if fields:
-        with suppress(TypeError):
-            found.append(_owner(fields))
-    elif written := read_claim(run_dir):  # the claimant's life counts until `run-one` has taken over
-        found.append(written.owner)
-    return tuple(found)
+    if not fields:
+        written = read_claim(run_dir)
+        return () if written is None else (written.owner,)
+    try:
+        return (_owner(fields),)
+    except TypeError:
+        return ()
 
 
 def _owner(fields: Mapping[str, Any]) -> Owner:
-    """Raises TypeError where a field is of another type: the process number becomes a path below /proc."""
+    """Return the owner of these fields. Raises TypeError for a wrong type, since the process number becomes a path."""
     owner = Owner(**fields)
     if type(owner.pid) is not int or not all(isinstance(text, str) for text in (owner.host, owner.boot_id)):
-        raise TypeError("no process is called that")
+        raise TypeError("these fields do not describe a process")
     return owner
 
 
@@ -257,8 +249,10 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def state(run_dir: Path, *, clock: Clock = our_clock) -> JobState:
-    """Where the run stands: ended (has a record), running (a living owner), lost (a dead one), silent (one elsewhere of which
-    nothing was heard for long, by `clock`), pending (no claim)."""
+    """Return the state of the run: ended (it has a record), pending (no claim), running (its owner lives) or lost (it does not).
+
+    It is silent if its owner is elsewhere and has not touched the heartbeat for SILENT_AFTER_S, by `clock`.
+    """
     record = RunFolder(run_dir).record
     if record.exists():
         return JobState.ENDED
@@ -267,8 +261,10 @@ def state(run_dir: Path, *, clock: Clock = our_clock) -> JobState:
     known = owners(run_dir)
     if any(owner.lives() for owner in known):
         return JobState.RUNNING
-    if any(not owner.is_here() for owner in known) and not record.exists():
-        age_s = silence_s(run_dir, clock)
-        return JobState.SILENT if age_s is None or age_s > SILENT_AFTER_S else JobState.RUNNING
-    # Looked at again: the record is written before its owner ends, so it may have come between the two looks.
-    return JobState.ENDED if record.exists() else JobState.LOST
+    # Look again: an owner writes the record just before it ends, so the record may have come meanwhile.
+    if record.exists():
+        return JobState.ENDED
+    if all(owner.is_here() for owner in known):
+        return JobState.LOST
+    age_s = silence_s(run_dir, clock)
+    return JobState.SILENT if age_s is None or age_s > SILENT_AFTER_S else JobState.RUNNING

@@ -1,4 +1,4 @@
-"""What a results folder holds, as values: experiments and their runs. `store` reads them, everybody else looks at them."""
+"""The contents of a results folder as values: its experiments and their runs. `store` reads them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orchestrator.records import Experiment, Job, JobState, RunRecord
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredRun:
-    """A run as its folder shows it; `record` is None until it ended."""
+    """A run as its folder shows it. `record` is None until the run has ended."""
 
     job: Job
     state: JobState
@@ -18,7 +18,7 @@ class StoredRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredExperiment:
-    """An experiment and its runs, by repeat and attempt."""
+    """An experiment and its runs, sorted by repeat and attempt."""
 
     experiment: Experiment
     runs: tuple[StoredRun, ...]
@@ -30,9 +30,10 @@ class StoredExperiment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contents:
-    """What a results folder holds, in the order asked for, and a sentence for each file that can't be read.
+    """The experiments of a results folder in the order of the plan, and a warning for each file that cannot be read.
 
-    `removed` are the ids of experiments that no call wants any more: they stay in the store and leave the report.
+    `removed` has the ids of experiments that no call of `tunebench run` wants any more.
+    They stay in the folder, and reports leave them out.
     """
 
     experiments: tuple[StoredExperiment, ...]

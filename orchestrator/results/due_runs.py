@@ -1,10 +1,9 @@
-"""The runs that are due: what was asked for, less what has ended for good; and how many repeats adaptive `repeats:` come to. Pure.
+"""Choose the runs that are due: the requested repeats that have not ended yet. Also the number of adaptive repeats. Pure.
 
-Knows neither folders nor processes: `store` reads the runs that are there and makes jobs of what is owed; how often a call tries
-what is lost again and again is `benchmark`'s to say.
+`store` reads the runs and makes jobs of the due ones. `campaign/loop.py` limits how often a lost run is tried again.
 
-Adaptive repeats go on until the runs agree. The run is the sample: the interval is Student's t over the logarithms of the runs'
-values. A failed run has no value, but it is a try: an experiment whose runs mostly fail owes no more of them.
+Adaptive repeats go on until the runs agree. Each run is one sample: the interval is Student's t over the logarithms of the runs'
+values. A failed run has no value, but it counts as a try. An experiment whose runs mostly fail gets no more repeats.
 """
 
 from __future__ import annotations
@@ -13,89 +12,83 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
 
+from orchestrator.measure import intervals
 from orchestrator.measure.failure_kinds import known
 from orchestrator.records import Experiment, JobState, RunRecord, Status
 from orchestrator.results.contents import StoredRun
 
 FAILURES = (Status.FAILED, Status.TIMEOUT, Status.STALLED, Status.INVALID)
-# What has to agree: the first of these that any run has. A run without it (it never became steady) has no value.
+# The runs must agree in the first of these metrics that any run has. A run without it, such as one without a steady state, has no
+# value.
 VALUES = ("tokens_per_s", "train_tokens_per_second", "train_runtime")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """Which failed runs are owed once more: none, those of some kinds, or all (`kinds` empty)."""
+    """The failed runs to try once more: none, those of some kinds, or all (`kinds` is empty)."""
 
     failed: bool
     kinds: tuple[str, ...] = ()
 
-    def asks_for(self, record: RunRecord) -> bool:
+    def includes(self, record: RunRecord) -> bool:
         return self.failed and record.status in FAILURES and (not self.kinds or record.kind in self.kinds)
 
 
 NO_RETRY = Retry(failed=False)
 
 
-class Owed(NamedTuple):
-    """A run that is owed, by what makes its name."""
-
-    experiment_id: str
-    repeat: int
-    attempt: int
+def can_run(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Return the experiments that are valid and can run on this machine, sorted by id."""
+    return sorted((e for e in experiments if e.skip is None and e.cannot_run_here is None), key=attrgetter("id"))
 
 
-def owing(experiments: Sequence[Experiment]) -> list[Experiment]:
-    """The experiments that can owe a run at all, by id: those that are wrong, or cannot run here, owe nothing."""
-    return sorted(
-        (one for one in experiments if one.skip is None and one.cannot_run_here is None), key=attrgetter("id")
-    )
-
-
-def owed_runs(
+def due_runs(
     experiments: Sequence[Experiment], runs: Mapping[str, Sequence[StoredRun]], *, seed: object, retry: Retry = NO_RETRY
-) -> Iterator[Owed]:
-    """Every owed run, round after round, each round shuffled by the seed and the round's number.
+) -> Iterator[tuple[str, int, int]]:
+    """Yield experiment id, repeat and attempt of each due run, round after round. The seed shuffles each round.
 
-    `runs` are those of each experiment by its id, in the order of their attempts. Owed is a repeat without a run, or whose last
-    run was lost or cancelled, failed for a reason that is not the experiment's (a port that was taken), or failed as `retry`
-    asks. An experiment with adaptive repeats owes what `wanted` says by the records that are there.
+    `runs` has the runs of each experiment by its id, in the order of their attempts. A repeat is due if it has no run, or if its
+    last run `is_due_again`. `wanted` gives the number of repeats of an experiment.
     """
-    due = owing(experiments)
-    last = {one.id: {run.job.repeat: run for run in runs[one.id]} for one in due}
-    repeats = {one.id: wanted(one, [run.record for run in last[one.id].values() if run.record]) for one in due}
+    due = can_run(experiments)
+    last = {experiment.id: {run.job.repeat: run for run in runs[experiment.id]} for experiment in due}
+    repeats = {e.id: wanted(e, [run.record for run in last[e.id].values() if run.record]) for e in due}
     for repeat in range(1, max(repeats.values(), default=0) + 1):
-        this_round = [one.id for one in due if repeats[one.id] >= repeat]
+        this_round = [experiment_id for experiment_id, count in repeats.items() if count >= repeat]
         random.Random(f"{seed}:{repeat}").shuffle(this_round)
-        for name in this_round:
-            run = last[name].get(repeat)
+        for experiment_id in this_round:
+            run = last[experiment_id].get(repeat)
             if run is None:
-                yield Owed(name, repeat, 1)
-            elif is_owed_again(run, retry):
-                yield Owed(name, repeat, run.job.attempt + 1)
+                yield experiment_id, repeat, 1
+            elif is_due_again(run, retry):
+                yield experiment_id, repeat, run.job.attempt + 1
 
 
-def is_owed_again(run: StoredRun, retry: Retry) -> bool:
-    """Whether a repeat whose last run this is must be run once more."""
+def is_due_again(run: StoredRun, retry: Retry) -> bool:
+    """Return whether the last run of a repeat must be tried again.
+
+    That is a run that was lost or cancelled, failed for a reason outside the experiment (a port that was taken), or failed as in
+    `retry`.
+    """
     if run.state is not JobState.ENDED:
         return run.state is JobState.LOST
     if run.record is None:
-        return False  # a record that can't be read: what it says may be right, so it is not measured again unasked
+        return False  # its record cannot be read, but may be right
     if run.record.status in (Status.LOST, Status.CANCELLED) or known(run.record.kind).retried:
         return True
-    return retry.asks_for(run.record)
+    return retry.includes(run.record)
 
 
 def most_repeats(experiment: Experiment) -> int:
-    """The most that it can come to."""
+    """Return the largest number of repeats that the experiment may get."""
     return experiment.adaptive.max if experiment.adaptive else experiment.repeats
 
 
 def wanted(experiment: Experiment, records: Iterable[RunRecord]) -> int:
-    """The repeats that are owed in all, seen the last records of those that ended.
+    """Return the number of repeats that the experiment needs, given the last record of each repeat that has ended.
 
-    Until `min` have ended that is `min`; then one more than ended, for as long as the interval is too wide, up to `max`.
+    Adaptive repeats begin with `min`. Then one more is added as long as the interval is too wide, up to `max`.
     """
     rule = experiment.adaptive
     if rule is None:
@@ -103,21 +96,21 @@ def wanted(experiment: Experiment, records: Iterable[RunRecord]) -> int:
     ended = {record.repeat: record for record in records}
     count = max(ended, default=0)
     failed = sum(record.status is not Status.OK for record in ended.values())
-    if count < rule.min or len(ended) < count or failed > count / 2:  # what mostly fails is not repeated into agreement
+    if (
+        count < rule.min or len(ended) < count or failed > count / 2
+    ):  # more repeats do not help an experiment that mostly fails
         return max(rule.min, count)
     return count if agree(ended.values(), within=rule.within) else min(count + 1, max(rule.max, count))
 
 
 def agree(records: Iterable[RunRecord], *, within: float) -> bool:
-    """Whether half the interval over the runs that ended ok is at most `within` of their value."""
+    """Return whether half the interval over the runs that ended ok is at most `within` of their value."""
     width = half_width(records)
     return width is not None and width <= within
 
 
 def half_width(records: Iterable[RunRecord]) -> float | None:
-    """Half the interval over the runs that ended ok, as a share of their value; None where there is none."""
-    from orchestrator.measure import intervals  # a plan counts repeats, and has none to compare
-
+    """Return half the interval over the runs that ended ok, as a share of their value; None if there is no interval."""
     ok = [record for record in records if record.status is Status.OK]
     for name in VALUES:
         values = [value for record in ok if (value := _value(record, name)) is not None]
@@ -128,5 +121,5 @@ def half_width(records: Iterable[RunRecord]) -> float | None:
 
 
 def _value(record: RunRecord, name: str) -> float | None:
-    value = next((one.value for one in record.measurements if one.name == name), None)
+    value = next((measurement.value for measurement in record.measurements if measurement.name == name), None)
     return float(value) if isinstance(value, (int, float)) and value > 0 else None

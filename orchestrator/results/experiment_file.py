@@ -1,7 +1,7 @@
-"""`experiment.json`: what may stand in it, and when two of them are of the same measurement.
+"""The file `experiment.json`: its content, and whether two such files describe the same measurement.
 
-It is written once for all runs of an experiment, and what they are given is read from it: so it holds no secret, which the runs
-inherit from the shell instead, and no byte that is no UTF-8. Where it lies, and who writes it, is `store`'s.
+`store` writes it once for all runs of an experiment, and each run reads its arguments from it. So it must be UTF-8. It must not
+contain secrets: runs inherit them from the shell.
 """
 
 from __future__ import annotations
@@ -17,52 +17,52 @@ from orchestrator.files.redaction import holds_secret, in_words, is_secret_name,
 from orchestrator.records import Experiment, dump, load
 
 _PLACEHOLDER = re.compile(r"\{\w+\}")
+# Limits, tags and places, which are not part of an experiment's id.
 _MAY_CHANGE = (
     *("repeats", "adaptive", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags"),
     *("skip", "cannot_run_here", "data", "data_path", "monitors"),
 )
-"""What an experiment's id is not made of: limits, tags, places."""
 
 
 def read(path: Path) -> Experiment:
-    """The experiment that the file holds. Raises OSError, or ValueError where it holds none."""
+    """Return the experiment of the file. Raises OSError, or ValueError if the content is not an experiment."""
     return load(Experiment, reading.read_bytes(path, limit=reading.RECORD_BYTES))
 
 
 def text_of(experiment: Experiment) -> str:
-    """As the file holds it. Raises ResultsError for a secret, and for bytes that are no UTF-8: a link may lead to such a path."""
+    """Return the content of the file. Raises ResultsError for a secret, or for bytes that are not UTF-8, as in some paths."""
     try:
         text = dump(experiment)
     except ValueError as error:
-        said = (
-            f"cannot be written down ({str(error).splitlines()[0]}); is everything that it names, and each path, UTF-8?"
-        )
-        raise ResultsError(f"scenario {experiment.scenario!r} {said}") from error
-    named = _secret_in(experiment, text)
-    if named is not None:
         raise ResultsError(
-            f"scenario {redact(experiment.scenario)!r} sets {named}, which would be written into the results folder; take "
+            f"scenario {experiment.scenario!r} cannot be written down ({str(error).splitlines()[0]}); "
+            "is everything that it names, and each path, UTF-8?"
+        ) from error
+    secret = _secret_in(experiment, text)
+    if secret is not None:
+        raise ResultsError(
+            f"scenario {redact(experiment.scenario)!r} sets {secret}, which would be written into the results folder; take "
             "it out and export it in the shell instead: the runs inherit it"
         )
     return text
 
 
 def _secret_in(experiment: Experiment, text: str) -> str | None:
-    """What holds a secret, by its name or in words."""
-    named = [name for name, value in experiment.env.items() if value and is_secret_name(name)]
-    named += [name for name, value in experiment.arguments.items() if value and is_secret_name(name)]
+    """Return the name of a variable, argument or word with a secret, or None."""
+    settings = [*experiment.env.items(), *experiment.arguments.items()]
+    secrets = [name for name, value in settings if value and is_secret_name(name)]
     words = experiment.custom.command if experiment.custom else ()
-    named += [name for place, begin, name in in_words(words) if not _PLACEHOLDER.fullmatch(words[place][begin:])]
-    return named[0] if named else holds_secret(text)
+    secrets += [name for place, begin, name in in_words(words) if not _PLACEHOLDER.fullmatch(words[place][begin:])]
+    return secrets[0] if secrets else holds_secret(text)
 
 
 def measure_alike(one: Experiment, other: Experiment) -> bool:
-    """Whether two experiments of one id are of the same measurement, whatever their limits, tags and places are."""
+    """Return whether two experiments with one id are the same measurement. Limits, tags and places may differ."""
     return _measured(one) == _measured(other)
 
 
 def _measured(experiment: Experiment) -> dict[str, Any]:
-    """The experiment as its file holds it, less what may change under one id."""
+    """Return the fields of the experiment that its id depends on."""
     fields: dict[str, Any] = json.loads(dump(experiment))
     framework = {"framework": experiment.framework.digest if experiment.framework else None}
     return {name: value for name, value in fields.items() if name not in _MAY_CHANGE} | framework

@@ -1,12 +1,14 @@
-"""Whose a folder is: a results folder of ours is known by its `suite.json`, and only such a folder is ever moved.
+"""Recognise results folders: a folder with a `suite.json` of Tunebench. Move one out of the way.
 
-Nothing is deleted or overwritten here: what stands in the way gets a dated name beside its old one. What lies inside
-is `store`'s.
+No other folder is ever moved, and nothing is deleted or overwritten: an old results folder gets a name with the date. `store`
+knows the contents of the folder.
 """
 
 from __future__ import annotations
 
+import os
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,57 +22,49 @@ TOOL = "tunebench"
 
 
 def is_ours(root: Path) -> bool:
-    """Whether the folder is a results folder of tunebench: it holds a `suite.json` that says so."""
+    """Return whether the folder is a results folder: it has a `suite.json` that says so."""
     return read_suite(root) is not None
 
 
 def move_aside(root: Path) -> Path | None:
-    """Renames a results folder of ours to a dated name beside it, and returns that; None when nothing stands there.
+    """Give a results folder a name with the date, and return its new path; None if there is no folder.
 
-    Raises ResultsError for a folder that is not ours, or in which runs are still going on.
+    Raises ResultsError if it is another kind of folder, or if runs are still going on in it.
     """
     root = root.absolute()
     if not is_ours(root):
         refuse_foreign(root)
         return None
-    running = [
-        path for path in root.glob("experiments/*/runs/r*") if state(path) in (JobState.RUNNING, JobState.SILENT)
-    ]
+    active = (JobState.RUNNING, JobState.SILENT)
+    running = [path for path in root.glob("experiments/*/runs/r*") if state(path) in active]
     if running:
         raise ResultsError(f"{root}: {len(running)} run(s) still go on in it, such as {running[0]}; end them first")
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    for number in range(1, 1000):
-        target = root.with_name(f"{root.name}.{stamp}" + (f"-{number}" if number > 1 else ""))
-        if target.exists() or target.is_symlink():
-            continue
-        try:
-            root.rename(target)
-        except OSError as error:
-            raise ResultsError(f"{root}: cannot be moved aside ({error.strerror}); name another folder") from error
-        return target
-    raise ResultsError(f"{root}: cannot be moved aside, too many folders have its dated name; name another folder")
+    names = (f"{root.name}.{stamp}" + (f"-{number}" if number > 1 else "") for number in count(1))
+    target = next(path for path in map(root.with_name, names) if not os.path.lexists(path))
+    try:
+        return root.rename(target)
+    except OSError as error:
+        raise ResultsError(f"{root}: cannot be moved aside ({error.strerror}); name another folder") from error
 
 
 def refuse_foreign(root: Path) -> None:
-    """Raises ResultsError when something stands there that new results must not be mixed with."""
-    # Another tunebench may be making it at this moment: what it writes aside is no sign of a stranger.
-    if (
-        root.is_dir()
-        and any(not path.name.startswith(f".{SUITE_FILE}.") for path in root.iterdir())
-        and not is_ours(root)
-    ):
-        raise ResultsError(f"{root} is not empty and is no results folder of tunebench; name a new or an empty folder")
+    """Raise ResultsError for a file, and for a folder with other content than results."""
     if root.exists() and not root.is_dir():
         raise ResultsError(f"{root} is not a folder; name a new or an empty folder for the results")
+    # Another tunebench may be making the folder at this moment; then it has an unfinished suite.json.
+    others = (path for path in (root.iterdir() if root.is_dir() else ()) if not path.name.startswith(f".{SUITE_FILE}."))
+    if any(others) and not is_ours(root):
+        raise ResultsError(f"{root} is not empty and not a results folder of tunebench; name a new or an empty folder")
 
 
 def read_suite(root: Path) -> dict[str, Any] | None:
-    """Return what `suite.json` says; None when it is missing, damaged, or not ours."""
+    """Return the content of `suite.json`; None if it is missing, damaged, or of another program."""
     return read_ours(root / SUITE_FILE)
 
 
 def read_ours(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object of a file by which a folder is known; None when it is missing, damaged, or not ours."""
+    """Return the JSON object of a file that identifies a folder; None if it is missing, damaged, or of another program."""
     try:
         document = reading.read_json(path, limit=reading.SUITE_BYTES)
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""What is asked of a results folder now: the experiments that each call of `tunebench run` last wanted.
+"""The experiments that are requested of a results folder now: those that each call of `tunebench run` last wanted.
 
-A call is known by its files and its choices (`--num-gpus`, `--set`…), so that `--num-gpus 2` behind `--num-gpus 1` adds to the
-folder, while the same call on a file that was changed replaces what it wanted before. What nobody wants any more stays in the store
-and leaves the report. Each call has a file of its own: two at once take nothing from each other.
+A call is identified by its scenario file and its choices (`--num-gpus`, `--set`…). So `--num-gpus 2` after `--num-gpus 1` adds
+experiments to the folder. The same call after a change of the file replaces its earlier request. The folder keeps experiments
+that no call wants any more; reports leave them out. Each call has its own file, so that two calls at once do not conflict.
 
     RESULTS/asked/<12 hex>.json   {"file", "choices", "scenarios": {name: [ids]}}
 """
@@ -25,9 +25,9 @@ FOLDER = "asked"
 def note(
     root: Path, *, file: Path, choices: Mapping[str, Any], names: Sequence[str], experiments: Iterable[Experiment]
 ) -> None:
-    """Notes what a call wants. `names` are all scenarios of its file: what others wanted of a scenario that is gone is forgotten.
+    """Write the request of a call, and forget requests for scenarios that its file no longer has.
 
-    Scenarios that the call left out by `--scenario` keep what they had.
+    `names` are all scenarios of the file. Scenarios that the call left out by `--scenario` keep their earlier request.
     """
     choice = redact(json.dumps(choices, sort_keys=True, default=str))
     place = str(file.absolute())
@@ -36,24 +36,24 @@ def note(
         wanted.setdefault(experiment.scenario, []).append(experiment.id)
     folder = root / FOLDER
     folder.mkdir(exist_ok=True)
-    for path, known in _entries(folder):
-        if known["file"] == place and not known["scenarios"].keys() <= {*names}:
-            _write(
-                path, {**known, "scenarios": {name: ids for name, ids in known["scenarios"].items() if name in names}}
-            )
     digest = hashlib.sha256(f"{place}\n{choice}".encode()).hexdigest()
-    path = folder / f"{digest[:12]}.json"
-    before = dict(_entries(folder)).get(path, {"scenarios": {}})
-    kept = {name: ids for name, ids in before["scenarios"].items() if name in names}
-    _write(path, {"file": place, "choices": choice, "scenarios": {**kept, **wanted}})
+    own_path, kept = folder / f"{digest[:12]}.json", {}
+    for path, entry in _entries(folder):
+        if entry["file"] == place:
+            scenarios = {name: ids for name, ids in entry["scenarios"].items() if name in names}
+            if path == own_path:
+                kept = scenarios
+            elif scenarios != entry["scenarios"]:
+                _write(path, {**entry, "scenarios": scenarios})
+    _write(own_path, {"file": place, "choices": choice, "scenarios": {**kept, **wanted}})
 
 
 def current(root: Path) -> frozenset[str] | None:
-    """The ids that some call still wants; None where nothing was ever noted, as in folders that older versions made."""
+    """Return the ids that some call still wants; None if the folder has no requests, as with older versions."""
     entries = list(_entries(root / FOLDER))
     if not entries:
         return None
-    return frozenset(one for _, entry in entries for ids in entry["scenarios"].values() for one in ids)
+    return frozenset(name for _, entry in entries for ids in entry["scenarios"].values() for name in ids)
 
 
 def _write(path: Path, entry: Mapping[str, Any]) -> None:
@@ -67,11 +67,11 @@ def _write(path: Path, entry: Mapping[str, Any]) -> None:
 
 
 def _entries(folder: Path) -> Iterable[tuple[Path, dict[str, Any]]]:
-    """The files that can be read; one that can't be wants nothing, and is written anew by its call."""
+    """Yield the files with their content, except those that cannot be read: their calls write them anew."""
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
             entry = reading.read_json(path, limit=reading.SUITE_BYTES)
-            scenarios = {str(name): [str(one) for one in ids] for name, ids in entry["scenarios"].items()}
+            scenarios = {str(name): list(map(str, ids)) for name, ids in entry["scenarios"].items()}
             yield path, {"file": str(entry["file"]), "choices": str(entry["choices"]), "scenarios": scenarios}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue

@@ -83,7 +83,7 @@ def test_a_path_of_the_campaigns_files_is_refused(kind: str, tmp_path: Path) -> 
 
 
 def test_a_results_folder_of_such_a_name_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(ResultsError, match=r"/in\\xff: the path holds bytes"):
+    with pytest.raises(ResultsError, match=r"/in\\xff: the path is not UTF-8"):
         Store.create(tmp_path / f"in{BYTE}", {})
     assert list(tmp_path.iterdir()) == []
 
