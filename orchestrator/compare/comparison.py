@@ -1,7 +1,7 @@
 """The values of a comparison: entries on a side, pairs of entries, and verdicts on them.
 
-Side + Side → Pair… → Comparison. `sides` reads them, `pairing` pairs them, `verdicts` judges, `compare_view` writes. This module
-has no behaviour. Rates, times and bytes are in the base units of `metrics`. A ratio is new ÷ base, whatever the direction.
+Side + Side → Pair… → Comparison: `sides` reads, `pairing` pairs, `verdicts` judges, `view` writes. This module has no behaviour.
+Rates, times and bytes are in the base units of `measure.metrics`. A ratio is always new ÷ base.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 from orchestrator.measure.intervals import Ratio
 from orchestrator.results.table.rows import Value
 
-# Of `comparison.json`, which `tunebench rerun --from` reads.
+# The version of `comparison.json`, which `tunebench rerun --from` reads.
 SCHEMA_VERSION = 1
 
 
@@ -33,9 +33,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One ok run: its numbers by metric. `started_at` is in seconds since the epoch, None if the source does not say.
+    """One ok run: its numbers by metric. `started_at` is in seconds since the epoch; None if the source does not state it.
 
-    `ended_early`: `measure:` ended it before its last planned step. `logged_losses` is the course of its loss (see `losses`).
+    `ended_early` is true if `measure:` ended the run before its last planned step. `logged_losses` is a text of `measure.losses`.
     """
 
     repeat: int
@@ -47,12 +47,12 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One experiment on one side. `key` (name → value) pairs it; `label` is the key as people read it.
+    """One experiment on one side. `key` (name → value) pairs it with the other side; `label` is the key as text.
 
-    `arguments` are those outside the key. `environment` says where it ran: GPU, driver, versions, data, clocks, neighbours.
-    `status` is `ok` if at least one run is. `failed_runs` counts its other repeats, and `failure` is the kind and cause of the
-    last of these. `id` and `folder` are set for an experiment of our results folders, which can run again. (A CSV file of ours
-    may give only the id.) `whole`: everything is known of it, so that a name it lacks was not set.
+    `arguments` are the names outside the key. `environment` has the GPU, driver, versions, data, clocks and neighbours.
+    `status` is `ok` if at least one run is ok. `failed_runs` counts the failed repeats; `failure` is the kind and cause of the
+    last failed repeat. `id` and `folder` are set for an experiment of a Tunebench results folder, which can run again. A CSV
+    file may give only the id. `whole` means that the source is complete: a name that the entry lacks was not set.
     """
 
     key: Mapping[str, Value]
@@ -70,7 +70,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """All entries of one side. `warnings` are sentences about what could not be read, or was left out."""
+    """All entries of one side. `warnings` are sentences about entries that could not be read or were left out."""
 
     name: str
     entries: tuple[Entry, ...]
@@ -79,7 +79,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """A name whose values differ between the sides. None: it is not known there, or not set."""
+    """A name whose values differ between the sides. A value is None if it is unknown or not set."""
 
     name: str
     base: Value
@@ -88,9 +88,9 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """An experiment on both sides, or on only one. `environment` and `arguments` are the differences between them.
+    """An experiment on both sides, or on only one. `environment` and `arguments` are the differences between the sides.
 
-    `disqualifying` names the differences of environment that forbid a comparison (another GPU…).
+    `disqualifying` names the differences of environment that forbid a comparison, such as another GPU.
     """
 
     label: str
@@ -105,10 +105,11 @@ class Pair:
 class Row:
     """The verdict on one metric of one pair. A pair without comparable numbers has one row, with an empty `metric`.
 
-    `base` and `new` are the values compared: the mean over runs (of logs if tested), for memory the highest. A loss is taken over
-    the steps that all runs made, if some ended early. `ratio` is None if a side has no number above 0. `needs` is about how many
-    more runs per side an inconclusive row takes. `p_adjusted` is corrected over all rows of its metric. `paired`: the sides took
-    turns, and a drift is removed from ratio and interval. `why` is a short sentence.
+    `base` and `new` are the compared values: the mean over runs (of logarithms if the metric is tested), for memory the maximum.
+    If some runs ended early, a loss is the mean over the steps that all runs made. `ratio` is None if a side has no number above
+    0. `needs` estimates how many more runs per side settle an inconclusive row. `p_adjusted` is corrected over all rows of the
+    metric. `paired` means that the sides took turns, and that a drift is removed from ratio and interval. `why` is a short
+    phrase.
     """
 
     label: str
@@ -125,7 +126,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fleet:
-    """One metric over all paired experiments: the geometric mean of their ratios, its interval, and their number."""
+    """One metric over all paired experiments: the geometric mean of the ratios with its interval, and the number of pairs."""
 
     metric: str
     verdict: Verdict
@@ -137,8 +138,8 @@ class Fleet:
 class Comparison:
     """The result of `tunebench compare`. `environment` has the differences that all pairs share.
 
-    `rows` follow the order of `pairs` and name their pair by its unique label. Of the runs' numbers, pairs keep those that were
-    compared. `rules` says how it was judged, in the words of the options.
+    `rows` follow the order of `pairs` and name their pair by its unique label. The runs in `pairs` keep only the compared
+    metrics. `rules` has the options that judged the rows.
     """
 
     base: str

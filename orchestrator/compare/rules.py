@@ -1,7 +1,7 @@
-"""Say how two sides are judged: which metrics, which direction is better, how much matters, and how sure one must be.
+"""The rules of a comparison: the judged metrics, their better direction, the effect that matters, the level of the test.
 
-The registry (`metrics`) knows each metric's direction, its test or tolerance, and the smallest effect that matters. This module
-chooses the default metrics, and applies the command's options. It reads no runs and judges nothing; `judging` does.
+The registry `measure.metrics` has each metric's direction, its test or tolerance, and the smallest effect that matters. This
+module chooses the default metrics and applies the options of the command. `judging` applies the rules to runs.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from orchestrator.measure.metrics import METRICS, ONE_RUN_EFFECT, Direction, Jud
 from orchestrator.measure.metrics import metric as registered
 from orchestrator.results.table.rows import Value
 
-# Speed: of each pair the first that it has. The Trainer's own speeds include warm-up; the last is pytest-benchmark's.
+# Speeds: a pair is judged by the first speed that it has. The Trainer's speeds include warm-up. The last is pytest-benchmark's.
 HEADLINES = (*columns(Where.SPEED), "round_time_s")
 
 DEFAULT = (*HEADLINES, *columns(Where.COMPARED))
 
-# The largest adjusted p of a change. Of two sides that are the same, 5 interleaved runs each with 1.5 % between runs,
-# 1.7 % of the rows then seem to differ by the 2 % that matter, and 98.3 % of those that are 5 % apart are found; at
-# 0.05 it would be 2.2 and 99.1 % (benchmarks/verdicts.py).
+# The largest adjusted p value of a change. benchmarks/verdicts.py simulated 5 interleaved runs per side, with a noise of
+# 1.5 % between runs. Between equal sides 1.7 % of the rows seem to differ by the 2 % that matter. Between sides that are
+# 5 % apart, 98.3 % of the rows are found. At a level of 0.05 the shares are 2.2 % and 99.1 %.
 LEVEL = 0.035
 
-# What `--min-effect` calls the mean over all experiments.
+# The name of the mean over all experiments in `--min-effect`.
 FLEET = "fleet"
 
 
 class Correction(StrEnum):
-    """What is done about the many rows of a metric: one in twenty would differ by chance."""
+    """The correction for the many rows of a metric, since one in twenty would differ by chance."""
 
     BH = "bh"
     NONE = "none"
@@ -40,7 +40,7 @@ class Correction(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """How one metric is judged. The effects are shares: 0.02 is ×1.02 or ÷1.02, in either direction."""
+    """The rule of one metric. The effects are shares: 0.02 is ×1.02 or ÷1.02."""
 
     metric: str
     direction: Direction
@@ -56,7 +56,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """The options. If `metrics` is empty, the default metrics are judged. Names in the mappings are metrics."""
+    """The options. If `metrics` is empty, the default metrics are judged. The mappings have names of metrics as keys."""
 
     metrics: tuple[str, ...] = ()
     directions: Mapping[str, Direction] = field(default_factory=dict)
@@ -68,11 +68,14 @@ class Rules:
     correction: Correction = Correction.BH
 
     def of(self, name: str) -> Rule:
-        """Return the rule of a metric. Raises SelectionError if nobody knows which way it is better."""
-        known = registered(name)
-        direction = self.directions.get(name, known.direction)
+        """Return the rule of a metric. Raises SelectionError if its better direction is unknown."""
+        known, direction = registered(name), self.directions.get(name) or better_direction(name)
         if direction is Direction.NONE:
-            direction = _by_unit(name)
+            near = [other for other in get_close_matches(name, METRICS, n=1) if other != name]
+            hint = f"did you mean {near[0]!r}? Else " if near else ""
+            raise SelectionError(
+                f"--metrics {name}: whether more or less is better is unknown; {hint}say {name}:higher or {name}:lower."
+            )
         overall = self.min_effect if self.min_effect is not None and known.judged is Judged.TEST else known.min_effect
         effect = self.min_effects.get(name, overall)
         return Rule(
@@ -85,7 +88,7 @@ class Rules:
         )
 
     def described(self) -> dict[str, Value]:
-        """Return each option by its name, as a user would give it, for the record of a comparison."""
+        """Return each option by its name, in the form of the command line."""
         effects = {"": self.min_effect} if self.min_effect is not None else {}
         return {
             "metrics": _words({name: self.directions.get(name) for name in self.metrics}, ":") or "default",
@@ -108,15 +111,17 @@ def parse(
     level: float = LEVEL,
     correction: Correction = Correction.BH,
 ) -> Rules:
-    """Return the rules of these options, such as `METRIC:higher`, `0.02` or `METRIC=0.05`. Raises SelectionError for others."""
+    """Return the rules of options such as `METRIC:higher`, `0.02` or `METRIC=0.05`. Raises SelectionError for an invalid option."""
     named = [word.partition(":") for word in metrics]
-    directions = {name: _direction(name, way) for name, sign, way in named if sign}
+    for name, sign, way in named:
+        if sign and way not in ("higher", "lower"):
+            raise SelectionError(f"--metrics {name}:{way}: say which way is better, {name}:higher or {name}:lower.")
     effects, thresholds = _shares(min_effect, "--min-effect"), _shares(threshold, "--threshold")
     if not 0 < level < 1:
         raise SelectionError(f"--level {level:g}: give a probability between 0 and 1, such as {LEVEL}.")
     rules = Rules(
         metrics=tuple(dict.fromkeys(name for name, _, _ in named)),
-        directions=directions,
+        directions={name: Direction(way) for name, sign, way in named if sign},
         min_effect=effects.pop("", None),
         min_effects=effects,
         threshold=thresholds.pop("", ONE_RUN_EFFECT),
@@ -129,15 +134,9 @@ def parse(
     return rules
 
 
-def _direction(name: str, way: str) -> Direction:
-    if way not in ("higher", "lower"):
-        raise SelectionError(f"--metrics {name}:{way}: say which way is better, {name}:higher or {name}:lower.")
-    return Direction(way)
-
-
 def _shares(words: Iterable[str], option: str) -> dict[str, float]:
-    """Return metric → share; the name is empty if none was given."""
-    found: dict[str, float] = {}
+    """Return metric → share; the name is empty for a share of all metrics."""
+    shares: dict[str, float] = {}
     for word in words:
         name, _, text = word.rpartition("=")
         try:
@@ -146,10 +145,10 @@ def _shares(words: Iterable[str], option: str) -> dict[str, float]:
             share = math.nan
         if not 0 < share <= 10 or not text.isascii():
             raise SelectionError(
-                f"{option} {word!r}: give a share above 0, such as 0.02 or 2%, for all or for one metric: METRIC=0.05."
+                f"{option} {word!r}: give a share above 0 for all metrics, such as 0.02 or 2%, or for one: METRIC=0.05."
             )
-        found[name] = share
-    return found
+        shares[name] = share
+    return shares
 
 
 _BY_UNIT = {
@@ -158,26 +157,14 @@ _BY_UNIT = {
 }
 
 
-def _by_unit(name: str) -> Direction:
-    """Return the direction that follows from the unit at the end of a name: more tokens per second are better, more seconds
-    worse."""
-    for direction, units in _BY_UNIT.items():
-        if name.endswith(units):
-            return direction
-    near = get_close_matches(name, METRICS, n=1)
-    meant = f"did you mean {near[0]!r}? If it is yours" if near and near[0] != name else "if it is to be compared"
-    raise SelectionError(
-        f"--metrics {name}: it is not known whether more of it is better; {meant}, say {name}:higher or {name}:lower."
-    )
-
-
-def has_direction(name: str) -> bool:
-    """Return whether it is known which way a metric is better."""
-    units = [unit for endings in _BY_UNIT.values() for unit in endings]
-    return registered(name).direction is not Direction.NONE or name.endswith(tuple(units))
+def better_direction(name: str) -> Direction:
+    """Return the direction that the registry has, else the direction of the unit in the metric's name; NONE if unknown."""
+    known = registered(name).direction
+    by_unit = (direction for direction, units in _BY_UNIT.items() if name.endswith(units))
+    return known if known is not Direction.NONE else next(by_unit, Direction.NONE)
 
 
 def one_headline(rules: Sequence[Rule]) -> list[Rule]:
-    """Return the rules without all headlines but the first."""
+    """Return the rules with only the first of the headline metrics."""
     headlines = [rule for rule in rules if rule.metric in HEADLINES]
     return [rule for rule in rules if rule not in headlines[1:]]

@@ -1,8 +1,8 @@
 """Judge the pairs of two sides: each metric of each pair, and all pairs together. Pure.
 
-A pair that cannot be compared has one row without numbers: missing, new, failed, not comparable. Any other pair has a row for
+A pair that cannot be compared has one row without numbers: missing, new, failed or not comparable. Any other pair has a row for
 each judged metric that a side has. p values are corrected over all rows of one metric, since each metric is a separate question.
-`rules` says how a metric is judged, and `judging` judges a row.
+`rules` defines how a metric is judged, and `judging` judges a row.
 """
 
 from __future__ import annotations
@@ -14,55 +14,55 @@ from itertools import count
 
 from orchestrator.compare.comparison import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
 from orchestrator.compare.judging import Measured, by_test, measure, p_value, row
-from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, has_direction, one_headline
+from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, better_direction, one_headline
 from orchestrator.errors import SelectionError, suggestion
 from orchestrator.measure import intervals
-from orchestrator.measure.metrics import Judged
+from orchestrator.measure.metrics import Direction, Judged
 from orchestrator.records import Status
 
 OK = Status.OK.value
 
-# A pair's place, and one metric of it.
-Judgement = tuple[int, Rule, Measured]
+# The label of a pair, and one metric of the pair.
+Judgement = tuple[str, Rule, Measured]
 
 
 def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Comparison:
     """Return the comparison of two paired sides. Raises SelectionError for a metric that no run has."""
-    pairs = _told_apart(pairs)
-    comparable = [place for place, pair in enumerate(pairs) if standing(pair) is None]
-    names, said = _names(rules, *_held(pairs[place] for place in comparable), whole=_are_whole(pairs, comparable))
-    judged = {name: rules.of(name) for name in names}
-    found = [one for place in comparable for one in _measured(place, pairs[place], list(judged.values()), rules)]
-    rows = _rows(pairs, found, rules)
+    pairs = _with_unique_labels(pairs)
+    comparable = [pair for pair in pairs if standing(pair) is None]
+    names, warnings = _metrics(rules, comparable)
+    judged, kept = [rules.of(name) for name in names], frozenset(names)
+    rows = _rows(pairs, [judgement for pair in comparable for judgement in _judgements(pair, judged, rules)], rules)
     return Comparison(
         base=base.name,
         new=new.name,
-        pairs=tuple(_with_judged_alone(pair, frozenset(names)) for pair in pairs),
+        pairs=tuple(replace(pair, base=_less(pair.base, kept), new=_less(pair.new, kept)) for pair in pairs),
         rows=tuple(rows),
         fleet=_fleet(judged, rows, rules),
         environment=shared(pairs),
         rules=rules.described(),
-        warnings=tuple(dict.fromkeys((*base.warnings, *new.warnings, *said))),
+        warnings=tuple(dict.fromkeys((*base.warnings, *new.warnings, *warnings))),
     )
 
 
-def _told_apart(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs with unique labels: rows name their pair by its label."""
+def _with_unique_labels(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs with unique labels, since rows name their pair by its label."""
     taken: set[str] = {pair.label for pair in pairs}
     seen: set[str] = set()
-    found = []
+    unique = []
     for pair in pairs:
         label = pair.label
         if label in seen:
-            label = next(one for number in count(2) if (one := f"{pair.label} ({number})") not in taken)
+            numbered = (f"{pair.label} ({number})" for number in count(2))
+            label = next(candidate for candidate in numbered if candidate not in taken)
         seen.add(label)
         taken.add(label)
-        found.append(pair if label == pair.label else replace(pair, label=label))
-    return found
+        unique.append(pair if label == pair.label else replace(pair, label=label))
+    return unique
 
 
 def standing(pair: Pair) -> tuple[Verdict, str] | None:
-    """Return the verdict on a pair without comparable numbers, and why; None if it has such numbers."""
+    """Return the verdict on a pair without comparable numbers, and the reason; None if the pair has such numbers."""
     base, new = pair.base, pair.new
     if base is None:
         return Verdict.NEW, "only on the new side"
@@ -75,20 +75,20 @@ def standing(pair: Pair) -> tuple[Verdict, str] | None:
         return Verdict.FAILED, f"on both sides: {_failure(new)}"
     if _fails(base) == _fails(new):
         return None
-    if _fails(new):
-        return Verdict.FAILED, _failure(new)
-    return Verdict.NEW, f"failed on base: {_failure(base)}"
+    return (Verdict.FAILED, _failure(new)) if _fails(new) else (Verdict.NEW, f"failed on base: {_failure(base)}")
 
 
 def failed_newly(pair: Pair) -> bool:
     """Return whether an experiment that ran on base fails on the new side, on comparable machines."""
-    found = standing(pair)
-    return found is not None and found[0] is Verdict.FAILED and pair.base is not None and not _fails(pair.base)
+    verdict = standing(pair)
+    return verdict is not None and verdict[0] is Verdict.FAILED and pair.base is not None and not _fails(pair.base)
 
 
 def _fails(entry: Entry) -> bool:
-    """Return whether no repeat ended ok, or more failed than ended ok. One run that a machine spoiled does not make an experiment
-    fail."""
+    """Return whether no repeat ended ok, or more repeats failed than ended ok.
+
+    A single run that the machine disturbed does not make an experiment fail.
+    """
     return entry.status != OK or entry.failed_runs > len(entry.runs)
 
 
@@ -107,28 +107,15 @@ def shared(pairs: Iterable[Pair]) -> tuple[Difference, ...]:
     return tuple(difference for difference in first if difference in common)
 
 
-def _held(pairs: Iterable[Pair]) -> tuple[set[str], set[str]]:
-    """Return the metrics that any run has, on base and on the new side."""
-    found: tuple[set[str], set[str]] = (set(), set())
-    for pair in pairs:
-        for names, runs in zip(found, _runs(pair), strict=True):
-            for run in runs:
-                names.update(run.numbers)
-    return found
-
-
-def _are_whole(pairs: Sequence[Pair], comparable: Iterable[int]) -> bool:
-    """Return whether everything is known of both sides, so that a missing speed was not measured."""
-    entries = [entry for place in comparable for entry in (pairs[place].base, pairs[place].new) if entry is not None]
-    return bool(entries) and all(entry.whole for entry in entries)
-
-
-def _names(rules: Rules, base: set[str], new: set[str], *, whole: bool) -> tuple[list[str], list[str]]:
+def _metrics(rules: Rules, comparable: Sequence[Pair]) -> tuple[list[str], list[str]]:
     """Return the metrics to judge, in their order, and sentences about metrics that only one side has.
 
-    Of two results folders a speed that the new side lost in every run is judged, too. It is missing, and a gate would otherwise
-    test nothing. Any other metric may be gone with its monitor.
+    Between two results folders, a speed that the new side lost in every run is judged, too. The speed is missing; a gate would
+    otherwise test nothing. Any other metric may be missing because its monitor is missing.
     """
+    sides = [_runs(pair) for pair in comparable]
+    base = {name for runs, _ in sides for run in runs for name in run.numbers}
+    new = {name for _, runs in sides for run in runs for name in run.numbers}
     if rules.metrics:
         unknown = [name for name in rules.metrics if name not in base | new]
         if unknown and base | new:
@@ -136,30 +123,29 @@ def _names(rules: Rules, base: set[str], new: set[str], *, whole: bool) -> tuple
             raise SelectionError(f"--metrics {unknown[0]}: no run that could be compared has it{hint}")
         return list(rules.metrics), []
     both = base & new
-    lost = {name for name in HEADLINES if whole and name in base - new}
+    is_complete = all(entry.whole for pair in comparable for entry in (pair.base, pair.new) if entry is not None)
+    lost = (base - new).intersection(HEADLINES) if is_complete else set()
     names = [name for name in DEFAULT if name in both | lost]
     if both.isdisjoint(DEFAULT):
-        names += sorted(name for name in both if has_direction(name))
-    alone = [(name, "base") for name in DEFAULT if name in base - new - lost]
-    alone += [(name, "the new side") for name in DEFAULT if name in new - base]
-    return names, [f"{name}: only {side} has it, so that it is not compared" for name, side in alone]
+        names += sorted(name for name in both if better_direction(name) is not Direction.NONE)
+    one_sided = [(name, "base") for name in DEFAULT if name in base - new - lost]
+    one_sided += [(name, "the new side") for name in DEFAULT if name in new - base]
+    return names, [f"{name}: only {side} has it, so it is not compared" for name, side in one_sided]
 
 
-def _measured(place: int, pair: Pair, judged: Sequence[Rule], rules: Rules) -> Iterable[Judgement]:
+def _judgements(pair: Pair, judged: Sequence[Rule], rules: Rules) -> list[Judgement]:
     base, new = _runs(pair)
-    found = [(rule, measure(rule, base, new)) for rule in judged]
-    known = {rule.metric: one for rule, one in found if one is not None}
-    chosen = [rule for rule, _ in found if rule.metric in known]
-    return [(place, rule, known[rule.metric]) for rule in (chosen if rules.metrics else one_headline(chosen))]
+    measured = {rule.metric: values for rule in judged if (values := measure(rule, base, new)) is not None}
+    held = [rule for rule in judged if rule.metric in measured]
+    return [(pair.label, rule, measured[rule.metric]) for rule in (held if rules.metrics else one_headline(held))]
 
 
-def _rows(pairs: Sequence[Pair], found: Sequence[Judgement], rules: Rules) -> list[Row]:
+def _rows(pairs: Sequence[Pair], judgements: Sequence[Judgement], rules: Rules) -> list[Row]:
     """Return all rows, in the order of the pairs."""
-    p_values = _adjusted(found, rules.correction)
-    of_place: dict[int, list[Row]] = defaultdict(list)
-    for (place, rule, measured), p in zip(found, p_values, strict=True):
-        of_place[place].append(row(pairs[place].label, rule, measured, rules=rules, p_adjusted=p))
-    return [one for place, pair in enumerate(pairs) for one in of_place.get(place) or [_without_numbers(pair)]]
+    by_label: dict[str, list[Row]] = defaultdict(list)
+    for (label, rule, measured), p in zip(judgements, _p_values(judgements, rules.correction), strict=True):
+        by_label[label].append(row(label, rule, measured, rules=rules, p_adjusted=p))
+    return [line for pair in pairs for line in by_label.get(pair.label) or [_without_numbers(pair)]]
 
 
 def _without_numbers(pair: Pair) -> Row:
@@ -167,13 +153,13 @@ def _without_numbers(pair: Pair) -> Row:
     return Row(label=pair.label, metric="", verdict=verdict, why=why)
 
 
-def _adjusted(found: Sequence[Judgement], correction: Correction) -> list[float | None]:
-    """Return each p value, corrected over all rows of its metric."""
-    p_values = [p_value(rule, measured) for _, rule, measured in found]
+def _p_values(judgements: Sequence[Judgement], correction: Correction) -> list[float | None]:
+    """Return the p value of each judgement, corrected over all rows of its metric."""
+    p_values = [p_value(rule, measured) for _, rule, measured in judgements]
     if correction is Correction.NONE:
         return p_values
     families: dict[str, list[int]] = defaultdict(list)
-    for at, (p, (_, rule, _)) in enumerate(zip(p_values, found, strict=True)):
+    for at, (p, (_, rule, _)) in enumerate(zip(p_values, judgements, strict=True)):
         if p is not None:
             families[rule.metric].append(at)
     for places in families.values():
@@ -183,42 +169,33 @@ def _adjusted(found: Sequence[Judgement], correction: Correction) -> list[float 
     return p_values
 
 
-def _fleet(judged: dict[str, Rule], rows: Sequence[Row], rules: Rules) -> tuple[Fleet, ...]:
-    of_metric: dict[str, list[Row]] = defaultdict(list)
-    for one in rows:
-        of_metric[one.metric].append(one)
-    lines = (_fleet_line(rule, of_metric[name], level=rules.level) for name, rule in judged.items())
-    return tuple(one for one in lines if one is not None)
-
-
 def _runs(pair: Pair) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
     return (pair.base.runs if pair.base else (), pair.new.runs if pair.new else ())
 
 
-def _with_judged_alone(pair: Pair, names: frozenset[str]) -> Pair:
-    """Return the pair with only the compared numbers of its runs: a run has two hundred, too many for a file."""
-    return replace(pair, base=_less(pair.base, names), new=_less(pair.new, names))
-
-
 def _less(entry: Entry | None, names: frozenset[str]) -> Entry | None:
+    """Return the entry with only the compared metrics: a run has two hundred numbers, too many for a file."""
     if entry is None:
         return None
-    runs = (
-        replace(run, numbers={name: run.numbers[name] for name in run.numbers if name in names}) for run in entry.runs
-    )
-    return replace(entry, runs=tuple(runs))
+    kept = ({name: value for name, value in run.numbers.items() if name in names} for run in entry.runs)
+    return replace(entry, runs=tuple(replace(run, numbers=few) for run, few in zip(entry.runs, kept, strict=True)))
 
 
-def _fleet_line(rule: Rule, rows: Sequence[Row], *, level: float) -> Fleet | None:
-    """Return one metric's verdict over all experiments; None for fewer than two rows with a ratio, and for a guard.
+def _fleet(judged: Sequence[Rule], rows: Sequence[Row], rules: Rules) -> tuple[Fleet, ...]:
+    ratios: dict[str, list[float]] = defaultdict(list)
+    for line in rows:
+        if line.ratio is not None:
+            ratios[line.metric].append(line.ratio.value)
+    tested = (rule for rule in judged if len(ratios[rule.metric]) > 1 and rule.judged is not Judged.GUARD)
+    return tuple(_fleet_line(rule, ratios[rule.metric], level=rules.level) for rule in tested)
 
-    It is the geometric mean of the ratios, so that 2 % everywhere is seen where no row shows it. The pair is the sample: its ratio
-    counts once, however many runs it has. What all pairs share (the day, the room's temperature) is not noise here: a fleet
-    that moved did move, whatever the cause.
+
+def _fleet_line(rule: Rule, ratios: Sequence[float], *, level: float) -> Fleet:
+    """Return one metric's verdict over all experiments.
+
+    The ratio is the geometric mean, which shows 2 % everywhere even if no single row shows it. The sample is the pair: its ratio
+    counts once, however many runs it has. Influences that all pairs share (the day, the room's temperature) are not noise here.
     """
-    ratios = [row.ratio.value for row in rows if row.ratio is not None]
-    if len(ratios) < 2 or rule.judged is Judged.GUARD:
-        return None
-    found = intervals.paired_ratio([1.0] * len(ratios), ratios)
-    verdict, _ = by_test(replace(rule, min_effect=rule.fleet_effect), found, level=level, p=found.p)
-    return Fleet(metric=rule.metric, verdict=verdict, ratio=found, pairs=len(ratios))
+    mean = intervals.paired_ratio([1.0] * len(ratios), ratios)
+    verdict, _ = by_test(replace(rule, min_effect=rule.fleet_effect), mean, level=level, p=mean.p)
+    return Fleet(metric=rule.metric, verdict=verdict, ratio=mean, pairs=len(ratios))

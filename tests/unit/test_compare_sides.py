@@ -210,7 +210,7 @@ def test_thousands_of_unreadable_files_are_no_thousands_of_warnings(tmp_path: Pa
     for record in root.glob("experiments/*/runs/*/record.json"):
         record.write_text("{")
     warnings = read([root]).warnings
-    assert len(warnings) == 21 and warnings[-1].endswith("and 20 more such sentences")
+    assert len(warnings) == 21 and warnings[-1].endswith("and 20 more warnings")
 
 
 def test_reading_leaves_the_garbage_collector_as_it_was(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_the_published_table_is_read_whole() -> None:
         assert [str(value or "") for value in entry.key.values()] == [line[name] for name in entry.key]
         if not line["train_runtime"]:
             assert (entry.status, entry.runs) == ("failed", ())
-            assert "there is no train_runtime in line" in str(entry.failure)
+            assert "has no train_runtime" in str(entry.failure)
             continue
         (run,) = entry.runs
         expected = {name: float(text) for name, text in line.items() if _is_number(name) and text}
@@ -353,7 +353,7 @@ def test_rows_that_nothing_tells_apart_are_kept_and_said(tmp_path: Path) -> None
     side = csv_side(tmp_path, "scenario,tokens_per_s\na,1\na,2\nb,3\n")
     assert [speeds(entry) for entry in side.entries] == [[1], [2], [3]]
     assert side.warnings == (
-        f"{tmp_path / 'b.csv'}: 1 experiment(s) are there more than once, and are paired in their order: a",
+        f"{tmp_path / 'b.csv'}: 1 experiment(s) occur more than once, and are paired in their order: a",
     )
 
 
@@ -531,9 +531,9 @@ def test_a_name_that_nothing_has_is_refused_with_a_suggestion(tmp_path: Path) ->
 # what is no side
 
 HOSTILE: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "its first line names none of"),
-    "no results": (b"a,b\n1,2\n", "its first line names none of"),
-    "no metric": (b"scenario,model_name_or_path\na,b\n", "beside a metric"),
+    "empty": (b"", "its first line does not name one of"),
+    "no results": (b"a,b\n1,2\n", "its first line does not name one of"),
+    "no metric": (b"scenario,model_name_or_path\na,b\n", "and a metric"),
     "column twice": (b"scenario,tokens_per_s,tokens_per_s\na,1,2\n", "the column 'tokens_per_s' twice"),
     "not UTF-8": ("scenario,tokens_per_s\ncafé,1\n".encode("latin-1"), "not UTF-8"),
     "UTF-16": ("scenario,tokens_per_s\n".encode("utf-16"), "not UTF-8"),
@@ -580,11 +580,11 @@ def test_places_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "suite.json").write_text('{"tool": "tuneb')
-    reasons = {"folder": "without results", "pipe": "not a regular file", "none": "There is no", "loop": "loop"}
-    for name, reason in {**reasons, "damaged": "its suite.json is not ours, or is damaged"}.items():
+    reasons = {"folder": "without results", "pipe": "not a regular file", "none": "does not exist", "loop": "loop"}
+    for name, reason in {**reasons, "damaged": "its suite.json is damaged, or another program wrote it"}.items():
         with pytest.raises(ResultsError, match=reason):
             read([tmp_path / name])
-    with pytest.raises(ResultsError, match="No side is named"):
+    with pytest.raises(ResultsError, match="A side has no place"):
         read([])
 
 

@@ -289,7 +289,7 @@ def test_a_metric_that_a_whole_side_lacks_is_said_and_not_judged() -> None:
     base, new = entry("a", {SPEED: NOISY, MEMORY: [1e9] * 5}), entry("a", {SPEED: NOISY})
     comparison = compared(paired(base, new))
     assert [row.metric for row in comparison.rows] == [SPEED]
-    assert comparison.warnings == (f"{MEMORY}: only base has it, so that it is not compared",)
+    assert comparison.warnings == (f"{MEMORY}: only base has it, so it is not compared",)
     named = compared(paired(base, new), rules=parse(metrics=[MEMORY]))
     assert [row.verdict for row in named.rows] == [Verdict.MISSING]
 

@@ -20,11 +20,11 @@ from orchestrator.compare.history.change_points import Level
 from orchestrator.compare.history.history import Campaign, History, Kind, Point, Series, Step
 from orchestrator.compare.judging import LOSS, ended_at_different_steps
 from orchestrator.compare.pairing import pair
-from orchestrator.compare.rules import DEFAULT, HEADLINES, Rule, Rules, has_direction
+from orchestrator.compare.rules import DEFAULT, HEADLINES, Rule, Rules, better_direction
 from orchestrator.errors import SelectionError
 from orchestrator.measure import intervals
 from orchestrator.measure.intervals import Interval
-from orchestrator.measure.metrics import Judged
+from orchestrator.measure.metrics import Direction, Judged
 
 _ID_DIGITS = 12
 
@@ -128,7 +128,9 @@ def _metrics(entries: Iterable[Entry], rules: Rules) -> list[str]:
         if not found:
             raise SelectionError(f"--metrics {','.join(rules.metrics)}: no campaign measured any of them.")
         return found
-    return [name for name in DEFAULT if name in measured] or [name for name in measured if has_direction(name)]
+    return [name for name in DEFAULT if name in measured] or [
+        name for name in measured if better_direction(name) is not Direction.NONE
+    ]
 
 
 def _of_track(track: _Track, read: Sequence[Read], *, rules: Rules, metrics: Sequence[str]) -> list[Series]:

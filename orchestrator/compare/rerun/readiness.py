@@ -1,8 +1,9 @@
 """Whether one side of an open pair can be run again here and now, and which of its repeats that would be.
 
-More runs are only worth something beside the earlier ones if they are made as these were: a side that was measured on another host
-or GPU, under another driver, with other packages or at another commit is left alone, with a sentence. What a comparison says of a
-folder is somebody's word; what counts is what stands in the folder, and that it is this user's own. Starts and writes nothing.
+More runs are only worth something beside the earlier ones if they are made as these were: a side that was measured on another
+host or GPU, under another driver, with other packages or at another commit is left alone, with a sentence. What a comparison
+says of a folder is somebody's word; what counts is what stands in the folder, and that it is this user's own. Starts and writes
+nothing.
 """
 
 from __future__ import annotations

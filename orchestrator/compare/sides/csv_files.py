@@ -1,11 +1,10 @@
-"""Read a CSV file as a side: `benchmarks.csv` (a row for each experiment), `raw_summary.csv` (a row for each run), or the
-reference's files.
+"""Read a CSV file as a side: `benchmarks.csv` (one row per experiment), `raw_summary.csv` (one row per run), or the reference's.
 
-The name of a column says what it is. A metric of the registry is a number of the run. Names of facts and outcomes are known. Any
-other column is an argument. An empty cell is missing, never 0. A table of the reference does not say how runs ended: an
-experiment failed if the Trainer's run time is missing.
+The name of a column determines its meaning: a metric of the registry, a known fact or outcome, else an argument. An empty cell
+is missing, never 0. A table of the reference does not state how runs ended: an experiment failed if the Trainer's run time is
+missing.
 
-Files come from anywhere. Another kind of table is refused in a sentence. Implausible lines are left out and counted.
+Files may come from anyone. Any other kind of table is refused. Implausible lines are left out and counted.
 """
 
 from __future__ import annotations
@@ -36,18 +35,21 @@ _NO_ARGUMENT = PLACES | {"tags", "failure_hint", "warnings", "exit_code", "signa
 _OF_THE_PROCESS = (EFFECTIVE, "provenance_", "measured_")
 _IDENTIFYING = ("model_name_or_path", "framework_config", "scenario", "id")
 
+_WORDS = frozenset(name for name, metric in METRICS.items() if metric.show is Show.TEXT)
+_NUMBERS = METRICS.keys() - _WORDS
+
 _NOT_RUN = ("pending", "running", "silent", "skipped")
 _RUN_TIME = "train_runtime"
-# Metrics by their registry that a row has although no run of it ended ok.
+# Metrics that a row has even if no run ended ok.
 _OF_THE_PLAN = frozenset({"global_batch", "world_size", "neighbours"})
 
-# A folder of the reference: a number in its list, so that another list's is another experiment.
+# An id of the reference is a number in its list, so the same id in another list is another experiment.
 _REFERENCE_ID = re.compile(r"exp_\d+")
 
 _PLUGIN, _PLUGIN_SUFFIX = "acceleration_framework_config_file", "-sample-configuration.yaml"
 _WHOLE = re.compile(r"-?[1-9]\d{0,17}|0")
 
-# 20,000 runs with 250 columns: a table of more would take more memory than a comparison may.
+# Enough for 20,000 runs with 250 columns; larger tables would take too much memory.
 MAX_CELLS = 5_000_000
 
 # The cells of a line that are not empty, by column.
@@ -68,16 +70,13 @@ def read(place: Path, content: bytes) -> Side:
         rows = [_row(header, cells, number, wrong) for number, cells in _cells(lines, header, wrong)]
     except csv.Error as error:
         raise Unreadable(f"it is not a CSV file: {error}") from None
-    return _side(place, rows, wrong, one_a_row="repeat" not in header)
-
-
-def _side(place: Path, rows: list[Row], wrong: Counter[str], *, one_a_row: bool) -> Side:
-    found = [[row] for row in rows] if one_a_row else experiments.grouped(rows)
-    wrong["experiment(s) have a run on two lines; the later line counts"] += sum(map(_has_a_run_twice, found))
+    are_means = "repeat" not in header
+    groups = [[row] for row in rows] if are_means else experiments.grouped(rows)
+    wrong["experiment(s) have a run on two lines; the later line counts"] += sum(map(_has_a_run_twice, groups))
     warnings = [f"{count} {what}" for what, count in wrong.items() if count]
-    if one_a_row and any(_count(row.outcome.get("runs_ok", row.outcome.get("runs"))) > 1 for row in rows):
+    if are_means and any(_count(row.outcome.get("runs_ok", row.outcome.get("runs"))) > 1 for row in rows):
         warnings.append("its rows are means over repeats; raw_summary.csv next to it has the runs, which can be tested")
-    return experiments.side(str(place), ((runs, Origin(id=_id(runs[0]))) for runs in found), warnings)
+    return experiments.side(str(place), ((runs, Origin(id=_id(runs[0]))) for runs in groups), warnings)
 
 
 def _refuse_header(header: Sequence[str]) -> None:
@@ -86,8 +85,8 @@ def _refuse_header(header: Sequence[str]) -> None:
     twice = [name for name, count in Counter(header).items() if count > 1]
     if twice:
         raise Unreadable(f"it has the column {twice[0]!r:.80} twice")
-    if not any(name in _IDENTIFYING for name in header) or not any(map(_is_number, header)):
-        raise Unreadable(f"its first line names none of {', '.join(_IDENTIFYING)} beside a metric")
+    if not any(name in _IDENTIFYING for name in header) or not any(name in _NUMBERS for name in header):
+        raise Unreadable(f"its first line does not name one of {', '.join(_IDENTIFYING)} and a metric")
 
 
 def _cells(lines: Iterable[list[str]], header: Sequence[str], wrong: Counter[str]) -> Iterator[tuple[int, Cells]]:
@@ -95,7 +94,7 @@ def _cells(lines: Iterable[list[str]], header: Sequence[str], wrong: Counter[str
     for number, line in enumerate(lines, start=2):
         if number * len(header) > MAX_CELLS:
             raise Unreadable(f"it has more than {MAX_CELLS:,} cells")
-        if not line or line == header:  # files that were put together repeat the header
+        if not line or line == header:  # joined files repeat the header
             continue
         if len(line) != len(header):
             wrong["line(s) that are cut short or too long are left out"] += 1
@@ -103,28 +102,21 @@ def _cells(lines: Iterable[list[str]], header: Sequence[str], wrong: Counter[str
         yield number, {name: cell for name, cell in zip(header, line, strict=True) if cell}
 
 
-def _is_number(name: str) -> bool:
-    return name in METRICS and METRICS[name].show is not Show.TEXT
-
-
 def _row(header: Sequence[str], cells: Cells, number: int, wrong: Counter[str]) -> Row:
     facts = {name: _value(cells.get(name)) for name in header if name in _FACTS}
     if "framework_config" not in facts and _PLUGIN in header:
-        facts["framework_config"] = _framework(cells.get(_PLUGIN))
+        plugin = cells.get(_PLUGIN)  # the raw table of the reference
+        facts["framework_config"] = PurePosixPath(plugin).name.removesuffix(_PLUGIN_SUFFIX) if plugin else NO_FRAMEWORK
     outcome = {name: _value(cells.get(name)) for name in header if name in _OUTCOME and name in cells}
     numbers = _numbers(cells, wrong)
-    words = {name: _value(cell) for name, cell in cells.items() if name.startswith(_OF_THE_PROCESS) or _is_word(name)}
-    alone = {NEIGHBOURS: 0} if NEIGHBOURS in header else {}
+    words = {name: _value(cell) for name, cell in cells.items() if name.startswith(_OF_THE_PROCESS) or name in _WORDS}
+    no_neighbours = {NEIGHBOURS: 0} if NEIGHBOURS in header else {}
     return Row(
         facts=facts,
         arguments={name: _value(cells.get(name)) for name in header if _is_argument(name)},
         outcome=outcome if "repeat" in outcome else {**outcome, **_ending(header, outcome, numbers, number)},
-        measured={**alone, **words, **numbers},
+        measured={**no_neighbours, **words, **numbers},
     )
-
-
-def _is_word(name: str) -> bool:
-    return name in METRICS and METRICS[name].show is Show.TEXT
 
 
 def _is_argument(name: str) -> bool:
@@ -133,54 +125,48 @@ def _is_argument(name: str) -> bool:
 
 
 def _value(cell: str | None) -> Value:
-    """Return a cell as it is; a whole number as an int, since counts are shown and compared as such."""
+    """Return a cell; a whole number as an int, since counts are shown and compared as int."""
     return int(cell) if cell and _WHOLE.fullmatch(cell) else cell
 
 
 def _numbers(cells: Cells, wrong: Counter[str]) -> dict[str, Value]:
     numbers: dict[str, Value] = {}
     for name, cell in cells.items():
-        if not _is_number(name):
+        if name not in _NUMBERS:
             continue
         try:
-            found = reading.sound_number(float(cell))
+            number = reading.sound_number(float(cell))
         except ValueError:
-            found = None
-        if found is None:
+            number = None
+        if number is None:
             wrong["cell(s) of metrics are not valid numbers and count as missing"] += 1
         else:
-            numbers[name] = found
+            numbers[name] = number
     return numbers
 
 
 def _ending(
     header: Sequence[str], outcome: Mapping[str, Value], numbers: Mapping[str, Value], number: int
 ) -> dict[str, Value]:
-    """Return how the experiment ended, for a row that is not a single run: ok if it has numbers, the means of its ok runs."""
-    stated = outcome.get("status")
-    if stated in _NOT_RUN:
+    """Return how the experiment ended, for a row of means over its ok runs: ok if the row has numbers."""
+    status = outcome.get("status")
+    if status in _NOT_RUN:
         return {}
-    has_any = bool(numbers.keys() - _OF_THE_PLAN)
+    by_run_time = status is None and _RUN_TIME in header
+    is_ok = bool(numbers.keys() - _OF_THE_PLAN)
     if "runs_ok" in outcome:
-        is_ok = has_any and _count(outcome["runs_ok"]) > 0
-    elif stated is None and _RUN_TIME in header:
+        is_ok = is_ok and _count(outcome["runs_ok"]) > 0
+    elif by_run_time:
         is_ok = _RUN_TIME in numbers
-    else:
-        is_ok = has_any
     if is_ok:
         return {"repeat": 1, "status": Status.OK.value}
-    missing = _RUN_TIME if stated is None and _RUN_TIME in header else "number"
-    said = {"failure_kind": "no_metrics", "failure_cause": f"there is no {missing} in line {number}"}
-    return {"repeat": 1, **(said if "failure_kind" not in outcome else {}), "status": Status.FAILED.value}
+    cause = f"line {number} has no {_RUN_TIME if by_run_time else 'number'}"
+    failure = {} if "failure_kind" in outcome else {"failure_kind": "no_metrics", "failure_cause": cause}
+    return {"repeat": 1, **failure, "status": Status.FAILED.value}
 
 
 def _count(value: Value) -> int:
     return value if isinstance(value, int) else 0
-
-
-def _framework(plugin: str | None) -> str:
-    """Return the name of the plugin's file, from the reference's raw table."""
-    return PurePosixPath(plugin).name.removesuffix(_PLUGIN_SUFFIX) if plugin else NO_FRAMEWORK
 
 
 def _has_a_run_twice(runs: Sequence[Row]) -> bool:
@@ -188,6 +174,6 @@ def _has_a_run_twice(runs: Sequence[Row]) -> bool:
 
 
 def _id(row: Row) -> str | None:
-    """Return the id if it is one of ours: such an experiment is the same wherever it ran."""
-    found = row.facts.get("id")
-    return found if isinstance(found, str) and TAME.fullmatch(found) and not _REFERENCE_ID.fullmatch(found) else None
+    """Return the id if Tunebench made it: such an experiment is the same wherever it ran."""
+    name = row.facts.get("id")
+    return name if isinstance(name, str) and TAME.fullmatch(name) and not _REFERENCE_ID.fullmatch(name) else None

@@ -1,16 +1,16 @@
-"""Where and with what an experiment ran, under short names, and which differences in it forbid a comparison. Pure.
+"""The environment of an experiment under short names, and the differences in it that forbid a comparison. Pure.
 
-Two measurements compare where the same work ran on like machines. A driver or a package that changed is what people compare *for*:
-it is told before all numbers and forbids nothing. What forbids it is that the other side measured something else:
+Two measurements are comparable if the same work ran on similar machines. Users compare to see the effect of a new driver or
+package: such a difference is listed before the numbers and forbids nothing. These differences forbid a comparison:
 
-- `gpu`: GPUs of another model; `cpu` in its place where neither side names a GPU;
+- `gpu`: another model of GPU; `cpu` instead, if neither side names a GPU;
 - `device`: a CPU against a GPU;
-- `data` and what describes it (`data_split`, `data_formatting`, `data_samples`, `data_seed`, `data_fingerprint`);
-- `neighbours`: packed runs, which share the machine with others, against runs that had it alone. How many they were is only told;
-- `gpu_power_limit_w`, `gpu_sm_clock_max_mhz`: GPUs that may not run as fast;
-- `monitors`: a monitor that slows the run watched only one side. A monitor that is not installed here counts as such.
+- `data` and its details (`data_split`, `data_formatting`, `data_samples`, `data_seed`, `data_fingerprint`);
+- `neighbours`: runs that shared the machine against runs that did not. The number of neighbours forbids nothing;
+- `gpu_power_limit_w`, `gpu_sm_clock_max_mhz`: other limits of the GPU's speed;
+- `monitors`: a monitor that slows the run watched only one side. A monitor that is not installed here counts as slowing.
 
-What one side does not say forbids nothing: a CSV file names no GPU.
+A fact that only one side states forbids nothing: a CSV file names no GPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GPU, CPU, DEVICE, NEIGHBOURS, MONITORING, DATA = "gpu", "cpu", "device", "neighb
 _GPU_STATE = ("power_limit_w", "sm_clock_max_mhz", "persistence_mode", "ecc")
 _DATA_FIELDS = ("split", "formatting", "samples", "seed", "fingerprint")
 
-# Cell of a run → name here. Of two for one name the later stands.
+# Cell of a run → name in a comparison. If two cells have the same name, the later one counts.
 _NAMES = {
     "device": DEVICE,
     "gpu_device_name": GPU,
@@ -54,39 +54,41 @@ _NAMES = {
     **{f"provenance_data_{name}": f"data_{name}" for name in _DATA_FIELDS},
 }
 
-_WORKERS = "provenance_worker_versions_"
+WORKERS = "provenance_worker_versions_"
 _OF_DATA = (DATA, *(f"data_{name}" for name in _DATA_FIELDS))
 _OF_THE_GPUS = (GPU, "gpu_power_limit_w", "gpu_sm_clock_max_mhz")
 
 
 def of_cells(cells: Cells) -> dict[str, Value]:
-    """Return what the cells of a run or a CSV row say of its environment. A version that the worker saw itself wins over the
-    package list of its interpreter."""
-    found = {name: cells[source] for source, name in _NAMES.items() if cells.get(source) is not None}
+    """Return the environment from the cells of a run or a CSV row.
+
+    A version that the worker recorded replaces the version in the package list of its interpreter.
+    """
+    facts = {name: cells[source] for source, name in _NAMES.items() if cells.get(source) is not None}
     for source, value in cells.items():
-        if source.startswith(_WORKERS) and value is not None:
-            found[source.removeprefix(_WORKERS).replace("_", "-")] = value
-    return {name: value for name, value in found.items() if value != ""}
+        if source.startswith(WORKERS) and value is not None:
+            facts[source.removeprefix(WORKERS).replace("_", "-")] = value
+    return {name: value for name, value in facts.items() if value != ""}
 
 
 def gpu_cells(states: object) -> dict[str, Value]:
-    """Return how a run's GPUs were set, as cells, from `provenance.gpus` of its record, which may contain anything."""
+    """Return the settings of a run's GPUs as cells, from `provenance.gpus` of its record, which may contain anything."""
     gpus = [state for state in states if isinstance(state, Mapping)] if isinstance(states, (list, tuple)) else []
-    found: dict[str, Value] = {}
+    settings: dict[str, Value] = {}
     for name in _GPU_STATE:
         values = [_in_whole_units(cell(state[name])) for state in gpus if state.get(name) is not None]
         if values:
-            found[f"provenance_gpu_{name}"] = _joined(values)
-    return found
+            settings[f"provenance_gpu_{name}"] = _joined(values)
+    return settings
 
 
 def _in_whole_units(value: Value) -> Value:
-    """Round to whole units: NVML gives 699.998 W for a limit of 700 W."""
+    """Round to whole units: NVML reports 699.998 W for a limit of 700 W."""
     return round(value) if isinstance(value, float) else value
 
 
 def data_cells(data: DataSpec | None) -> dict[str, Value]:
-    """Return as cells what distinguishes one selection of the same source from another."""
+    """Return the fields that distinguish selections of the same data source, as cells."""
     fields: dict[str, Any] = {name: getattr(data, name, None) for name in _DATA_FIELDS}
     return {f"provenance_data_{name}": value for name, value in fields.items() if value is not None}
 
@@ -94,32 +96,25 @@ def data_cells(data: DataSpec | None) -> dict[str, Value]:
 def combined(environments: Sequence[Cells]) -> dict[str, Value]:
     """Return the environment of several runs. Values that differ are listed, separated by commas."""
     first, *others = environments or [{}]
-    if all(one == first for one in others):
+    if all(other == first for other in others):
         return dict(first)
-    names = dict.fromkeys(name for one in environments for name in one)
-    return {name: _joined([one.get(name) for one in environments]) for name in names}
+    names = dict.fromkeys(name for facts in environments for name in facts)
+    return {name: _joined([facts.get(name) for facts in environments]) for name in names}
 
 
 def _joined(values: Iterable[Value]) -> Value:
     distinct = list(dict.fromkeys(values))
-    return distinct[0] if len(distinct) == 1 else ", ".join(sorted(map(_word, distinct)))
+    return distinct[0] if len(distinct) == 1 else ", ".join(sorted(_text(value) or "?" for value in distinct))
 
 
-def _word(value: Value) -> str:
-    """Return one of several values as text. A CSV's numbers are floats, but a count is whole."""
-    if value is None:
-        return "?"
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
-
-
-def mixed(around: Cells) -> tuple[str, ...]:
+def mixed(facts: Cells) -> tuple[str, ...]:
     """Return the names in which runs of one experiment differ so much that they cannot be compared."""
-    several = (name for name in _OF_THE_GPUS if ", " in str(around.get(name)))
-    return (*several, *((NEIGHBOURS,) if _company(around.get(NEIGHBOURS)) == "mixed" else ()))
+    several = (name for name in _OF_THE_GPUS if ", " in str(facts.get(name)))
+    return (*several, *((NEIGHBOURS,) if _sharing(facts.get(NEIGHBOURS)) == "mixed" else ()))
 
 
 def differences(base: Entry, new: Entry) -> tuple[Difference, ...]:
-    """Return the differences, first those that forbid a comparison.
+    """Return the differences; the differences that may forbid a comparison come first.
 
     A name that one side lacks counts if both sides are results folders with an ok run. A run that failed early may not have
     recorded everything.
@@ -127,83 +122,55 @@ def differences(base: Entry, new: Entry) -> tuple[Difference, ...]:
     if base.environment == new.environment:
         return ()
     both_whole = base.whole and new.whole and bool(base.runs and new.runs)
-    names = dict.fromkeys((*DISQUALIFYING, *base.environment, *new.environment))
-    found = []
-    for name in names:
+    differing = []
+    for name in dict.fromkeys((*DISQUALIFYING, *base.environment, *new.environment)):
         before, after = base.environment.get(name), new.environment.get(name)
-        told = both_whole or (before is not None and after is not None)
-        if told and _text(before) != _text(after):
-            found.append(Difference(name=name, base=before, new=after))
-    return tuple(sorted(found, key=lambda one: (_rank(one.name), one.name)))
+        is_known = both_whole or (before is not None and after is not None)
+        if is_known and _text(before) != _text(after):
+            differing.append(Difference(name=name, base=before, new=after))
+    return tuple(sorted(differing, key=lambda difference: (_ORDER.get(difference.name, len(_ORDER)), difference.name)))
 
 
-def _rank(name: str) -> int:
-    return _ORDER.get(name, len(_ORDER))
-
-
-def disqualifying(base: Entry, new: Entry, told: Iterable[Difference]) -> tuple[str, ...]:
+def disqualifying(base: Entry, new: Entry, differences: Iterable[Difference]) -> tuple[str, ...]:
     """Return the names of the differences that forbid a comparison."""
     both_whole = base.whole and new.whole
-    known = [
-        one for one in told if (one.base is not None and one.new is not None) or (both_whole and one.name in _OF_DATA)
-    ]
-    no_gpu = base.environment.get(GPU) is None and new.environment.get(GPU) is None
-    return tuple(
-        one.name
-        for one in known
-        if one.name in DISQUALIFYING and (one.name != CPU or no_gpu) and DISQUALIFYING[one.name](one.base, one.new)
-    )
+    has_gpu = base.environment.get(GPU) is not None or new.environment.get(GPU) is not None
+    forbidding = []
+    for difference in differences:
+        name, before, after = difference.name, difference.base, difference.new
+        is_known = (before is not None and after is not None) or (both_whole and name in _OF_DATA)
+        if is_known and name in DISQUALIFYING and not (name == CPU and has_gpu):
+            as_compared = DISQUALIFYING[name]
+            forbidding += [name] if as_compared(before) != as_compared(after) else []
+    return tuple(forbidding)
 
 
 def _text(value: Value) -> str | None:
-    """Return a value as the same text, whether it comes from a record or a CSV file."""
+    """Return a value as the same text, whether it comes from a record or a CSV file, whose numbers are floats."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return None if value is None else str(value)
 
 
-def _always(base: Value, new: Value) -> bool:
-    return True
-
-
-def _company(value: Value) -> str:
+def _sharing(value: Value) -> str:
     counts = set(str(value).split(", "))
     if "0" not in counts:
-        return "packed"
-    return "alone" if counts == {"0"} else "mixed"
-
-
-def _other_company(base: Value, new: Value) -> bool:
-    return _company(base) != _company(new)
-
-
-def _other_disturbance(base: Value, new: Value) -> bool:
-    return _slowing(base) != _slowing(new)
+        return "shared"
+    return "exclusive" if counts == {"0"} else "mixed"
 
 
 def _slowing(value: Value) -> frozenset[str]:
-    """Return the monitors in a cell that slow a run; the cell separates differing runs by commas."""
+    """Return the monitors in a cell that slow a run. The cell may list several runs, separated by commas."""
     return perturbing({*str(value).replace(",", " ").split()} - {"none", "?"})
 
 
-# Name → whether two values of it that are not alike forbid a comparison.
-DISQUALIFYING: Mapping[str, Callable[[Value, Value], bool]] = {
-    GPU: _always,
-    CPU: _always,
-    DEVICE: _always,
-    **dict.fromkeys(_OF_DATA, _always),
-    NEIGHBOURS: _other_company,
-    **dict.fromkeys(_OF_THE_GPUS, _always),
-    MONITORING: _other_disturbance,
+# Name → function of a value. If its results differ between the sides, a comparison is forbidden.
+DISQUALIFYING: Mapping[str, Callable[[Value], object]] = {
+    **dict.fromkeys((GPU, CPU, DEVICE, *_OF_DATA), _text),
+    NEIGHBOURS: _sharing,
+    **dict.fromkeys(_OF_THE_GPUS, _text),
+    MONITORING: _slowing,
 }
 
-_ORDER = {
-    name: rank
-    for rank, name in enumerate(
-        (
-            *DISQUALIFYING,
-            *("driver", "driver_cuda", "cuda", "python", *PACKAGES, "git_commit", "git_dirty"),
-            *("host", "cpu_count", "system"),
-        )
-    )
-}
+_VERSIONS = ("driver", "driver_cuda", "cuda", "python", *PACKAGES, "git_commit", "git_dirty")
+_ORDER = {name: rank for rank, name in enumerate((*DISQUALIFYING, *_VERSIONS, "host", "cpu_count", "system"))}

@@ -1,8 +1,8 @@
-"""Turn rows of runs into the entries of a side: one for each experiment, with the numbers of its ok runs. Pure.
+"""Turn rows of runs into the entries of a side: one per experiment, with the numbers of its ok runs. Pure.
 
-Every source becomes `rows.Row`s first, so that a record, a folder of the reference and a line of a CSV file are the same here.
-The last attempt of each repeat counts, as in `table`. A row without a repeat is not a run: its experiment is pending, skipped or
-running. Such experiments are left out and counted.
+Every source is read into `rows.Row`s first, so records, folders of the reference and lines of a CSV file are treated alike. The
+last attempt of each repeat counts, as in `results.table`. A row without a repeat is not a run: its experiment is pending,
+skipped or running. Such experiments are left out and counted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import datetime
 from orchestrator.compare.comparison import Entry, Run, Side
 from orchestrator.compare.sides import environment
 from orchestrator.compare.sides.keys import EFFECTIVE, OURS, PLACES
+from orchestrator.files.printable_text import counted
 from orchestrator.records import Status
 from orchestrator.results.table.rows import Row, Value
 
@@ -26,7 +27,7 @@ UNREADABLE = "unreadable"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """Where the rows of one experiment come from; see `values.Entry`."""
+    """The source of an experiment's rows. The fields are those of `comparison.Entry`."""
 
     id: str | None = None
     folder: str | None = None
@@ -34,21 +35,20 @@ class Origin:
 
 
 def entry(runs: Sequence[Row], origin: Origin) -> Entry:
-    """Return the entry of one experiment with all its runs. Its key still has all facts, and its label is empty."""
-    tries = _last_tries(runs)
-    ok = [row for row in tries if row.outcome["status"] == Status.OK.value]
-    failed = [row for row in tries if row.outcome["status"] != Status.OK.value]
-    told = ok or tries
-    facts, arguments = runs[0].facts, runs[0].arguments
-    given = {name: value for name, value in arguments.items() if name not in PLACES}
-    effective = environment.combined([_effective(row, given) for row in told])
+    """Return the entry of one experiment with all its runs. Its key has all facts, and its label is empty."""
+    last = _last_attempts(runs)
+    ok = [row for row in last if row.outcome["status"] == Status.OK.value]
+    failed = [row for row in last if row.outcome["status"] != Status.OK.value]
+    facts = runs[0].facts
+    given = {name: value for name, value in runs[0].arguments.items() if name not in PLACES}
+    effective = environment.combined([_effective(row, given) for row in ok or last])
     return Entry(
         key={name: facts[name] for name in OURS if name in facts},
         label="",
         status=(Status.OK if ok else Status.FAILED).value,
         runs=tuple(_run(row) for row in ok),
         arguments={**given, **effective},
-        environment=environment.combined([environment.of_cells({**row.facts, **row.measured}) for row in told]),
+        environment=environment.combined([environment.of_cells({**row.facts, **row.measured}) for row in ok or last]),
         failed_runs=len(failed),
         failure=_failure(failed[-1].outcome) if failed else None,
         id=origin.id,
@@ -57,17 +57,14 @@ def entry(runs: Sequence[Row], origin: Origin) -> Entry:
     )
 
 
-def _last_tries(runs: Iterable[Row]) -> list[Row]:
-    """Return the last attempt at each repeat, by repeat. Earlier attempts were not the experiment's fault, or were repeated on
-    purpose."""
-    last: dict[int, Row] = {}
-    for row in sorted(runs, key=_repeat_and_try):
-        last[_repeat_and_try(row)[0]] = row
-    return list(last.values())
+def _last_attempts(runs: Iterable[Row]) -> list[Row]:
+    """Return the last attempt of each repeat, by repeat. Earlier attempts failed through no fault of the experiment, or were
+    repeated on purpose."""
 
+    def repeat_and_attempt(row: Row) -> tuple[int, int]:
+        return _count(row.outcome.get("repeat")), _count(row.outcome.get("attempt"))
 
-def _repeat_and_try(row: Row) -> tuple[int, int]:
-    return _count(row.outcome.get("repeat")), _count(row.outcome.get("attempt"))
+    return list({repeat_and_attempt(row)[0]: row for row in sorted(runs, key=repeat_and_attempt)}.values())
 
 
 def _count(value: Value) -> int:
@@ -101,7 +98,7 @@ def _time(value: Value) -> float | None:
 
 
 def _effective(row: Row, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the settings that took effect, without those that an argument of the same name states."""
+    """Return the effective settings, without settings that an argument of the same name states."""
     return {
         name: value
         for name, value in row.measured.items()
@@ -115,24 +112,28 @@ def _failure(outcome: Mapping[str, Value]) -> str:
     return f"{kind}: {cause}"[:LONGEST_CAUSE] if cause else f"{kind}"
 
 
-def side(name: str, found: Iterable[tuple[Sequence[Row], Origin]], warnings: Sequence[str]) -> Side:
-    """Return all experiments of one place; `warnings` may still grow while `found` is read.
+def side(name: str, groups: Iterable[tuple[Sequence[Row], Origin]], warnings: Sequence[str]) -> Side:
+    """Return all experiments of one place. `warnings` may grow while `groups` is read.
 
     Experiments without a finished run are left out, and a sentence counts them. Another sentence counts the experiments with some
     failed repeats.
     """
     entries: list[Entry] = []
     not_run: Counter[str] = Counter()
-    partly = 0
-    for rows, origin in found:
+    for rows, origin in groups:
         runs = [row for row in rows if _was_run(row)]
-        if not runs:
+        if runs:
+            entries.append(entry(runs, origin))
+        else:
             not_run[str(rows[0].outcome["status"])] += 1
-            continue
-        entries.append(entry(runs, origin))
-        partly += entries[-1].status == Status.OK.value and len(entries[-1].runs) < len(_last_tries(runs))
-    said = (*warnings, *_without_run(not_run), *_partly_failed(partly))
-    return Side(name=name, entries=tuple(entries), warnings=said)
+    partly_failed = sum(item.status == Status.OK.value and item.failed_runs > 0 for item in entries)
+    more = []
+    if not_run:
+        states = ", ".join(f"{count} {state}" for state, count in sorted(not_run.items()))
+        more.append(f"{_have(not_run.total())} no finished run, left out: {states}")
+    if partly_failed:
+        more.append(f"{_have(partly_failed)} repeats that did not end ok; the numbers are from the other repeats")
+    return Side(name=name, entries=tuple(entries), warnings=(*warnings, *more))
 
 
 def _was_run(row: Row) -> bool:
@@ -140,29 +141,15 @@ def _was_run(row: Row) -> bool:
     return "repeat" in row.outcome or row.outcome.get("failure_kind") == UNREADABLE
 
 
-def _without_run(states: Counter[str]) -> list[str]:
-    if not states:
-        return []
-    have = "1 experiment has" if states.total() == 1 else f"{states.total()} experiments have"
-    parts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-    return [f"{have} no finished run, left out: {parts}"]
-
-
-def _partly_failed(count: int) -> list[str]:
-    have = "1 experiment has" if count == 1 else f"{count} experiments have"
-    return [f"{have} repeats that did not end ok; the numbers are from the other repeats"] if count else []
+def _have(count: int) -> str:
+    return f"{counted(count, 'experiment')} {'has' if count == 1 else 'have'}"
 
 
 def grouped(rows: Iterable[Row]) -> list[list[Row]]:
     """Return rows of runs by experiment, in the order of their first runs."""
-    found: dict[object, list[Row]] = {}
+    groups: dict[object, list[Row]] = {}
     for row in rows:
-        found.setdefault((row.facts.get("results"), row.facts.get("id"), _given(row)), []).append(row)
-    return list(found.values())
-
-
-def _given(row: Row) -> object:
-    """Return what identifies an experiment that has no id."""
-    if row.facts.get("id") is not None:
-        return None
-    return tuple(row.facts.items()), tuple(row.arguments.items())
+        name = row.facts.get("id")
+        without_id = None if name is not None else (tuple(row.facts.items()), tuple(row.arguments.items()))
+        groups.setdefault((row.facts.get("results"), name, without_id), []).append(row)
+    return list(groups.values())

@@ -1,13 +1,14 @@
 """Read a pytest-benchmark JSON file as a side: a benchmark is an experiment, and each of its rounds is a run.
 
-The number is `round_time_s`: seconds per call, of each round if the file has them (`stats.data`), else their median. Many rounds
-are joined into stretches. Rounds of one process share what changes between processes (memory layout, clocks). Their interval is
-narrower than that of whole runs, and a warning says so.
+The metric is `round_time_s`: seconds per call, of each round if the file has the rounds (`stats.data`), else their median.
+Stretches of many rounds are replaced by their median. Rounds of one process share memory layout and clocks, so the interval is
+narrower than between processes. A warning says this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,16 +24,15 @@ from orchestrator.results.table.rows import Value, cell
 
 ROUND_TIME = "round_time_s"
 
-# Of one benchmark: what takes a microsecond has a hundred thousand rounds in a second, and neighbours among them are
-# alike.
+# Rounds of one benchmark. A call of one microsecond has 100,000 rounds in a second, and adjacent rounds are alike.
 MOST_ROUNDS = 500
 
 MOST_BENCHMARKS = 5000
 
-_ROUNDS = "its runs are rounds of one process per side: intervals leave out differences between processes"
+_ROUNDS = "its runs are rounds of one process per side: the intervals leave out differences between processes"
 
 
-def is_one(document: Any) -> bool:
+def is_pytest_benchmark(document: Any) -> bool:
     """Return whether a JSON document was written by pytest-benchmark."""
     return isinstance(document, Mapping) and isinstance(document.get("benchmarks"), list) and "machine_info" in document
 
@@ -41,46 +41,38 @@ def read(place: Path, document: Mapping[str, Any]) -> Side:
     """Return the benchmarks of a file in its order. Raises Unreadable if one has no name, or if there are too many."""
     if len(document["benchmarks"]) > MOST_BENCHMARKS:
         raise Unreadable(f"it has more than {MOST_BENCHMARKS:,} benchmarks")
-    around = _environment(document)
-    entries = tuple(_entry(_mapping(found), around) for found in document["benchmarks"])
+    environment = _environment(document)
+    entries = tuple(_entry(_mapping(benchmark), environment) for benchmark in document["benchmarks"])
     warnings = (_ROUNDS,) if any(len(entry.runs) > 1 for entry in entries) else ()
     return Side(name=str(place), entries=entries, warnings=warnings)
 
 
-def _entry(found: Mapping[str, Any], around: Mapping[str, Value]) -> Entry:
-    name = found.get("fullname") or found.get("name")
+def _entry(benchmark: Mapping[str, Any], environment: Mapping[str, Value]) -> Entry:
+    name = benchmark.get("fullname") or benchmark.get("name")
     if not isinstance(name, str):
         raise Unreadable("a benchmark in it has no name")
-    runs = _runs(_mapping(found.get("stats")))
-    params = {str(key): cell(value) for key, value in _mapping(found.get("params")).items()}
-    group = found.get("group")
+    runs = _runs(_mapping(benchmark.get("stats")))
+    params = {str(key): cell(value) for key, value in _mapping(benchmark.get("params")).items()}
+    group = benchmark.get("group")
     return Entry(
         key={FULLNAME: name},
         label="",
         status=(Status.OK if runs else Status.FAILED).value,
         runs=runs,
         arguments={**params, **({"group": group} if isinstance(group, str) else {})},
-        environment=around,
-        failure=None if runs else f"no_metrics: {found.get('error') or 'it has no times'}"[:LONGEST_CAUSE],
+        environment=environment,
+        failure=None if runs else f"no_metrics: {benchmark.get('error') or 'it has no times'}"[:LONGEST_CAUSE],
     )
 
 
 def _runs(stats: Mapping[str, Any]) -> tuple[Run, ...]:
-    """Return a run for each round; an invalid time (0, NaN) is missing."""
+    """Return a run for each round, or for each stretch of rounds if there are too many. An invalid time (0, NaN) is left out."""
     data = stats.get("data")
     times = data if isinstance(data, list) and data else [stats.get("median") or stats.get("mean")]
     rounds = [seconds for seconds in map(_seconds, times) if seconds is not None]
-    return tuple(
-        Run(repeat=number, numbers={ROUND_TIME: seconds}) for number, seconds in enumerate(_fewer(rounds), start=1)
-    )
-
-
-def _fewer(rounds: Sequence[float]) -> Iterator[float]:
-    """Return the rounds; if there are more than MOST_ROUNDS, the medians of stretches of similar length."""
-    length = -(-len(rounds) // MOST_ROUNDS) or 1
-    if length == 1:
-        return iter(rounds)
-    return (median(rounds[at : at + length]) for at in range(0, len(rounds), length))
+    length = math.ceil(len(rounds) / MOST_ROUNDS) or 1
+    medians = (median(rounds[at : at + length]) for at in range(0, len(rounds), length))
+    return tuple(Run(repeat=number, numbers={ROUND_TIME: seconds}) for number, seconds in enumerate(medians, start=1))
 
 
 def _seconds(value: object) -> float | None:
@@ -94,7 +86,7 @@ def _environment(document: Mapping[str, Any]) -> dict[str, Value]:
     machine, commit = _mapping(document.get("machine_info")), _mapping(document.get("commit_info"))
     processor = _mapping(machine.get("cpu"))
     system = " ".join(str(machine[name]) for name in ("system", "release", "machine") if machine.get(name))
-    found = {
+    facts = {
         CPU: processor.get("brand_raw") or machine.get("processor"),
         "cpu_count": processor.get("count"),
         "host": machine.get("node"),
@@ -103,7 +95,7 @@ def _environment(document: Mapping[str, Any]) -> dict[str, Value]:
         "git_commit": commit.get("id"),
         "git_dirty": commit.get("dirty"),
     }
-    return {name: cell(value) for name, value in found.items() if value not in (None, "")}
+    return {name: cell(value) for name, value in facts.items() if value not in (None, "")}
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """Read one side of a comparison: folders and files of several kinds, recognised by their content.
 
-A side of several places has each experiment once, with the runs of all places. `halves` makes two sides of one place; comparing
-them shows the effect of noise. Reading is bounded, and nothing that is found is executed.
+A side of several places has each experiment once, with the runs of all places. `halves` splits one place into two sides, whose
+comparison shows the noise. Reading is bounded, and no content is executed.
 """
 
 from __future__ import annotations
@@ -29,37 +29,39 @@ MOST_WARNINGS = 20
 
 
 def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
-    """Return folders and files as one side. `by` names the key of an experiment; without it `keys` decides.
+    """Return folders and files as one side. `by` names the key of an experiment; if it is empty, `keys` chooses.
 
-    Raises ResultsError if a place is missing, is named twice, or cannot be compared. Raises SelectionError if no experiment has
-    what `by` names.
+    Raises ResultsError if a place is missing, is named twice, or cannot be compared. Raises SelectionError if no experiment has a
+    name of `by`.
     """
     if not places:
-        raise ResultsError(f"No side is named: name {ACCEPTED}.")
+        raise ResultsError(f"A side has no place: name {ACCEPTED}.")
     if len({os.path.realpath(place) for place in places}) < len(places):
         raise ResultsError("The same folder or file is named twice on a side: its runs would count twice.")
     with gc_pause.left_alone():
-        read = [_place(place) for place in places]
-        entries = _pooled([side.entries for side in read])
+        sides = [_place(place) for place in places]
+        entries = _pooled([side.entries for side in sides])
         keys.refuse_unknown(by, [entries])
         keyed, alike = _keyed(entries, by)
-    name = ", ".join(side.name for side in read)
-    said = [f"{side.name}: {sentence}" for side in read for sentence in _bounded(side.warnings)]
-    return Side(name=name, entries=keyed, warnings=(*said, *(f"{name}: {one}" for one in (*alike, *_mixed(entries)))))
+    name = ", ".join(side.name for side in sides)
+    warnings = [f"{side.name}: {warning}" for side in sides for warning in _bounded(side.warnings)]
+    warnings += [f"{name}: {warning}" for warning in (*alike, *_mixed(entries))]
+    return Side(name=name, entries=keyed, warnings=tuple(warnings))
 
 
 def halves(place: Path, *, by: Sequence[str] = ()) -> tuple[Side, Side]:
-    """Return one place as two sides: of each experiment the odd ok runs, and the even ones, in the order of rounds.
+    """Return one place as two sides: the odd ok runs and the even ok runs of each experiment, in the order of rounds.
 
-    Both ran under the same environment, so their differences are noise. Raises as `read` does.
+    Both sides have the same environment, so their differences are noise. Raises the same errors as `read`.
     """
     whole = read([place], by=by)
     enough = [entry for entry in whole.entries if len(entry.runs) > 1]
-    rest = len(whole.entries) - len(enough)
-    said = f"{rest} of {len(whole.entries)} experiments have fewer than two ok runs, which cannot be split"
-    warnings = (*whole.warnings, *((said,) if rest else ()))
+    left_out = len(whole.entries) - len(enough)
+    warning = f"{left_out} of {len(whole.entries)} experiments have fewer than two ok runs, which cannot be split"
+    warnings = (*whole.warnings, *((warning,) if left_out else ()))
     odd, even = (
-        tuple(replace(one, runs=one.runs[start::2], failed_runs=0, failure=None) for one in enough) for start in (0, 1)
+        tuple(replace(entry, runs=entry.runs[start::2], failed_runs=0, failure=None) for entry in enough)
+        for start in (0, 1)
     )
     return (
         Side(name=f"{whole.name} (odd rounds)", entries=odd, warnings=warnings),
@@ -72,55 +74,45 @@ def _place(place: Path) -> Side:
         if place.is_dir():
             if folders.holds_results(place):
                 return folders.read(place)
-            damaged = (place / SUITE_FILE).exists()
-            raise Unreadable(
-                f"its {SUITE_FILE} is not ours, or is damaged" if damaged else "it is a folder without results"
-            )
+            damaged = f"its {SUITE_FILE} is damaged, or another program wrote it"
+            raise Unreadable(damaged if (place / SUITE_FILE).exists() else "it is a folder without results")
         content = reading.read_bytes(Path(os.path.realpath(place)), limit=reading.LOG_BYTES)
-        if content.lstrip()[:1] in (b"{", b"["):
-            return _json(place, content)
-        return csv_files.read(place, content)
+        if content.lstrip()[:1] not in (b"{", b"["):
+            return csv_files.read(place, content)
+        document = reading.parse_json(content, finite=False)
+        if not pytest_benchmark.is_pytest_benchmark(document):
+            raise Unreadable("it is JSON, but not from pytest-benchmark")
+        return pytest_benchmark.read(place, document)
     except FileNotFoundError:
-        raise ResultsError(f"There is no {place}: name {ACCEPTED}.") from None
+        raise ResultsError(f"{place} does not exist: name {ACCEPTED}.") from None
     except (OSError, ValueError) as error:
         raise ResultsError(f"{place} cannot be compared: {reading.reason(error)}. Name {ACCEPTED}.") from None
 
 
-def _json(place: Path, content: bytes) -> Side:
-    document = reading.parse_json(content, finite=False)
-    if not pytest_benchmark.is_one(document):
-        raise Unreadable("it is JSON, but not from pytest-benchmark")
-    return pytest_benchmark.read(place, document)
-
-
-def _bounded(sentences: Sequence[str]) -> list[str]:
-    """Return the first sentences and a count: a folder of thousands of unreadable files must not fill the screen."""
-    more = len(sentences) - MOST_WARNINGS
-    return [*sentences[:MOST_WARNINGS], *([f"and {more} more such sentences"] if more > 0 else [])]
+def _bounded(warnings: Sequence[str]) -> list[str]:
+    """Return the first warnings and a count: a folder of thousands of unreadable files must not fill the screen."""
+    more = len(warnings) - MOST_WARNINGS
+    return [*warnings[:MOST_WARNINGS], *([f"and {more} more warnings"] if more > 0 else [])]
 
 
 def _pooled(read: Sequence[Sequence[Entry]]) -> list[Entry]:
     """Return the entries of all places. An experiment that several places ran is one entry with all runs.
 
-    Entries of one place that look the same stay separate. What tells them apart is unknown, and they may not be repeats.
+    Entries of one place with the same cells stay separate, since they may differ in an unknown setting.
     """
-    found: dict[object, list[Entry]] = {}
+    by_identity: dict[object, list[Entry]] = {}
     for entries in read:
         seen: Counter[object] = Counter()
         for entry in entries:
-            identity = _identity(entry)
-            found.setdefault(entry.id or (identity, seen[identity]), []).append(entry)
-            seen[identity] += 1
-    return [_one(same) for same in found.values()]
+            known = keys.distinctive(entry)
+            same = frozenset((name, keys.alike(value)) for name, value in known.items() if value is not None)
+            by_identity.setdefault(entry.id or (same, seen[same]), []).append(entry)
+            seen[same] += 1
+    return [_joined(same) for same in by_identity.values()]
 
 
-def _identity(entry: Entry) -> object:
-    """Return what identifies an entry across places: its id, or else its cells."""
-    return entry.id or frozenset((name, keys.alike(value)) for name, value in keys.telling(entry) if value is not None)
-
-
-def _one(same: Sequence[Entry]) -> Entry:
-    """Return the entries of one experiment from several places as one. Rounds are numbered on. Its folder is the last one."""
+def _joined(same: Sequence[Entry]) -> Entry:
+    """Return one entry for an experiment of several places. The rounds of later places follow; the last folder counts."""
     if len(same) == 1:
         return same[0]
     ok = [entry for entry in same if entry.runs]
@@ -141,17 +133,17 @@ def _one(same: Sequence[Entry]) -> Entry:
 
 
 def _keyed(entries: Sequence[Entry], by: Sequence[str]) -> tuple[tuple[Entry, ...], list[str]]:
-    """Return the entries in their order with key and label, and a sentence if some still have the same key."""
+    """Return the entries in their order with key and label, and a warning if some still have the same key."""
     core = tuple(by) or keys.core([entries])
-    found: dict[int, Entry] = {}
+    keyed: dict[int, Entry] = {}
     alike: list[str] = []
     for group in keys.groups(entries, core).values():
         names = dict.fromkeys((*core, *(keys.fewest(group) if len(group) > 1 else ())))
         for same in keys.groups(group, tuple(names)).values():
-            found |= {id(entry): _with_key(entry, names) for entry in same}
-            alike += [found[id(same[0])].label] if len(same) > 1 else []
-    said = f"{len(alike)} experiment(s) are there more than once, and are paired in their order: {', '.join(alike[:3])}"
-    return tuple(found[id(entry)] for entry in entries), [said] if alike else []
+            keyed |= {id(entry): _with_key(entry, names) for entry in same}
+            alike += [keyed[id(same[0])].label] if len(same) > 1 else []
+    warning = f"{len(alike)} experiment(s) occur more than once, and are paired in their order: {', '.join(alike[:3])}"
+    return tuple(keyed[id(entry)] for entry in entries), [warning] if alike else []
 
 
 def _with_key(entry: Entry, names: Iterable[str]) -> Entry:
@@ -163,7 +155,7 @@ def _with_key(entry: Entry, names: Iterable[str]) -> Entry:
 
 
 def _mixed(entries: Sequence[Entry]) -> list[str]:
-    """Return a sentence for each fact of the environment that differs between runs of one experiment and forbids comparing them."""
+    """Return a warning for each fact of the environment that differs between runs of one experiment and is not noise."""
     counts = Counter(name for entry in entries for name in environment.mixed(entry.environment))
     return [
         f"{count} experiment(s) have runs of more than one {name}, which is not noise" for name, count in counts.items()
