@@ -1,7 +1,7 @@
-"""Ends running runs from outside: SIGTERM to the process that carries one out, which ends its tree and writes its record.
+"""Cancellation of running runs from outside: SIGTERM to `run-one`, which ends its process tree and writes the record.
 
-Signals `run-one` alone (`owner.json`), never the benchmark that started it, which goes on, and never a number that is another
-process by now. A run on another host is refused with what to type there. Writes nothing: the record is the run's own last act.
+Only `run-one` (`owner.json`) gets the signal. The benchmark that started it goes on. A process that only has the same number is
+never signalled. A run on another host is refused, with the command to type there. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -10,31 +10,29 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 from orchestrator.campaign.status.campaign import chosen
 from orchestrator.files import reading
 from orchestrator.files.printable_text import printable
-from orchestrator.records import Job, JobState, RunFolder
+from orchestrator.records import Job, JobState
 from orchestrator.results import claims
 from orchestrator.results.claims import Owner
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.store import Store
 
+# The time that a run may take to end: its tree gets INT, TERM and KILL, each with its wait. Then it writes its record.
 GOODBYE_S = 60.0
-"""How long a run may take to end: its tree gets INT, TERM and KILL, each with its wait, then the record is written."""
-
-_LOOK_AGAIN_S = 0.1
+# The time that a record may take after its process has gone. The benchmark that started the process writes it.
 _GONE_S = 5.0
-"""How long after its process has gone a record may still come, from the benchmark that started it."""
+_LOOK_AGAIN_S = 0.1
 
 
 class End(StrEnum):
-    """What came of asking. `ENDED`: its record is there; `ENDING`: not yet; `REFUSED`: it was not asked."""
+    """The outcome. `ENDED`: the record is there; `ENDING`: not yet; `REFUSED`: no signal was sent."""
 
     ENDED = "ended"
     ENDING = "ending"
@@ -43,7 +41,7 @@ class End(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What became of one run, and a sentence that says it; `end` is for programs."""
+    """The outcome for one run: a word for programs, a sentence for people."""
 
     job: Job
     end: End
@@ -53,141 +51,114 @@ class Answer:
         return printable(self.text)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
-    job: Job
-    pid: int
-
-
 def cancel(store: Store, wanted: Sequence[str], *, wait_s: float = GOODBYE_S) -> Iterator[Answer]:
-    """Ends the running runs of the experiments that these words name, of all without a word; yields what became of each.
+    """End the running runs of the experiments that these words name; of all experiments without a word. Yield each outcome.
 
-    Nothing is yielded where nothing runs. All are asked first, then waited for, `wait_s` seconds at most for all of them. Raises
-    ResultsError for a word that names no experiment of the folder, or several.
+    Signal all of them first, then wait at most `wait_s` seconds for all records. Raise ResultsError for a word that names no
+    experiment of the folder, or several.
     """
-    jobs = [job for one in chosen(store, wanted) for job in _under_way(store, one)]
+    states = (JobState.RUNNING, JobState.SILENT)
+    jobs = [run.job for experiment in chosen(store, wanted) for run in store.runs(experiment) if run.state in states]
     deadline = time.monotonic() + wait_s
-    tried = [_ask(store, job, deadline) for job in jobs]
-    yield from (answer for answer in tried if isinstance(answer, Answer))
-    for asked in tried:
-        if isinstance(asked, _Asked):
-            yield _await(store, asked, deadline)
+    signalled = [(job, _signal(store, job, deadline)) for job in jobs]
+    yield from (answer for _, answer in signalled if isinstance(answer, Answer))
+    for job, pid in signalled:
+        if isinstance(pid, int):
+            yield _await(store, job, pid, deadline)
 
 
 def nothing_runs(store: Store, wanted: Sequence[str]) -> str:
-    """The sentence for when nothing was there to end."""
+    """Return the sentence for a folder without running runs."""
     of = f" of {', '.join(chosen(store, wanted))}" if wanted else ""
     return printable(f"Nothing{of} runs in {store.root}.")
 
 
-def _under_way(store: Store, experiment_id: str) -> list[Job]:
-    states = (JobState.RUNNING, JobState.SILENT)
-    return [run.job for run in store.runs(experiment_id) if run.state in states]
+def _name(job: Job) -> str:
+    return f"{job.experiment_id} {job.name}"
 
 
-def _ask(store: Store, job: Job, deadline: float) -> Answer | _Asked:
-    owner = _owner(job.run_dir, deadline)
+def _signal(store: Store, job: Job, deadline: float) -> Answer | int:
+    """Return the id of the process that got the signal, or the answer if no process did."""
+    owner = _owner(job, deadline)
+    if owner is None and store.run(job).state is JobState.ENDED:
+        return Answer(job=job, end=End.ENDED, text=f"{_name(job)} has already ended by itself")
     if owner is None:
-        return _not_taken_over(store, job)
-    name = f"{job.experiment_id} {job.name}"
-    if not owner.is_here():
+        text = f": {job.folder.owner} is missing or damaged, so the process to end is unknown"
+    elif not owner.is_here():
         text = (
-            f"{name} runs on {owner.host} (process {owner.pid}) and can be ended only from there; type on {owner.host}: "
+            f" runs on {owner.host} (process {owner.pid}) and can be ended only from there; type on {owner.host}: "
             f"{shlex.join(['tunebench', 'cancel', str(store.root), job.experiment_id])}"
         )
-        return Answer(job=job, end=End.REFUSED, text=text)
-    try:
-        end_process(owner)
-    except PermissionError:
-        text = f"{name}: process {owner.pid} belongs to another user, who alone (or root) can end it"
-        return Answer(job=job, end=End.REFUSED, text=text)
-    return _Asked(job=job, pid=owner.pid)
+    else:
+        try:
+            end_process(owner)
+            return owner.pid
+        except PermissionError:
+            text = f": process {owner.pid} belongs to another user; only that user or root can end it"
+    return Answer(job=job, end=End.REFUSED, text=_name(job) + text)
 
 
-def _owner(run_dir: Path, deadline: float) -> Owner | None:
-    """Who carries the run out; waited for where it was only just claimed, since until then the claim is its benchmark's."""
-    claim = claims.read_claim(run_dir)
+def _owner(job: Job, deadline: float) -> Owner | None:
+    """Return the process that carries out the run. Wait for it while the run is only claimed."""
+    claim = claims.read_claim(job.run_dir)
     while True:
         try:
-            owner = Owner(**reading.read_json(RunFolder(run_dir).owner, limit=reading.CLAIM_BYTES))
+            owner = Owner(**reading.read_json(job.folder.owner, limit=reading.CLAIM_BYTES))
             return owner if isinstance(owner.pid, int) and owner.pid > 0 else None
         except FileNotFoundError:
             if claim is not None and not claim.owner.is_here():
                 return claim.owner
         except (OSError, ValueError, TypeError):
             return None
-        if time.monotonic() >= deadline or claims.state(run_dir) is not JobState.RUNNING:
+        if time.monotonic() >= deadline or claims.state(job.run_dir) is not JobState.RUNNING:
             return None
         time.sleep(_LOOK_AGAIN_S)
 
 
-def _not_taken_over(store: Store, job: Job) -> Answer:
-    run = store.run(job)
-    name = f"{job.experiment_id} {job.name}"
-    if run.state is JobState.ENDED:
-        return Answer(job=job, end=End.ENDED, text=f"{name} has ended by itself meanwhile")
-    text = f"{name}: {job.folder.owner} is missing or damaged, so that nobody knows which process to end"
-    return Answer(job=job, end=End.REFUSED, text=text)
-
-
 def end_process(owner: Owner) -> None:
-    """SIGTERM, if the process is still that one. Raises PermissionError where it is another user's."""
-    with _held(owner.pid) as send:
-        if owner.lives():
-            send()
-
-
-@contextmanager
-def _held(pid: int) -> Iterator[Callable[[], None]]:
-    """A way to signal a process such that its number cannot come to mean another one in between, where the kernel has that."""
+    """Send SIGTERM to the process if it still lives. Raise PermissionError if it belongs to another user."""
     try:
-        descriptor = os.pidfd_open(pid)
+        # The descriptor keeps the process's number from passing to another process between the check and the signal.
+        descriptor = os.pidfd_open(owner.pid)
     except ProcessLookupError:
-        yield lambda: None
         return
-    except (AttributeError, OSError):
-        yield lambda: _kill(pid)
-        return
+    except (AttributeError, OSError):  # a kernel without such descriptors
+        descriptor = None
     try:
-        yield lambda: _send(descriptor)
+        if owner.lives():
+            with suppress(ProcessLookupError):
+                if descriptor is None:
+                    os.kill(owner.pid, signal.SIGTERM)
+                else:
+                    signal.pidfd_send_signal(descriptor, signal.SIGTERM)
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
-def _send(descriptor: int) -> None:
-    with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(descriptor, signal.SIGTERM)
-
-
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-
-
-def _await(store: Store, asked: _Asked, deadline: float) -> Answer:
-    """Waits for the record; a process that has gone without one is not waited for long."""
-    job, gone_at = asked.job, None
+def _await(store: Store, job: Job, pid: int, deadline: float) -> Answer:
+    """Wait for the record. Wait only briefly after the process has gone."""
+    gone_at = None
     while True:
         run = store.run(job)
         now = time.monotonic()
         gone_at = None if run.state is JobState.RUNNING else gone_at or now
         if run.state is JobState.ENDED or now >= deadline or (gone_at is not None and now >= gone_at + _GONE_S):
-            return _answer(store, asked, run)
+            return _answer(run, pid)
         time.sleep(_LOOK_AGAIN_S)
 
 
-def _answer(store: Store, asked: _Asked, run: StoredRun) -> Answer:
-    job = asked.job
-    name = f"{job.experiment_id} {job.name}"
-    if run.state is JobState.ENDED:
-        said = f"{name}: {run.record.status}" if run.record else f"{name} has ended, and its record cannot be read"
-        took = f" after {run.record.wall_s:.1f} s" if run.record else ""
-        return Answer(job=job, end=End.ENDED, text=said + took)
-    if run.state is JobState.RUNNING:
-        text = (
-            f"{name}: process {asked.pid} was asked to end and is still at it; ask a second time to kill at once "
-            "what is left of its training"
+def _answer(run: StoredRun, pid: int) -> Answer:
+    if run.state is JobState.ENDED and run.record:
+        end, text = End.ENDED, f": {run.record.status} after {run.record.wall_s:.1f} s"
+    elif run.state is JobState.ENDED:
+        end, text = End.ENDED, " has ended, and its record cannot be read"
+    elif run.state is JobState.RUNNING:
+        end = End.ENDING
+        text = f": process {pid} was asked to end and still runs; cancel again to kill the rest of its training at once"
+    else:
+        end, text = (
+            End.ENDED,
+            f": process {pid} is gone without a record; the next `tunebench run` records the run as lost",
         )
-        return Answer(job=job, end=End.ENDING, text=text)
-    text = f"{name}: process {asked.pid} is gone without a record; the next `tunebench run` records the run as lost"
-    return Answer(job=job, end=End.ENDED, text=text)
+    return Answer(job=run.job, end=end, text=_name(run.job) + text)

@@ -1,10 +1,10 @@
-"""A running benchmark for programs: a line of JSON for each event. `tunebench run --json-lines`, in the place of `progress`.
+"""A running benchmark for programs (`tunebench run --json-lines`): a line of JSON for each event.
 
-    handed_over  runs that are due now               started  one of them has begun (noticed within a second)
-    ended        how it ended, with its key numbers  said     a sentence for people (data that is prepared…)
+    handed_over  runs that are due now               started  a run has begun (noticed within a second)
+    ended        a run's end, with its key numbers   said     a sentence for people (data that is prepared…)
 
-and the benchmark's other events (`benchmark.EventKind`) under their names, each with `time` (seconds since the epoch). A run
-is named by `experiment`, `repeat` and `attempt`. Null is what a run did not measure. Values to text: `write` puts it somewhere.
+The other events have the names of `loop.EventKind`. Each event has its `time` in seconds since the epoch. A run is named by
+`experiment`, `repeat` and `attempt`. A number that a run did not measure is null.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from contextlib import ExitStack
 from typing import Any
 
 from orchestrator.campaign.loop import Event, EventKind
-from orchestrator.campaign.status.campaign import paced
+from orchestrator.campaign.status.campaign import watching
 from orchestrator.files.printable_text import escaped
 from orchestrator.records import Job, RunRecord
 
 LOOK_AHEAD = 256
-# The measurements that an `ended` line has, where the run has them; the record has all.
+# The measurements in an `ended` line, if the run has them. The record has all.
 KEY_NUMBERS = (
     *("tokens_per_s", "tokens_per_s_per_gpu", "step_time_s", "train_tokens_per_second", "train_runtime", "train_loss"),
     *("peak_allocated_bytes", "peak_reserved_bytes", "mem_nvidia_mem_reserved"),
@@ -31,22 +31,20 @@ KEY_NUMBERS = (
 
 
 class EventLines:
-    """A context in which `on_event` may be passed to `run_benchmark`. `write` gets each line, whole and with its end."""
+    """A context in which `on_event` may be passed to `run_benchmark`. `write` receives each line with its newline."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self.write = write
         self._waiting: list[Job] = []
         self._writing = threading.RLock()
-        self._over = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name="notices runs that begin", daemon=True)
+        self._stack = ExitStack()
 
     def __enter__(self) -> EventLines:
-        self._watcher.start()
+        self._stack.enter_context(watching(self._notice))
         return self
 
-    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._over.set()
-        self._watcher.join()
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
 
     def on_event(self, event: Event) -> None:
         if event.kind is EventKind.HANDED_OVER:
@@ -61,12 +59,8 @@ class EventLines:
     def say(self, text: str) -> None:
         self._tell("said", text=text)
 
-    def _watch(self) -> None:
-        for _ in paced(self._notice, pause=self._over.wait):
-            pass
-
     def _notice(self) -> None:
-        """Tell which runs have begun: a claimed run has a folder. Executors take runs roughly in the order of the hand-over."""
+        """Write which runs have begun: a claimed run has a folder. Executors take runs roughly in the order of the hand-over."""
         with self._writing:
             for job in [job for job in self._waiting[:LOOK_AHEAD] if os.path.isdir(job.run_dir)]:
                 self._waiting.remove(job)
@@ -83,7 +77,7 @@ def _run(job: Job) -> Mapping[str, Any]:
 
 
 def _ended(record: RunRecord) -> Mapping[str, Any]:
-    numbers = {one.name: one.value for one in record.measurements}
+    numbers = {number.name: number.value for number in record.measurements}
     return {
         "experiment": record.experiment_id,
         "repeat": record.repeat,

@@ -1,16 +1,14 @@
-"""What `tunebench run` shows: a line for each run that ended, and on a terminal the campaign's status below these lines.
+"""The display of `tunebench run`: a line for each run that ended, and on a terminal the campaign's status below these lines.
 
-The status is the one of `tunebench status --watch`: `status` reads it from the results folder and `status_view` draws it, at most
-once a second and below one percent of a core, so that it does not disturb a measurement. `event_lines` writes lines for programs.
+The status is that of `tunebench status --watch`: `status/campaign` reads it and `status/view` draws it. Drawing takes less than
+one percent of a core, so it does not disturb a measurement. `json_events` writes lines for programs.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from types import TracebackType
+from contextlib import ExitStack, suppress
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,7 +16,7 @@ from rich.text import Text
 
 from orchestrator.campaign.loop import Event, EventKind
 from orchestrator.campaign.status import view
-from orchestrator.campaign.status.campaign import Reader, paced
+from orchestrator.campaign.status.campaign import Reader, watching
 from orchestrator.errors import OrchestratorError
 from orchestrator.files.printable_text import printable
 from orchestrator.measure.metrics import show
@@ -28,7 +26,7 @@ STYLES = {Status.OK: "green", Status.CANCELLED: "yellow"}
 
 
 class Progress:
-    """A context in which `on_event` may be passed to `run_benchmark`. A terminal shows the status of what `readers` read."""
+    """A context in which `on_event` may be passed to `run_benchmark`. A terminal shows the status that `readers` read."""
 
     def __init__(self, console: Console, readers: Sequence[Reader] = ()) -> None:
         self.console = console
@@ -37,20 +35,16 @@ class Progress:
         self._due: set[Job] = set()
         self._ended: set[Job] = set()
         self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._over = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name="draws the status", daemon=True)
+        self._stack = ExitStack()
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal and self.readers:
-            self._live.start()
-            self._watcher.start()
+            self._stack.enter_context(self._live)
+            self._stack.enter_context(watching(self._draw))
         return self
 
-    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._over.set()
-        if self._watcher.is_alive():
-            self._watcher.join()
-        self._live.stop()
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
 
     def on_event(self, event: Event) -> None:
         if event.kind is EventKind.HANDED_OVER:
@@ -69,22 +63,18 @@ class Progress:
         line.plain = printable(line.plain)
         self.console.print(line, soft_wrap=True)
 
-    def _watch(self) -> None:
-        for _ in paced(self._draw, pause=self._over.wait):
-            pass
-
     def _draw(self) -> None:
-        """Draw the status anew; where it cannot be read at this moment, the earlier one stays."""
+        """Draw the current status. Keep the earlier drawing if the status cannot be read at this moment."""
         with suppress(OSError, OrchestratorError):
-            went_on = view.seconds(time.monotonic() - self._began)
+            elapsed = view.seconds(time.monotonic() - self._began)
             views = [
-                view.as_view(reader.look(), title=f"{reader.store.root.name}, after {went_on}")
+                view.as_view(reader.look(), title=f"{reader.store.root.name}, after {elapsed}")
                 for reader in self.readers
             ]
             self._live.update(Group(*views), refresh=True)
 
     def _ended_line(self, jobs: Sequence[Job], record: RunRecord) -> Text:
-        """Return the line of a run that ended: its number of those handed over here, how it ended and why, its speed."""
+        """Return the line of a run that ended: its number among the due runs, its status and cause, its speed."""
         counted = self._due.intersection(jobs)
         self._ended |= counted
         line = Text(f"{len(self._ended)}/{len(self._ended | self._due)} " if counted else "")
@@ -98,10 +88,10 @@ class Progress:
 
 
 def _speed(values: Mapping[str, object]) -> str:
-    """Return the steady state's speed, as the report has it; without a record of steps the Trainer's, under its name."""
+    """Return the speed of the steady state, or else the speed by the Trainer's clock, and say which."""
     for name, whose in (("tokens_per_s_per_gpu", ""), ("train_tokens_per_second", " by the Trainer's clock")):
         if isinstance(values.get(name), (int, float)):
-            return f"  {show(name, values[name])} tokens/s a device{whose}"
+            return f"  {show(name, values[name])} tokens/s per device{whose}"
         if name in values:
             return "  no steady-state speed"
     return ""

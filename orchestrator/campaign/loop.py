@@ -1,7 +1,7 @@
-"""`run_benchmark`: plan, hand over what is due, record the lost, plan again, until nothing is due.
+"""`run_benchmark`: plan, hand the due runs to the executor, record lost runs, and plan again until nothing is due.
 
-It never calls the runner: the only road is a job's command line, which the executor starts. State is in the files, so
-an interrupted benchmark is resumed by running it again. Does not choose experiments, print, or report.
+It never calls `run/`: the executor starts the command line of each job. All state is in files, so an interrupted benchmark is
+resumed by another call. It does not choose experiments, print, or report.
 """
 
 from __future__ import annotations
@@ -25,19 +25,15 @@ from orchestrator.results import claims
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.due_runs import NO_RETRY, Retry, most_repeats
 from orchestrator.results.store import Store, unfinished_record, write_record
-from orchestrator.run.data_preparation import prepare_data
 
-__all__ = ["Event", "EventKind", "Summary", "prepare_data", "run_benchmark"]
-
+# How often one call tries a repeat. Without a limit, a failure that is retried (lost, a taken port) could go on for ever.
 MAX_HAND_OVERS = 3
-"""How often one call tries a repeat: what is not the experiment's fault (lost, a taken port) may go on for ever."""
-
 _LOOK_AGAIN_S = 2.0
 _NO_FAILURE = (Status.OK, Status.LOST, Status.CANCELLED)
 
 
 class EventKind(StrEnum):
-    """What a benchmark has to say while it runs."""
+    """The kinds of events of a running benchmark."""
 
     HANDED_OVER = "handed_over"
     ENDED = "ended"
@@ -49,7 +45,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """Something happened: `jobs` are those it is about, `record` is how a run ended, `text` says it to people."""
+    """Something happened to `jobs`. `record` is that of a run that ended; `text` is for people."""
 
     kind: EventKind
     text: str
@@ -62,9 +58,9 @@ OnEvent = Callable[[Event], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """What a benchmark came to: the last record of each repeat that was asked for, whenever it was made.
+    """The result of a benchmark: the last record of each repeat that was asked for, whenever it was made.
 
-    `unknown` is how many runs another host has of which nothing was heard.
+    `unknown` is the number of runs on hosts that have been silent for long.
     """
 
     counts: Mapping[Status, int]
@@ -73,7 +69,7 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """0 when every run that was due ended well, else 1."""
+        """0 if every run ended well, else 1."""
         return 0 if not self.unknown and all(record.status is Status.OK for record in self.records) else 1
 
 
@@ -88,46 +84,41 @@ def run_benchmark(
     repeats: Collection[int] | None = None,
     on_event: OnEvent | None = None,
 ) -> Summary:
-    """Runs what is owed of these experiments, and returns how all of it ended.
+    """Run the due runs of these experiments, and return the summary of all runs.
 
-    A KeyboardInterrupt (SIGTERM counts as one) ends what lives and leaves a folder that is resumed by calling again. `fail_fast`:
-    the first run that fails is the last one. `take_over`: what a host had that has long been silent is lost, and run here.
-    `repeats`: only these are run in this call, what else is owed stays owed.
+    A KeyboardInterrupt (also SIGTERM) ends the running runs; another call resumes. `fail_fast`: start nothing after the first run
+    that fails. `take_over`: count runs of a host that has long been silent as lost, and run them here. `repeats`: run only these.
     """
     tell = on_event or (lambda event: None)
     store.add(experiments)
     handed_over: Counter[tuple[str, int]] = Counter()
     began = time.time()
-    with _terminated_as_interrupted(), _disk_told(store):
+    with _terminated_as_interrupted(), _disk_errors_explained(store):
         store.remove_unfinished_claims()
         while True:
             _record_lost(experiments, store, tell, take_over=take_over)
-            owed = store.plan(experiments, retry=NO_RETRY if handed_over else retry)
             due = [
                 job
-                for job in owed
+                for job in store.plan(experiments, retry=NO_RETRY if handed_over else retry)
                 if (repeats is None or job.repeat in repeats)
-                and handed_over[_repeat(job)] < MAX_HAND_OVERS
+                and handed_over[job.experiment_id, job.repeat] < MAX_HAND_OVERS
                 and not _cancelled(job, store, began)
             ]
             if not due and not _await_others(experiments, store, tell):
                 break
             if due:
-                handed_over.update(map(_repeat, due))
+                handed_over.update((job.experiment_id, job.repeat) for job in due)
                 tell(Event(kind=EventKind.HANDED_OVER, text=f"{len(due)} run(s) are due", jobs=tuple(due)))
                 failed = _hand_over(due, store, executor, tell, fail_fast=fail_fast)
                 if failed is not None and fail_fast:
-                    text = f"{failed.experiment_id} failed, and --fail-fast leaves the rest; the same command goes on with it"
+                    text = f"{failed.experiment_id} failed, and --fail-fast starts no more runs; the same command runs the rest"
                     tell(Event(kind=EventKind.LEFT, text=text, record=failed))
                     break
     return _summary(experiments, store)
 
 
 def _cancelled(job: Job, store: Store, began: float) -> bool:
-    """Whether somebody cancelled the run from outside since this call began: who interrupts the call itself never comes here.
-
-    The next call owes it again.
-    """
+    """Return whether the repeat's last run was cancelled from outside since this call began. Only the next call repeats it."""
     if job.attempt == 1:
         return False
     record = store.run(store.job(job.experiment_id, repeat=job.repeat, attempt=job.attempt - 1)).record
@@ -137,7 +128,7 @@ def _cancelled(job: Job, store: Store, began: float) -> bool:
 def _hand_over(
     due: Sequence[Job], store: Store, executor: Executor, tell: OnEvent, *, fail_fast: bool
 ) -> RunRecord | None:
-    """The first record of a run that failed; with `fail_fast` nothing is started behind it."""
+    """Run the due jobs. Return the record of the first run that failed; with `fail_fast`, start nothing after it."""
     failed: RunRecord | None = None
     with closing(executor.run(due)) as ended:  # type: ignore[type-var]
         for job, state in ended:
@@ -146,7 +137,9 @@ def _hand_over(
                 write_record(job.run_dir, unfinished_record(job))
                 run = store.run(job)
             if run.record is not None:
-                tell(Event(kind=EventKind.ENDED, text=_how(job, run.record), jobs=(job,), record=run.record))
+                why = f" ({run.record.kind}: {run.record.cause})" if run.record.kind else ""
+                text = f"{job.experiment_id} {job.name}: {run.record.status}{why}"
+                tell(Event(kind=EventKind.ENDED, text=text, jobs=(job,), record=run.record))
             else:
                 tell(Event(kind=EventKind.ATTACHED, text=f"{job.experiment_id} {job.name} runs already", jobs=(job,)))
             if failed is None and run.record is not None and run.record.status not in _NO_FAILURE:
@@ -157,7 +150,7 @@ def _hand_over(
 
 
 def _record_lost(experiments: Sequence[Experiment], store: Store, tell: OnEvent, *, take_over: bool) -> None:
-    """Ends what a run without an owner left behind on this machine, and writes the record that it could not write."""
+    """End the processes that a lost run left on this machine, and write the record that the run could not write."""
     silent = _runs(experiments, store, JobState.SILENT) if take_over else []
     for run in [*_runs(experiments, store, JobState.LOST), *silent]:
         claim = claims.read_claim(run.job.run_dir)
@@ -171,15 +164,14 @@ def _record_lost(experiments: Sequence[Experiment], store: Store, tell: OnEvent,
 
 
 def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent) -> bool:
-    """Waits for runs that another benchmark is at, here or elsewhere; True when one ended or went silent, so that there may be
-    more to do."""
+    """Wait until a run of another benchmark, here or elsewhere, ends or becomes silent. Return False if there is no such run."""
     _tell_silent(experiments, store, tell)
     running = _runs(experiments, store, JobState.RUNNING)
     here = [run for run in running if all(owner.is_here() for owner in claims.owners(run.job.run_dir))]
     away = tuple(run.job for run in running if run not in here)
     if away:
         hosts = sorted({owner.host for job in away for owner in claims.owners(job.run_dir)})
-        text = f"{len(away)} run(s) go on elsewhere ({', '.join(hosts)}), such as {away[0].run_dir}"
+        text = f"{len(away)} run(s) run on other hosts ({', '.join(hosts)}), such as {away[0].run_dir}"
         tell(Event(kind=EventKind.ELSEWHERE, text=text, jobs=away))
     if not here and not away:
         return False
@@ -194,16 +186,16 @@ def _tell_silent(experiments: Sequence[Experiment], store: Store, tell: OnEvent)
     for run in _runs(experiments, store, JobState.SILENT):
         host = next((owner.host for owner in claims.owners(run.job.run_dir)), "another host")
         text = (
-            f"{run.job.experiment_id} {run.job.name} was claimed by {host}, of which nothing was heard for over "
-            f"{claims.SILENT_AFTER_S / 60:.0f} minutes; if it is gone, --take-over runs it here"
+            f"{run.job.experiment_id} {run.job.name} belongs to {host}, which has been silent for over "
+            f"{claims.SILENT_AFTER_S / 60:.0f} minutes; if that host is gone, --take-over runs it here"
         )
         tell(Event(kind=EventKind.ELSEWHERE, text=text, jobs=(run.job,)))
 
 
 def _runs(experiments: Sequence[Experiment], store: Store, state: JobState) -> list[StoredRun]:
-    """By the file server's clock: what is silent is told to be, and taken over where that was asked for."""
-    found = (run for one in experiments for run in store.runs(one.id, clock=claims.file_servers_clock))
-    return [run for run in found if run.state is state]
+    """Return the runs in this state. The file server's clock decides which host is silent."""
+    runs = (run for experiment in experiments for run in store.runs(experiment.id, clock=claims.file_servers_clock))
+    return [run for run in runs if run.state is state]
 
 
 def _summary(experiments: Sequence[Experiment], store: Store) -> Summary:
@@ -218,33 +210,23 @@ def _summary(experiments: Sequence[Experiment], store: Store) -> Summary:
     return Summary(counts=Counter(record.status for record in records), records=records, unknown=unknown)
 
 
-def _repeat(job: Job) -> tuple[str, int]:
-    return job.experiment_id, job.repeat
-
-
-def _how(job: Job, record: RunRecord) -> str:
-    why = f" ({record.kind}: {record.cause})" if record.kind else ""
-    return f"{job.experiment_id} {job.name}: {record.status}{why}"
-
-
 @contextmanager
-def _disk_told(store: Store) -> Iterator[None]:
-    """While entered, a disk that is full, read-only or away is a sentence. What was recorded by then stays."""
+def _disk_errors_explained(store: Store) -> Iterator[None]:
+    """Raise a ResultsError in place of the OSError of a disk that is full, read-only or away."""
     try:
         yield
     except OSError as error:
         if not store.root.exists():
-            raise ResultsError(f"{store.root} is gone: somebody removed it while its runs went on") from error
-        where = error.filename or store.root
-        what = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable"
+            raise ResultsError(f"{store.root} was removed while its runs went on") from error
+        remedy = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable"
         raise ResultsError(
-            f"{where}: {error.strerror}; {what} and give the same command again: what was recorded stays"
+            f"{error.filename or store.root}: {error.strerror}; {remedy} and repeat the command, which keeps what was recorded"
         ) from error
 
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """While entered, SIGTERM and SIGHUP are KeyboardInterrupts, so that they end what lives as Ctrl-C does."""
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that they end running runs as Ctrl-C does."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

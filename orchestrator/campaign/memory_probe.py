@@ -1,8 +1,8 @@
-"""Short runs that find out what fits, before hours are spent: two steps of each cell, or the largest batch by bisection.
+"""Short runs that find out what fits in memory: two steps of each cell, or a bisection for the largest batch.
 
-Each probe is a recorded run like any other, in a results folder of its own inside the campaign's (`probes/`, `batches/`), so
-that it is looked at, resumed and reported in the same way, and never mixed with measurements. Two optimizer steps show the
-peak: the first makes the optimizer's states, the second holds all at once.
+Each probe is a recorded run in its own results folder inside the campaign's (`probes/`, `batches/`). So probes are resumed and
+reported like other runs, and never mixed with measurements. Two optimizer steps show the peak: the first makes the optimizer's
+states, the second has everything in memory at once.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ TOO_LARGE = ("oom_cuda", "oom_host")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The largest per-device batch of a cell that fits, with its record, and the smallest that was seen not to.
+    """The largest per-device batch of a cell that fits, with its record, and the smallest batch that is too large.
 
-    `batch` is None where not even 1 fits, or where the first probe failed for another reason. `failure`: the probe that did, which
-    ended the search.
+    `batch` is None if not even 1 fits, or if the first probe failed for another reason. `failure` is the probe that failed for
+    another reason, which ends the search.
     """
 
     experiment: Experiment
@@ -44,34 +44,43 @@ class Found:
 def mark_what_does_not_fit(
     experiments: Sequence[Experiment], *, store: Store, executor: Executor, on_event: OnEvent
 ) -> int:
-    """Probes every cell with a run that is owed, and records those that ran out of memory as failed. Returns how many.
+    """Probe every cell with a due run. Record its due runs as failed if its probe ran out of memory; return their number.
 
-    A cell whose trainer has no instrument can't be ended after two steps and is not probed.
+    A trainer without the instrument cannot be ended after two steps, so its cells are not probed.
     """
-    owed = {job.experiment_id for job in store.plan(experiments)}
-    probed = [short(one) for one in experiments if one.id in owed and trainers.get(one.trainer).instrumented]
-    inner = _inside(store, PROBES)
-    run_benchmark(probed, store=inner, executor=executor, on_event=on_event)
+    probed = {experiment.id: experiment for experiment in due_and_instrumented(experiments, store)}
+    probes = store_inside(store, PROBES)
+    run_benchmark(
+        [short(experiment) for experiment in probed.values()], store=probes, executor=executor, on_event=on_event
+    )
     marked = 0
-    for one in probed:
-        record = _last(inner, one.id)
+    for experiment in probed.values():
+        record = last_record(probes, experiment.id)
         if record is not None and record.kind in TOO_LARGE:
-            marked += _mark(one, record, store=store, experiments=experiments, on_event=on_event)
+            marked += _mark(experiment, record, store=store, on_event=on_event)
     return marked
 
 
+def due_and_instrumented(experiments: Sequence[Experiment], store: Store) -> list[Experiment]:
+    """Return the experiments that have a due run and a trainer with the instrument."""
+    due = {job.experiment_id for job in store.plan(experiments)}
+    return [experiment for experiment in experiments if experiment.id in due and _is_instrumented(experiment)]
+
+
+def _is_instrumented(experiment: Experiment) -> bool:
+    return trainers.get(experiment.trainer).instrumented
+
+
 def short(experiment: Experiment) -> Experiment:
-    """The same training, ended after two steps, once."""
+    """Return the same training with two steps and one repeat."""
     measure = Measure(discard_steps=0, at_most_steps=STEPS)
     return replace(experiment, measure=measure, repeats=1, adaptive=None, monitors=(), keep="none")
 
 
-def _mark(
-    probe: Experiment, record: RunRecord, *, store: Store, experiments: Sequence[Experiment], on_event: OnEvent
-) -> int:
-    asked = [one for one in experiments if one.id == probe.id]
+def _mark(experiment: Experiment, record: RunRecord, *, store: Store, on_event: OnEvent) -> int:
+    """Record the due runs of an experiment as failed, by the record of its probe. Return their number."""
     marked = 0
-    for job in store.plan(asked):
+    for job in store.plan([experiment]):
         if claims.claim(job, executor="probe") is None:
             continue
         cause = f"it did not fit in a probe of {STEPS} steps: {record.cause}"
@@ -88,13 +97,13 @@ def _mark(
 def largest_batches(
     experiments: Sequence[Experiment], *, store: Store, executor: Executor, on_event: OnEvent
 ) -> Iterator[Found]:
-    """For each cell the largest per-device batch that fits: doubled until one does not, then bisected."""
-    inner = _inside(store, BATCHES)
+    """Yield the largest per-device batch of each cell that fits. Double the batch until it does not fit, then bisect."""
+    probes = store_inside(store, BATCHES)
 
     def probed(experiment: Experiment, batch: int) -> RunRecord | None:
-        one = with_batch(experiment, batch)
-        run_benchmark([one], store=inner, executor=executor, on_event=on_event)
-        return _last(inner, one.id)
+        probe = with_batch(experiment, batch)
+        run_benchmark([probe], store=probes, executor=executor, on_event=on_event)
+        return last_record(probes, probe.id)
 
     for experiment in experiments:
         if experiment.skip is None and experiment.cannot_run_here is None:
@@ -102,48 +111,46 @@ def largest_batches(
 
 
 def largest_batch(experiment: Experiment, probed: Callable[[Experiment, int], RunRecord | None]) -> Found:
-    """The search itself; `probed` makes one probe and returns its record."""
-    fits: tuple[int, RunRecord] | None = None
-    too_large: int | None = None
+    """Search by bisection. `probed` makes one probe and returns its record."""
+    largest, too_large = 0, None
+    fitting = failure = None
     batch = starting_batch(experiment)
-    while True:
+    while largest < LARGEST_BATCH and (too_large is None or too_large - largest > 1):
         record = probed(experiment, batch)
-        if record is None or (record.status is not Status.OK and record.kind not in TOO_LARGE):
-            largest, seen = fits or (None, None)
-            return Found(experiment=experiment, batch=largest, record=seen, too_large=too_large, failure=record)
-        if record.status is Status.OK:
-            fits = (batch, record)
-        else:
+        if record is not None and record.status is Status.OK:
+            largest, fitting = batch, record
+        elif record is not None and record.kind in TOO_LARGE:
             too_large = batch
-        lowest, highest = fits[0] if fits else 0, too_large
-        if lowest >= LARGEST_BATCH or (highest is not None and highest - lowest <= 1):
+        else:
+            failure = record
             break
-        batch = min(2 * lowest, LARGEST_BATCH) if highest is None else max(1, (lowest + highest) // 2)
-    found = fits or (None, None)
-    return Found(experiment=experiment, batch=found[0], record=found[1], too_large=too_large, failure=None)
+        batch = min(2 * largest, LARGEST_BATCH) if too_large is None else max(1, (largest + too_large) // 2)
+    return Found(experiment=experiment, batch=largest or None, record=fitting, too_large=too_large, failure=failure)
 
 
 def starting_batch(experiment: Experiment) -> int:
-    """The cell's own batch, by which the search begins."""
+    """Return the cell's own batch, with which the search begins."""
     value = experiment.arguments.get(BATCH, str(TRAINER_BATCH_DEFAULT))
     if not isinstance(value, str) or not value.isdecimal() or int(value) < 1:
-        raise SelectionError(f"scenario {experiment.scenario!r}: {BATCH} {value!r} is no batch to begin a search with")
+        raise SelectionError(
+            f"scenario {experiment.scenario!r}: {BATCH} {value!r} is not a batch size to begin the search with"
+        )
     return min(int(value), LARGEST_BATCH)
 
 
 def with_batch(experiment: Experiment, batch: int) -> Experiment:
-    """A probe of the cell with this per-device batch, under an id of its own."""
-    instrumented = trainers.get(experiment.trainer).instrumented
-    one = short(experiment) if instrumented else replace(experiment, repeats=1, adaptive=None)
+    """Return a probe of the cell with this per-device batch, under its own id."""
+    probe = short(experiment) if _is_instrumented(experiment) else replace(experiment, repeats=1, adaptive=None)
     arguments = {**experiment.arguments, BATCH: str(batch)}
-    return replace(one, id=f"{experiment.id}.batch{batch}", arguments=arguments, global_batch=None)
+    return replace(probe, id=f"{experiment.id}.batch{batch}", arguments=arguments, global_batch=None)
 
 
-def _inside(store: Store, name: str) -> Store:
+def store_inside(store: Store, name: str) -> Store:
+    """Return the results folder of this name inside the campaign's, a new one if it does not exist."""
     root = store.root / name
     return Store.resume(root) if is_ours(root) else Store.create(root, {"probes_of": str(store.root)})
 
 
-def _last(store: Store, experiment_id: str) -> RunRecord | None:
+def last_record(store: Store, experiment_id: str) -> RunRecord | None:
     records = [run.record for run in store.runs(experiment_id) if run.record is not None]
     return records[-1] if records else None

@@ -18,7 +18,7 @@ from orchestrator import executors
 from orchestrator.campaign import parallel_cost
 from orchestrator.campaign.json_events import EventLines
 from orchestrator.campaign.live_display import Progress
-from orchestrator.campaign.loop import Event, EventKind, Summary, prepare_data, run_benchmark
+from orchestrator.campaign.loop import Event, EventKind, Summary, run_benchmark
 from orchestrator.campaign.memory_probe import LARGEST_BATCH, Found, largest_batches, mark_what_does_not_fit
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.errors import ConfigError, PreparationError, ResultsError, SelectionError, suggestion
@@ -33,6 +33,7 @@ from orchestrator.results import folder
 from orchestrator.results import requested as asked
 from orchestrator.results.due_runs import FAILURES, NO_RETRY, Retry, half_width, most_repeats
 from orchestrator.results.store import Store
+from orchestrator.run.data_preparation import prepare_data
 
 if TYPE_CHECKING:
     from orchestrator.plan.selection import Selection
@@ -42,17 +43,15 @@ ALL_KINDS, AUTO = "all", "auto"
 
 
 def refuse_empty(plan: Plan) -> None:
-    """Raise SelectionError with the reasons where nothing can run here."""
+    """Raise SelectionError with the reasons if nothing can run here."""
     if not plan.experiments:
         raise SelectionError("there is nothing to run: every scenario of the file is slow; name one with --scenario")
     if any(_can_run(experiment) for experiment in plan.experiments):
         return
-    reasons = dict.fromkeys(
-        one.text for experiment in plan.experiments if (one := experiment.skip or experiment.cannot_run_here)
-    )
-    said = "; ".join(list(reasons)[:3])
+    every = (experiment.skip or experiment.cannot_run_here for experiment in plan.experiments)
+    reasons = "; ".join([*dict.fromkeys(reason.text for reason in every if reason)][:3])
     raise SelectionError(
-        f"none of the {len(plan.experiments)} experiments can run here: {said}. `tunebench plan` lists them all"
+        f"none of the {len(plan.experiments)} experiments can run here: {reasons}. `tunebench plan` lists them all"
     )
 
 
@@ -61,7 +60,7 @@ def _can_run(experiment: Experiment) -> bool:
 
 
 def retry_of(words: str | None) -> Retry:
-    """Return the value of `--retry-failed`: nothing without it, all failures for "all", else the kinds that it names.
+    """Return the meaning of the option `--retry-failed`: no retries without it, all failures for "all", else the kinds.
 
     Raises SelectionError for an unknown kind.
     """
@@ -81,7 +80,7 @@ def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[s
         if moved is not None:
             say(f"Moved the results of {root} to {moved}")
     if folder.is_ours(root):
-        say(f"Resuming {root}: what is done stays, what is missing runs.")
+        say(f"Resuming {root}: runs that have ended stay, missing runs start.")
         return Store.resume(root)
     files = {name: str(file) for name, file in suite.files.items()}
     try:
@@ -100,9 +99,9 @@ def note_asked(store: Store, plan: Plan, *, suite: Suite, selection: Selection) 
 
 
 def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
-    """Return the GPU-hours that the due runs take at most, by the times of earlier runs, else by their time limits.
+    """Return the most GPU-hours that the due runs may take, by the times of earlier runs or else by their time limits.
 
-    Adaptive repeats count with their maximum. A run for which neither is known counts nothing. Writes nothing.
+    Count adaptive repeats with their maximum, and a run as 0 if neither time is known. Write nothing.
     """
     due = {one.id: most_repeats(one) for one in plan.experiments if _can_run(one)}
     took: dict[str, float] = {}
@@ -122,7 +121,7 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
 
 
 def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
-    """Return a sentence on how many runs of a plan have ended in this folder, how many go on, and how many are left."""
+    """Return a sentence: how many runs of a plan have ended in this folder, how many are running, how many are due."""
     store, most = Store.resume(root), {one.id: most_repeats(one) for one in plan.experiments if _can_run(one)}
     due = {(job.experiment_id, job.repeat) for job in store.plan(plan.experiments, retry=retry)}
     states = {
@@ -133,15 +132,13 @@ def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
     }
     rest = Counter(state for run, state in states.items() if run not in due)
     ended, under_way = rest[JobState.ENDED], rest[JobState.RUNNING] + rest[JobState.SILENT]
-    going_on = f", {under_way} going on" if under_way else ""
-    return (
-        f"{root}: of {len(due) + rest.total()} runs {ended} have ended there{going_on}, so that {len(due)} would run."
-    )
+    running = f", {under_way} are running" if under_way else ""
+    return f"{root}: of {len(due) + rest.total()} runs {ended} have ended there{running}, and {len(due)} would run."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Way:
-    """The choices of `tunebench run` on how the campaign is carried out."""
+    """The options of `tunebench run` on how the campaign is carried out."""
 
     prepare: bool = True
     retry: Retry = NO_RETRY
@@ -156,7 +153,7 @@ class Way:
 def carry_out(
     plan: Plan, store: Store, *, way: Way, console: Console, json_lines: Callable[[str], None] | None = None
 ) -> Summary:
-    """Prepare the data, run what is due, show how it goes: on the console, or as lines of JSON."""
+    """Prepare the data and run what is due. Show the progress on the console, or as lines of JSON."""
     reader = Reader(store, only={experiment.id for experiment in plan.experiments})
     with EventLines(json_lines) if json_lines else Progress(console, [reader]) as progress:
         if way.prepare:
@@ -182,7 +179,7 @@ def carry_out(
 
 
 def refuse_unknown_executor(suite: Suite, name: str | None) -> None:
-    """Raise an error where the executor does not exist: the one of `--executor`, or else the file's."""
+    """Raise an error if the executor of `--executor`, or else of the file, does not exist."""
     try:
         executors.get(name or suite.executor)
     except SelectionError as error:
@@ -193,7 +190,7 @@ def refuse_unknown_executor(suite: Suite, name: str | None) -> None:
 
 
 def refuse_options_of_local(executor: str, *, parallel: int | None, gpus: str | None) -> None:
-    """Raise SelectionError where `--parallel` or `--gpus` is given to another executor than `local`."""
+    """Raise SelectionError if `--parallel` or `--gpus` is given for another executor than `local`."""
     given = ["--parallel"] if parallel != 1 else ["--gpus"] if gpus is not None else []
     if given and executor != LOCAL:
         raise SelectionError(f"{given[0]} works only with the executor '{LOCAL}', and this campaign uses '{executor}'")
@@ -209,7 +206,7 @@ def parallel_of(words: str) -> int | None:
 
 
 def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say) -> int:
-    """Return how many runs fit next to each other. Measures the slowdown and says it."""
+    """Return how many runs fit at once. Measure their slowdown and report it."""
     copies = parallel_cost.places(plan.experiments)
     say(f"--parallel {AUTO}: room for {copies} at once")
     found = parallel_cost.cost(
@@ -219,32 +216,32 @@ def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say
         say(str(found))
     elif found is not None:
         say(
-            f"the slowdown could not be measured: {found} ({parallel_cost.PACKING}/ in the results folder has its runs)"
+            f"the slowdown could not be measured: {found} (its runs are in {parallel_cost.PACKING}/ of the results folder)"
         )
     return copies
 
 
 def remarks(plan: Plan, store: Store, summary: Summary, *, since: float, retry: Retry) -> Iterator[str]:
-    """Yield sentences about a campaign that has ended. It began at `since`, in seconds since the epoch."""
+    """Yield sentences about a campaign that began at `since` (seconds since the epoch) and has ended."""
     yield from _not_agreed(plan, store)
     yield from _failed_before(summary, since=since, retry=retry)
 
 
 def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
-    """Yield a sentence for each experiment whose runs agree less closely than `repeats:` asks, at the maximum of runs."""
+    """Yield a sentence for each experiment whose runs, at their maximum number, differ more than `repeats:` allows."""
     asked = {one.id: one.adaptive for one in plan.experiments if one.adaptive}
     for stored in store.contents().experiments if asked else ():
         rule, records = asked.get(stored.experiment.id), {run.repeat: run for run in stored.records}
         width = half_width(records.values()) if rule and len(records) >= rule.max else None
         if rule and width is not None and width > rule.within:
             yield (
-                f"{stored.experiment.id}: after {len(records)} runs, the most that repeats: allows, its speed is known within "
-                f"±{width:.1%}, and within: asks for {rule.within:.3g}"
+                f"{stored.experiment.id}: after {len(records)} runs, the maximum of repeats:, its speed is known within "
+                f"±{width:.1%}; within: asks for {rule.within:.3g}"
             )
 
 
 def _failed_before(summary: Summary, *, since: float, retry: Retry) -> Iterator[str]:
-    """Yield a sentence about runs that failed before this call and that it did not repeat."""
+    """Yield a sentence about runs that failed before this call and were not repeated by it."""
     count = sum(record.status in FAILURES and record.started_at < since for record in summary.records)
     if count and not retry.failed:
         yield f"{count} run(s) failed before and were not repeated; add --retry-failed to repeat them"
@@ -267,13 +264,13 @@ def batch_lines(found: Sequence[Found]) -> Iterator[str]:
         cell = f"{one.experiment.id}:"
         if one.failure is not None and one.batch is not None:
             why = f"{one.failure.kind}: {one.failure.cause}"
-            yield f"{cell} {BATCH} {one.batch} fits{_peak(one)}, and no larger one could be tried ({why})"
+            yield f"{cell} {BATCH} {one.batch} fits{_peak(one)}, and a larger one could not be tried ({why})"
         elif one.failure is not None:
             yield f"{cell} unknown, a probe failed ({one.failure.kind}: {one.failure.cause})"
         elif one.batch is None:
             yield f"{cell} not even 1 fits"
         else:
-            beyond = f"{one.too_large} does not" if one.too_large else f"no larger one was tried than {LARGEST_BATCH}"
+            beyond = f"{one.too_large} does not" if one.too_large else f"{LARGEST_BATCH} is the largest that is tried"
             yield f"{cell} {BATCH} {one.batch} fits{_peak(one)}, {beyond}"
 
 

@@ -1,8 +1,8 @@
 """The command `tunebench`: its sub-commands and its exit codes. The only package that prints or exits.
 
 Exit codes: 0; 1 when an experiment failed (`doctor`, `monitor`: when this machine lacks something); 2 for a mistake of the user;
-130 interrupted; `compare` has its own. Each sub-command imports inside its function what only it needs (pandas, the store's
-readers), so that `--help` and `plan` start quickly.
+130 interrupted; `compare` has its own. Each sub-command imports what only it needs (pandas, the readers of results) inside its
+function, so that `--help` and `plan` start quickly.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ INTERRUPTED = 130
 
 
 def main() -> Any:
-    """Run the command. Every known mistake ends as sentences on stderr and exit code 2."""
+    """Run the command. Report a known mistake on stderr, with exit code 2."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a character that cannot be shown is replaced by its number
             stream.reconfigure(errors="backslashreplace")
@@ -79,15 +79,15 @@ def main() -> Any:
 
 
 def _in_a_folder() -> None:
-    """Raise OrchestratorError where the current folder no longer exists."""
+    """Raise OrchestratorError if the current folder no longer exists."""
     try:
         os.getcwd()
     except OSError as error:
-        raise OrchestratorError("the folder that this was started in is gone: change to one that is there") from error
+        raise OrchestratorError("the current folder no longer exists; change to a folder that exists") from error
 
 
 def _with_optional_values(words: list[str]) -> list[str]:
-    """Return the words with `--retry-failed=all` for `--retry-failed` without a value, which the parser does not know."""
+    """Replace `--retry-failed` without a value by `--retry-failed=all`: the parser has no optional values."""
     if "--retry-failed" not in words:
         return words
     from orchestrator.measure.failure_kinds import KINDS
@@ -95,20 +95,20 @@ def _with_optional_values(words: list[str]) -> list[str]:
     found: list[str] = []
     for word, following in zip(words, [*words[1:], ""], strict=True):
         is_kinds = {*following.split(",")} <= {*KINDS, "all"}
-        # A word that looks like a kind, and is neither a kind nor a file, is refused later with a suggestion.
+        # A word that looks like a kind, but is neither a kind nor a file, is refused later with a suggestion.
         is_misspelt = re.fullmatch(r"[a-z]+_[a-z_,]+", following) and not os.path.exists(following)
-        alone = word == "--retry-failed" and not (is_kinds or is_misspelt)
-        found += [f"{word}=all"] if alone else [word]
+        has_value = is_kinds or is_misspelt
+        found.append(f"{word}=all" if word == "--retry-failed" and not has_value else word)
     return found
 
 
 def _usage_error(error: Exception) -> int:
-    """Show a mistake that typer found (unknown option, missing argument) as typer does. Raise anything else: it is a defect."""
+    """Show a mistake that typer found (unknown option, missing argument), as typer does. Raise any other error: it is a defect."""
     if hasattr(error, "show") and hasattr(error, "exit_code"):
         error.show()
         return int(error.exit_code)
     sys.excepthook = _without_secrets
-    if type(error).__name__ == "Abort":  # what older versions of typer make of Ctrl-C; today's give the code itself
+    if type(error).__name__ == "Abort":  # Ctrl-C in older versions of typer; today's return the code
         return INTERRUPTED
     raise error
 

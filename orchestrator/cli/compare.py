@@ -1,4 +1,4 @@
-"""`compare`: reads two sides, prints a verdict for each row, and exits with a code for CI."""
+"""`compare`: read two sides, print a verdict for each row, exit with a code for CI."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from orchestrator.cli.console import out, print_raw, say, tell
-from orchestrator.cli.given import words
+from orchestrator.cli.console import out, print_raw, say, tell, words
 from orchestrator.cli.options import By, takes
 from orchestrator.errors import SelectionError
 
@@ -123,14 +122,14 @@ def _sides(places: list[str], aa: Path | None, *, by: tuple[str, ...]) -> tuple[
 
     if aa is not None:
         if places:
-            raise SelectionError("--aa and two sides: give one of them; `--aa DIR` splits one folder by its repeats.")
+            raise SelectionError("--aa and two sides: give only one; `--aa DIR` splits one folder by its repeats.")
         return sides.halves(aa, by=by)
     if len(places) != 2:
         raise SelectionError(
-            f"compare takes two sides, BASE and NEW, not {len(places)}; several places make one side with commas (a,b), and "
-            "`--aa DIR` compares a folder with itself."
+            f"compare takes two sides, BASE and NEW, not {len(places)}; join several places of a side with commas (a,b), "
+            "or compare a folder with itself by `--aa DIR`."
         )
-    base, new = (sides.read(_places(one), by=by) for one in places)
+    base, new = (sides.read(_places(place), by=by) for place in places)
     return base, new
 
 

@@ -1,4 +1,4 @@
-"""The two consoles of the command, and plain text for other programs.
+"""Input and output of the command: its two consoles, plain text for other programs, questions, options with commas.
 
 Only `cli` prints, and it prints here. Names and logs may contain codes that steer a terminal; only rich's own codes reach it.
 """
@@ -9,14 +9,16 @@ import os
 import sys
 from collections.abc import Iterable
 
+import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from orchestrator.errors import OrchestratorError
 from orchestrator.files.printable_text import printable
 
 
 class _Output(Console):
-    """A console that goes on in silence when its reader leaves early (`| head`), so that the campaign and its report go on."""
+    """A console that becomes silent when its reader leaves early (`| head`). The campaign and its report go on."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -50,3 +52,19 @@ def print_raw(pieces: Iterable[str]) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         out.on_broken_pipe()
+
+
+def words(texts: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the words of an option that may be repeated and may contain commas."""
+    return tuple(word for text in texts or () for word in text.split(",") if word)
+
+
+def confirm(gpu_hours: float, *, above: float, yes: bool) -> None:
+    """Ask before a long campaign. Raise OrchestratorError if the answer is no, or if there is no terminal to ask on."""
+    if yes or gpu_hours <= above:
+        return
+    question = f"This may take {gpu_hours:.1f} GPU-hours (more than --confirm-above {above:g}). Start it?"
+    if not sys.stdin.isatty():
+        raise OrchestratorError(f"{question} Without a terminal, add --yes.")
+    if not typer.confirm(question, err=True):
+        raise OrchestratorError("Not started.")

@@ -10,8 +10,7 @@ import typer
 from typer import Argument, Option
 
 from orchestrator.cli import options
-from orchestrator.cli.console import err, out, print_raw, say, tell
-from orchestrator.cli.given import confirm, words
+from orchestrator.cli.console import confirm, err, out, print_raw, say, tell, words
 from orchestrator.cli.report_show_status import write_report
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def history(
     by: options.By = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Follow each experiment over many campaigns: when its level changed, and what changed with it."""
+    """Follow each experiment over many campaigns: when its level changed, and what changed at that time."""
     from orchestrator.compare import rules
     from orchestrator.compare.history import as_csv, campaigns, files, terminal, trends
     from orchestrator.compare.history import as_json as document
@@ -37,8 +36,8 @@ def history(
 
     files.refuse_foreign(output)
     judged = rules.parse(metrics=words(metrics), min_effect=words(min_effect))
-    read, said = campaigns.read(places, by=words(by))
-    found = trends.history(read, rules=judged, by=words(by), warnings=said)
+    read, warnings = campaigns.read(places, by=words(by))
+    found = trends.history(read, rules=judged, by=words(by), warnings=warnings)
     for warning in found.warnings:
         tell(f"warning: {warning}")
     text = document.text(found)
@@ -71,7 +70,7 @@ def rerun(
     confirm_above: options.ConfirmAbove = 8.0,
     yes: options.Yes = False,
 ) -> None:
-    """Repeat what a comparison left inconclusive, its two sides in turns."""
+    """Repeat what a comparison left inconclusive, alternating between its two sides."""
     from orchestrator import executors
     from orchestrator.campaign.live_display import Progress
     from orchestrator.compare.rerun import contests, rounds
@@ -97,7 +96,7 @@ def rerun(
 
 
 def _after(compared: Comparison, order: Sequence[Turn]) -> None:
-    """Write the reports of the folders again, and say the next command."""
+    """Write the reports of the folders again, and print the next command."""
     from orchestrator.compare.rerun import contests
 
     for root in dict.fromkeys(turn.ready.store.root for turn in order):

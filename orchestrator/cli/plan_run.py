@@ -1,4 +1,4 @@
-"""`plan` and `run`: from a scenario file to a campaign that is done. The journey, one call a step.
+"""`plan` and `run`: from a scenario file to a campaign that is done. The journey: one call for each step.
 
 `run`: load the suite, expand it, open the results folder, prepare the data, run what is due, report.
 """
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from orchestrator.cli.console import err, out, print_raw, say, tell
-from orchestrator.cli.given import confirm
+from orchestrator.cli.console import confirm, err, out, print_raw, say, tell
 from orchestrator.cli.options import MONITORS_OF, PlanOptions, RunOptions, SuiteOptions, takes
 from orchestrator.cli.report_show_status import write_report
 from orchestrator.errors import SelectionError
@@ -93,7 +92,7 @@ def _select(options: SuiteOptions) -> Selection:
 
 
 def _way(options: RunOptions, suite: Suite) -> Way:
-    """Return how the campaign is carried out. Raises an error where the options do not go together."""
+    """Return how the campaign is carried out. Raise SelectionError if the options do not go together."""
     from orchestrator.campaign import steps
 
     _refuse_unknown_executor(suite, options.executor)
@@ -111,7 +110,7 @@ def _way(options: RunOptions, suite: Suite) -> Way:
 
 
 def _refuse_unknown_executor(suite: Suite, name: str | None) -> None:
-    if (name or suite.executor) != "local":  # a plan loads no executor, and `local` is always there
+    if (name or suite.executor) != "local":  # `local` always exists: a plan needs not load the executors
         from orchestrator.campaign import steps
 
         steps.refuse_unknown_executor(suite, name)
@@ -119,12 +118,12 @@ def _refuse_unknown_executor(suite: Suite, name: str | None) -> None:
 
 def _refuse_views_of_plans(options: RunOptions) -> None:
     if (options.as_json or options.commands) and not options.dry_run:
-        said = "--json-lines tells of each run as it goes, and `tunebench report --format json` of the results"
-        raise SelectionError(f"{'--json' if options.as_json else '--commands'} shows a plan: add --dry-run; {said}")
+        others = "--json-lines reports each run as it goes, `tunebench report --format json` the results"
+        raise SelectionError(f"{'--json' if options.as_json else '--commands'} shows a plan: add --dry-run; {others}")
 
 
 def _use_only(gpus: str | None) -> None:
-    """Restrict this process and its runs to these GPUs. Refuse what names none of them, which CUDA would ignore in silence."""
+    """Restrict this process and its runs to these GPUs. Refuse a word that names no GPU: CUDA would ignore it silently."""
     if gpus is None:
         return
     from orchestrator.machine.gpus import chosen, visible_gpus
@@ -141,7 +140,7 @@ def _expand(suite: Suite, selection: Selection) -> Plan:
 
 
 def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
-    """Show the plan, and how much of it the results folder has already."""
+    """Show the plan, and how many of its runs have ended in the results folder."""
     from orchestrator.campaign import steps
     from orchestrator.results import folder
 

@@ -11,8 +11,7 @@ import typer
 from typer import Argument, Option
 
 from orchestrator.cli import options
-from orchestrator.cli.console import out, print_raw, say, tell
-from orchestrator.cli.given import words
+from orchestrator.cli.console import out, print_raw, say, tell, words
 from orchestrator.cli.options import ReportOptions, takes
 from orchestrator.errors import OrchestratorError
 from orchestrator.report.format import Format
@@ -64,7 +63,7 @@ def status(
     watch: Annotated[bool, Option("--watch", help="Update the view until everything is done.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show how far a campaign is, and how long it may still take."""
+    """Show the state of a campaign's runs, and how long the rest may take."""
     from orchestrator.campaign.status import view
     from orchestrator.campaign.status.campaign import Reader, looks, pause_on
     from orchestrator.machine.stop_signals import StopSignals
@@ -100,13 +99,13 @@ def cancel(
         answers.append(answer)
     if not answers:
         say(ending.nothing_runs(store, experiments or ()))
-    raise typer.Exit(1 if any(one.end is not ending.End.ENDED for one in answers) else 0)
+    raise typer.Exit(1 if any(answer.end is not ending.End.ENDED for answer in answers) else 0)
 
 
 def _remade(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
-    """Write the files of these forms, or without any the CSV files and the page. Return a line for each file.
+    """Write the files of these forms, or without a form the CSV files and the page. Return a line for each file.
 
-    Who looks at the table from another side (`--pivot`, `--group-by`) changes nothing.
+    Write nothing for another view of the table (`--pivot`, `--group-by`).
     """
     from orchestrator.report import write as reporting
 
@@ -142,7 +141,7 @@ def _warn(made: Report, problem: str | None = None) -> None:
 
 
 def _show(made: Report, forms: Sequence[Format]) -> None:
-    """Print the table, or the only text that was asked for. Print nothing for files."""
+    """Print the table, or the text if there is only one form. Print nothing for files."""
     from orchestrator.report import write as reporting
 
     if reporting.is_one_text(forms):
@@ -158,7 +157,7 @@ def _written(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
 
 
 def _page(made: Report, write: Write) -> list[str]:
-    """Write the page. Return a line that names it, or a warning where it cannot be written."""
+    """Write the page. Return a line with its path, or a warning if it cannot be written."""
     from orchestrator.report import write as reporting
 
     path, problem = reporting.or_sentence(lambda: write(reporting.PAGE, reporting.page(made)), what="the page")

@@ -136,7 +136,7 @@ def test_fail_fast_starts_nothing_behind_the_first_failure(tmp_path: Path) -> No
     found = carried_out(tmp_path, [scenario("exit_3"), scenario("no_metrics"), scenario("sigkill")], "--fail-fast")
     made = [record for mode in ("exit_3", "no_metrics", "sigkill") for record in records(found, mode)]
     assert (len(made), found.code) == (1, 1)
-    assert "--fail-fast leaves the rest" in found.err
+    assert "--fail-fast starts no more runs" in found.err
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def test_the_search_ends_where_the_data_do(tmp_path: Path) -> None:
         tmp_path, {"data_processing": data, "scenarios": [{**scenario, "arguments": arguments}]}, "--find-batch"
     )
     assert done.returncode == 0, done.stderr
-    assert "per_device_train_batch_size 12 fits, and no larger one could be tried (not_in_effect: " in done.stdout
+    assert "per_device_train_batch_size 12 fits, and a larger one could not be tried (not_in_effect: " in done.stdout
     assert "per_device_train_batch_size was asked to be 24 and is 16, all rows that the data have" in done.stdout
 
 
@@ -139,7 +139,7 @@ def test_what_packing_costs_is_measured_and_said(probed: Probed) -> None:
     for record in copies:
         measured[len(record.beside)] += [one.value for one in record.measurements if one.name == "tokens_per_s"]
     said = re.search(
-        r"2 at once: ([+-][\d.]+) % tokens/s for each \(([\d,]+) beside others, ([\d,]+) alone", probed.said
+        r"2 at once: ([+-][\d.]+) % tokens/s for each \(([\d,]+) concurrently, ([\d,]+) by itself", probed.said
     )
     assert said, probed.said
     packed, alone = (float(said[number].replace(",", "")) for number in (2, 3))

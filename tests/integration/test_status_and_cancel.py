@@ -213,7 +213,7 @@ def test_a_run_that_takes_longer_to_end_is_said_to_be_ending(store: Store, start
     run_dir = start(stubborn)
     wait_until(lambda: (run_dir / "stdout.log").read_text() == "on\n")
     (answer,) = cancel.cancel(store, [], wait_s=0.3)
-    assert answer.end is End.ENDING and "a second time" in answer.text
+    assert answer.end is End.ENDING and "cancel again" in answer.text
     (answer,) = cancel.cancel(store, [])
     assert answer.end is End.ENDED and "cancelled" in answer.text
 

@@ -91,7 +91,7 @@ def test_a_host_that_went_silent_is_told_and_taken_over_when_asked(folder: Path)
     os.remove(folder / "hold-0")
     beta = run_as("beta", folder)
     said = beta.communicate(timeout=60)[1]
-    assert beta.returncode == 1 and "alpha, of which nothing was heard" in said and "--take-over" in said, said
+    assert beta.returncode == 1 and "alpha, which has been silent" in said and "--take-over" in said, said
     assert len(ledger(folder)) == 1
     beta = run_as("beta", folder, "--take-over")
     said = beta.communicate(timeout=60)[1]

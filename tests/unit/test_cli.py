@@ -138,16 +138,16 @@ def test_a_dry_run_says_what_stands_in_the_folder(call: Call, file: Path, tmp_pa
     first.run_dir.mkdir(parents=True)
     write_record(first.run_dir, unfinished_record(first, Status.FAILED))
     runs = 2 * len(ready)
-    assert f"{results}: of {runs} runs 1 have ended there, so that {runs - 1} would run." in call(*words)[1]
+    assert f"{results}: of {runs} runs 1 have ended there, and {runs - 1} would run." in call(*words)[1]
     assert f"of {runs} runs 0 have ended there" in call(*words, "--retry-failed")[1]
     assert "would run" not in call(*words, "--move-aside")[1]
     second = store.plan(planned.experiments)[0]
     assert claims.claim(second, executor="local") is not None
     claims.take_over(second.run_dir)
-    said = f"of {runs} runs 1 have ended there, 1 going on, so that {runs - 2} would run."
+    said = f"of {runs} runs 1 have ended there, 1 are running, and {runs - 2} would run."
     assert said in call(*words)[1], "this process is its owner, and lives"
     fewer = call(*words, "--repeats", "1")[1]
-    assert f"of {len(ready)} runs 1 have ended there, 1 going on" in fewer, "of those that are asked for now"
+    assert f"of {len(ready)} runs 1 have ended there, 1 are running" in fewer, "of those that are asked for now"
 
 
 def test_a_kind_of_failure_that_there_is_not_is_no_scenario_file(call: Call, file: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_folder_that_is_gone_is_no_defect(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "error: the folder that this was started in is gone: change to one that is there\n"
+    assert done.stderr == "error: the current folder no longer exists; change to a folder that exists\n"
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda file: file.stem)

@@ -38,8 +38,11 @@ def cost(tmp_path: Path) -> Callable[..., parallel_cost.Cost | str | None]:
 def test_the_mean_of_the_copies_stands_against_the_one_alone(cost: Callable[..., object]) -> None:
     speeds = {"alone": 100.0, "packed1of2": 94.0, "packed2of2": 96.0}
     found = cost(lambda job: record(job, speeds[job.experiment_id.rpartition(".")[2]]))
-    assert found == parallel_cost.Cost(experiment_id=CELL.id, copies=2, alone=100.0, packed=95.0)
-    assert str(found) == "2 at once: -5.0 % tokens/s for each (95 beside others, 100 alone, by s-m-0123456789ab)"
+    assert found == parallel_cost.Cost(experiment_id=CELL.id, copies=2, single=100.0, packed=95.0)
+    assert (
+        str(found)
+        == "2 at once: -5.0 % tokens/s for each (95 concurrently, 100 by itself; measured with s-m-0123456789ab)"
+    )
 
 
 def test_a_run_that_was_not_steady_is_made_again_with_those_beside_it(cost: Callable[..., object]) -> None:
@@ -52,7 +55,7 @@ def test_a_run_that_was_not_steady_is_made_again_with_those_beside_it(cost: Call
         return record(job, None if swings else 100.0 - job.repeat)
 
     found = cost(made)
-    assert isinstance(found, parallel_cost.Cost) and (found.alone, found.packed) == (98.0, 98.0)
+    assert isinstance(found, parallel_cost.Cost) and (found.single, found.packed) == (98.0, 98.0)
     assert sorted(seen) == [(name, repeat) for name in ("alone", "packed1of2", "packed2of2") for repeat in (1, 2)]
 
 

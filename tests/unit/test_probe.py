@@ -47,7 +47,7 @@ def test_what_fitted_before_another_failure_stands() -> None:
     assert (found.batch, found.too_large, found.failure) == (32, None, refused)
     (line,) = steps.batch_lines([found])
     assert line.endswith(
-        "per_device_train_batch_size 32 fits, and no larger one could be tried (not_in_effect: not_in_effect)"
+        "per_device_train_batch_size 32 fits, and a larger one could not be tried (not_in_effect: not_in_effect)"
     )
 
 

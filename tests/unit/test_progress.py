@@ -49,12 +49,14 @@ def test_each_end_is_a_line_that_counts_and_says_why(tmp_path: Path) -> None:
     lines = told.getvalue().splitlines()
     assert lines[0] == "preparing the data"
     assert lines[1].startswith("1/2 ok s-m-0123456789ab r1  2.5 s  1,23")
-    assert lines[1].endswith(" tokens/s a device by the Trainer's clock")
+    assert lines[1].endswith(" tokens/s per device by the Trainer's clock")
     assert lines[2] == "2/2 failed s-m-0123456789ab r2  2.5 s  oom_cuda: CUDA out of memory [1, 2]"
     assert lines[3] == "another benchmark has r1"
 
 
-@pytest.mark.parametrize(("steady", "said"), [(2000.0, "  2,000 tokens/s a device"), (None, "  no steady-state speed")])
+@pytest.mark.parametrize(
+    ("steady", "said"), [(2000.0, "  2,000 tokens/s per device"), (None, "  no steady-state speed")]
+)
 def test_the_speed_of_a_run_is_that_of_the_report(steady: float | None, said: str, tmp_path: Path) -> None:
     told, one = io.StringIO(), job(tmp_path, 1)
     values = {"train_tokens_per_second": 1234.5, "tokens_per_s_per_gpu": steady}

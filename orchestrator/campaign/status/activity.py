@@ -1,9 +1,9 @@
-"""What a running run is at, by the ends of its files: its phase, its step, its speed over the last steps, its memory. Only looks.
+"""The activity of a running run: its phase, step, speed and memory, read from the ends of its files.
 
-For a view beside a measurement: a file is looked at before it is read, and then its end alone. What the numbers leave out: the
-speed is that of the last steps, with pauses for evaluation and saving in them, and no steady state; where the warm-up is not
-declared, the first steps count as warm-up until `steady` finds it in the end. Memory is what the run's monitor read last, on the
-GPU that had most in use, and no peak. A trainer without the instrument is running, and says no more.
+Only the end of a file is read, and only if the file has changed, so that a view does not disturb a measurement. The speed is that
+of the last steps, with their pauses for evaluation and saving; it is not a steady state. Without a declared warm-up, the first
+steps count as warm-up. Memory is the last reading of the run's monitor on its fullest GPU; it is not a peak. A trainer without
+the instrument has no other phase than `RUNNING`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -25,19 +25,19 @@ from orchestrator.measure import gpu_timeline
 from orchestrator.monitors import nvidia_smi
 from orchestrator.records import Experiment, RunFolder
 
+# The speed is taken over at most this number of steps.
 LAST_STEPS = 10
-"""Over how many steps the speed is taken, at most."""
-
+# The warm-up that is assumed if none is declared, but at most half of the run.
 FIRST_STEPS = 10
-"""Undeclared warm-up for as long as a run goes on: where `steady` still takes a spike for one. Half of the run at most."""
 
 _STEP_TAIL_BYTES, _SAMPLE_TAIL_BYTES = 4096, 16384
-_MIB = 2**20
-_NVIDIA_SMI = re.compile(r", (?P<index>\d+), (?P<mib>\d+(?:\.\d+)?) MiB\s*$")
+# The lines of the monitors' files that have a GPU's memory in use.
+_NVML = re.compile(rb"^[^,]*,(?P<gpu>[^,]*),memory,(?P<used>\d+(?:\.\d+)?)\s*$")
+_NVIDIA_SMI = re.compile(rb", (?P<gpu>\d+), (?P<used>\d+(?:\.\d+)?) MiB\s*$")
 
 
 class Phase(StrEnum):
-    """Where a run is. `PREPARING`: its training has not been started; `RUNNING`: it has, and nothing more can be told."""
+    """The phase of a run. `PREPARING`: its training has not started; `RUNNING`: it has started, and nothing more is known."""
 
     PREPARING = "preparing"
     LOADING = "loading"
@@ -49,9 +49,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Activity:
-    """What a run is at. `of` is how many steps it makes at most, `left_s` what those to come take at the speed of the last ones.
+    """The activity of a run; unknown values are None.
 
-    `tokens_per_s` is of all ranks, padding too. What cannot be told is None. `problem` names a file that is damaged.
+    `of` is the largest number of steps, `left_s` the time of the remaining steps at the current speed. `tokens_per_s` is the sum
+    over ranks, with padding. `problem` names a damaged file.
     """
 
     phase: Phase
@@ -66,16 +67,15 @@ class Activity:
 
 
 def look(run_dir: Path, experiment: Experiment) -> Activity:
-    """What the run of this folder is at now, as its files show it."""
+    """Return the current activity of the run in this folder."""
     folder = RunFolder(run_dir)
     ranks = [_lines(folder.steps(rank)) for rank in range(experiment.num_gpus)]
     first = ranks[0] if ranks else None
     if first is None:
         return Activity(phase=_phase_without_steps(folder, experiment), memory_bytes=_memory(run_dir, experiment))
-    last = first.steps[-1] if first.steps else None
-    step = int(last["step"]) if last else 0
+    step = int(first.steps[-1]["step"]) if first.steps else 0
     of = planned_steps(experiment)
-    step_time_s = sum(one["s"] for one in first.steps) / len(first.steps) if first.steps else None
+    step_time_s = sum(line["s"] for line in first.steps) / len(first.steps) if first.steps else None
     open_ended = of is None or (experiment.measure is not None and experiment.measure.within is not None)
     damaged = next((rank for rank, lines in enumerate(ranks) if lines and lines.damaged), None)
     return Activity(
@@ -87,14 +87,14 @@ def look(run_dir: Path, experiment: Experiment) -> Activity:
         loss=first.loss,
         memory_bytes=_memory(run_dir, experiment),
         left_s=None if open_ended or of is None or step_time_s is None else max(0, of - step) * step_time_s,
-        problem=None if damaged is None else f"{folder.steps(damaged)}: lines that are no JSON",
+        problem=None if damaged is None else f"{folder.steps(damaged)}: some lines are not JSON",
     )
 
 
 def planned_steps(experiment: Experiment) -> int | None:
-    """How many steps its training makes at most; None where epochs say so, or nothing does."""
-    asked = experiment.arguments.get("max_steps")
-    limits = [int(asked)] if isinstance(asked, str) and asked.isdecimal() else []
+    """Return the largest number of steps of the training; None if only epochs limit it."""
+    max_steps = experiment.arguments.get("max_steps")
+    limits = [int(max_steps)] if isinstance(max_steps, str) and max_steps.isdecimal() else []
     if experiment.measure is not None and experiment.measure.at_most_steps is not None:
         limits.append(experiment.measure.at_most_steps)
     return min((limit for limit in limits if limit > 0), default=None)
@@ -107,7 +107,7 @@ def _phase_without_steps(folder: RunFolder, experiment: Experiment) -> Phase:
         return Phase.ENDING
     try:
         instrumented = trainers.get(experiment.trainer).instrumented
-    except SelectionError:  # somebody else's, which is not installed here
+    except SelectionError:  # a trainer of another package, which is not installed here
         instrumented = False
     return Phase.LOADING if instrumented else Phase.RUNNING
 
@@ -122,21 +122,20 @@ def _phase(folder: RunFolder, experiment: Experiment, lines: _Lines, step: int) 
 
 
 def _tokens_per_s(ranks: Sequence[_Lines | None]) -> float | None:
-    """The sum over ranks of what each made in its last steps; None where one of them tells nothing."""
+    """Return the sum of the ranks' rates over their last steps; None if a rank has no rate."""
     rates = [_rate(lines.steps) if lines else None for lines in ranks]
-    known = [rate for rate in rates if rate is not None]
-    return sum(known) if known and len(known) == len(rates) else None
+    return None if None in rates else sum(rate for rate in rates if rate is not None)
 
 
 def _rate(steps: Sequence[dict[str, Any]]) -> float | None:
-    tokens, seconds = [one.get("tokens") for one in steps], sum(one["s"] for one in steps)
+    tokens, seconds = [step.get("tokens") for step in steps], sum(step["s"] for step in steps)
     known = [count for count in tokens if isinstance(count, int)]
     return sum(known) / seconds if known and len(known) == len(tokens) and seconds > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Lines:
-    """The end of a step file: the last steps, the last loss, whether training has ended; whether a whole line was no JSON."""
+    """The end of a step file: the last steps and loss, whether training has ended, whether a whole line is not JSON."""
 
     steps: tuple[dict[str, Any], ...]
     loss: float | None
@@ -145,7 +144,7 @@ class _Lines:
 
 
 def _lines(path: Path) -> _Lines | None:
-    """None where there is no such file."""
+    """Return the end of a step file, or None if it does not exist."""
     try:
         seen = os.stat(path)
     except OSError:
@@ -154,41 +153,37 @@ def _lines(path: Path) -> _Lines | None:
 
 
 @lru_cache(maxsize=256)
-def _read_lines(path: Path, size: int, _changed_ns: int) -> _Lines:
-    found = [*_objects(_tail(path, size, _STEP_TAIL_BYTES))]
-    known = [one for one in found if one is not None]
-    losses = [one["loss"] for one in known if _is_number(one.get("loss"))]
+def _read_lines(path: Path, _size: int, _changed_ns: int) -> _Lines:
+    lines = [*map(_object, _tail(path, _STEP_TAIL_BYTES))]
+    whole = [line for line in lines if line is not None]
+    losses = [line["loss"] for line in whole if _is_number(line.get("loss"))]
+    steps = [line for line in whole if _is_number(line.get("s")) and isinstance(line.get("step"), int)]
     return _Lines(
-        steps=tuple(one for one in known if _is_step(one))[-LAST_STEPS:],
+        steps=tuple(steps[-LAST_STEPS:]),
         loss=losses[-1] if losses else None,
-        ended=bool(known) and "ended" in known[-1],
-        damaged=len(known) < len(found),
+        ended=bool(whole) and "ended" in whole[-1],
+        damaged=len(whole) < len(lines),
     )
-
-
-def _is_step(line: dict[str, Any]) -> bool:
-    return _is_number(line.get("s")) and isinstance(line.get("step"), int)
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and untrusted.sound_number(value) is not None
 
 
-def _objects(lines: Iterable[bytes]) -> Iterator[dict[str, Any] | None]:
-    """Each line as the object that it holds; None for one that holds none."""
-    for line in lines:
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            value = None
-        yield value if isinstance(value, dict) else None
+def _object(line: bytes) -> dict[str, Any] | None:
+    """Return the JSON object of a line, or None."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
-def _tail(path: Path, size: int, length: int) -> list[bytes]:
-    """The last whole lines of a file that is being written: half a line at its end is no line yet."""
-    start = max(0, size - length)
+def _tail(path: Path, length: int) -> list[bytes]:
+    """Return the last whole lines of a file that is being written; no lines if it cannot be read."""
     try:
         with untrusted.opened(path) as file:
+            start = max(0, os.fstat(file.fileno()).st_size - length)
             file.seek(start)
             pieces = file.read(length).split(b"\n")
     except (OSError, ValueError):
@@ -197,39 +192,13 @@ def _tail(path: Path, size: int, length: int) -> list[bytes]:
 
 
 def _memory(run_dir: Path, experiment: Experiment) -> float | None:
-    """Bytes in use on the fullest of the run's GPUs, by its monitor's last readings."""
-    for name, reading in ((gpu_timeline.SAMPLES, _nvml_reading), (nvidia_smi.SAMPLES, _nvidia_smi_reading)):
-        last: dict[str, float] = {}
-        for line in reversed(_samples(run_dir / name)):
-            found = reading(line.decode("utf-8", "replace"))
-            if found is not None:
-                last.setdefault(*found)
-            if len(last) == experiment.num_gpus:
-                break
+    """Return the bytes in use on the fullest of the run's GPUs, by the last readings of a monitor."""
+    for name, pattern, unit in ((gpu_timeline.SAMPLES, _NVML, 1), (nvidia_smi.SAMPLES, _NVIDIA_SMI, 2**20)):
+        last: dict[bytes, float] = {}
+        for line in reversed(_tail(run_dir / name, _SAMPLE_TAIL_BYTES)):
+            match = pattern.search(line)
+            if match and len(last) < experiment.num_gpus:
+                last.setdefault(match["gpu"], float(match["used"]) * unit)
         if last:
             return max(last.values())
     return None
-
-
-def _samples(path: Path) -> list[bytes]:
-    try:
-        size = os.stat(path).st_size
-    except OSError:
-        return []
-    return _tail(path, size, _SAMPLE_TAIL_BYTES)
-
-
-def _nvml_reading(line: str) -> tuple[str, float] | None:
-    """The GPU's place and its bytes in use, of a line that says that."""
-    cells = line.split(",")
-    if len(cells) != 4 or cells[2] != "memory":
-        return None
-    try:
-        return cells[1], float(cells[3])
-    except ValueError:
-        return None
-
-
-def _nvidia_smi_reading(line: str) -> tuple[str, float] | None:
-    match = _NVIDIA_SMI.search(line)
-    return (match["index"], float(match["mib"]) * _MIB) if match else None

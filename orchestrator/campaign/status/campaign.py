@@ -1,16 +1,18 @@
-"""The state of a campaign, read from its results folder: what is done, running, failed, owed or lost, and the time left.
+"""The state of a campaign, read from its results folder: what is done, running, failed, due or lost, and the time left.
 
-`tunebench status` and the live display of `tunebench run` read a campaign here, and `status_view` shows it. Between two looks, the
-disk is asked for little more than which folders have changed (`experiment_status`), so a view may look every second. Nothing is
-started or ended here. Not visible here: whether somebody means to run what is pending; a caller who knows it says so (`expect`).
+`tunebench status` and the live display of `tunebench run` read a campaign here, and `view` shows it. A look reads little more
+than which folders have changed (`experiment`), so a view may look every second. Nothing is started or ended here. The files do
+not say which runs a caller is going to start; the caller says it (`expect`).
 """
 
 from __future__ import annotations
 
 import select
+import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -32,7 +34,7 @@ from orchestrator.results.folder import SUITE_FILE
 from orchestrator.results.store import Store
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
-# A pause is at least so many times as long as the look before it: under one percent of a core.
+# A pause is at least this many times as long as the look before it, so that looks use under one percent of a core.
 PAUSE_PER_LOOK = 150
 
 T = TypeVar("T")
@@ -42,8 +44,8 @@ T = TypeVar("T")
 class CampaignStatus:
     """A results folder at one moment (`seen_at`: seconds since the epoch), its experiments in the order asked for.
 
-    `left_s` is an estimate of the seconds until nothing is left to do; None where nothing says it. `warnings` are sentences, one
-    for each file that cannot be read.
+    `left_s` is an estimate of the seconds until everything is done; None if unknown. `warnings` has a sentence for each file that
+    cannot be read.
     """
 
     root: Path
@@ -53,30 +55,32 @@ class CampaignStatus:
     warnings: tuple[str, ...] = ()
 
     def of(self, state: RepeatState) -> tuple[RepeatStatus, ...]:
-        return tuple(one for cell in self.experiments for one in cell.repeats if one.state is state)
+        return tuple(repeat for repeat in self.repeats() if repeat.state is state)
+
+    def repeats(self) -> Iterator[RepeatStatus]:
+        return (repeat for experiment in self.experiments for repeat in experiment.repeats)
 
     def counts(self) -> Mapping[RepeatState, int]:
-        """How many repeats are in each state."""
-        found = Counter(one.state for cell in self.experiments for one in cell.repeats)
+        """Return the number of repeats in each state."""
+        found = Counter(repeat.state for repeat in self.repeats())
         return {state: found[state] for state in RepeatState}
 
     def is_over(self) -> bool:
-        """Whether nothing runs and nothing is owed."""
-        ended = (RepeatState.DONE, RepeatState.FAILED)
-        return all(one.state in ended for cell in self.experiments for one in cell.repeats)
+        """Return whether nothing runs and nothing is due."""
+        return all(repeat.state in (RepeatState.DONE, RepeatState.FAILED) for repeat in self.repeats())
 
 
 def chosen(store: Store, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The ids that these words name, each by a whole id or by a part that no other has; all of them without a word.
+    """Return the ids that these words name, each by a whole id or a unique part of it; all ids without a word.
 
-    Raises ResultsError for a word that names none, or several.
+    Raise ResultsError for a word that names no experiment, or several.
     """
     every = store.ids()
     return tuple(dict.fromkeys(_named(word, every, store.root) for word in wanted)) if wanted else tuple(every)
 
 
 def _named(word: str, every: Sequence[str], root: Path) -> str:
-    matches = [one for one in every if one == word] or [one for one in every if word in one]
+    matches = [word] if word in every else [name for name in every if word in name]
     if len(matches) == 1:
         return matches[0]
     listed = ", ".join((matches or every)[:10]) + (", …" if len(matches or every) > 10 else "")
@@ -86,7 +90,7 @@ def _named(word: str, every: Sequence[str], root: Path) -> str:
 
 
 class Reader:
-    """Looks at a results folder again and again; with `only`, at the experiments of these ids."""
+    """A reader that looks at a results folder again and again; with `only`, at the experiments of these ids."""
 
     def __init__(self, store: Store, *, only: Collection[str] | None = None) -> None:
         self.store, self.only = store, only
@@ -94,11 +98,11 @@ class Reader:
         self._followers: dict[str, Follower] = {}
         self._expectation = Expectation(())
         self._spans: tuple[Span, ...] = ()
-        self._owed: tuple[Work, ...] = ()
+        self._due: tuple[Work, ...] = ()
         self._expected: Sequence[Job] | None = None
 
     def expect(self, jobs: Iterable[Job]) -> None:
-        """Count these runs as owed until they begin, whoever owes them: a call that retries failures runs more than is owed."""
+        """Count these runs as due until they begin. A call that retries failures runs more than the files call due."""
         self._expected = [
             job for job in jobs if job.run_dir == self.store.run_dir(job.experiment_id, job.repeat, job.attempt)
         ]
@@ -112,84 +116,93 @@ class Reader:
         for job in expected or ():
             if job.experiment_id in self._followers:
                 self._followers[job.experiment_id].expect(job)
-        changed = [one for one in followers if one.look()]
+        changed = [follower for follower in followers if follower.look()]
         if changed:
             self._settle(changed, followers)
-        known = tuple(status for one in followers if (status := one.status()))
+        known = tuple(status for follower in followers if (status := follower.status()))
         return CampaignStatus(
             root=self.store.root,
             seen_at=now,
             experiments=known,
             left_s=self._left_s(known, now),
-            warnings=(*(warning for one in followers for warning in one.warnings), *_damaged_steps(known)),
+            warnings=(*(warning for follower in followers for warning in follower.warnings), *_damaged_steps(known)),
         )
 
     def _find(self) -> None:
-        """The experiments; listed anew when there may be others."""
+        """List the experiments again if their folder may have changed."""
         folder = signature(self.store.root / "experiments")
         seen = (signature(self.store.root / SUITE_FILE), folder)
         if seen == self._seen and is_settled(folder):
             return
         self._seen = seen
-        ids = [one for one in self.store.ids() if self.only is None or one in self.only]
-        self._followers = {one: self._followers.get(one) or Follower(self.store, one) for one in ids}
+        ids = [name for name in self.store.ids() if self.only is None or name in self.only]
+        self._followers = {name: self._followers.get(name) or Follower(self.store, name) for name in ids}
 
     def _settle(self, changed: Sequence[Follower], followers: Sequence[Follower]) -> None:
-        """What the changed ones owe now, and what all of it means for the time left."""
-        owed: dict[str, list[Job]] = defaultdict(list)
+        """Take in the due runs of the changed experiments, and what runs took, for the time left."""
+        due: dict[str, list[Job]] = defaultdict(list)
         for job in self.store.plan([one.experiment for one in changed if one.experiment and not one.is_complete()]):
-            owed[job.experiment_id].append(job)
-        for one in changed:
-            one.settle(owed[one.id])
-        took = [took for one in followers for took in one.took]
+            due[job.experiment_id].append(job)
+        for follower in changed:
+            follower.settle(due[follower.id])
+        took = [took for follower in followers for took in follower.took]
         self._expectation = Expectation(took)
-        self._spans = time_left.latest((one.began_at, one.ended_at, one.num_gpus) for one in took)
-        self._owed = tuple(self._work(one) for one in followers if one.owed)
-
-    def _work(self, one: Follower) -> Work:
-        assert one.experiment is not None
-        seconds = self._expectation.run_s(one.experiment)
-        return Work(num_gpus=one.experiment.num_gpus, seconds=seconds, times=one.owed)
+        self._spans = time_left.latest((run.began_at, run.ended_at, run.num_gpus) for run in took)
+        self._due = tuple(
+            Work(num_gpus=experiment.num_gpus, seconds=self._expectation.run_s(experiment), times=follower.due)
+            for follower in followers
+            if (experiment := follower.experiment) and follower.due
+        )
 
     def _left_s(self, known: Sequence[ExperimentStatus], now: float) -> float | None:
-        works, spans = list(self._owed), list(self._spans)
-        for cell in known:
-            for one in cell.repeats:
-                if one.state is not RepeatState.RUNNING:
-                    continue
-                elapsed_s = max(0.0, now - (one.since or now))
-                by_steps_s = one.activity.left_s if one.activity else None
-                left = self._expectation.remaining_s(cell.experiment, elapsed_s=elapsed_s, by_steps_s=by_steps_s)
-                works.append(Work(num_gpus=cell.experiment.num_gpus, seconds=left))
-                spans.append((now - elapsed_s, now, cell.experiment.num_gpus))
+        works, spans = list(self._due), list(self._spans)
+        for experiment, repeat in ((status.experiment, repeat) for status in known for repeat in status.repeats):
+            if repeat.state is RepeatState.RUNNING:
+                elapsed_s = max(0.0, now - (repeat.since or now))
+                by_steps_s = repeat.activity.left_s if repeat.activity else None
+                left = self._expectation.remaining_s(experiment, elapsed_s=elapsed_s, by_steps_s=by_steps_s)
+                works.append(Work(num_gpus=experiment.num_gpus, seconds=left))
+                spans.append((now - elapsed_s, now, experiment.num_gpus))
         return time_left.left_s(works, gpus_at_once=time_left.gpus_at_once(spans))
 
 
 def _damaged_steps(known: Sequence[ExperimentStatus]) -> Iterator[str]:
-    for cell in known:
-        for one in cell.repeats:
-            if one.activity is not None and one.activity.problem is not None:
-                yield one.activity.problem
+    for activity in (repeat.activity for status in known for repeat in status.repeats):
+        if activity is not None and activity.problem is not None:
+            yield activity.problem
 
 
 def paced(look: Callable[[], T], *, pause: Callable[[float], bool]) -> Iterator[T]:
     """Yield a look now, and further looks until `pause` says to stop. `pause(seconds)` waits, and returns True to stop.
 
-    Waits a second between looks, and longer where a look with its drawing takes long: under one percent of a core in all.
+    Wait a second between looks, and longer if a look and its drawing take long, so that they use under one percent of a core.
     """
     pause_s = None
     while True:
         began = time.thread_time()
         yield look()
         took_s = time.thread_time() - began
-        # The first look reads what later looks know, so it does not say how long they take.
+        # The first look reads what later looks already know, so its time says nothing about theirs.
         pause_s = SHORTEST_PAUSE_S if pause_s is None else max(SHORTEST_PAUSE_S, PAUSE_PER_LOOK * took_s)
         if pause(min(LONGEST_PAUSE_S, pause_s)):
             return
 
 
+@contextmanager
+def watching(look: Callable[[], object]) -> Iterator[None]:
+    """Call `look` again and again in a thread, paced, until the context is left."""
+    over = threading.Event()
+    thread = threading.Thread(target=lambda: deque(paced(look, pause=over.wait), maxlen=0), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def looks(reader: Reader, *, pause: Callable[[float], bool]) -> Iterator[CampaignStatus]:
-    """Yield paced looks until all is done."""
+    """Yield paced looks until everything is done."""
     for seen in paced(reader.look, pause=pause):
         yield seen
         if seen.is_over():
@@ -197,7 +210,7 @@ def looks(reader: Reader, *, pause: Callable[[float], bool]) -> Iterator[Campaig
 
 
 def pause_on(stop: StopSignals) -> Callable[[float], bool]:
-    """A pause for `looks` that a signal ends."""
+    """Return a pause for `looks` that a signal ends."""
 
     def pause(seconds: float) -> bool:
         select.select([stop], [], [], seconds)

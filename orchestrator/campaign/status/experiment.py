@@ -1,7 +1,7 @@
-"""Where one experiment of a results folder stands: its repeats, each in one state by its last attempt. Reads; shows nothing.
+"""The state of one experiment of a results folder: its repeats, each in the state of its last attempt.
 
-`Follower` looks again and again: of what ended it keeps what a view needs, since records never change, and asks the disk little
-more than whether anything is new. What is owed is `store.plan`'s to say.
+`Follower` looks at it again and again. It keeps what a view needs of runs that have ended, because records never change, and
+reads little more than whether anything is new. `store.plan` decides which runs are due.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from orchestrator.campaign.status import activity as running
-from orchestrator.campaign.status import time_left
+from orchestrator.campaign.status import activity, time_left
 from orchestrator.campaign.status.activity import Activity
 from orchestrator.errors import ResultsError
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
@@ -27,18 +26,16 @@ from orchestrator.results.contents import StoredRun
 from orchestrator.results.due_runs import most_repeats
 from orchestrator.results.store import Store
 
+# The kind of a run whose record cannot be read. The record may be a good one, so the run is not due again.
 UNREADABLE = "unreadable"
-"""The kind of a run whose record cannot be read: what it says may be right, so it is not owed again."""
-
+# A folder that changed more recently may have changed again, and its time may not show the second change.
 _SETTLED_S = 2.0
-"""A folder that changed so lately may have changed again without its time showing it."""
-
+# The most that a run takes before and after its training. If the files' times say more, they are not the run's.
 _LONGEST_AROUND_S = 60.0
-"""What a run takes around its training (its start, facts of the machine) at most; above, the files' times are not the run's."""
 
 
 class RepeatState(StrEnum):
-    """Where a repeat stands. `LOST`: its process is gone without a record; `SILENT`: elsewhere, and nothing was heard of it."""
+    """The state of a repeat. `LOST`: its process is gone without a record; `SILENT`: its host has not been heard from."""
 
     DONE = "done"
     RUNNING = "running"
@@ -50,10 +47,10 @@ class RepeatState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepeatStatus:
-    """One repeat of an experiment, by its last attempt; of one that is pending, `attempt` is the next one.
+    """One repeat of an experiment, by its last attempt. `attempt` of a pending repeat is its next attempt.
 
-    `status`, `kind` and `cause` are the last record's, `took_s` how long that run took. `owner` and `since` (seconds since the
-    epoch) say who has the run or had it, `gpus` (UUIDs) which were dealt to it, `activity` what it is at.
+    `status`, `kind`, `cause` and `took_s` are those of the last record. `owner` is the process that has the run, `since` the time
+    of its claim (seconds since the epoch), `gpus` the UUIDs of its GPUs, `activity` its phase and speed.
     """
 
     experiment_id: str
@@ -72,7 +69,7 @@ class RepeatStatus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExperimentStatus:
-    """An experiment and its repeats. `may_follow` are those that adaptive repeats may still come to."""
+    """An experiment and its repeats. `may_follow` is the largest number of adaptive repeats that may still come."""
 
     experiment: Experiment
     repeats: tuple[RepeatStatus, ...]
@@ -83,7 +80,7 @@ Signature = tuple[int, int, int]
 
 
 def signature(path: Path | str) -> Signature | None:
-    """What changes when somebody puts another file in the place, or another name into the folder; None where nothing is."""
+    """Return a value that changes when a file is replaced, or a folder gets another entry; None if there is nothing."""
     try:
         seen = os.stat(path)
     except OSError:
@@ -92,15 +89,15 @@ def signature(path: Path | str) -> Signature | None:
 
 
 def is_settled(seen: Signature | None) -> bool:
-    """Whether a folder that looks as it did is as it was: of two changes within a moment, the second does not show."""
+    """Return whether an equal signature means an unchanged folder: two changes in quick succession may have one time."""
     return seen is None or time.time() - seen[1] / 1e9 > _SETTLED_S
 
 
 class Follower:
-    """One experiment between looks: `look`, then `settle` where that says that something has changed, then `status`.
+    """One experiment between looks. Call `look`, then `settle` if it says that something has changed, then `status`.
 
-    `owed` is how many runs it owes, `took` how long those took that ended; `warnings` are sentences, one for each file that cannot
-    be read.
+    `due` is the number of due runs, `took` the times of runs that ended. `warnings` has a sentence for each file that cannot be
+    read.
     """
 
     def __init__(self, store: Store, experiment_id: str) -> None:
@@ -110,7 +107,7 @@ class Follower:
         self.experiment: Experiment | None = None
         self.took: tuple[time_left.Took, ...] = ()
         self.warnings: tuple[str, ...] = ()
-        self.owed = 0
+        self.due = 0
         self._problem: str | None = None
         self._runs: tuple[StoredRun, ...] = ()
         self._open = False
@@ -121,12 +118,12 @@ class Follower:
         self._listing: Signature | None = None
 
     def expect(self, job: Job) -> None:
-        """Count this run as owed until it begins."""
+        """Count this run as due until it begins."""
         self._expected[job.repeat] = job
         self._settled = False
 
     def look(self) -> bool:
-        """Return True where anything has changed since the last look."""
+        """Return whether anything has changed since the last look."""
         changed = self._look_at_experiment()
         return self._look_at_runs() or changed or not self._settled
 
@@ -146,52 +143,51 @@ class Follower:
         if seen == self._listing and is_settled(seen):
             if not self._open:
                 return False
-            found = [run if _is_final(run) else self.store.run(run.job) for run in self._runs]
+            runs = [run if _is_final(run) else self.store.run(run.job) for run in self._runs]
         else:
             self._listing = seen
-            found = list(self.store.runs(self.id))
+            runs = list(self.store.runs(self.id))
         before = [(run.job.name, run.state, _is_final(run)) for run in self._runs]
-        self._runs = tuple(map(_without_numbers, found))
-        self._open = not all(map(_is_final, found))
-        return before != [(run.job.name, run.state, _is_final(run)) for run in found]
+        self._runs = tuple(map(_without_numbers, runs))
+        self._open = not all(map(_is_final, runs))
+        return before != [(run.job.name, run.state, _is_final(run)) for run in runs]
 
     def is_complete(self) -> bool:
-        """Whether every repeat that it can come to has ended well, so that nothing can be owed."""
+        """Return whether every possible repeat has ended well, so that nothing can be due."""
         done = {run.job.repeat for run in self._runs if run.record and run.record.status is Status.OK}
         return self.experiment is not None and len(done) >= most_repeats(self.experiment)
 
-    def settle(self, owed: Iterable[Job]) -> None:
-        """Take in what is owed, and give each repeat its state."""
+    def settle(self, jobs: Iterable[Job]) -> None:
+        """Take in the due runs, and give each repeat its state."""
         self._settled = True
         self.warnings = tuple(_warnings(self._problem, self._runs))
         if self.experiment is None:
-            self._status, self.took, self.owed = None, (), 0
+            self._status, self.took, self.due = None, (), 0
             return
         last = {run.job.repeat: run for run in self._runs}
         begun = {repeat: run.job.attempt for repeat, run in last.items()}
-        due = {job.repeat: job for job in owed}
+        due = {job.repeat: job for job in jobs}
         due |= {job.repeat: job for job in self._expected.values() if job.attempt > begun.get(job.repeat, 0)}
-        there = (_repeat_status(run, due.get(repeat)) for repeat, run in last.items())
+        known = (_repeat_status(run, due.get(repeat)) for repeat, run in last.items())
         new = (_pending(job) for repeat, job in due.items() if repeat not in last)
-        repeats = tuple(sorted((one for one in (*there, *new) if one), key=attrgetter("repeat")))
+        repeats = tuple(sorted((status for status in (*known, *new) if status), key=attrgetter("repeat")))
         self._status = ExperimentStatus(
             experiment=self.experiment, repeats=repeats, may_follow=_may_follow(self.experiment, repeats)
         )
-        self.owed = len(due)
-        self.took = tuple(one for run in self._runs if (one := took(self.experiment, run)))
+        self.due = len(due)
+        self.took = tuple(seconds for run in self._runs if (seconds := took(self.experiment, run)))
 
     def status(self) -> ExperimentStatus | None:
-        """How it stands, with what its running ones are at now; None where the experiment cannot be read."""
+        """Return the state, with the current activity of running repeats; None if the experiment cannot be read."""
         if self._status is None or not self._open:
             return self._status
-        repeats = tuple(map(self._at_work, self._status.repeats))
-        return replace(self._status, repeats=repeats)
+        return replace(self._status, repeats=tuple(map(self._with_activity, self._status.repeats)))
 
-    def _at_work(self, one: RepeatStatus) -> RepeatStatus:
-        if one.state is not RepeatState.RUNNING or self.experiment is None:
-            return one
-        run_dir = self.store.run_dir(self.id, one.repeat, one.attempt)
-        return replace(one, **_who(run_dir), activity=running.look(run_dir, self.experiment))
+    def _with_activity(self, repeat: RepeatStatus) -> RepeatStatus:
+        if repeat.state is not RepeatState.RUNNING or self.experiment is None:
+            return repeat
+        run_dir = self.store.run_dir(self.id, repeat.repeat, repeat.attempt)
+        return replace(repeat, **_who(run_dir), activity=activity.look(run_dir, self.experiment))
 
 
 def _warnings(problem: str | None, runs: Iterable[StoredRun]) -> Iterator[str]:
@@ -199,16 +195,17 @@ def _warnings(problem: str | None, runs: Iterable[StoredRun]) -> Iterator[str]:
         yield problem
     for run in runs:
         if run.state is JobState.ENDED and run.record is None:
-            yield f"{run.job.folder.record}: cannot be read as a record, so that nobody knows how the run ended"
+            yield f"{run.job.folder.record}: cannot be read as a record, so the end of the run is unknown"
         elif run.state is JobState.LOST and claims.read_claim(run.job.run_dir) is None:
-            yield f"{run.job.folder.claim}: missing or damaged, so that nobody knows whose run it is"
+            yield f"{run.job.folder.claim}: missing or damaged, so the owner of the run is unknown"
 
 
 def _may_follow(experiment: Experiment, repeats: Sequence[RepeatStatus]) -> int:
-    """Adaptive repeats that may come behind those that are owed or under way; where there are none of these, none will."""
-    if experiment.adaptive is None or all(one.state in (RepeatState.DONE, RepeatState.FAILED) for one in repeats):
+    """Return how many adaptive repeats may still come. None come once every repeat has ended."""
+    ended = (RepeatState.DONE, RepeatState.FAILED)
+    if experiment.adaptive is None or all(repeat.state in ended for repeat in repeats):
         return 0
-    return max(0, most_repeats(experiment) - max(one.repeat for one in repeats))
+    return max(0, most_repeats(experiment) - max(repeat.repeat for repeat in repeats))
 
 
 def _is_final(run: StoredRun) -> bool:
@@ -216,7 +213,7 @@ def _is_final(run: StoredRun) -> bool:
 
 
 def _without_numbers(run: StoredRun) -> StoredRun:
-    """Less what makes a record large: thousands of them are kept."""
+    """Return the run without the large parts of its record: thousands of runs are kept."""
     if run.record is None:
         return run
     bare = replace(
@@ -237,8 +234,8 @@ def _pending(job: Job, record: RunRecord | None = None) -> RepeatStatus:
     )
 
 
-def _repeat_status(run: StoredRun, owed: Job | None) -> RepeatStatus | None:
-    """By the last attempt of a repeat, and by whether it is owed again; None where the run's folder has gone."""
+def _repeat_status(run: StoredRun, due: Job | None) -> RepeatStatus | None:
+    """Return a repeat's status by its last attempt, and by the job if it is due again; None if the run's folder is gone."""
     job, record = run.job, run.record
     if run.state is JobState.PENDING:
         return None
@@ -247,8 +244,8 @@ def _repeat_status(run: StoredRun, owed: Job | None) -> RepeatStatus | None:
         return RepeatStatus(**known, state=RepeatState(run.state.value), **_who(job.run_dir))
     if record is None:
         return RepeatStatus(**known, state=RepeatState.FAILED, kind=UNREADABLE, cause="its record cannot be read")
-    if owed is not None:
-        return _pending(owed, record)
+    if due is not None:
+        return _pending(due, record)
     return RepeatStatus(
         **known,
         state=RepeatState.DONE if record.status is Status.OK else RepeatState.FAILED,
@@ -261,7 +258,7 @@ def _repeat_status(run: StoredRun, owed: Job | None) -> RepeatStatus | None:
 
 
 def _who(run_dir: Path) -> dict[str, Any]:
-    """Who has the run, and since when."""
+    """Return the fields that say which process has the run, and since when."""
     claim = claims.read_claim(run_dir)
     dealt = claim.details.get("gpus") if claim and isinstance(claim.details, dict) else None
     return {
@@ -272,7 +269,7 @@ def _who(run_dir: Path) -> dict[str, Any]:
 
 
 def took(experiment: Experiment, run: StoredRun) -> time_left.Took | None:
-    """How long a run took from its claim to its record; None of one that did not end by itself."""
+    """Return the time from the run's claim to its record; None if the run did not end by itself."""
     if run.record is None:
         return None
     claimed, recorded = map(signature, (run.job.folder.claim, run.job.folder.record))

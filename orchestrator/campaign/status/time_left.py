@@ -1,8 +1,8 @@
-"""How long what is owed may still take, by how long such runs took. Pure: an estimate for people, no measurement.
+"""An estimate of the time that the due runs take, by the times of earlier runs. It is for people; it is not a measurement.
 
-A run is expected to take the median of those that ended of the same experiment, else of the same scenario and model on as many
-GPUs, else of the same scenario and model, else on as many GPUs, else of all. Runs that follow one another add up; where runs
-went on side by side, what is owed shares the GPUs that were in use at once. Nothing ended: nothing is known.
+A run is expected to take the median time of ended runs of the same experiment. Without such runs, the next closest runs count: of
+the same scenario and model on as many GPUs, of the same scenario and model, on as many GPUs, of all. Times of successive runs
+add up. If runs went on concurrently, the due runs share the GPUs that were in use at once. Without ended runs nothing is known.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from statistics import median
 
 from orchestrator.records import Experiment, RunRecord, Status
 
+# Only this number of runs, those that ended last, say how many runs go on at once.
 LATEST = 50
-"""How many of the runs that ended last say how many go on side by side."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Took:
-    """A run that ended by itself. `seconds` is from its claim to its record, where that is known, `began_at` to `ended_at` its
-    training process (seconds since the epoch)."""
+    """The time of a run that ended by itself.
+
+    `seconds` is the time from its claim to its record if known. From `began_at` to `ended_at` its training process ran (seconds
+    since the epoch).
+    """
 
     experiment_id: str
     scenario: str
@@ -35,7 +38,7 @@ class Took:
 
 
 def took(experiment: Experiment, record: RunRecord, *, seconds: float | None = None) -> Took | None:
-    """What a record says of how long such runs take; None of a run that somebody ended."""
+    """Return the time that a record says such runs take; None for a run that was cancelled or lost."""
     if record.status in (Status.CANCELLED, Status.LOST):
         return None
     return Took(
@@ -51,26 +54,26 @@ def took(experiment: Experiment, record: RunRecord, *, seconds: float | None = N
 
 
 class Expectation:
-    """What runs took, by how alike they are."""
+    """The expected time of a run, by the times of similar runs."""
 
     def __init__(self, ended: Iterable[Took]) -> None:
         seconds: dict[Hashable, list[float]] = defaultdict(list)
-        for one in ended:
-            for key in _keys(one):
-                seconds[key].append(one.seconds)
+        for run in ended:
+            for key in _keys(run):
+                seconds[key].append(run.seconds)
         self._median_s = {key: median(values) for key, values in seconds.items()}
 
     def of_itself(self, experiment: Experiment) -> float | None:
-        """Seconds that this very experiment took, failed runs too: what failed early will again."""
+        """Return the seconds that runs of this experiment took. Failed runs count: what failed early will fail early again."""
         return self._median_s.get(("experiment", experiment.id))
 
     def run_s(self, experiment: Experiment) -> float | None:
-        """Seconds that a run of it may take."""
+        """Return the seconds that a run of the experiment may take."""
         known = (self._median_s.get(key) for key in _closeness(experiment))
         return next((seconds for seconds in known if seconds is not None), None)
 
     def remaining_s(self, experiment: Experiment, *, elapsed_s: float, by_steps_s: float | None = None) -> float | None:
-        """Seconds that a running one may still take; by its steps to come where the experiment itself never ended before."""
+        """Return the seconds that a running run may still take, by its remaining steps if the experiment has no ended run."""
         itself = self.of_itself(experiment)
         if itself is None and by_steps_s is not None:
             return by_steps_s
@@ -79,7 +82,7 @@ class Expectation:
 
 
 def _closeness(experiment: Experiment) -> Iterator[Hashable]:
-    """Keys of what is alike, the closest first."""
+    """Yield the keys under which similar runs are found, the closest first."""
     yield "experiment", experiment.id
     yield "cell", experiment.scenario, experiment.model, experiment.num_gpus
     yield "model", experiment.scenario, experiment.model
@@ -88,20 +91,20 @@ def _closeness(experiment: Experiment) -> Iterator[Hashable]:
     yield "any"
 
 
-def _keys(one: Took) -> Iterator[Hashable]:
-    """What a run says something about; one that failed says nothing of other experiments unless there is nothing else."""
-    yield "experiment", one.experiment_id
-    if one.to_its_end:
-        yield "cell", one.scenario, one.model, one.num_gpus
-        yield "model", one.scenario, one.model
-        yield "gpus", one.num_gpus
+def _keys(run: Took) -> Iterator[Hashable]:
+    """Yield the keys under which a run's time is kept. A failed run counts for other experiments only if there is no other run."""
+    yield "experiment", run.experiment_id
+    if run.to_its_end:
+        yield "cell", run.scenario, run.model, run.num_gpus
+        yield "model", run.scenario, run.model
+        yield "gpus", run.num_gpus
         yield "all"
     yield "any"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What `times` runs on so many GPUs each will take, in seconds each; None: unknown."""
+    """A number (`times`) of runs to come: the GPUs of each, and the seconds of each (None if unknown)."""
 
     num_gpus: int
     seconds: float | None
@@ -109,27 +112,27 @@ class Work:
 
 
 def left_s(works: Sequence[Work], *, gpus_at_once: int | None = None) -> float | None:
-    """Seconds until all of it is done; None where any part is unknown. `gpus_at_once` as the function of that name says."""
-    known = [(one, one.seconds) for one in works if one.seconds is not None and one.times]
-    if len(known) < sum(1 for one in works if one.times):
+    """Return the seconds until all is done; None if a part is unknown. `gpus_at_once` is the result of that function."""
+    known = [(work, work.seconds) for work in works if work.seconds is not None and work.times]
+    if len(known) < sum(1 for work in works if work.times):
         return None
     if gpus_at_once is None:
-        return sum(seconds * one.times for one, seconds in known)
-    shared = sum(seconds * one.times * min(one.num_gpus, gpus_at_once) for one, seconds in known) / gpus_at_once
+        return sum(seconds * work.times for work, seconds in known)
+    shared = sum(seconds * work.times * min(work.num_gpus, gpus_at_once) for work, seconds in known) / gpus_at_once
     return max([shared, *(seconds for _, seconds in known)])
 
 
+# The begin and end of a run (seconds since the epoch), and its number of GPUs.
 Span = tuple[float, float, int]
-"""From when to when (seconds since the epoch) a run went on, on how many GPUs."""
 
 
 def latest(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Those that ended last: what went on side by side long ago says nothing of today."""
+    """Return the spans that ended last: runs of long ago say nothing about how many go on at once today."""
     return tuple(sorted(spans, key=itemgetter(1), reverse=True)[:LATEST])
 
 
 def gpus_at_once(spans: Iterable[Span]) -> int | None:
-    """The most GPUs that two or more runs were on at once; None where no two ever were."""
+    """Return the largest number of GPUs that two or more runs used at once; None if runs never overlapped."""
     edges = [edge for begin, end, gpus in spans for edge in ((begin, 1, gpus), (end, -1, gpus))]
     most, runs, in_use = 0, 0, 0
     for _, change, gpus in sorted(edges, key=itemgetter(0, 1)):

@@ -1,6 +1,6 @@
-"""A campaign's status as people and programs read it: text, live on a terminal, lines of what changes elsewhere, one JSON document.
+"""A campaign's status as text: a live view on a terminal, lines of changes elsewhere, or one JSON document.
 
-Turns values into text and reads nothing. `tunebench status` and the live display of `tunebench run` are drawn here.
+Values become text; nothing is read. `tunebench status` and the live display of `tunebench run` are drawn here.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from orchestrator.records import Status
 
 SCHEMA = 1
 SEPARATOR = " · "
+# Lines of a section. JSON has all.
 ROWS = 12
-"""Lines of a section; JSON has all."""
-
 STYLES = {
     RepeatState.DONE: "green",
     RepeatState.RUNNING: "cyan",
@@ -39,13 +38,12 @@ STYLES = {
     RepeatState.SILENT: "yellow",
 }
 _ALWAYS = (RepeatState.DONE, RepeatState.RUNNING, RepeatState.FAILED, RepeatState.PENDING)
-_Key = tuple[str, int]
+# Depth of indentation, and text.
 _Line = tuple[int, Text]
-"""How deep it is indented, and what it says."""
 
 
 def as_json(status: CampaignStatus) -> str:
-    """One JSON document. Seconds and bytes; null is what is not known."""
+    """Return one JSON document, in seconds and bytes; unknown values are null."""
     document = {
         "schema": SCHEMA,
         "results": str(status.root),
@@ -53,14 +51,14 @@ def as_json(status: CampaignStatus) -> str:
         "over": status.is_over(),
         "left_s": status.left_s,
         "counts": {state.value: count for state, count in status.counts().items()},
-        "experiments": [_experiment(one) for one in status.experiments],
+        "experiments": [_experiment(experiment) for experiment in status.experiments],
         "warnings": list(status.warnings),
     }
     return escaped(json.dumps(document, indent=1)) + "\n"
 
 
-def _experiment(one: ExperimentStatus) -> dict[str, Any]:
-    experiment = one.experiment
+def _experiment(status: ExperimentStatus) -> dict[str, Any]:
+    experiment = status.experiment
     return {
         "id": experiment.id,
         "scenario": experiment.scenario,
@@ -69,24 +67,24 @@ def _experiment(one: ExperimentStatus) -> dict[str, Any]:
         "num_gpus": experiment.num_gpus,
         "skip": asdict(experiment.skip) if experiment.skip else None,
         "cannot_run_here": asdict(experiment.cannot_run_here) if experiment.cannot_run_here else None,
-        "may_follow": one.may_follow,
-        "repeats": [_repeat(repeat) for repeat in one.repeats],
+        "may_follow": status.may_follow,
+        "repeats": [_repeat(repeat) for repeat in status.repeats],
     }
 
 
-def _repeat(one: RepeatStatus) -> dict[str, Any]:
-    fields = asdict(one)
+def _repeat(repeat: RepeatStatus) -> dict[str, Any]:
+    fields = asdict(repeat)
     owner, _ = fields.pop("owner"), fields.pop("experiment_id")
     return {**fields, "host": owner and owner["host"], "pid": owner and owner["pid"]}
 
 
 def as_view(status: CampaignStatus, *, title: str) -> RenderableType:
-    """What a terminal shows of it: the counts, then each state that somebody may want to do something about."""
+    """Return the view on a terminal: the counts, then the repeats in each state that may need action."""
     return Group(*(Padding.indent(_shown(line), 2 * depth) for depth, line in _lines(status, title)))
 
 
 def show(status: CampaignStatus, console: Console, *, title: str) -> None:
-    """One look. Where there is no terminal with its width, a line stays a line."""
+    """Print the view. Lines are wrapped only on a terminal."""
     if console.is_terminal:
         return console.print(as_view(status, title=title))
     for depth, line in _lines(status, title):
@@ -94,7 +92,7 @@ def show(status: CampaignStatus, console: Console, *, title: str) -> None:
 
 
 def _shown(line: Text) -> Text:
-    """What a file says may hold what steers a terminal; a sign for each such character, so that styles stay where they are."""
+    """Replace control characters, which a file may contain, by visible ones. The styles keep their places."""
     line.plain = printable(line.plain)
     return line
 
@@ -102,18 +100,18 @@ def _shown(line: Text) -> Text:
 def _lines(status: CampaignStatus, title: str) -> Iterator[_Line]:
     yield 0, headline(status, title=title)
     yield from _left_out(status.experiments)
-    running = [line for one in status.of(RepeatState.RUNNING) for line in _running(one, status.seen_at)]
+    running = [line for repeat in status.of(RepeatState.RUNNING) for line in _running(repeat, status.seen_at)]
     yield from _section("running", running, rows=2 * ROWS)
     yield from _section("failed", _failed(status.of(RepeatState.FAILED)))
     yield from _section("lost (the next `tunebench run` records them and tries again)", _gone(status, RepeatState.LOST))
-    silent = "silent, on another host (if that is gone, `tunebench run --take-over` runs them here)"
+    silent = "silent, on another host (if that host is gone, `tunebench run --take-over` runs them here)"
     yield from _section(silent, _gone(status, RepeatState.SILENT))
     yield from _section("pending", _pending(status.of(RepeatState.PENDING)))
     yield from _section("cannot be read", ((1, Text(warning, style="yellow")) for warning in status.warnings))
 
 
 def headline(status: CampaignStatus, *, title: str) -> Text:
-    """The counts of all states, and the time left."""
+    """Return the line with the counts of all states and the time left."""
     counts = status.counts()
     shown = [state for state in RepeatState if counts[state] or state in _ALWAYS]
     total = sum(counts.values())
@@ -132,20 +130,20 @@ def _time_left(status: CampaignStatus) -> str:
     if status.is_over():
         return "nothing left to do"
     left = "unknown" if status.left_s is None else f"about {seconds(status.left_s)}"
-    more = sum(one.may_follow for one in status.experiments)
+    more = sum(experiment.may_follow for experiment in status.experiments)
     return f"time left {left}" + (f", not counting up to {more} adaptive repeat(s)" if more else "")
 
 
 def _left_out(experiments: Sequence[ExperimentStatus]) -> Iterator[_Line]:
-    skipped = sum(1 for one in experiments if one.experiment.skip)
-    elsewhere = sum(1 for one in experiments if one.experiment.cannot_run_here and not one.experiment.skip)
-    said = [f"{count} {what}" for count, what in ((skipped, "skipped"), (elsewhere, "cannot run here")) if count]
-    if said:
-        yield 0, Text(f"experiments that owe nothing: {', '.join(said)}", style="dim")
+    skipped = sum(bool(status.experiment.skip) for status in experiments)
+    elsewhere = sum(bool(status.experiment.cannot_run_here and not status.experiment.skip) for status in experiments)
+    counts = [f"{count} {what}" for count, what in ((skipped, "skipped"), (elsewhere, "cannot run here")) if count]
+    if counts:
+        yield 0, Text(f"experiments without due runs: {', '.join(counts)}", style="dim")
 
 
-def _section(heading: str, found: Iterable[_Line], *, rows: int = ROWS) -> Iterator[_Line]:
-    lines = list(found)
+def _section(heading: str, every: Iterable[_Line], *, rows: int = ROWS) -> Iterator[_Line]:
+    lines = list(every)
     if lines:
         yield 0, Text(heading, style="bold")
     yield from lines[:rows]
@@ -153,22 +151,22 @@ def _section(heading: str, found: Iterable[_Line], *, rows: int = ROWS) -> Itera
         yield 1, Text(f"… and {len(lines) - rows} more line(s); --json has all", style="dim")
 
 
-def _name(one: RepeatStatus) -> str:
-    return f"{one.experiment_id} r{one.repeat}" + (f"-t{one.attempt}" if one.attempt > 1 else "")
+def _name(status: RepeatStatus) -> str:
+    return f"{status.experiment_id} r{status.repeat}" + (f"-t{status.attempt}" if status.attempt > 1 else "")
 
 
-def _running(one: RepeatStatus, now: float) -> Iterator[_Line]:
-    yield 1, Text(f"{one.experiment_id} r{one.repeat}-t{one.attempt}", style="cyan")
-    parts = [doing(one.activity)] if one.activity else []
-    if one.since is not None:
-        parts.append(f"since {_clock(one.since, now)} ({seconds(max(0.0, now - one.since))})")
-    if one.owner is not None:
-        parts.append(f"{one.owner.host}, process {one.owner.pid}")
+def _running(status: RepeatStatus, now: float) -> Iterator[_Line]:
+    yield 1, Text(f"{status.experiment_id} r{status.repeat}-t{status.attempt}", style="cyan")
+    parts = [doing(status.activity)] if status.activity else []
+    if status.since is not None:
+        parts.append(f"since {_clock(status.since, now)} ({seconds(max(0.0, now - status.since))})")
+    if status.owner is not None:
+        parts.append(f"{status.owner.host}, process {status.owner.pid}")
     yield 2, Text(SEPARATOR.join(parts))
 
 
 def doing(activity: Activity) -> str:
-    """Return what a run is doing, in one line: its phase, and of the rest what is known."""
+    """Return the activity of a run in one line: its phase, and every other value that is known."""
     return SEPARATOR.join(_parts(activity))
 
 
@@ -192,16 +190,16 @@ def seconds(value: float) -> str:
 
 
 def _clock(moment: float, now: float) -> str:
-    """The time of day; with its date where that is another one."""
+    """Return the time of day, with the date unless it is today."""
     then, today = time.localtime(moment), time.localtime(now)
     return time.strftime("%H:%M:%S" if then[:3] == today[:3] else "%Y-%m-%d %H:%M:%S", then)
 
 
-def _failed(found: Iterable[RepeatStatus]) -> Iterator[_Line]:
-    """A line for each experiment and way to fail: repeats mostly fail alike."""
+def _failed(failed: Iterable[RepeatStatus]) -> Iterator[_Line]:
+    """Yield a line for each experiment and cause: repeats mostly fail for the same cause."""
     alike: dict[tuple[str, str, str | None], list[str]] = defaultdict(list)
-    for one in found:
-        alike[one.experiment_id, _why(one), one.cause].append(f"r{one.repeat}")
+    for status in failed:
+        alike[status.experiment_id, _why(status), status.cause].append(f"r{status.repeat}")
     for (experiment_id, kind, cause), repeats in alike.items():
         line = Text(f"{experiment_id} {' '.join(repeats)}  ")
         line.append(kind, style="red")
@@ -209,54 +207,50 @@ def _failed(found: Iterable[RepeatStatus]) -> Iterator[_Line]:
         yield 1, line.append(f": {first[0]}" if first else "")
 
 
-def _why(one: RepeatStatus) -> str:
-    return one.kind or (one.status.value if one.status else "unknown")
+def _why(repeat: RepeatStatus) -> str:
+    return repeat.kind or (repeat.status.value if repeat.status else "unknown")
 
 
 def _gone(status: CampaignStatus, state: RepeatState) -> Iterator[_Line]:
-    for one in status.of(state):
-        who = f"process {one.owner.pid} on {one.owner.host}" if one.owner else "of nobody known"
-        yield 1, Text(f"{_name(one)}  {who}")
+    for repeat in status.of(state):
+        owner = f"process {repeat.owner.pid} on {repeat.owner.host}" if repeat.owner else "owner unknown"
+        yield 1, Text(f"{_name(repeat)}  {owner}")
 
 
-def _pending(found: Iterable[RepeatStatus]) -> Iterator[_Line]:
-    """A line for each experiment: how many runs of it, and of which an earlier attempt counts for nothing."""
-    every: dict[str, list[RepeatStatus]] = defaultdict(list)
-    for one in found:
-        every[one.experiment_id].append(one)
-    for experiment_id, repeats in every.items():
-        again = [f"r{one.repeat} again ({_why(one)} before)" for one in repeats if one.attempt > 1]
+def _pending(pending: Iterable[RepeatStatus]) -> Iterator[_Line]:
+    """Yield a line for each experiment: the number of its pending runs, and the repeats that have failed before."""
+    by_experiment: dict[str, list[RepeatStatus]] = defaultdict(list)
+    for repeat in pending:
+        by_experiment[repeat.experiment_id].append(repeat)
+    for experiment_id, repeats in by_experiment.items():
+        again = [f"r{repeat.repeat} again ({_why(repeat)} before)" for repeat in repeats if repeat.attempt > 1]
         line = Text(f"{experiment_id}  {len(repeats)}×")
         yield 1, line.append(f"  {', '.join(again)}" if again else "", style="dim")
 
 
 def changes(before: CampaignStatus, after: CampaignStatus) -> Iterator[str]:
-    """A line for each repeat that is in another state, or at another attempt, and for each new warning."""
-    was = _by_repeat(before)
-    for key, one in _by_repeat(after).items():
-        earlier = was.get(key)
-        if earlier is None or (earlier.state, earlier.attempt) != (one.state, one.attempt):
+    """Yield a line for each repeat with a new state or attempt, and for each new warning."""
+    earlier = {(one.experiment_id, one.repeat, one.state, one.attempt) for one in before.repeats()}
+    for one in after.repeats():
+        if (one.experiment_id, one.repeat, one.state, one.attempt) not in earlier:
             yield _change(one)
-    yield from (f"cannot be read: {one}" for one in after.warnings if one not in before.warnings)
+    yield from (f"cannot be read: {warning}" for warning in after.warnings if warning not in before.warnings)
 
 
-def _by_repeat(status: CampaignStatus) -> dict[_Key, RepeatStatus]:
-    return {(one.experiment_id, one.repeat): one for cell in status.experiments for one in cell.repeats}
-
-
-def _change(one: RepeatStatus) -> str:
-    if one.state is RepeatState.RUNNING and one.owner is not None:
-        return f"running {_name(one)}  {one.owner.host}, process {one.owner.pid}"
-    if one.state is RepeatState.PENDING and one.status is not None:
-        return f"pending {_name(one)} again ({_why(one)} before)"
-    if one.state is RepeatState.FAILED:
-        return f"{one.status or one.state} {_name(one)}  {_why(one)}: {one.cause or ''}".rstrip(": ")
-    took = f"  {seconds(one.took_s)}" if one.took_s is not None and one.status is Status.OK else ""
-    return f"{one.state} {_name(one)}{took}"
+def _change(repeat: RepeatStatus) -> str:
+    name = _name(repeat)
+    if repeat.state is RepeatState.RUNNING and repeat.owner is not None:
+        return f"running {name}  {repeat.owner.host}, process {repeat.owner.pid}"
+    if repeat.state is RepeatState.PENDING and repeat.status is not None:
+        return f"pending {name} again ({_why(repeat)} before)"
+    if repeat.state is RepeatState.FAILED:
+        return f"{repeat.status or repeat.state} {name}  {_why(repeat)}: {repeat.cause or ''}".rstrip(": ")
+    took = f"  {seconds(repeat.took_s)}" if repeat.took_s is not None and repeat.status is Status.OK else ""
+    return f"{repeat.state} {name}{took}"
 
 
 def follow(shown: Iterable[CampaignStatus], console: Console, *, title: str) -> None:
-    """Each look in the place of the one before on a terminal, where the last one stays; elsewhere lines of what changed."""
+    """Show each look: on a terminal in place of the look before, elsewhere as lines of what has changed."""
     if not console.is_terminal:
         return _follow_in_lines(shown, console, title=title)
     with Live(console=console, auto_refresh=False) as live:
@@ -267,11 +261,10 @@ def follow(shown: Iterable[CampaignStatus], console: Console, *, title: str) -> 
 def _follow_in_lines(shown: Iterable[CampaignStatus], console: Console, *, title: str) -> None:
     before: CampaignStatus | None = None
     for status in shown:
-        new = changes(before, status) if before else ()
-        for line in new:
-            console.print(printable(line), markup=False, soft_wrap=True)
         if before is None:
             show(status, console, title=title)
+        for line in changes(before, status) if before else ():
+            console.print(printable(line), markup=False, soft_wrap=True)
         before = status
     if before is not None:
         console.print(_shown(headline(before, title=title)), soft_wrap=True)
