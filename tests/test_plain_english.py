@@ -34,7 +34,7 @@ IDIOMS = {
     r"\b(is|are) (told|said)\b": "reports, says",
     r"\bof (ours|theirs)\b": "our, Tunebench's",
     r"\b(of|by|from) which\b|\bby what\b": "whose, or two sentences",
-    r"\bnobody\b": "no one",
+    r"(?<!\")\bnobody\b": "no one",  # the quoted word is a user of Unix
     r"\bcould not be told apart\b": "no clear difference",
     r"\bis not right\b": "is invalid",
 }

@@ -1,8 +1,7 @@
-"""Doubts about a number, for which a report claims no speed of an experiment.
+"""Doubts about an experiment's speed. A report makes no claim about a speed that is in doubt.
 
-Functions from a table to values. They read the caveats in a run's record (`monitors`, `throughput`), and the columns about its loss
-(`across`) and its neighbours. Nothing is measured or judged anew. A power cap is no doubt: it is daily life on
-today's GPUs, and both sides of a comparison live with it.
+The doubts come from the caveats in the records of runs, and from the table's columns about loss and neighbours. Nothing is
+measured again. A power cap is not a doubt: it is normal on today's GPUs, and both sides of a comparison have it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class DoubtKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Doubt:
-    """One doubt of one experiment; `detail` is the detail of its caveats, raw, or empty."""
+    """One doubt about one experiment. `detail` joins the details of its caveats, unescaped; it may be empty."""
 
     kind: DoubtKind
     detail: str = ""
@@ -49,7 +48,7 @@ _CAVEATS = {
 
 
 def doubts(table: ResultsTable) -> list[tuple[Doubt, ...]]:
-    """Return for each row of `experiments` what speaks against its speed."""
+    """Return for each row of `experiments` the doubts about its speed."""
     columns = (column(table.experiments, name) for name in ("doubt", "neighbours", "runs_ok"))
     return [tuple(_of_row(*row)) for row in zip(*columns, table.caveats, strict=True)]
 
@@ -59,11 +58,10 @@ def _of_row(loss: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Ca
         yield Doubt(kind=DoubtKind(str(loss)))
     if not runs_ok:
         return  # without a number there is nothing to doubt
-    details: dict[DoubtKind, dict[str, None]] = {}
-    for caveat in caveats:
-        if caveat.kind in _CAVEATS:
-            details.setdefault(_CAVEATS[caveat.kind], {})[caveat.detail] = None
-    for kind in sorted(details, key=list(DoubtKind).index):
-        yield Doubt(kind=kind, detail=", ".join(details[kind]))
+    known = [(_CAVEATS[caveat.kind], caveat.detail) for caveat in caveats if caveat.kind in _CAVEATS]
+    for kind in DoubtKind:
+        details = dict.fromkeys(detail for doubt, detail in known if doubt is kind)
+        if details:
+            yield Doubt(kind=kind, detail=", ".join(details))
     if number(neighbours):
         yield Doubt(kind=DoubtKind.PACKED)

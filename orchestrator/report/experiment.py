@@ -1,54 +1,54 @@
-"""One experiment of a results folder, for people: its facts, its runs, its command, the end of its logs. Values to text.
+"""One experiment of a results folder as text for people: its facts, its runs, its command, the end of its logs.
 
-The trainer's logs are its own and stay as it wrote them; what is shown of them is without secrets, colours, and whatever else
-steers a terminal. A folder from elsewhere may hold anything under the names of a run's files: see `untrusted`.
+Logs are shown as the trainer wrote them, without secrets, colours and other terminal control characters. A folder from elsewhere
+may contain anything under the names of a run's files; `files.reading` bounds what is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
-from orchestrator.files.printable_text import printable, shell_word, without_styles
-from orchestrator.files.redaction import redact, redact_end
+from orchestrator.files.printable_text import printable, shell_word
+from orchestrator.files.redaction import redact
 from orchestrator.records import Experiment
+from orchestrator.report.logs import log_end
 from orchestrator.results.contents import StoredExperiment, StoredRun
 from orchestrator.results.store import Store
 
 TAIL_BYTES = 64 * 1024
+MOST_IDS = 10
 
 
 def experiment_view(store: Store, wanted: str, *, lines: int) -> Iterator[str]:
-    """The lines to show. Raises ResultsError where `wanted` names no experiment of the folder, or more than one."""
-    found = _find(store, wanted)
-    yield from (printable(redact(text)) for text in _every(found, lines))
+    """Yield the lines to show. Raise ResultsError if `wanted` is part of no experiment's id, or of several ids."""
+    stored = _find(store, wanted)
+    yield from (printable(redact(text)) for text in _parts(stored, lines))
 
 
-def _every(found: StoredExperiment, lines: int) -> Iterator[str]:
-    yield from _facts(found.experiment)
-    for run in found.runs:
+def _parts(stored: StoredExperiment, lines: int) -> Iterator[str]:
+    yield from _facts(stored.experiment)
+    for run in stored.runs:
         yield from _run(run)
-    if found.runs:
-        yield from _files(found.runs[-1], lines)
+    if stored.runs:
+        yield from _files(stored.runs[-1], lines)
 
 
 def _find(store: Store, wanted: str) -> StoredExperiment:
-    every = store.contents().experiments
-    exact = [one for one in every if one.experiment.id == wanted]
-    matches = exact or [one for one in every if wanted in one.experiment.id]
+    stored = {entry.experiment.id: entry for entry in store.contents().experiments}
+    matches = [wanted] if wanted in stored else [name for name in stored if wanted in name]
     if len(matches) == 1:
-        return matches[0]
-    ids = ", ".join(one.experiment.id for one in (matches or every)[:10]) or "none"
-    said = (
-        f"{len(matches)} experiments of {store.root} have {wanted!r} in their id"
-        if matches
-        else f"{store.root} has no experiment {wanted!r}"
-    )
-    raise ResultsError(
-        f"{said}; {'they are' if matches else 'it has'}: {ids}{', …' if len(matches or every) > 10 else ''}"
-    )
+        return stored[matches[0]]
+    ids = matches or list(stored)
+    shown = ", ".join(ids[:MOST_IDS]) + (", …" if len(ids) > MOST_IDS else "")
+    if matches:
+        raise ResultsError(
+            f"{len(matches)} experiments of {store.root} have {wanted!r} in their id; name one of: {shown}"
+        )
+    raise ResultsError(f"{store.root} has no experiment {wanted!r}; it has: {shown or 'none'}")
 
 
 def _facts(experiment: Experiment) -> Iterator[str]:
@@ -73,41 +73,34 @@ def _run(run: StoredRun) -> Iterator[str]:
     cause = f" ({record.kind}: {record.cause})" if record.kind else ""
     yield f"run {run.job.name}: {record.status}{cause}, {record.wall_s:.1f} s"
     for measurement in record.measurements:
-        shown = "-" if measurement.value is None else _plain(measurement.value)
+        shown = "-" if measurement.value is None else _rounded(measurement.value)
         source = measurement.why_missing if measurement.value is None else measurement.source
         yield f"  {measurement.name} = {shown}  [{source}]"
     yield from (f"  warning: {caveat.sentence}" for caveat in record.warnings)
 
 
-def _plain(value: object) -> object:
-    """With all digits that anybody measured, and none that sums of floats add."""
+def _rounded(value: object) -> object:
+    """Return a number with all measured digits, without the last digits, which sums of floats add."""
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
 def _files(run: StoredRun, lines: int) -> Iterator[str]:
     folder = run.job.folder
     yield f"folder {folder.path}"
-    if text := _text(folder.script):
+    if text := _text(folder.script, partial(reading.read_tail, limit=TAIL_BYTES)):
         yield f"command: bash {shell_word(str(folder.script))}"
         yield text.rstrip()
     for log in (folder.stdout, folder.stderr):
-        end = _log_end(log).splitlines()
+        end = _text(log, partial(log_end, limit=TAIL_BYTES)).splitlines()
         if end and lines:
             yield f"--- end of {log.name}"
             yield "\n".join(end[-lines:])
 
 
-def _log_end(file: Path) -> str:
-    """Redacted before it is cut into lines: half a secret is not known for one."""
-    text = without_styles(_text(file))
-    cut = file.is_file() and not file.is_symlink() and file.stat().st_size > TAIL_BYTES
-    return redact_end(text, cut=cut)
-
-
-def _text(file: Path) -> str:
-    """The end of a file; empty where there is none, a sentence where it is no file to be read."""
+def _text(file: Path, read: Callable[[Path], str]) -> str:
+    """Return the text of a file: empty if the file is missing, a sentence if it cannot be read."""
     try:
-        return reading.read_tail(file, limit=TAIL_BYTES)
+        return read(file)
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as error:

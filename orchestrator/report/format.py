@@ -1,4 +1,4 @@
-"""How a report can be written."""
+"""The formats of a report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Format(StrEnum):
-    """The forms of a report. `table` is for a terminal; `html` and `parquet` are files."""
+    """A format of a report. `table` is for a terminal; `html` and `parquet` are files."""
 
     TABLE = "table"
     HTML = "html"

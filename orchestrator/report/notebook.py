@@ -1,4 +1,4 @@
-"""What `tunebench.load` does: results folders as one frame, with the types that docs/metrics.md names."""
+"""The function behind `tunebench.load`: results folders as one frame, with the types in docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROWS = ("experiments", "runs", "ranks", "devices")
 
 
 def frame(folders: Sequence[Path], *, rows: str, baseline: str | None) -> pd.DataFrame:
-    """See `tunebench.load`."""
+    """Return the rows of results folders; `tunebench.load` documents the parameters."""
     if rows not in ROWS:
         raise SelectionError(f"rows={rows!r}: there are no such rows{suggestion(rows, ROWS)}")
     if not folders:
-        raise SelectionError("no results folder is named: give one, or a list of them")
+        raise SelectionError("no results folder is named; give one, or a list of results folders")
     table = load_table(folders, baseline=baseline)
     found = getattr(table, rows)
-    if baseline is not None and rows == "experiments":  # code that asks for a column finds it, be it empty
+    if baseline is not None and rows == "experiments":  # with a baseline, its columns exist even if they are empty
         found = found.assign(**{name: None for name in COLUMNS if name not in found})
     found = typed(found)
     found.attrs["warnings"] = list(table.warnings)

@@ -1,16 +1,15 @@
-"""What a run did over time, small enough to be drawn: its step times, and each GPU's memory and power.
+"""A run over time, reduced to the points of a drawing: its step times, and each GPU's memory and power.
 
-Reads a run's folder (`steps-rank<R>.jsonl`, `samples-nvml.csv`) as `untrusted` does, never more than MAX_BYTES a run, and thins
-each series to at most POINTS points that keep the lows and highs of the whole. The steps are those of all ranks together, as in
-`throughput`; the warm-up is not looked for again: it is what the run's record says was cut.
+Reads `steps-rank<R>.jsonl` and `samples-nvml.csv` in a run's folder, at most MAX_BYTES of one run. Each series is thinned to at
+most POINTS points, which include its lowest and its highest value. As in `measure.throughput`, a step is that of all ranks
+together. The warm-up is not searched again: the run's record says how many steps were discarded.
 
-What it leaves out: causes, and everything between the points. Numbers are `throughput`'s and the monitors'; this is for the
-eye.
+What it leaves out: the cause of a change, and everything between two points. Numbers come from `measure` and the monitors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,18 +22,18 @@ from orchestrator.records import RunFolder
 Point = tuple[float, float]
 
 POINTS = 200
+# Of one run's steps and samples together. A GPU that is read every 10 ms for an hour writes about 2 MiB.
 MAX_BYTES = 24 * 2**20
-"""Of one run's steps and samples together: a GPU that is read every 10 ms for an hour writes about 2 MiB."""
 
 _EXTREMES = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
-    """Step times, of `ranks` together: (number of the step, seconds), thinned.
+    """Step times of `ranks` ranks together, as thinned points: (number of the step, seconds).
 
-    `first` is the first step. `cut` is how many steps were warm-up, `median_s` the median of the steps after it, `spikes`
-    those of them that took much longer; all three are empty where there was no steady state.
+    `cut` is the number of warm-up steps. `median_s` is the median of the steps after the warm-up, and `spikes` are the steps
+    after it that took much longer. All three are empty if there was no steady state.
     """
 
     points: tuple[Point, ...]
@@ -48,7 +47,7 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
-    """One GPU over time: (seconds since the run's first reading, value), thinned. A value holds until the next."""
+    """One GPU over time, as thinned points: (seconds since the run's first reading, value). A value holds until the next."""
 
     place: int
     uuid: str | None
@@ -58,7 +57,7 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSeries:
-    """A run's series; `window` is its steady state, on the clock of the devices. `problem`: why something is missing."""
+    """A run's series. `window` is its steady state on the clock of the devices. `problem` says why something is missing."""
 
     steps: Steps | None = None
     devices: tuple[Device, ...] = ()
@@ -67,39 +66,62 @@ class RunSeries:
 
 
 def read(run_dir: Path, *, discarded_steps: int | None) -> RunSeries:
-    """The series of a run whose record cut `discarded_steps` off (None: it had no steady state)."""
+    """Return the series of a run whose record discards this number of steps; None means that it has no steady state."""
     if size(run_dir) > MAX_BYTES:
         return RunSeries(problem=f"its series take more than {MAX_BYTES // 2**20} MiB, and are not drawn")
     ranks = _sound_ranks(steps.read(run_dir))
     together = steps.together(ranks)
     state = _state(together, discarded_steps)
-    samples = _samples(run_dir)
-    start = min(
-        (points[0][0] for one in samples.devices.values() for points in one.points.values() if points), default=0.0
-    )
+    samples = samples_of(run_dir, limit=MAX_BYTES)
+    start = start_of(samples)
     return RunSeries(
         steps=_steps(together, len(ranks), state) if together else None,
-        devices=tuple(_devices(samples, start)),
+        devices=tuple(
+            Device(
+                place=place,
+                uuid=device.uuid,
+                memory_bytes=_since(device.points.get("memory", ()), start),
+                power_w=_since(device.points.get("power", ()), start),
+            )
+            for place, device in samples.devices.items()
+        ),
         window=_window(together, state, start),
         problem=samples.problem,
     )
 
 
 def size(run_dir: Path) -> int:
-    """How many bytes `read` would read of a run."""
-    return sum(_bytes(path) for path in (*RunFolder(run_dir).all_steps().values(), run_dir / gpu_timeline.SAMPLES))
+    """Return the number of bytes that `read` reads of a run."""
+    found = 0
+    for path in (*RunFolder(run_dir).all_steps().values(), run_dir / gpu_timeline.SAMPLES):
+        try:
+            found += path.lstat().st_size
+        except OSError:
+            continue
+    return found
 
 
-def _bytes(path: Path) -> int:
+def samples_of(run_dir: Path, *, limit: int) -> gpu_timeline.Timeline:
+    """Return the GPU samples of a run; without devices, and with the problem, if they cannot be read."""
+    path = run_dir / gpu_timeline.SAMPLES
     try:
-        return path.lstat().st_size
-    except OSError:
-        return 0
+        return gpu_timeline.parse(reading.read_text(path, limit=limit))
+    except FileNotFoundError:
+        return gpu_timeline.Timeline(problem="no GPU was watched")
+    except (OSError, ValueError) as error:
+        return gpu_timeline.Timeline(problem=f"{path.name} cannot be read: {error}")
+
+
+def start_of(samples: gpu_timeline.Timeline) -> float:
+    """Return the moment of the first reading of any GPU, in seconds since the epoch; 0 without readings."""
+    series = [points for device in samples.devices.values() for points in device.points.values()]
+    return min((points[0][0] for points in series if points), default=0.0)
 
 
 def thin(points: Sequence[Point], *, limit: int = POINTS) -> tuple[Point, ...]:
-    """At most `limit` of the points, in their order: the first, the last, and of as many equal stretches between them as
-    there is room for the lowest and the highest. The lowest and the highest of all are therefore among them. Raises
+    """Return at most `limit` of the points, in their order, with the first, the last, the lowest and the highest point.
+
+    The points in between are divided into equal stretches, and each stretch keeps its lowest and its highest point. Raise
     ValueError for a limit below 4.
     """
     if limit < _EXTREMES + 2:
@@ -117,21 +139,21 @@ def thin(points: Sequence[Point], *, limit: int = POINTS) -> tuple[Point, ...]:
 
 
 def _sound_ranks(ranks: Mapping[int, Sequence[Step]]) -> dict[int, tuple[Step, ...]]:
-    found = {rank: tuple(filter(_is_sound, series)) for rank, series in ranks.items()}
-    return {rank: series for rank, series in found.items() if series}
+    sound = {rank: tuple(filter(_is_sound, series)) for rank, series in ranks.items()}
+    return {rank: series for rank, series in sound.items() if series}
 
 
 def _state(series: Sequence[Step], discarded_steps: int | None) -> steady_state.Steady | None:
     if discarded_steps is None or not 0 <= discarded_steps < len(series):
         return None
-    found = steady_state.find(
+    state = steady_state.find(
         [step.seconds for step in series],
         discard_steps=discarded_steps,
-        at_least_steps=1,  # the record has judged already: it is only said again where the spikes were
+        at_least_steps=1,  # the run's record has decided that there is a steady state; only its spikes are searched here
         waits_s=[step.wait_s for step in series],
         after=[step.after for step in series],
     )
-    return found if isinstance(found, steady_state.Steady) else None
+    return state if isinstance(state, steady_state.Steady) else None
 
 
 def _steps(series: Sequence[Step], ranks: int, state: steady_state.Steady | None) -> Steps | None:
@@ -151,7 +173,7 @@ def _steps(series: Sequence[Step], ranks: int, state: steady_state.Steady | None
 
 
 def _window(series: Sequence[Step], state: steady_state.Steady | None, start: float) -> tuple[float, float] | None:
-    """The steady state in seconds since `start`, as `throughput.steady_window` has it since the epoch."""
+    """Return begin and end of the steady state, in seconds since `start`."""
     if state is None:
         return None
     first, last = series[state.discarded_steps], series[-1]
@@ -159,36 +181,16 @@ def _window(series: Sequence[Step], state: steady_state.Steady | None, start: fl
     return ends[0] if ends else None
 
 
-def _samples(run_dir: Path) -> gpu_timeline.Timeline:
-    path = run_dir / gpu_timeline.SAMPLES
-    try:
-        return gpu_timeline.parse(reading.read_text(path, limit=MAX_BYTES))
-    except FileNotFoundError:
-        return gpu_timeline.Timeline(problem="no GPU was watched")
-    except (OSError, ValueError) as error:
-        return gpu_timeline.Timeline(problem=f"{path.name} cannot be read: {error}")
-
-
-def _devices(samples: gpu_timeline.Timeline, start: float) -> Iterator[Device]:
-    for place, device in samples.devices.items():
-        yield Device(
-            place=place,
-            uuid=device.uuid,
-            memory_bytes=_since(device.points.get("memory", ()), start),
-            power_w=_since(device.points.get("power", ()), start),
-        )
-
-
 def _since(points: Sequence[Point], start: float) -> tuple[Point, ...]:
     return thin(_sound((moment - start, value) for moment, value in points))
 
 
 def _is_sound(step: Step) -> bool:
-    """Whether a step's times can be reckoned with: a file from elsewhere may hold anything that is a number."""
+    """Return whether a step's times can be used in sums; a file from elsewhere may contain any number."""
     times = (step.number, step.ended_at, step.seconds, step.compute_s, step.wait_s)
     return all(reading.sound_number(value) is not None for value in times)
 
 
 def _sound(points: Iterable[Point]) -> list[Point]:
-    """The points that can be drawn."""
+    """Return the points that can be drawn."""
     return [(x, y) for x, y in points if reading.sound_number(x) is not None and reading.sound_number(y) is not None]

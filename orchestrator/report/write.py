@@ -1,14 +1,14 @@
 """The steps of `tunebench report`, and of the end of a campaign: load, find, show, write.
 
 Each function is one step; `cli` calls them and prints. Heavy modules (pandas, plotly) are imported by the steps that need them.
-The report of one results folder of ours is written into it (`store`). That of several folders, or of foreign ones, is written
-into the folder that `--output` names.
+The report of one results folder that Tunebench made is written into this folder. The report of several folders, or of a foreign
+folder, is written into the folder that `--output` names.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
     from orchestrator.results.table.pivots import View
 
-# What goes to stdout when it is asked for alone.
+# Formats that go to stdout if only one of them is requested.
 OF_TEXT = (Format.CSV, Format.JSON, Format.MARKDOWN)
 
 PAGE, MARKER = "report.html", "tunebench-report.json"
+_NAMES = {Format.CSV: "benchmarks.csv", Format.JSON: "benchmarks.json", Format.MARKDOWN: "report.md"}
+_ENDINGS = {Format.CSV: "csv", Format.JSON: "json", Format.MARKDOWN: "md"}
 Content = Callable[[], str | bytes]
 Write = Callable[[str, str | bytes], Path]
 Made = TypeVar("Made")
@@ -61,7 +63,7 @@ def report_of(
 ) -> Report:
     """Return the report of one or more results folders, without its findings (`with_findings`).
 
-    Raises ResultsError, and SelectionError for a choice that matches nothing.
+    Raise ResultsError if a folder cannot be read, and SelectionError if a choice matches nothing.
     """
     if pivot and group_by:
         raise SelectionError("--pivot and --group-by: give one of them")
@@ -102,7 +104,7 @@ def _view(table: ResultsTable, *, pivot: str | None, group_by: str | None) -> Vi
 
 
 def forms_of(words: str | None) -> tuple[Format, ...]:
-    """Return the forms that `--format` requests, in its order; empty without it. Raises SelectionError for an unknown form."""
+    """Return the formats that `--format` requests, in its order; none without it. Raise SelectionError for an unknown format."""
     names = [word.strip() for word in (words or "").split(",") if word.strip()]
     known = [form.value for form in Format]
     for name in names:
@@ -117,12 +119,12 @@ def is_one_text(forms: Sequence[Format]) -> bool:
 
 
 def are_files(forms: Sequence[Format]) -> bool:
-    """Return whether files are requested by their form, and not only something to look at."""
+    """Return whether the formats request files, not only something to look at."""
     return not is_one_text(forms) and any(form is not Format.TABLE for form in forms)
 
 
 def unknown_columns(table: ResultsTable, names: Sequence[str]) -> list[str]:
-    """Return a sentence for each name of `--keep` and `--drop` that matches no column; patterns may match nothing."""
+    """Return a sentence for each name of `--keep` and `--drop` that is not a column; a pattern may match nothing."""
     known = {str(name) for frame in (table.experiments, table.runs) for name in frame.columns}
     plain = [name for name in names if not set("*?[") & set(name)]
     return [no_such(name, known) for name in plain if name not in known]
@@ -151,57 +153,50 @@ def as_text(report: Report, form: Format) -> str:
 
 
 def files(report: Report, forms: Sequence[Format]) -> Iterator[tuple[str, Content]]:
-    """Yield name and content of each file of the requested forms; a content is made when it is called."""
+    """Yield name and content of each file of the requested formats; a content is made when it is called."""
     for form in dict.fromkeys(forms):
-        found = _files_of_view(report, form) if report.view is not None else _files(report, form)
-        yield from found.items()
+        yield from _files(report, form) if report.view is None else _files_of_view(report, report.view, form)
 
 
-def _files(report: Report, form: Format) -> Mapping[str, Content]:
+def _files(report: Report, form: Format) -> Iterator[tuple[str, Content]]:
     from orchestrator.report.tables import parquet, parts, raw_summary
 
-    table = report.table
+    if form in _NAMES:
+        yield _NAMES[form], partial(as_text, report, form)
     if form is Format.CSV:
-        texts = {name: partial(str, text) for name, text in parts(table).items()}
-        return {
-            "benchmarks.csv": partial(as_text, report, form),
-            "raw_summary.csv": partial(raw_summary, table),
-            **texts,
-        }
-    if form is Format.PARQUET:
-        return {name: partial(bytes, content) for name, content in parquet(table, drop=report.drop).items()}
-    names = {Format.JSON: "benchmarks.json", Format.MARKDOWN: "report.md"}
-    if form is Format.HTML:
-        return {PAGE: lambda: page(report)}
-    return {names[form]: lambda: as_text(report, form)} if form in names else {}
+        yield "raw_summary.csv", partial(raw_summary, report.table)
+        yield from ((name, partial(str, text)) for name, text in parts(report.table).items())
+    elif form is Format.PARQUET:
+        tables = parquet(report.table, drop=report.drop)
+        yield from ((name, partial(bytes, content)) for name, content in tables.items())
+    elif form is Format.HTML:
+        yield PAGE, partial(page, report)
 
 
-def _files_of_view(report: Report, form: Format) -> Mapping[str, Content]:
-    assert report.view is not None
-    view, name = report.view, report.view_name
-    if form is Format.PARQUET:
-        from orchestrator.report.tables import as_parquet
+def _files_of_view(report: Report, view: View, form: Format) -> Iterator[tuple[str, Content]]:
+    from orchestrator.report.page.view_page import view_page
+    from orchestrator.report.tables import as_parquet
 
-        return {f"{name}.parquet": lambda: as_parquet.content(view.frame)}
-    if form is Format.HTML:
-        from orchestrator.report.page.view_page import view_page
-
-        return {f"{name}.html": lambda: view_page(view)}
-    endings = {Format.CSV: "csv", Format.JSON: "json", Format.MARKDOWN: "md"}
-    return {f"{name}.{endings[form]}": lambda: as_text(report, form)} if form in endings else {}
+    if form in _ENDINGS:
+        yield f"{report.view_name}.{_ENDINGS[form]}", partial(as_text, report, form)
+    elif form is Format.PARQUET:
+        yield f"{report.view_name}.parquet", partial(as_parquet.content, view.frame)
+    elif form is Format.HTML:
+        yield f"{report.view_name}.html", partial(view_page, view)
 
 
 def page(report: Report) -> str:
-    """Return the page that people look at."""
+    """Return the report as one HTML page."""
     from orchestrator.report.page import report_page
 
     return report_page(report.table, roots=report.folders, highlights=report.highlights, baseline=report.baseline)
 
 
 def or_sentence(make: Callable[[], Made], *, what: str) -> tuple[Made | None, str | None]:
-    """Return the result of `make`, or a sentence that says why it failed: for work after the numbers are on disk.
+    """Return the result of `make`, or a sentence that says why it failed.
 
-    The exit code of the campaign is then known. Neither a full disk nor a defect of ours may change it.
+    This is for work after the numbers are on disk. The exit code of the campaign is then known, and neither a full disk nor a
+    defect of Tunebench may change it.
     """
     try:
         return make(), None
@@ -213,27 +208,21 @@ def or_sentence(make: Callable[[], Made], *, what: str) -> tuple[Made | None, st
 
 
 def writer(folders: Sequence[Path], output: Path | None) -> Write | None:
-    """Return a function that writes a file of the report by its name: into the results folder of ours, or into `output`; else
-    None.
+    """Return a function that writes a file of the report by its name: into `output`, or into the one results folder.
 
-    Raises ResultsError for an output folder with foreign files.
+    Return None if there is no `output`, and the folders are several, or foreign. Raise ResultsError for an output folder with
+    foreign files.
     """
-    if output is not None and not _is_the_folder(output, folders):
+    own = folders[0] if len(folders) == 1 and results_folder.is_ours(folders[0]) else None
+    if output is not None and (own is None or output.resolve() != own.resolve()):
         return _aside(output, folders)
-    if len(folders) == 1 and results_folder.is_ours(folders[0]):
-        return Store.resume(folders[0]).write
-    return None
-
-
-def _is_the_folder(output: Path, folders: Sequence[Path]) -> bool:
-    return len(folders) == 1 and output.resolve() == folders[0].resolve() and results_folder.is_ours(output)
+    return None if own is None else Store.resume(own).write
 
 
 def _aside(output: Path, folders: Sequence[Path]) -> Write:
-    """Return a function that writes into a folder of its own: a new or empty one, or one whose marker says it is a report of
-    ours."""
+    """Return a function that writes into a separate folder: a new or empty folder, or an earlier report of Tunebench."""
     if results_folder.is_ours(output):
-        raise ResultsError(f"--output {output}: that is a results folder; name a new or an empty folder")
+        raise ResultsError(f"--output {output}: this is a results folder; name a new or an empty folder")
     if results_folder.read_ours(output / MARKER) is None:
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise ResultsError(f"--output {output}: it has other files; name a new or an empty folder")

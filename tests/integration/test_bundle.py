@@ -268,7 +268,7 @@ def test_nothing_is_overwritten_and_nothing_written_into_the_results(campaign: P
     for target, said in (
         (taken, "exists, and nothing is overwritten"),
         (tmp_path / "link.tar.gz", "exists, and nothing is overwritten"),
-        (campaign / "b.tar.gz", "lies in the results folder"),
+        (campaign / "b.tar.gz", "is in the results folder"),
         (tmp_path / "none" / "b.tar.gz", "cannot be written: No such file or directory"),
     ):
         with pytest.raises(OrchestratorError, match=said):
@@ -307,13 +307,13 @@ def test_what_is_not_ours_stays_and_is_named(tmp_path: Path) -> None:
     done = bundle(store.root, output=tmp_path / "b.tar.gz")
     why = {one["path"].rpartition("/")[2]: one["why"] for one in done.manifest["left_out"]}
     assert why == {
-        "notes.txt": "none of the files that Tunebench makes",
-        "core.1234": "none of the files that Tunebench makes",
+        "notes.txt": "not a file that Tunebench makes",
+        "core.1234": "not a file that Tunebench makes",
         "stdout.log": "it is not a regular file; links are not followed",
         "steps-rank0.jsonl": "it is not a regular file; links are not followed",
         "stderr.log": "it is not a regular file; links are not followed",
-        "r2-t1": "it still runs",
-        "$(touch x)\n": "no experiment of ours has such a name",
+        "r2-t1": "it is still running",
+        "$(touch x)\n": "not a name of an experiment",
     }
     assert leaks(everything(done.path), ("top secret",)) == []
     assert not any(name.endswith(FILE_NAME) for name in everything(done.path))
@@ -336,7 +336,7 @@ def test_a_secret_in_the_name_of_a_folder_is_not_told(tmp_path: Path, monkeypatc
     monkeypatch.setenv("MY_TOKEN", PLAIN.id)
     done = bundle(store.root, output=tmp_path / "b.tar.gz")
     assert leaks(everything(done.path), (PLAIN.id,)) == []
-    assert {"path": "experiments/***", "why": "its name holds a secret"} in done.manifest["left_out"]
+    assert {"path": "experiments/***", "why": "its name contains a secret"} in done.manifest["left_out"]
 
 
 def test_an_archive_is_read_by_any_tar(campaign: Path, tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_what_a_tracker_cannot_hold_is_said(tmp_path: Path) -> None:
     run_dir.mkdir(parents=True)
     write_record(run_dir, record(1, measurements=(*numbers, *words)))
     (said,) = export(store.root, to="tensorboard", destination=str(tmp_path / "t")).warnings
-    assert said.startswith(f"{LORA.id} r1-t1-") and "large goes beyond what a 32-bit float holds" in said
+    assert said.startswith(f"{LORA.id} r1-t1-") and "large has values beyond the range of a 32-bit float" in said
     (run,) = (tmp_path / "t" / "odd" / LORA.id).iterdir()
     shown = EventAccumulator(str(run))
     shown.Reload()
@@ -193,9 +193,9 @@ def test_what_a_tracker_cannot_hold_is_said(tmp_path: Path) -> None:
     done = export(store.root, to="mlflow", destination=str(tmp_path / "m"))
     said = "\n".join(done.warnings)
     for piece in (
-        "'café' is no name",
-        "'../up' is no name",
-        "'mlflow.user' is no name",
+        "'café' is not a valid name",
+        "'../up' is not a valid name",
+        "'mlflow.user' is not a valid name",
         "argument text is cut to 6000 characters of 7000",
         "tag long is cut to 8000 characters of 9000",
     ):
@@ -285,13 +285,15 @@ def test_what_a_killed_export_left_in_mlflow_is_made_whole(campaign: Path, datab
 def test_a_deleted_experiment_of_mlflow_is_told(campaign: Path, database: Path) -> None:
     client = _client(database)
     client.delete_experiment(client.create_experiment("gone"))
-    with pytest.raises(OrchestratorError, match="was deleted and keeps its name: restore it there, or name another"):
+    with pytest.raises(
+        OrchestratorError, match="was deleted, and its name is still taken; restore it there, or name another"
+    ):
         export(campaign, to="mlflow", destination=str(database), project="gone")
 
 
 @pytest.mark.parametrize("address", ["no-such-scheme://x", "sqlite:////dev/null/x.db"])
 def test_a_tracker_that_refuses_is_a_sentence(campaign: Path, address: str) -> None:
-    with pytest.raises(OrchestratorError, match=r"^mlflow refused: .*the same command goes on from there"):
+    with pytest.raises(OrchestratorError, match=r"^mlflow refused: .*the same command sends the rest"):
         export(campaign, to="mlflow", destination=address)
 
 
@@ -335,7 +337,7 @@ def test_a_results_folder_of_the_reference_is_handed_over_too(tmp_path: Path) ->
 
 
 def test_folders_without_results_are_refused(tmp_path: Path) -> None:
-    for place, said in ((tmp_path / "none", "There is no folder"), (tmp_path, "not a results folder")):
+    for place, said in ((tmp_path / "none", "there is no such folder"), (tmp_path, "not a results folder")):
         with pytest.raises(OrchestratorError, match=said):
             export(place, to="tensorboard", destination=str(tmp_path / "events"))
     assert not (tmp_path / "events").exists()
@@ -349,11 +351,11 @@ def test_nothing_is_written_into_a_results_folder(
     shutil.copytree(campaign, copy)
     before = sorted(copy.rglob("*"))
     for destination in (copy, copy / "inside"):
-        with pytest.raises(OrchestratorError, match="lies in the results folder"):
+        with pytest.raises(OrchestratorError, match="is in the results folder"):
             export(copy, to=to, destination=str(destination))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(copy)
-    with pytest.raises(OrchestratorError, match="lies in the results folder"):
+    with pytest.raises(OrchestratorError, match="is in the results folder"):
         export(Path(), to=to)
     assert sorted(copy.rglob("*")) == before
 

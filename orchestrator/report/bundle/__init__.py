@@ -1,7 +1,7 @@
 """A campaign as one file for other people: records, series, reports and the ends of logs, without secrets and names of machines.
 
-Secrets are masked (`redact`); names of hosts and users become fixed words (`names`). MANIFEST.json lists the files, and what was
-left out or cut, and counts what was hidden. The same folder gives the same bytes. Nothing in the folder is run or changed.
+Secrets are masked, and names of hosts and users become fixed words (`names`). MANIFEST.json lists the files, and what was left
+out or cut, and counts what was hidden. The same folder gives the same bytes. Nothing in the folder is run or changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.files import reading
 from orchestrator.files.markdown import NOTHING
 from orchestrator.files.redaction import MASK, redact, redact_end
-from orchestrator.report.bundle.archive import Archive, new_file
+from orchestrator.report.bundle.archive import Add, archive, new_file
 from orchestrator.report.bundle.contents import LOG_END_BYTES, Content, LeftOut, Piece, content, survey
 from orchestrator.report.bundle.gathering import gather
 from orchestrator.report.bundle.names import Names
@@ -47,7 +47,7 @@ def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False
     target = output or Path(f"{root.name}-bundle.tar.gz")
     if target.resolve().is_relative_to(root):
         raise OrchestratorError(
-            f"{target} lies in the results folder, which holds results alone: name another --output"
+            f"{target} is in the results folder, which contains only results; name another --output"
         )
     contents = [*survey(root)]
     pieces = [entry for entry in contents if isinstance(entry, Piece)]
@@ -55,24 +55,24 @@ def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False
     left_out = [entry for entry in contents if isinstance(entry, LeftOut)]
     manifest: dict[str, Any] = {"tool": TOOL, "schema": SCHEMA, "files": [], "cut": [], "secrets": 0}
     with new_file(target) as file:
-        with Archive(file, folder=_folder_name(root, names)) as archive:
+        with archive(file, folder=_folder_name(root, names)) as add:
             for piece in pieces:
-                refusal = _add(archive, piece, names, manifest, whole_logs=whole_logs)
+                refusal = _add(add, piece, names, manifest, whole_logs=whole_logs)
                 left_out += [LeftOut(path=piece.path, why=refusal)] if refusal else []
             manifest["left_out"] = [asdict(entry) | {"path": names.hide(redact(entry.path))} for entry in left_out]
             manifest["hidden"] = {kind: count for kind, count in sorted(names.places.items()) if count}
-            archive.add(MANIFEST, json.dumps(manifest, indent=2) + "\n")
+            add(MANIFEST, json.dumps(manifest, indent=2) + "\n")
         size = file.tell()
     return Bundled(path=target, size=size, manifest=manifest)
 
 
 def _folder_name(root: Path, names: Names) -> str:
-    """Return the folder that the bundle unpacks to. It differs from the campaign's own name, so that both fit in one folder."""
+    """Return the name of the folder in the bundle. It differs from the campaign's name, so that both fit in one folder."""
     tame = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in names.hide(redact(root.name)))
     return f"{tame[:100].strip('.') or 'campaign'}-bundle"
 
 
-def _add(archive: Archive, piece: Piece, names: Names, manifest: dict[str, Any], *, whole_logs: bool) -> str | None:
+def _add(add: Add, piece: Piece, names: Names, manifest: dict[str, Any], *, whole_logs: bool) -> str | None:
     """Put a file into the archive. Return why it cannot be read, or None."""
     try:
         read = content(piece, whole_logs=whole_logs)
@@ -81,7 +81,7 @@ def _add(archive: Archive, piece: Piece, names: Names, manifest: dict[str, Any],
     path, text = names.hide(piece.path), _clean(piece, read, names)
     manifest["secrets"] += max(0, text.count(MASK) - read.text.count(MASK))
     manifest["cut"] += [path] if read.cut else []
-    manifest["files"].append({"path": path, **archive.add(path, text)})
+    manifest["files"].append({"path": path, **add(path, text)})
     return None
 
 
@@ -92,7 +92,7 @@ def _clean(piece: Piece, read: Content, names: Names) -> str:
         return "".join(parts)
     text = read.text
     if piece.path.endswith(".md"):
-        text = text.replace(NOTHING, "")  # it interrupts addresses, which then look like none
+        text = text.replace(NOTHING, "")  # it interrupts addresses, which are then not recognised
     return names.hide(redact_end(text, cut=read.cut))
 
 
@@ -106,5 +106,5 @@ def summary(done: Bundled) -> Iterator[str]:
     if manifest["left_out"]:
         yield f"left out: {len(manifest['left_out'])} file(s) or folder(s), such as {manifest['left_out'][0]['path']}"
     if manifest["cut"]:
-        yield f"cut: {len(manifest['cut'])} log(s) to the last {LOG_END_BYTES // 1024} KiB; --whole-logs takes all of them"
+        yield f"cut: {len(manifest['cut'])} log(s) to the last {LOG_END_BYTES // 1024} KiB; --whole-logs takes whole logs"
     yield f"{MANIFEST} in the bundle lists all of this. Names of projects, models and data are not hidden: look before you send it."

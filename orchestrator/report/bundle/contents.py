@@ -1,7 +1,7 @@
-"""The files of a results folder that go into a bundle, by their names, and why the others stay.
+"""The files of a results folder that go into a bundle, by their names, and why the other files are left out.
 
-This is a list of what is taken: a checkpoint, a trainer's own file or a stranger's note stays, and the manifest names it.
-`experiments/` may be a link, since people move it to another disk. Inside it, only regular files are read, never links.
+Only files with listed names are taken. A checkpoint, a trainer's own file or a stranger's note is left out, and the manifest
+names it. `experiments/` may be a link, since people move it to another disk. Inside it, only regular files are read, never links.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _OF_A_RUN = re.compile(
     r"|accelerate\.yaml|command\.sh|(neighbours|pids)\.txt|heartbeat"
 )
 _RUN = re.compile(r"r[1-9]\d*-t[1-9]\d*")
-# Results folders of their own inside the campaign's.
+_REQUEST = re.compile(r"[0-9a-f]+\.json")
+_EXPERIMENT = re.compile(r"experiment\.json")
+# Results folders inside the results folder of a campaign.
 _INSIDE = ("probes", "batches")
 
 
@@ -59,9 +61,7 @@ def survey(root: Path, *, above: str = "") -> Iterator[Piece | LeftOut]:
         if _OF_THE_CAMPAIGN.fullmatch(path.name):
             yield Piece(path=name, source=path)
         elif path.name == "asked" and path.is_dir():
-            yield from (
-                _judged(one, f"{name}/{one.name}", re.compile(r"[0-9a-f]+\.json")) for one in sorted(path.iterdir())
-            )
+            yield from (_judged(file, f"{name}/{file.name}", _REQUEST) for file in sorted(path.iterdir()))
         elif path.name == "experiments" and path.is_dir():
             for experiment in sorted(path.iterdir()):
                 yield from _of_experiment(experiment, f"{name}/{experiment.name}")
@@ -71,32 +71,32 @@ def survey(root: Path, *, above: str = "") -> Iterator[Piece | LeftOut]:
             yield LeftOut(path=name, why=_PACKED if path.suffix == ".parquet" else _STRANGE)
 
 
-_STRANGE = "none of the files that Tunebench makes"
-_PACKED = "it is no text, in which names could be hidden; `tunebench report --format parquet` makes it again"
+_STRANGE = "not a file that Tunebench makes"
+_PACKED = "not a text, so names in it cannot be hidden; `tunebench report --format parquet` makes it again"
 
 
 def _of_experiment(folder: Path, name: str) -> Iterator[Piece | LeftOut]:
     if not TAME.fullmatch(folder.name) or not folder.is_dir():
-        yield LeftOut(path=name, why="no experiment of ours has such a name")
+        yield LeftOut(path=name, why="not a name of an experiment")
         return
     if redact(folder.name) != folder.name:
-        yield LeftOut(path="experiments/***", why="its name holds a secret")
+        yield LeftOut(path="experiments/***", why="its name contains a secret")
         return
     for path in sorted(folder.iterdir()):
         if path.name == "runs" and path.is_dir():
             for run in sorted(path.iterdir()):
                 yield from _of_run(run, f"{name}/runs/{run.name}")
         else:
-            yield _judged(path, f"{name}/{path.name}", re.compile(r"experiment\.json"))
+            yield _judged(path, f"{name}/{path.name}", _EXPERIMENT)
 
 
 def _of_run(folder: Path, name: str) -> Iterator[Piece | LeftOut]:
     if not _RUN.fullmatch(folder.name) or not folder.is_dir():
         yield LeftOut(path=name, why=_STRANGE)
     elif state(folder) is JobState.RUNNING:
-        yield LeftOut(path=name, why="it still runs")
+        yield LeftOut(path=name, why="it is still running")
     else:
-        # A program of ours in every run is no result, and hiding a name in it would break it: neither taken nor worth telling.
+        # The instrument, a program in every run's folder, is not a result; to hide a name in it would break it. It is left out.
         kept = (path for path in sorted(folder.iterdir()) if path.name != instrumented.FILE_NAME)
         yield from (_judged(path, f"{name}/{path.name}", _OF_A_RUN) for path in kept)
 
@@ -109,7 +109,7 @@ def _judged(path: Path, name: str, taken: re.Pattern[str]) -> Piece | LeftOut:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Content:
-    """A file's text. `cut`: it is the end of a longer text, and its first LONGEST_SECRET characters have to be left out."""
+    """A file's text. If it is `cut`, it is the end of a longer text, and its first LONGEST_SECRET characters must be left out."""
 
     text: str
     cut: bool = False

@@ -1,6 +1,6 @@
-"""The names that a campaign's own files give away: where it ran, and whose home folders its paths lead through.
+"""The names that a campaign's files reveal: the hosts where it ran, and the users whose home folders are in its paths.
 
-Reads every file of the bundle before any is written: a host may turn up in a file before the record that names it.
+Reads every file of the bundle before any file is written, because a file may mention a host before a record names it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def gather(pieces: Iterable[Piece], *, whole_logs: bool) -> Known:
     hosts, users, versions = {*_this_host()}, {*_this_user()}, set[str]()
     for piece in pieces:
         if piece.path.endswith(".html"):
-            continue  # made of the records, with programs that contain paths of other people
+            continue  # made from the records; its scripts contain paths of other people
         try:
             text = content(piece, whole_logs=whole_logs).text
         except (OSError, reading.Unreadable):
@@ -42,12 +42,12 @@ def gather(pieces: Iterable[Piece], *, whole_logs: bool) -> Known:
 
 
 def _this_host() -> Iterator[str]:
-    yield from (name for name in (socket.gethostname(), platform.node(), os.environ.get("HOSTNAME", "")) if name)
+    yield from filter(None, (socket.gethostname(), platform.node(), os.environ.get("HOSTNAME")))
 
 
 def _this_user() -> Iterator[str]:
-    yield from (name for variable in ("USER", "LOGNAME", "USERNAME") if (name := os.environ.get(variable, "")))
-    with suppress(ImportError, KeyError):  # no such module on some systems, no such user in some containers
+    yield from filter(None, map(os.environ.get, ("USER", "LOGNAME", "USERNAME")))
+    with suppress(ImportError, KeyError):  # some systems have no such module, and some containers no such user
         import pwd
 
         yield pwd.getpwuid(os.getuid()).pw_name
@@ -56,7 +56,7 @@ def _this_user() -> Iterator[str]:
 
 
 def _hosts(value: Any) -> Iterator[str]:
-    """Yield every text under the key `host`, or under its `name`, at any depth (`untrusted` has bounded it)."""
+    """Yield every text under the key `host`, or under its `name`, at any depth (`files.reading` limits the depth)."""
     if isinstance(value, dict):
         host = value.get("host")
         name = host.get("name") if isinstance(host, dict) else host

@@ -1,10 +1,10 @@
 """Names of people and machines in a text, each replaced by a fixed word: `hidden-host`, `hidden-user`. Pure.
 
-Hosts and users are those that were gathered from the campaign's files and from this process. IP, hardware and mail addresses are
-recognized by their form. A name counts as a whole word, between characters that are not ASCII letters or digits. The fixed words
+Hosts and users come from the campaign's files and from this process (`gathering`). IP, hardware and mail addresses are recognised
+by their form. A name is hidden only as a whole word, between characters that are not ASCII letters or digits. The fixed words
 need no escaping in JSON, CSV, HTML or a shell. No replacement begins directly after a backslash, so that JSON stays JSON.
 
-Not found: a host that no record names; a user without a home folder in any text who is not the one who bundles; names of projects,
+Not found: a host that no record names; another user than the current one, without a home folder in any text; names of projects,
 models and data. A name that is also a word of Tunebench's own files (`step`, `gpu`) is hidden only in home folders.
 """
 
@@ -22,7 +22,7 @@ from orchestrator import records
 from orchestrator.measure.failure_kinds import KINDS
 from orchestrator.measure.metrics import FACTS, METRICS, SETTINGS
 
-# Names that identify nobody, and words that a bundle's files cannot do without.
+# Names that do not identify a person or machine, and words that a bundle's files need.
 _GENERIC = frozenset(
     (
         *("root", "user", "users", "admin", "ubuntu", "debian", "centos", "ec2-user", "azureuser", "opc", "runner"),
@@ -65,7 +65,7 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """The gathered names. `versions` are those of packages; some look like addresses."""
+    """The gathered names. `versions` are versions of packages, since some look like addresses."""
 
     hosts: frozenset[str] = frozenset()
     users: frozenset[str] = frozenset()
@@ -115,14 +115,14 @@ class Names:
 def _is_of_a_machine(text: str) -> bool:
     try:
         address = ipaddress.ip_address(text)
-    except ValueError:  # a time of day, five numbers
+    except ValueError:  # such as a time of day
         return False
     is_mask = text.startswith("255.") or text.endswith("::")
     return not (address.is_loopback or address.is_unspecified or is_mask)
 
 
 def _one_of(names: Iterable[str], *, behind: str = "", flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str] | None:
-    """Return a pattern of the names as they are and as JSON writes them; None if none of them can be told from other words."""
+    """Return a pattern of the names, plain and as JSON writes them; None if every name is too short or an ordinary word."""
     special = {
         name
         for name in names

@@ -1,7 +1,7 @@
-"""Exports the runs of a results folder to a tracker: TensorBoard, MLflow, Weights & Biases or Trackio.
+"""Export the runs of a results folder to a tracker: TensorBoard, MLflow, Weights & Biases or Trackio.
 
-There is one dict of targets and a module for each, which imports the target's package when it is opened. `reading` turns each
-run into a tracker's run. A run that is already there, by its key, stays as it is. Nothing is written into a results folder.
+TARGETS has a module for each tracker, which imports the tracker's package when it is opened. `reading` converts each run. A run
+that the tracker already has stays as it is. Nothing is written into a results folder.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ def export(folder: Path, *, to: str, destination: str | None = None, project: st
     Raise OrchestratorError if the folder contains no results, or if the tracker is missing or refuses.
     """
     reading = read(folder)
-    said: list[str] = []
+    notes: list[str] = []
     new = already = 0
-    with _refusals_told(to), TARGETS[to](destination, project=project or folder.resolve().name) as tracker:
+    with _plain_errors(to), TARGETS[to](destination, project=project or folder.resolve().name) as tracker:
         for run in reading.runs:
             if tracker.has(run):
                 already += 1
                 continue
-            said += [f"{run.experiment} {run.name}: {sentence}" for sentence in tracker.add(run)]
+            notes += [f"{run.experiment} {run.name}: {sentence}" for sentence in tracker.add(run)]
             new += 1
         place = tracker.place
-    return Exported(place=redact(place), new=new, already=already, warnings=(*reading.warnings, *said))
+    return Exported(place=redact(place), new=new, already=already, warnings=(*reading.warnings, *notes))
 
 
 @contextmanager
-def _refusals_told(to: str) -> Iterator[None]:
-    """Turn a tracker's own errors into a sentence: no network, nobody logged in, a database of another version."""
+def _plain_errors(to: str) -> Iterator[None]:
+    """Raise a tracker's own errors as OrchestratorError: no network, no login, a database of another version."""
     try:
         yield
     except OrchestratorError:
         raise
-    except Exception as error:  # each package has exceptions of its own, and none of them is a defect of ours
+    except Exception as error:  # each package has its own exceptions, which are not defects of Tunebench
         if type(error).__module__.partition(".")[0] in ("builtins", "orchestrator") and not isinstance(error, OSError):
             raise
         why = str(error).strip().splitlines() or [type(error).__name__]
         raise OrchestratorError(
-            f"{to} refused: {why[0]:.500} What was handed over stays; the same command goes on from there."
+            f"{to} refused: {why[0]:.500}; runs that were sent stay there, and the same command sends the rest"
         ) from error

@@ -1,7 +1,7 @@
 """The series of a run for a tracker's charts: its steps, its losses, its GPUs' memory and power.
 
-Reads `steps-rank<R>.jsonl` and `samples-nvml.csv`, bounded and trusting neither. Step times are those of all ranks together, as
-in `throughput`. A long series is thinned as for the report (`series`), to more points.
+Reads `steps-rank<R>.jsonl` and `samples-nvml.csv`, up to a limit, and skips lines and values that are invalid. As in
+`measure.throughput`, a step is that of all ranks together. A long series is thinned as for the report, to more points.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.files import reading
-from orchestrator.measure import gpu_timeline, steps
+from orchestrator.measure import steps
 from orchestrator.records import RunFolder
 from orchestrator.report.export.tracker import Point
-from orchestrator.report.series import thin
+from orchestrator.report.series import samples_of, start_of, thin
 
 # The most points of a series. A tracker stores every point, and no chart has more columns of pixels.
 MOST_POINTS = 1000
@@ -23,14 +23,14 @@ MOST_POINTS = 1000
 _LARGEST_STEP = 2**53
 
 _LONGEST_LINE = 64 * 2**10
-# The sampler's name of a reading, and ours, with its unit.
+# The sampler's name of a reading, and our name, which contains the unit.
 _WATCHED = {"memory": "memory_bytes", "power": "power_w", "utilization": "utilization"}
 
 
 def of_run(run_dir: Path) -> dict[str, tuple[Point, ...]]:
     """Return the thinned series by name (`steps/…`, `gpu<N>/…`), without empty ones."""
-    found = {**_step_series(run_dir), "steps/loss": tuple(_losses(run_dir)), **_gpu_series(run_dir)}
-    sound = {name: [point for point in points if _is_sound(point)] for name, points in found.items()}
+    series = {**_step_series(run_dir), "steps/loss": tuple(_losses(run_dir)), **_gpu_series(run_dir)}
+    sound = {name: [point for point in points if _is_sound(point)] for name, points in series.items()}
     return {name: _thinned(points) for name, points in sound.items() if points}
 
 
@@ -44,15 +44,15 @@ def _is_sound(point: Point) -> bool:
 
 
 def _step_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
-    found = steps.together({rank: series for rank, series in steps.read(run_dir).items() if series})
+    together = steps.together({rank: series for rank, series in steps.read(run_dir).items() if series})
     return {
-        "steps/step_time_s": tuple(Point(step=one.number, at=one.ended_at, value=one.seconds) for one in found),
-        "steps/data_wait_s": tuple(Point(step=one.number, at=one.ended_at, value=one.wait_s) for one in found),
+        "steps/step_time_s": tuple(Point(step=step.number, at=step.ended_at, value=step.seconds) for step in together),
+        "steps/data_wait_s": tuple(Point(step=step.number, at=step.ended_at, value=step.wait_s) for step in together),
     }
 
 
 def _losses(run_dir: Path) -> Iterator[Point]:
-    """Yield the losses that the Trainer logged in the lines of rank 0, without those that are not finite."""
+    """Yield the losses that the Trainer logged in the lines of rank 0."""
     try:
         lines = reading.read_lines(RunFolder(run_dir).steps(0), limit=steps.MAX_BYTES, longest=_LONGEST_LINE)
         for line in lines:
@@ -64,28 +64,23 @@ def _losses(run_dir: Path) -> Iterator[Point]:
 
 def _loss(line: bytes) -> Point | None:
     try:
-        said = json.loads(line)
-        return Point(step=int(said["step"]), at=float(said["t"]), value=float(said["loss"]))
+        fields = json.loads(line)
+        return Point(step=int(fields["step"]), at=float(fields["t"]), value=float(fields["loss"]))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
 def _gpu_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
-    try:
-        samples = gpu_timeline.parse(reading.read_text(run_dir / gpu_timeline.SAMPLES, limit=reading.LOG_BYTES))
-    except (OSError, reading.Unreadable):
-        return {}
-    begin = min(
-        (one[0][0] for device in samples.devices.values() for one in device.points.values() if one), default=0.0
-    )
+    samples = samples_of(run_dir, limit=reading.LOG_BYTES)
+    begin = start_of(samples)
     return {
-        f"gpu{place}/{name}": tuple(_by_milliseconds(device.points.get(what, ()), begin))
+        f"gpu{place}/{name}": tuple(_by_milliseconds(device.points.get(kind, ()), begin))
         for place, device in samples.devices.items()
-        for what, name in _WATCHED.items()
+        for kind, name in _WATCHED.items()
     }
 
 
 def _by_milliseconds(points: Iterable[tuple[float, float]], begin: float) -> Iterator[Point]:
     for moment, value in points:
-        if 0 <= moment - begin < steps.LATEST:  # a clock may be set back, and a file may say anything
+        if 0 <= moment - begin < steps.LATEST:  # a clock may be set back, and a file may contain any number
             yield Point(step=round((moment - begin) * 1000), at=moment, value=value)

@@ -1,10 +1,10 @@
-"""Runs as MLflow's: by a tracking server, or a local database where none is named.
+"""Runs in MLflow: on a tracking server, or in a local database if no server is named.
 
-MLflow 3 keeps local runs in a database; a folder as destination gets `mlflow.db` and `mlruns/`, as `mlflow ui` looks for them in
-its working folder. A run of ours is found again by the tag `tunebench.run`; one whose status is still RUNNING is what a killed
-export left, and is handed over anew into the same MLflow run.
+MLflow 3 keeps local runs in a database. A folder as destination gets `mlflow.db` and `mlruns/`, which `mlflow ui` expects in its
+working folder. A run is recognised by the tag `tunebench.run`. If its status is still RUNNING, an earlier export was killed: the
+run is then sent again, into the same MLflow run.
 
-What it leaves out: names that MLflow does not allow, and text beyond its lengths, each said.
+What it leaves out: names that MLflow does not allow, and text beyond its limits of length. The export reports each of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +21,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.report.export.tracker import Status, Tracker, TrackerRun, outside_of_results, package_of
 
 KEY_TAG, ADDRESS_VARIABLE = "tunebench.run", "MLFLOW_TRACKING_URI"
-# Names of letters, digits and some signs, without paths and the names that MLflow and Tunebench use.
+# Letters, digits and some signs, without paths and the names that MLflow and Tunebench use.
 _ALLOWED = re.compile(r"(?!mlflow\.|tunebench\.|[./])(?!.*(//|/\.))[\w.\-/ :]{1,250}(?<!/)", re.ASCII)
 
 _LONGEST_PARAM, _LONGEST_TAG = 6000, 8000
@@ -35,14 +34,14 @@ T = TypeVar("T")
 @contextmanager
 def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
     """Open a tracking address, or a folder with a local database; by default MLFLOW_TRACKING_URI, else the working folder."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a report of ours tells nobody that it was made
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # an export is not reported to MLflow
     with package_of("mlflow"):
         import mlflow.entities as entities
         from mlflow.tracking import MlflowClient
     address, artifacts = _address(destination or os.environ.get(ADDRESS_VARIABLE) or ".")
     if address.startswith("sqlite:"):
         with package_of("mlflow"):
-            for name in ("sqlalchemy", "alembic"):  # mlflow-skinny comes without, and names neither
+            for name in ("sqlalchemy", "alembic"):  # mlflow-skinny lacks them, and its own error does not name them
                 import_module(name)
     client = MlflowClient(tracking_uri=address, registry_uri=address)
     yield _Experiment(client, entities, name=project, place=address, artifacts=artifacts)
@@ -54,7 +53,9 @@ def _address(destination: str) -> tuple[str, str | None]:
         return destination, None
     folder = outside_of_results(Path(destination).resolve())
     if folder.exists() and not folder.is_dir():
-        raise OrchestratorError(f"--dest {destination}: it is no folder; name a folder, or an address such as http://…")
+        raise OrchestratorError(
+            f"--dest {destination}: this is not a folder; name a folder, or an address such as http://…"
+        )
     (folder / "mlruns").mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{folder / 'mlflow.db'}", (folder / "mlruns").as_uri()
 
@@ -66,7 +67,8 @@ class _Experiment:
         known = client.get_experiment_by_name(name)
         if known is not None and known.lifecycle_stage != "active":
             raise OrchestratorError(
-                f"MLflow's experiment {name!r} was deleted and keeps its name: restore it there, or name another with --experiment"
+                f"MLflow's experiment {name!r} was deleted, and its name is still taken; restore it there, or name another "
+                "with --experiment"
             )
         self._id = known.experiment_id if known is not None else client.create_experiment(name, artifacts)
 
@@ -82,28 +84,28 @@ class _Experiment:
             self._id,
             start_time=_milliseconds(run.started_at),
             tags={KEY_TAG: run.key, "tunebench.experiment": run.experiment},
-            run_name=f"{run.experiment} {run.name}",
+            run_name=run.full_name,
         )
-        run_id, said = found.info.run_id, list[str]()
-        self._log_words(run_id, run, said)
-        self._log_numbers(run_id, run, said)
+        run_id, notes = found.info.run_id, list[str]()
+        self._log_words(run_id, run, notes)
+        self._log_numbers(run_id, run, notes)
         for name, text in run.texts.items():
             self._client.log_text(run_id, text, name)
         self._client.set_terminated(run_id, _ENDINGS[run.status], _milliseconds(run.ended_at))
-        return said
+        return notes
 
-    def _log_words(self, run_id: str, run: TrackerRun, said: list[str]) -> None:
-        params = _fitting(run.params, _LONGEST_PARAM, "argument", said)
-        tags = _fitting(run.tags, _LONGEST_TAG, "tag", said)
-        for part in _parts([self._entities.Param(name, text) for name, text in params.items()], _WORDS_AT_ONCE):
+    def _log_words(self, run_id: str, run: TrackerRun, notes: list[str]) -> None:
+        params = _fitting(run.params, _LONGEST_PARAM, "argument", notes)
+        tags = _fitting(run.tags, _LONGEST_TAG, "tag", notes)
+        for part in _batches([self._entities.Param(name, text) for name, text in params.items()], _WORDS_AT_ONCE):
             self._client.log_batch(run_id, params=part)
-        for part in _parts([self._entities.RunTag(name, text) for name, text in tags.items()], _WORDS_AT_ONCE):
+        for part in _batches([self._entities.RunTag(name, text) for name, text in tags.items()], _WORDS_AT_ONCE):
             self._client.log_batch(run_id, tags=part)
 
-    def _log_numbers(self, run_id: str, run: TrackerRun, said: list[str]) -> None:
+    def _log_numbers(self, run_id: str, run: TrackerRun, notes: list[str]) -> None:
         end = _milliseconds(run.ended_at) or 0
         names = [name for name in (*run.metrics, *run.series) if not _ALLOWED.fullmatch(name)]
-        said += [f"{name!r:.300} is no name of a metric in MLflow: left out" for name in names]
+        notes += [f"{name!r:.300} is not a valid name of a metric in MLflow: left out" for name in names]
         metric = self._entities.Metric
         points = [metric(name, value, end, 0) for name, value in run.metrics.items() if name not in names]
         points += [
@@ -112,7 +114,7 @@ class _Experiment:
             if name not in names
             for point in series
         ]
-        for part in _parts(points, _METRICS_AT_ONCE):
+        for part in _batches(points, _METRICS_AT_ONCE):
             self._client.log_batch(run_id, metrics=part)
 
 
@@ -120,16 +122,16 @@ def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds * 1000)
 
 
-def _fitting(words: Mapping[str, str], longest: int, what: str, said: list[str]) -> dict[str, str]:
-    """Return the words that MLflow can store. Skip invalid names and cut long texts; `said` gets a sentence for each."""
+def _fitting(words: Mapping[str, str], longest: int, what: str, notes: list[str]) -> dict[str, str]:
+    """Return the texts that MLflow can store. Skip invalid names and cut long texts; `notes` gets a sentence for each."""
     fitting = {name: text for name, text in words.items() if _ALLOWED.fullmatch(name)}
-    said += [f"{name!r:.300} is no name of {what} in MLflow: left out" for name in words if name not in fitting]
+    notes += [
+        f"{name!r:.300} is not a valid name of {what} in MLflow: left out" for name in words if name not in fitting
+    ]
     long = [name for name, text in fitting.items() if len(text) > longest]
-    said += [f"{what} {name} is cut to {longest} characters of {len(fitting[name])}" for name in long]
+    notes += [f"{what} {name} is cut to {longest} characters of {len(fitting[name])}" for name in long]
     return {name: text[:longest] for name, text in fitting.items()}
 
 
-def _parts(items: Sequence[T], size: int) -> Iterator[list[T]]:
-    rest = iter(items)
-    while part := list(islice(rest, size)):
-        yield part
+def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

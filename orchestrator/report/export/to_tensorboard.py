@@ -1,9 +1,9 @@
-"""Runs as TensorBoard's event files: FOLDER/<project>/<experiment>/<run>/events.out.tfevents.tunebench, one file a run.
+"""Runs as TensorBoard's event files, one per run: FOLDER/<project>/<experiment>/<run>/events.out.tfevents.tunebench.
 
-Measured numbers and series are scalars, arguments are hyperparameters (repeats are sessions of one trial), tags and files texts.
-A file is written aside and renamed, so that one that is there is whole, and the same run gives the same bytes.
+Measured numbers and series are scalars. Arguments are hyperparameters, and repeats are sessions of one trial. Tags and files are
+texts. A file is put in place whole, and the same run gives the same bytes. The time in a chart is the time of the run.
 
-What it leaves out: TensorBoard holds scalars in 32 bits, about 7 digits; the texts have them all. A chart's time is the run's own.
+What it leaves out: TensorBoard stores scalars in 32 bits, about 7 digits; the texts have all digits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files.reading import sound_number
-from orchestrator.report.export.tracker import Point, Status, Tracker, TrackerRun, outside_of_results, package_of
+from orchestrator.report.export.tracker import (
+    Point,
+    Status,
+    Tracker,
+    TrackerRun,
+    as_code,
+    outside_of_results,
+    package_of,
+)
 
 DEFAULT_FOLDER = "tensorboard"
 EVENTS_FILE = "events.out.tfevents.tunebench"
@@ -51,7 +59,9 @@ class _EventFiles:
             writer.write(event.SerializeToString())
         _place(self._file(run), content.getvalue())
         beyond = dict.fromkeys(name for name, point in _points(run) if abs(point.value) > _LARGEST)
-        return [f"{name} goes beyond what a 32-bit float holds: such values are no scalars there" for name in beyond]
+        return [
+            f"{name} has values beyond the range of a 32-bit float: they are left out of its chart" for name in beyond
+        ]
 
     def _file(self, run: TrackerRun) -> Path:
         return self._root / _file_name(run.experiment) / _file_name(run.name) / EVENTS_FILE
@@ -74,7 +84,7 @@ def _events(run: TrackerRun) -> Iterator[Any]:
     yield Event(wall_time=begin, summary=hparams_pb(params, trial_id=run.experiment, start_time_secs=begin))
     yield Event(wall_time=begin, summary=text_pb("tags", _as_table(run)))
     for name, text in run.texts.items():
-        yield Event(wall_time=begin, summary=text_pb(name, _as_code(text)))
+        yield Event(wall_time=begin, summary=text_pb(name, as_code(text)))
     for name, point in _points(run):
         if abs(point.value) <= _LARGEST:
             value = Summary.Value(tag=name, simple_value=point.value)
@@ -103,7 +113,7 @@ def _ending(run: TrackerRun, end: float) -> Any:
 
 
 def _number_or_text(text: str) -> float | str:
-    """Return a number if the text is one, since TensorBoard can sort and draw numbers."""
+    """Return the number that the text states, if any, since TensorBoard can sort and draw numbers."""
     number = sound_number(float(text)) if _NUMBER.fullmatch(text) else None
     return text if number is None else number
 
@@ -119,14 +129,9 @@ def _as_cell(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>#|~&])", r"\\\1", " ".join(text.split()))
 
 
-def _as_code(text: str) -> str:
-    """Return an indented block, which no line of the text can end."""
-    return "\n".join(f"    {line}" for line in text.splitlines())
-
-
 def _place(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.parent / f".{uuid.uuid4().hex}"  # a name that TensorBoard does not take for events
+    aside = path.parent / f".{uuid.uuid4().hex}"  # TensorBoard does not take this name for an event file
     try:
         aside.write_bytes(content)
         os.replace(aside, path)

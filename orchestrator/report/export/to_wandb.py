@@ -1,9 +1,8 @@
-"""Runs as Weights & Biases': on the server that you are logged in to, or with WANDB_MODE=offline in a local folder.
+"""Runs in Weights & Biases: on the server that you are logged in to, or with WANDB_MODE=offline in a local folder.
 
-A run of ours has its key as id there, and leaves a note in its local folder once it was handed over whole, by which a second export
-knows it; for a run that was exported from elsewhere the server is asked.
+The id of a run is its key. A completed export leaves a marker in the run's local folder, and the next export recognises it. For a run that was exported from another place, the server is asked.
 
-What it leaves out: W&B stamps points with the time of the export; `time_s` and `optimizer_step` are theirs.
+What it leaves out: W&B stamps points with the time of the export. The columns `time_s` and `optimizer_step` have the run's own.
 """
 
 from __future__ import annotations
@@ -30,7 +29,9 @@ def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OrchestratorError(f"--dest {destination}: no folder can be made here: {error.strerror}") from error
+        raise OrchestratorError(
+            f"--dest {destination}: the folder cannot be made ({error.strerror}); name another folder"
+        ) from error
     yield _Project(wandb, folder, name=project)
 
 
@@ -47,44 +48,44 @@ class _Project:
     def _is_on_the_server(self, run: TrackerRun) -> bool:
         try:
             return str(self._wandb.Api().run(f"{self._name}/{run.key}").state) != "running"
-        except (self._wandb.errors.CommError, ValueError):  # there is none of that id
+        except (self._wandb.errors.CommError, ValueError):  # no run has this id
             return False
 
     def add(self, run: TrackerRun) -> list[str]:
         settings = self._wandb.Settings(
             console="off", silent=True, disable_git=True, save_code=False,
-            x_disable_stats=True, x_disable_meta=True, x_save_requirements=False,  # of this process, not of the run
+            x_disable_stats=True, x_disable_meta=True, x_save_requirements=False,  # they describe this process, not the run
         )  # fmt: skip
-        handed = self._wandb.init(
+        session = self._wandb.init(
             project=self._name,
             dir=str(self._folder),
             id=run.key,
-            name=f"{run.experiment} {run.name}"[:128],
+            name=run.full_name[:128],
             group=run.experiment[:128],
             config={**run.params, "tags": dict(run.tags)},
             reinit="create_new",
             settings=settings,
         )
         for prefix, axis in (("steps/*", STEP), ("gpu*", TIME)):
-            handed.define_metric(axis, hidden=True)
-            handed.define_metric(prefix, step_metric=axis)
+            session.define_metric(axis, hidden=True)
+            session.define_metric(prefix, step_metric=axis)
         for row in rows(run.series):
-            handed.log(row)
-        handed.summary.update(dict(run.metrics))
-        self._save(handed, run.texts)
-        handed.finish(exit_code=0 if run.status is Status.OK else 1)
-        (Path(handed.dir).parent / WHOLE).touch()
+            session.log(row)
+        session.summary.update(dict(run.metrics))
+        self._save(session, run.texts)
+        session.finish(exit_code=0 if run.status is Status.OK else 1)
+        (Path(session.dir).parent / WHOLE).touch()
         return []
 
-    def _save(self, handed: Any, texts: Mapping[str, str]) -> None:
+    def _save(self, session: Any, texts: Mapping[str, str]) -> None:
         for name, text in texts.items():
-            path = Path(handed.dir, name)
+            path = Path(session.dir, name)
             path.write_text(text, encoding="utf-8")
-            handed.save(str(path), base_path=handed.dir, policy="end")
+            session.save(str(path), base_path=session.dir, policy="end")
 
 
 def rows(series: Mapping[str, tuple[Point, ...]]) -> Iterator[dict[str, float]]:
-    """Yield the series as rows: the numbers of each step together, then those of monitors by seconds."""
+    """Yield the series as rows: one row for each step, then one row for each moment of a monitor."""
     by_place: dict[tuple[str, int], dict[str, float]] = {}
     for name, points in series.items():
         of_steps = name.startswith("steps/")

@@ -1,6 +1,6 @@
 """The values that a tracker receives and reports, and what each target needs: its package, and a place to write to.
 
-Values are in the base units of `metrics`, under its names; times are seconds since the epoch. All text is without secrets.
+Numbers have the names and base units of `measure.metrics`; times are seconds since the epoch. Texts contain no secrets.
 `reading` makes the values, and each target's module sends them.
 """
 
@@ -18,7 +18,7 @@ from orchestrator.results import folder as results_folder
 
 
 class Status(StrEnum):
-    """The outcome of a run in the words of trackers; the tag `status` has our own word."""
+    """The outcome of a run in the words of trackers. The tag `status` has Tunebench's own word."""
 
     OK = "ok"
     FAILED = "failed"
@@ -36,23 +36,27 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrackerRun:
-    """One run as trackers know runs.
+    """One run in the form that trackers expect.
 
-    `key` is unique over all campaigns and the same in each export. `name` ends in the beginning of the key, so that it is unique
-    too. `params` are the choices, `tags` other facts, `metrics` single numbers, `series` numbers over time, `texts` files.
+    `key` is unique over all campaigns and the same in each export. `name` is unique too, because it ends with the first digits of
+    the key. `params` are the choices, `tags` other facts, `metrics` single numbers, `series` numbers over time, `texts` files.
     """
 
     key: str
     name: str
     experiment: str
     status: Status
-    started_at: float | None
-    ended_at: float | None
     params: Mapping[str, str]
     tags: Mapping[str, str]
     metrics: Mapping[str, float]
+    started_at: float | None = None
+    ended_at: float | None = None
     series: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.experiment} {self.name}"
 
 
 class Tracker(Protocol):
@@ -62,11 +66,11 @@ class Tracker(Protocol):
     place: str
 
     def has(self, run: TrackerRun) -> bool:
-        """Return whether the whole run is there."""
+        """Return whether the tracker has the whole run."""
         ...
 
     def add(self, run: TrackerRun) -> list[str]:
-        """Send the run, anew if an earlier export was interrupted. Return sentences about what the tracker cannot store."""
+        """Send the run, again if an earlier export was interrupted. Return sentences about what the tracker cannot store."""
         ...
 
 
@@ -78,7 +82,7 @@ class Open(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
-    """The result of an export. `warnings` name what could not be read, and what the tracker cannot store."""
+    """The result of an export: the numbers of new runs and of runs that the tracker had `already`, and warnings."""
 
     place: str
     new: int
@@ -93,14 +97,19 @@ def package_of(target: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise OrchestratorError(
-            f"--to {target}: a package is missing ({error}); pip install 'tunebench[{target}]' brings it."
+            f"--to {target}: a package is missing ({error}); install it with pip install 'tunebench[{target}]'"
         ) from error
 
 
 def outside_of_results(folder: Path) -> Path:
-    """Return the folder. Raise OrchestratorError if it is a results folder or inside one: that contains only results."""
+    """Return the folder. Raise OrchestratorError if it is in a results folder, which contains only results."""
     absolute = folder.resolve()
     around = next((parent for parent in (absolute, *absolute.parents) if results_folder.is_ours(parent)), None)
     if around is not None:
-        raise OrchestratorError(f"{folder} lies in the results folder {around}; name another folder with --dest")
+        raise OrchestratorError(f"{folder} is in the results folder {around}; name another folder with --dest")
     return folder
+
+
+def as_code(text: str) -> str:
+    """Return the text as a code block of Markdown, indented, so that no line of the text can end the block."""
+    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,10 +1,10 @@
 """The findings of a campaign, in sentences made from its numbers: gains, warnings, failures.
 
-A speed is compared between cells that differ by the framework configuration alone (`relative`), run by run, with Welch's interval
-over the logarithms. Nothing is called faster whose interval holds 1, nor a cell that something speaks against (`doubts`): that is
-a warning instead. Intervals are each for itself: of many comparisons without any difference one in twenty leaves 1 out.
-The number of sentences is bounded, and the last of a kind says how many more there are. Names are made printable; whoever writes
-the sentences into a page escapes them for it.
+A speed is compared between experiments that differ only by the framework configuration, over their runs, with Welch's interval over
+the logarithms. If the interval contains 1, the sentence claims no difference. If a speed is in doubt, a warning replaces the claim.
+Each interval has a level of 95 %: of many comparisons without a difference, one in twenty excludes 1.
+The number of sentences is bounded, and the last sentence of a kind says how many more there are. Names are printable, but not
+escaped for a page.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Highlight", "HighlightKind", "highlights"]
 def highlights(table: ResultsTable, *, baseline: str | None = None) -> tuple[Highlight, ...]:
     """Return the findings of a table: gains, the best first; then warnings; then failures, the most frequent first.
 
-    `baseline` names the framework configuration that others are compared with; without it `relative.beside` chooses one.
+    `baseline` is the framework configuration that the others are compared with; without it, `table.baseline` chooses one.
     Raise SelectionError for a name that no experiment has.
     """
     against, known = beside(table, baseline=baseline), known_of(table)

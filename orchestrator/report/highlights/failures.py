@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.records import Status
 from orchestrator.report.highlights.highlight import MOST_OTHERS, Highlight, HighlightKind, Known
-from orchestrator.report.labels import listed
+from orchestrator.report.highlights.labels import listed
 from orchestrator.results.table.columns import column
 
 _FAILED = frozenset(status.value for status in Status if status is not Status.OK)
@@ -33,7 +33,7 @@ def failures(known: Known) -> Iterator[Highlight]:
 
 def _failure(known: Known, kind: str, rows: Sequence[int]) -> Highlight:
     partly = sum(bool(known.numbers("runs_ok", row)) for row in rows)
-    some = f", {partly} of them in only some of their runs" if partly else ""
+    some = f", {partly} of them only in some runs" if partly else ""
     names = listed([known.names.whole(row) for row in rows])
     words = "ended as" if kind in _FAILED else "failed with"
     text = f"{counted(len(rows), 'experiment')} {words} {one_line(kind)}{some} ({names}){_why(known, rows)}"
@@ -42,6 +42,6 @@ def _failure(known: Known, kind: str, rows: Sequence[int]) -> Highlight:
 
 def _why(known: Known, rows: Sequence[int]) -> str:
     causes = column(known.table.experiments, "failure_cause")
-    said = list(dict.fromkeys(one_line(causes[row]) for row in rows if causes[row]))
-    more = f" (and {counted(len(said) - 1, 'other cause')})" if len(said) > 1 else ""
-    return f": {said[0]}{more}" if said else ""
+    distinct = list(dict.fromkeys(one_line(causes[row]) for row in rows if causes[row]))
+    more = f" (and {counted(len(distinct) - 1, 'other cause')})" if len(distinct) > 1 else ""
+    return f": {distinct[0]}{more}" if distinct else ""

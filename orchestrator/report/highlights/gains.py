@@ -17,8 +17,8 @@ MOST_FASTER, MOST_ALIKE, MOST_SLOWER = 6, 2, 3
 SAME_MEMORY = 0.005
 # A smaller share of padding is not worth a word.
 PADDING = 0.001
-# Shares of busy time that lie apart by less are taken as alike. Beyond it the host has a say in which one is faster.
-OTHERWISE_BUSY = 0.1
+# Shares of busy time that differ by less are taken as equal. A larger difference means that the host affects the speed.
+BUSY_DIFFERENCE = 0.1
 
 _WORDS = {1: "faster", 0: "without a difference", -1: "slower"}
 _WIDE = "without a clear difference"
@@ -26,53 +26,53 @@ Judged = tuple[Beside, Speed]
 
 
 def gains(known: Known, against: Sequence[Beside]) -> Iterator[Highlight]:
-    """Yield the fastest first, then those without a difference, then the slowest; at the end how many more there are."""
+    """Yield sentences on the fastest pairs, on pairs without a difference, and on the slowest; the last one counts the rest."""
     judged = [
-        (one, one.speed) for one in against if one.speed and not known.doubts[one.new] and not known.doubts[one.base]
+        (pair, pair.speed)
+        for pair in against
+        if pair.speed and not known.doubts[pair.new] and not known.doubts[pair.base]
     ]
-    order = sorted(judged, key=lambda pair: -round(pair[1].ratio.value, 3))
-    faster, alike, slower = ([pair for pair in order if direction(pair[1].ratio) == sign] for sign in _WORDS)
+    order = sorted(judged, key=lambda entry: -round(entry[1].ratio.value, 3))
+    faster, alike, slower = ([entry for entry in order if direction(entry[1].ratio) == sign] for sign in _WORDS)
     slower.reverse()
-    alike.sort(key=lambda pair: -abs(math.log(pair[1].ratio.value)))  # what may be most, first
-    for one, speed in (*faster[:MOST_FASTER], *alike[:MOST_ALIKE], *slower[:MOST_SLOWER]):
-        yield known.sentence(HighlightKind.GAIN, _gain(known, one, speed), [one.new, one.base])
+    alike.sort(key=lambda entry: -abs(math.log(entry[1].ratio.value)))  # the largest possible difference first
+    for pair, speed in (*faster[:MOST_FASTER], *alike[:MOST_ALIKE], *slower[:MOST_SLOWER]):
+        yield known.sentence(HighlightKind.GAIN, _gain(known, pair, speed), [pair.new, pair.base])
     rest = [*faster[MOST_FASTER:], *alike[MOST_ALIKE:], *slower[MOST_SLOWER:]]
     if rest:
         counts = Counter(_word(speed.ratio) for _, speed in rest)
-        said = ", ".join(f"{counts[word]} {word}" for word in (*_WORDS.values(), _WIDE) if counts[word])
-        text = f"{counted(len(rest), 'more comparison')}: {said}"
-        yield known.sentence(HighlightKind.GAIN, text, [one.new for one, _ in rest])
-    single = [one.new for one, speed in judged if speed.ratio.interval is None]
+        words = ", ".join(f"{counts[word]} {word}" for word in (*_WORDS.values(), _WIDE) if counts[word])
+        text = f"{counted(len(rest), 'more comparison')}: {words}"
+        yield known.sentence(HighlightKind.GAIN, text, [pair.new for pair, _ in rest])
+    single = [pair.new for pair, speed in judged if speed.ratio.interval is None]
     if single:
         text = f"{counted(len(single), 'comparison')} of single runs: the spread between runs of the same experiment is not known"
         yield known.sentence(HighlightKind.WARNING, f"{text} (use --repeats 3)", single)
 
 
-def _word(found: Ratio) -> str:
-    return _WIDE if direction(found) == 0 and is_wide(found) else _WORDS[direction(found)]
+def _word(speed: Ratio) -> str:
+    return _WIDE if direction(speed) == 0 and is_wide(speed) else _WORDS[direction(speed)]
 
 
-def _gain(known: Known, one: Beside, speed: Speed) -> str:
-    new, base = known.names.framework(one.new), known.names.framework(one.base)
-    place = f"{known.names.place(one.new)}{_by(known, one, speed)}"
-    found, sign, rest = speed.ratio, direction(speed.ratio), f"{_memory(one.memory)}{_busy(known, one)}"
-    if sign == 0 and is_wide(found):
-        return (
-            f"no clear difference between {new} and {base} on {place}: {factor(found)}; more repeats would decide{rest}"
-        )
+def _gain(known: Known, pair: Beside, speed: Speed) -> str:
+    new, base = known.names.framework(pair.new), known.names.framework(pair.base)
+    place = f"{known.names.place(pair.new)}{_metric(known, pair, speed)}"
+    ratio, sign, rest = speed.ratio, direction(speed.ratio), f"{_memory(pair.memory)}{_busy(known, pair)}"
     if sign == 0:
-        return f"no difference seen between {new} and {base} on {place}: {factor(found)}{rest}"
-    if found.interval is None:  # what single runs did is a fact, what the configurations are is not known by it
-        return f"{new} ran at {times(found)} the speed of {base} on {place}, {runs(found)}{rest}"
-    words = f"{factor(found if sign > 0 else inverse(found))} {_WORDS[sign]}"
+        advice = "; more repeats would decide" if is_wide(ratio) else ""
+        difference = "clear difference" if is_wide(ratio) else "difference seen"
+        return f"no {difference} between {new} and {base} on {place}: {factor(ratio)}{advice}{rest}"
+    if ratio.interval is None:  # the sentence states what single runs did, not which configuration is faster
+        return f"{new} ran at {times(ratio)} the speed of {base} on {place}, {runs(ratio)}{rest}"
+    words = f"{factor(ratio if sign > 0 else inverse(ratio))} {_WORDS[sign]}"
     return f"{new} is {words} than {base} on {place}{rest}"
 
 
-def _by(known: Known, one: Beside, speed: Speed) -> str:
-    """Return the name of the speed, if it is not the one that people expect."""
+def _metric(known: Known, pair: Beside, speed: Speed) -> str:
+    """Return words for the metric of the speed, if the metric needs an explanation."""
     if speed.metric == TRAINERS_SPEED:
-        return ", by the Trainer's own speed, which counts warm-up and compilation"
-    padded = max(known.numbers("padding_share", row) or 0.0 for row in (one.new, one.base)) > PADDING
+        return ", by the Trainer's own speed, which includes warm-up and compilation"
+    padded = max(known.numbers("padding_share", row) or 0.0 for row in (pair.new, pair.base)) > PADDING
     real = speed.metric.startswith("real_")
     return (", padding not counted" if real else ", padding counted as work") if padded else ""
 
@@ -85,9 +85,9 @@ def _memory(memory: Memory | None) -> str:
     return f" and needs {percent(share)} {word} memory ({metric(memory.metric).label} {sizes})"
 
 
-def _busy(known: Known, one: Beside) -> str:
-    """Return how busy the GPUs were, if the two sides differ in it: a side that waits for its host is not slower itself."""
-    new, base = (known.numbers("gpu_utilization", row) for row in (one.new, one.base))
-    if new is None or base is None or round(abs(new - base), 3) < OTHERWISE_BUSY:
+def _busy(known: Known, pair: Beside) -> str:
+    """Return the busy shares of the GPUs, if the two sides differ: GPUs that wait for their host are not slower themselves."""
+    new, base = (known.numbers("gpu_utilization", row) for row in (pair.new, pair.base))
+    if new is None or base is None or round(abs(new - base), 3) < BUSY_DIFFERENCE:
         return ""
     return f"; GPUs busy {percent(new)} of the time against {percent(base)}"

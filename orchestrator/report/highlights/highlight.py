@@ -1,4 +1,4 @@
-"""A finding, and the source of all findings: a table with the names and doubts of its experiments."""
+"""A finding, and the data for all findings: a table with the names and doubts of its experiments."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from orchestrator.report.caveats import Doubt, doubts
-from orchestrator.report.labels import Names
+from orchestrator.report.highlights.labels import Names
 from orchestrator.results.table.columns import Numbers, column
 
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
-# Sentences of one kind of warning, and kinds of failure.
+# The most sentences of one kind of warning, and the most kinds of failure.
 MOST_OTHERS = 8
 
 

@@ -1,4 +1,4 @@
-"""Sentences on scaling: speed per GPU compared with the same cell at its smallest GPU count."""
+"""Sentences on scaling: speed per GPU, compared with the same configuration at its smallest GPU count."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _FACTS = (
 
 
 def scaling(known: Known) -> Iterator[Highlight]:
-    """Yield for each cell a sentence over all its GPU counts, the best scaling first."""
-    found: dict[int, list[tuple[int, Ratio]]] = {}
+    """Yield a sentence for each configuration with all its GPU counts, the best scaling first."""
+    groups: dict[int, list[tuple[int, Ratio]]] = {}
     for base, row, speed in _scaled(known):
-        found.setdefault(base, []).append((row, speed))
-    best = sorted(found.items(), key=lambda one: -round(one[1][-1][1].value, 3))
+        groups.setdefault(base, []).append((row, speed))
+    best = sorted(groups.items(), key=lambda group: -round(group[1][-1][1].value, 3))
     for base, more in best[:MOST_SCALING]:
         parts = ", ".join(
             f"{known.names.processes(row)}{_unlike(known, row, base)} {efficiency(speed)}" for row, speed in more
@@ -35,30 +35,30 @@ def scaling(known: Known) -> Iterator[Highlight]:
         yield known.sentence(HighlightKind.GAIN, text, [base, *(row for row, _ in more)])
     rest = [row for base, more in best[MOST_SCALING:] for row in (base, *(row for row, _ in more))]
     if rest:
-        text = f"{counted(len(best) - MOST_SCALING, 'more cell')} ran on several GPU counts"
+        text = f"{counted(len(best) - MOST_SCALING, 'more configuration')} ran on several GPU counts"
         yield known.sentence(HighlightKind.GAIN, text, rest)
 
 
 def _unlike(known: Known, row: int, base: int) -> str:
-    """Return what else differs from the smallest GPU count, such as the batch per device of a fixed global batch."""
-    unlike = known.names.unlike(row, base)
-    return f" with {', '.join(unlike)}" if unlike else ""
+    """Return what else differs from the row of the smallest GPU count, such as the batch per device of a fixed global batch."""
+    different = known.names.unlike(row, base)
+    return f" with {', '.join(different)}" if different else ""
 
 
 def _scaled(known: Known) -> Iterator[tuple[int, int, Ratio]]:
-    """Return the row of the smallest GPU count, the row of a larger one, and the ratio of speed per GPU; without doubted rows."""
+    """Yield the row of the smallest GPU count, the row of a larger count, and the ratio of speed per GPU; without rows in doubt."""
     cells = _as_cells(known.table)
     places = {id(cell): row for row, cell in enumerate(cells)}
     runs = ok_runs(known.table, (PER_GPU,))
     bases = ((row, places[id(base)]) for row, base in enumerate(scaling_bases(cells)) if base is not None)
-    for row, base in sorted(bases, key=lambda one: known.numbers("num_gpus", one[0]) or 0):
-        fine = not known.doubts[row] and not known.doubts[base]
-        if row != base and fine and PER_GPU in runs[row] and PER_GPU in runs[base]:
+    for row, base in sorted(bases, key=lambda pair: known.numbers("num_gpus", pair[0]) or 0):
+        in_doubt = known.doubts[row] or known.doubts[base]
+        if row != base and not in_doubt and PER_GPU in runs[row] and PER_GPU in runs[base]:
             yield base, row, ratio(runs[base][PER_GPU], runs[row][PER_GPU])
 
 
 def _as_cells(table: ResultsTable) -> list[Cell]:
-    """Return the experiments as `across` takes them: facts and arguments, without numbers."""
+    """Return the experiments in the form of `table.aggregate`: facts and arguments, without numbers."""
     facts = zip(*(column(table.experiments, name) for name in _FACTS), strict=True)
     return [
         Cell(facts=dict(zip(_FACTS, row, strict=True)), arguments=dict(given), numbers={})

@@ -1,4 +1,4 @@
-"""Numbers in a sentence, and which way a ratio points."""
+"""Numbers in a sentence, and the direction of a ratio."""
 
 from __future__ import annotations
 
@@ -7,51 +7,51 @@ from orchestrator.measure.intervals import Interval, Ratio
 from orchestrator.measure.metrics import ONE_RUN_EFFECT
 
 
-def direction(found: Ratio) -> int:
-    """Return 1 for faster, -1 for slower, 0 without a clear difference (the interval contains 1, or single runs are too close)."""
-    if found.interval is None:
-        return 1 if found.value >= 1 + ONE_RUN_EFFECT else -1 if found.value <= 1 / (1 + ONE_RUN_EFFECT) else 0
-    return 1 if found.interval.low > 1 else -1 if found.interval.high < 1 else 0
+def direction(speed: Ratio) -> int:
+    """Return 1 for faster, -1 for slower, 0 if the interval contains 1, or if single runs are too close."""
+    if speed.interval is None:
+        return 1 if speed.value >= 1 + ONE_RUN_EFFECT else -1 if speed.value <= 1 / (1 + ONE_RUN_EFFECT) else 0
+    return 1 if speed.interval.low > 1 else -1 if speed.interval.high < 1 else 0
 
 
-def is_wide(found: Ratio) -> bool:
-    """Return whether an interval that contains 1 also contains differences that matter."""
-    interval, least = found.interval, 1 + ONE_RUN_EFFECT
+def is_wide(speed: Ratio) -> bool:
+    """Return whether an interval that contains 1 also contains a difference that matters."""
+    interval, least = speed.interval, 1 + ONE_RUN_EFFECT
     return interval is not None and (interval.high >= least or interval.low <= 1 / least)
 
 
-def inverse(found: Ratio) -> Ratio:
+def inverse(speed: Ratio) -> Ratio:
     """Return the comparison with its sides exchanged."""
-    interval = found.interval and Interval(low=1 / found.interval.high, high=1 / found.interval.low)
-    return Ratio(value=1 / found.value, interval=interval, p=found.p, n_base=found.n_new, n_new=found.n_base)
+    interval = speed.interval and Interval(low=1 / speed.interval.high, high=1 / speed.interval.low)
+    return Ratio(value=1 / speed.value, interval=interval, p=speed.p, n_base=speed.n_new, n_new=speed.n_base)
 
 
-def factor(found: Ratio) -> str:
-    """Return `1.21× (1.19–1.23)`, or for single runs, which have no interval, `1.21× (one run each)`."""
-    if found.interval is None:
-        return f"{times(found)} ({runs(found)})"
-    digits = _digits(found)
-    return f"{times(found)} ({found.interval.low:.{digits}f}–{found.interval.high:.{digits}f})"
+def factor(speed: Ratio) -> str:
+    """Return `1.21× (1.19–1.23)`; `1.21× (one run each)` for single runs, which have no interval."""
+    if speed.interval is None:
+        return f"{times(speed)} ({runs(speed)})"
+    digits = _digits(speed)
+    return f"{times(speed)} ({speed.interval.low:.{digits}f}–{speed.interval.high:.{digits}f})"
 
 
-def times(found: Ratio) -> str:
-    return f"{found.value:.{_digits(found)}f}×"
+def times(speed: Ratio) -> str:
+    return f"{speed.value:.{_digits(speed)}f}×"
 
 
-def runs(found: Ratio) -> str:
+def runs(speed: Ratio) -> str:
     """Return the number of runs of a ratio without an interval, in words."""
-    return "one run each" if found.n_base == found.n_new else f"{counted(found.n_new, 'run')} against {found.n_base}"
+    return "one run each" if speed.n_base == speed.n_new else f"{counted(speed.n_new, 'run')} against {speed.n_base}"
 
 
-def _digits(found: Ratio) -> int:
-    return 2 if abs(found.value - 1) >= 0.1 else 3
+def _digits(speed: Ratio) -> int:
+    return 2 if abs(speed.value - 1) >= 0.1 else 3
 
 
-def efficiency(found: Ratio) -> str:
+def efficiency(speed: Ratio) -> str:
     """Return `95.4 % (94.9–95.9)`."""
-    interval = found.interval
+    interval = speed.interval
     range_of = f" ({100 * interval.low:.1f}–{100 * interval.high:.1f})" if interval else ""
-    return f"{100 * found.value:.1f} %{range_of}"
+    return f"{100 * speed.value:.1f} %{range_of}"
 
 
 def percent(share: float) -> str:

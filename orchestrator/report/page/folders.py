@@ -21,7 +21,6 @@ from orchestrator.files.printable_text import printable, without_styles
 from orchestrator.files.redaction import held, redact, redact_end
 from orchestrator.records import RunFolder
 
-PAGE = "report.html"
 MOST_FILES = 24
 
 _OURS = re.compile(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from orchestrator.report.page import overview, runs, shell, table_data
 from orchestrator.report.page.charts import all_charts, chart_data
 from orchestrator.report.page.charts.chart import Absent, Chart
-from orchestrator.report.page.folders import PAGE, Folders
+from orchestrator.report.page.folders import Folders
 from orchestrator.report.page.shell import Section
 from orchestrator.report.page.texts import one_line
 from orchestrator.results import folder
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from orchestrator.report.highlights import Highlight
     from orchestrator.results.table.load import ResultsTable
-
-__all__ = ["PAGE", "report_page"]
 
 MOST_HIGHLIGHTS, MOST_WARNINGS, MOST_IDS = 60, 100, 200
 

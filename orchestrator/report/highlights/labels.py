@@ -1,6 +1,6 @@
-"""Name an experiment in a sentence: framework, model, processes, and what else distinguishes it from the others.
+"""The name of an experiment in a sentence: framework, model, processes, and what else distinguishes it in its table.
 
-Names come from files that may be anybody's. What is returned is one line of printable text of bounded length.
+Names come from files that may be foreign. Each returned name is one line of printable text of bounded length.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.files.printable_text import one_line
+from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure.metrics import metric, show
 from orchestrator.records import Device
 from orchestrator.results.table.columns import column, for_people, number
@@ -17,7 +17,7 @@ from orchestrator.results.table.rows import ARGUMENT_FACTS, NO_FRAMEWORK, Value
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
-_SAID = ("framework_config", "model_name_or_path", "num_gpus", "device")
+_NAMED = ("framework_config", "model_name_or_path", "num_gpus", "device")
 _ALSO = ("results", "scenario", "trainer", "python", "data")
 
 
@@ -26,40 +26,39 @@ class Names:
 
     def __init__(self, table: ResultsTable) -> None:
         frame = table.experiments
-        said = {name: column(frame, name) for name in _SAID}
-        self._framework, self._gpus, self._device = said["framework_config"], said["num_gpus"], said["device"]
-        self._model = _short_models(said["model_name_or_path"])
-        self._also = _telling(table)
+        self._framework, models, self._gpus, self._device = (column(frame, name) for name in _NAMED)
+        self._model = _short_models(models)
+        self._arguments = _distinguishing(table)
 
     def framework(self, row: int) -> str:
         name = self._framework[row]
         return "no framework" if name in (None, NO_FRAMEWORK) else one_line(name)
 
     def place(self, row: int) -> str:
-        """Return what both sides of a comparison share: `llama-1b at 2 GPUs, batch/device 4`."""
-        count, where = self.processes(row), "at" if self._device[row] != Device.CPU.value else "with"
-        return ", ".join([f"{self._model[row]} {where} {count}", *self._rest(row)])
+        """Return the part that both sides of a comparison share: `llama-1b at 2 GPUs, batch/device 4`."""
+        preposition = "with" if self._device[row] == Device.CPU.value else "at"
+        return ", ".join([f"{self._model[row]} {preposition} {self.processes(row)}", *self._rest(row)])
 
     def cell(self, row: int) -> str:
-        """Return what is the same for any number of processes: `llama-1b, batch/device 4`."""
+        """Return the part that is the same for any number of processes: `llama-1b, batch/device 4`."""
         return ", ".join([self._model[row], *self._rest(row)])
 
     def unlike(self, row: int, other: int) -> list[str]:
-        """Return what a row's name has besides model, framework and processes, and the other's has not."""
-        said = self._rest(other)
-        return [part for part in self._rest(row) if part not in said]
+        """Return the arguments in a row's name that are not in the name of the other row."""
+        others = self._rest(other)
+        return [part for part in self._rest(row) if part not in others]
 
     def whole(self, row: int) -> str:
         """Return the whole name: `liger on llama-1b at 2 GPUs`."""
         return f"{self.framework(row)} on {self.place(row)}"
 
     def processes(self, row: int) -> str:
-        count = number(self._gpus[row]) or 1
-        noun = "CPU process" if self._device[row] == Device.CPU.value else "GPU"
-        return f"{count:g} {noun}" + ("" if count == 1 else "es" if noun.endswith("ss") else "s")
+        count = int(number(self._gpus[row]) or 1)
+        is_cpu = self._device[row] == Device.CPU.value
+        return counted(count, "CPU process", "CPU processes") if is_cpu else counted(count, "GPU")
 
     def _rest(self, row: int) -> list[str]:
-        return [f"{label} {one_line(show(name, value))}" for name, label, value in self._also[row]]
+        return [f"{label} {one_line(show(name, value))}" for name, label, value in self._arguments[row]]
 
 
 def _short_models(models: Sequence[Value]) -> list[str]:
@@ -70,18 +69,18 @@ def _short_models(models: Sequence[Value]) -> list[str]:
 
 
 def _last_part(model: str) -> str:
-    return (
-        model.rstrip("/").rpartition("/")[2] or model if model.startswith(("/", ".")) else model.removeprefix("config:")
-    )
+    if model.startswith(("/", ".")):
+        return model.rstrip("/").rpartition("/")[2] or model
+    return model.removeprefix("config:")
 
 
-def _telling(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
-    """Return for each row (column, label, value) of as few columns as make the names of experiments unique, if possible.
+def _distinguishing(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
+    """Return for each row the column, label and value of the arguments in its name. Few columns make all names unique, if possible.
 
     A setting of the row's own framework configuration is not part of its name: only one side of a comparison would have it.
     """
     frame = table.experiments
-    keys: list[tuple[Value, ...]] = list(zip(*(column(frame, name) for name in _SAID), strict=True))
+    keys: list[tuple[Value, ...]] = list(zip(*(column(frame, name) for name in _NAMED), strict=True))
     wanted = [name for name in for_people({*ARGUMENT_FACTS, *table.arguments}) if name in frame]
     chosen: list[tuple[str, list[Value]]] = []
     distinct = len(set(keys))
@@ -105,6 +104,6 @@ def _telling(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
 
 
 def listed(names: Sequence[str], *, most: int = 3) -> str:
-    """Return `a; b; c and 4 more`: names contain commas."""
+    """Return `a; b; c and 4 more`, with semicolons because names contain commas."""
     shown, more = names[:most], len(names) - most
     return "; ".join(shown) + (f" and {more} more" if more > 0 else "")
