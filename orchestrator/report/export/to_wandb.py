@@ -1,6 +1,7 @@
 """Runs in Weights & Biases: on the server that you are logged in to, or with WANDB_MODE=offline in a local folder.
 
-The id of a run is its key. A completed export leaves a marker in the run's local folder, and the next export recognises it. For a run that was exported from another place, the server is asked.
+The id of a run is its key. A completed export leaves a marker in the run's local folder, and the next export recognises it. For
+a run that was exported from another place, the server is asked.
 
 What it leaves out: W&B stamps points with the time of the export. The columns `time_s` and `optimizer_step` have the run's own.
 """
