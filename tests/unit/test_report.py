@@ -152,7 +152,7 @@ def test_keep_and_drop(table: ResultsTable) -> None:
 
 
 def test_an_unknown_format_is_a_sentence(table: ResultsTable) -> None:
-    with pytest.raises(SelectionError, match="choose one of csv, json, markdown"):
+    with pytest.raises(SelectionError, match="choose csv, json, markdown"):
         tables.benchmarks(table, form="xml")
 
 

@@ -1,7 +1,6 @@
-"""Write a table as text: benchmarks.csv and its JSON and Markdown forms, raw_summary.csv, Parquet files, the terminal.
+"""A table as text: benchmarks.csv, the same as JSON and Markdown, raw_summary.csv, Parquet files, the terminal.
 
-Functions from a table to text or bytes. They read no records and write no files: `table.load` comes before, `store` after. `cli`
-prints `terminal.summary`.
+All functions turn a table into text or bytes. They read and write no files. `cli` prints `terminal.summary`.
 """
 
 from __future__ import annotations
@@ -30,28 +29,31 @@ def benchmarks(
     drop: Iterable[str] = (),
     highlights: Sequence[Highlight] = (),
 ) -> str:
-    """Return a row for each experiment, without uninformative columns; `keep` and `drop` win over the defaults.
+    """Return a row for each experiment, without uninformative columns; `keep` and `drop` override the defaults.
 
-    Names may be patterns; `keep="*"` shows everything. JSON and Markdown include the highlights. Raises SelectionError for a form
+    Names may be patterns; `keep="*"` shows everything. JSON and Markdown include the highlights. Raise SelectionError for a format
     that is not in FORMATS.
     """
-    asked, unwanted = tuple(keep), tuple(drop)
-    keep, drop = choose(asked, unwanted)
+    requested, unwanted = tuple(keep), tuple(drop)
+    keep, drop = choose(requested, unwanted)
     if form == "csv":
-        own = [name for name in _of_a_file(table) if not matches(name, unwanted)]
-        return as_csv.text(varying(table.experiments, keep=(*own, *keep), drop=drop).shown)
+        always = [name for name in _always_in_files(table) if not matches(name, unwanted)]
+        return as_csv.text(varying(table.experiments, keep=(*always, *keep), drop=drop).shown)
     if form == "json":
         split = varying(table.experiments, keep=("id", *keep), drop=drop)
         return as_json.text(split, table.warnings, highlights=highlights)
     if form == "markdown":
         split = varying(table.experiments, keep=keep, drop=(*drop, *DETAILS))
-        return as_markdown.text(split, table.warnings, highlights=highlights, kept=asked)
-    raise SelectionError(f"There is no report format {form!r}: choose one of {', '.join(FORMATS)}.")
+        return as_markdown.text(split, table.warnings, highlights=highlights, kept=requested)
+    raise SelectionError(f"{form!r}: there is no such format of a report; choose {', '.join(FORMATS)}")
 
 
-def _of_a_file(table: ResultsTable) -> Iterator[str]:
-    """Yield the columns that a file always has: the id, by which other files refer to the row, the number of runs, and what
-    losses of trainings that ended early are compared by. Ids of several folders are not unique."""
+def _always_in_files(table: ResultsTable) -> Iterator[str]:
+    """Yield the columns that a file has even if they are constant.
+
+    Other files refer to a row by its id, which is unique only in one folder. Means need the number of runs. Losses of trainings
+    that ended early are compared by their logged losses.
+    """
     if "results" not in table.experiments:
         yield "id"
     if "runs_ok" in table.experiments and (table.experiments["runs_ok"] > 1).any():
@@ -66,18 +68,20 @@ def raw_summary(table: ResultsTable) -> str:
 
 
 def parquet(table: ResultsTable, *, drop: Iterable[str] = ()) -> dict[str, bytes]:
-    """Return file name → Parquet of all columns that are not dropped: experiments, runs, ranks, devices. Raises OrchestratorError
-    if pyarrow is not installed."""
-    drop, frames = tuple(drop), {"benchmarks": table.experiments, "raw_summary": table.runs}
-    frames |= {name: frame for name, frame in (("ranks", table.ranks), ("devices", table.devices)) if len(frame)}
-    return {f"{name}.parquet": as_parquet.content(_without(frame, drop)) for name, frame in frames.items()}
-
-
-def _without(frame: pd.DataFrame, drop: Sequence[str]) -> pd.DataFrame:
-    return frame[[name for name in frame.columns if not matches(str(name), drop)]]
+    """Return Parquet files by name, with all columns that are not dropped. Raise OrchestratorError if pyarrow is not installed."""
+    frames, drop = {"benchmarks": table.experiments, "raw_summary": table.runs, **_parts(table)}, tuple(drop)
+    kept = {
+        name: frame[[column for column in frame.columns if not matches(str(column), drop)]]
+        for name, frame in frames.items()
+    }
+    return {f"{name}.parquet": as_parquet.content(frame) for name, frame in kept.items()}
 
 
 def parts(table: ResultsTable) -> dict[str, str]:
-    """Return file name → CSV of the parts of runs: `ranks.csv` (a row per training process), `devices.csv` (a row per GPU)."""
-    frames = {"ranks.csv": table.ranks, "devices.csv": table.devices}
-    return {name: as_csv.text(frame) for name, frame in frames.items() if len(frame)}
+    """Return CSV files by name: `ranks.csv` has a row for each training process, `devices.csv` a row for each GPU."""
+    return {f"{name}.csv": as_csv.text(frame) for name, frame in _parts(table).items()}
+
+
+def _parts(table: ResultsTable) -> dict[str, pd.DataFrame]:
+    frames = {"ranks": table.ranks, "devices": table.devices}
+    return {name: frame for name, frame in frames.items() if len(frame)}

@@ -1,13 +1,12 @@
-"""Write a frame as CSV that loads straight into pandas: full precision, whole numbers whole, missing cells empty.
+"""A frame as CSV that loads directly into pandas: full precision, whole numbers without a point, missing cells empty.
 
-Text is quoted only if needed. Python's own writer leaves a lone carriage return unquoted, and readers take it for the end of a
-line. Therefore the quoting is done here.
+Text is quoted only if needed. This module quotes by itself, because Python's `csv` leaves a single carriage return unquoted, and
+readers take it for the end of a line.
 
 A text that begins with `=`, `+`, `-` or `@` is not changed, although a spreadsheet takes it for a formula. The file is for
-programs, and pandas must read back what the trainer was given. Quotes do not help. Every other remedy changes the text (an
-apostrophe or a blank before it), and no reader removes it again. Instead `vetting` finds such cells, and a warning with the
-report names them. Markdown, JSON, the terminal and pages, which people look at, do escape. NUL, which no C reader can read,
-becomes its picture ␀.
+programs, and pandas must read the text that the trainer received. Quotes do not help, and no reader removes an apostrophe or a
+blank that was added. Instead `table.foreign_rows` finds such cells, and a warning of the report names them. Formats for people
+escape them. NUL, which readers written in C cannot read, becomes its picture ␀.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ def rows_text(rows: Iterable[Mapping[str, Value]], names: Sequence[str]) -> str:
 
 
 def _line(fields: Iterable[str]) -> str:
-    return (",".join(fields) or '""') + "\n"  # an empty line would be no row at all
+    return (",".join(fields) or '""') + "\n"  # readers skip an empty line
 
 
 def _fields(column: pd.Series[Any]) -> list[str]:
-    """Return a column's fields. Only texts are searched for what needs quotes, each distinct text once."""
+    """Return the fields of a column. Only texts are quoted, and each distinct text is examined once."""
     values = cells(column)
     if str(column.dtype) in ("Int64", "Float64", "boolean"):
         return ["" if value is None else str(value) for value in values]

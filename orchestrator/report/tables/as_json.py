@@ -1,13 +1,14 @@
-"""Write a table as one JSON document for programs: varying columns by experiment, shared values, highlights, warnings.
+"""A table as one JSON document for programs: varying columns by experiment, shared values, highlights, warnings.
 
-Numbers have full precision, missing is null. NaN and infinity never occur in a table, and are refused. Characters that control a
-terminal become `\\uXXXX`, so that the text can be printed; a reader gets the same value.
+Numbers have full precision; a missing value is null. NaN and infinity never occur in a table, and raise ValueError. Terminal
+control characters become `\\uXXXX`, so that the text can be printed; a reader gets the same value.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from orchestrator.files.printable_text import escaped
@@ -23,15 +24,17 @@ if TYPE_CHECKING:
 def text(split: Split, warnings: Sequence[str], *, highlights: Sequence[Highlight] = ()) -> str:
     """Return `{"experiments": [{column: value}], "constant": {column: value}, "highlights": [{kind, text, experiments}],
     "warnings": [sentence]}`."""
-    found = [{"kind": one.kind.value, "text": one.text, "experiments": list(one.experiments)} for one in highlights]
     return document(
-        experiments=_rows(split.shown), constant=dict(split.constant), highlights=found, warnings=list(warnings)
+        experiments=_rows(split.shown),
+        constant=dict(split.constant),
+        highlights=[asdict(highlight) for highlight in highlights],
+        warnings=list(warnings),
     )
 
 
-def view(seen: View) -> str:
+def view(view: View) -> str:
     """Return `{"title": sentence, "rows": [{column: value}], "notes": [sentence]}`."""
-    return document(title=seen.title, rows=_rows(seen.frame), notes=list(seen.notes))
+    return document(title=view.title, rows=_rows(view.frame), notes=list(view.notes))
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Value]]:

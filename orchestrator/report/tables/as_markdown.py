@@ -1,8 +1,7 @@
-"""Write a table as Markdown for people, for example in a pull request: findings, a readable table, notes and warnings.
+"""A table as Markdown for people, for example in a pull request: findings, a readable table, notes and warnings.
 
-Short headings, values with units, a dash for a missing value. Values are rounded; benchmarks.csv has them in full, and all
-columns. A name, an argument or an error of a trainer is only text in it: no tag, link, entity, heading or further column, and
-nothing that controls a terminal.
+It has short headings, rounded values with units, and a dash for a missing value. benchmarks.csv has all digits and all columns.
+Texts from elsewhere (names, arguments, errors) are escaped: they cannot become markup, and cannot control a terminal.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# A longer list of warnings is folded: a reader of a pull request opens it or not.
+# A longer list of warnings is folded.
 MOST_UNFOLDED = 5
 
 
 def text(
     split: Split, warnings: Sequence[str], *, highlights: Sequence[Highlight] = (), kept: Sequence[str] = ()
 ) -> str:
-    """Return the findings, what all rows share, a table of the first columns and of the columns `kept`, then warnings."""
+    """Return the findings, the shared values, a table of the first columns and of the columns `kept`, and the warnings."""
     parts = [findings(highlights)] if highlights else []
     same = same_for_all(split)
     if same:
         parts.append(f"Same for all: {escaped(same)}.")
     names = for_people(str(name) for name in split.shown.columns)
-    asked = [name for name in names if name not in METRICS or name in HEADLINE or matches(name, kept)]
-    parts.append(grid(split.shown[asked]) if len(split.shown) else "No experiments.")
-    left_out = [name for name in names if name not in asked]
+    chosen = [name for name in names if name not in METRICS or name in HEADLINE or matches(name, kept)]
+    parts.append(grid(split.shown[chosen]) if len(split.shown) else "No experiments.")
+    left_out = [name for name in names if name not in chosen]
     if left_out:
         parts.append(f"Also in benchmarks.csv: {escaped(', '.join(left_out))}.")
     if warnings:
@@ -44,7 +43,7 @@ def text(
 
 def findings(highlights: Sequence[Highlight]) -> str:
     """Return a list with one line for each finding; warnings and failures are marked."""
-    return "\n".join(f"- {_MARKED[one.kind]}{sentence(one.text)}" for one in highlights)
+    return "\n".join(f"- {_MARKED[highlight.kind]}{sentence(highlight.text)}" for highlight in highlights)
 
 
 _MARKED = {HighlightKind.GAIN: "", HighlightKind.WARNING: "**Warning:** ", HighlightKind.FAILURE: "**Failed:** "}
@@ -52,28 +51,26 @@ _MARKED = {HighlightKind.GAIN: "", HighlightKind.WARNING: "**Warning:** ", Highl
 
 def _list_of(warnings: Sequence[str]) -> str:
     lines = "\n".join(f"- {sentence(line)}" for line in warnings)
-    if len(warnings) <= MOST_UNFOLDED:
-        return lines
-    return folded(f"{len(warnings)} warnings", lines)
+    return lines if len(warnings) <= MOST_UNFOLDED else folded(f"{len(warnings)} warnings", lines)
 
 
 def same_for_all(split: Split) -> str:
-    """Return the values that all rows share, of registered facts and metrics, in reading order."""
-    asked = [name for name in split.constant if (name in FACTS or name in METRICS) and name not in _NOT_ASKED]
-    return ", ".join(f"{metric(name).label} {show(name, split.constant[name])}" for name in for_people(asked))
+    """Return the facts and metrics that are the same in all rows, in reading order."""
+    shown = [name for name in split.constant if (name in FACTS or name in METRICS) and name not in _NOT_SHARED]
+    return ", ".join(f"{metric(name).label} {show(name, split.constant[name])}" for name in for_people(shown))
 
 
-_NOT_ASKED = ("runs", "runs_ok", "attempt", "python", "monitors", "warnings", "world_size")
+_NOT_SHARED = ("runs", "runs_ok", "attempt", "python", "monitors", "warnings", "world_size")
 
 
 def headings(names: Sequence[str]) -> list[str]:
-    """Return short headings; the full name if two columns would have the same."""
+    """Return short headings; the name of the column if two columns would have the same heading."""
     labels = [metric(name).label for name in names]
     return [label if labels.count(label) == 1 else name for label, name in zip(labels, names, strict=True)]
 
 
 def grid(frame: pd.DataFrame, *, named: Mapping[str, str] | None = None) -> str:
-    """Return a frame as a table; `named` gives the metric or fact that formats a column, if its name does not."""
+    """Return a frame as a table. `named` has the metric or fact that formats a column, if the column has another name."""
     named = named or {}
     names = [str(name) for name in frame.columns]
     titles = headings(names)
@@ -84,7 +81,5 @@ def grid(frame: pd.DataFrame, *, named: Mapping[str, str] | None = None) -> str:
 
 def is_number(frame: pd.DataFrame, name: str, *, named: Mapping[str, str] | None = None) -> bool:
     """Return whether a column is aligned to the right."""
-    return metric((named or {}).get(name, name)).show is not Show.TEXT and str(frame[name].dtype) in (
-        "Int64",
-        "Float64",
-    )
+    is_text = metric((named or {}).get(name, name)).show is Show.TEXT
+    return not is_text and str(frame[name].dtype) in ("Int64", "Float64")

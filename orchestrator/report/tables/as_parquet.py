@@ -1,6 +1,6 @@
-"""Write a frame as a Parquet file that pandas loads with the types that docs/metrics.md names.
+"""A frame as a Parquet file that pandas loads with the types in docs/metrics.md.
 
-It has all columns: a column that nobody reads costs nothing there.
+It has all columns: in Parquet, a column that is not read costs no time.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def content(frame: pd.DataFrame) -> bytes:
-    """Return the file. Raises OrchestratorError if pyarrow is not installed."""
-    if find_spec("pyarrow") is None:  # pandas would say it in a paragraph
+    """Return the file. Raise OrchestratorError if pyarrow is not installed."""
+    if find_spec("pyarrow") is None:  # the error of pandas is a paragraph long
         raise OrchestratorError(
-            "a Parquet file needs pyarrow, which is not installed: pip install 'tunebench[parquet]'"
+            "a Parquet file needs pyarrow, which is not installed; install it with pip install 'tunebench[parquet]'"
         )
     file = io.BytesIO()
     typed(frame).to_parquet(file, engine="pyarrow", index=False)

@@ -1,4 +1,4 @@
-"""docs/failures.md, made from the table of failure kinds; a test compares the page in the repository with it."""
+"""The text of docs/failures.md, made from the table of failure kinds. A test compares it with the page in the repository."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from orchestrator.measure.metrics import DASH
 
 _INTRODUCTION = """# Kinds of failure
 
-Made from `orchestrator/measure/failure_kinds.py`; a test holds the two together (`pytest --accept` writes this page anew).
+Made from `orchestrator/measure/failure_kinds.py`. A test compares them, and `pytest --accept` writes this page again.
 
-`kind` in a run's `record.json` is one of these words, and so is `failure_kind` in the CSV files; `--retry-failed` takes them.
+`kind` in a run's `record.json` is one of these words, and so is `failure_kind` in the CSV files. `--retry-failed` accepts them.
 `hint` in the record is the advice below, or advice that was made from the error.
-The rows are in the order in which an error is searched.
+An error is compared with the kinds in this order.
 
 | kind | what happened | what to do | note |
 |---|---|---|---|
 """
-_RETRIED, _FOLLOWS = "tried again by itself", "counts only where no rank failed with another kind"
+_RETRIED, _FOLLOWS = "retried automatically", "counts only if no rank failed with another kind"
 
 
 def page() -> str:

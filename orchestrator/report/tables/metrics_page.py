@@ -1,7 +1,4 @@
-"""docs/metrics.md, made from the registry: every column with its unit, direction, source and what it leaves out.
-
-A function from the registry to text; a test compares the page in the repository with it.
-"""
+"""The text of docs/metrics.md, made from the registry of metrics. A test compares it with the page in the repository."""
 
 from __future__ import annotations
 
@@ -10,13 +7,13 @@ from orchestrator.results.table.column_types import OTHERS, known
 
 _INTRODUCTION = """# Columns and metrics
 
-Made from `orchestrator/measure/metrics/`; a test holds the two together (`pytest --accept` writes this page again).
+Made from `orchestrator/measure/metrics/`. A test compares them, and `pytest --accept` writes this page again.
 
 - `benchmarks.csv` has a row for each experiment. Every metric is the mean over its repeats that ended ok, `runs_ok`
-  of `runs`. It is the mean of their logarithms where *mean* says "of logs".
+  of `runs`. If the column *mean* says "of logs", it is the mean of their logarithms.
 - `raw_summary.csv` has a row for each run and every column.
-- `ranks.csv` has a row for each training process of each run. A rank's tokens per second are its share of the run's:
-  its own tokens in the time that all ranks took together.
+- `ranks.csv` has a row for each training process of each run. A rank's tokens per second are its own tokens in the
+  time that all ranks took together. They are its share of the run's tokens per second.
 - `devices.csv` has a row for each watched GPU of each run.
 
 The column `id` is in all four files. Files have base units at full precision. An empty cell is a missing value, not
@@ -39,6 +36,13 @@ numbers are called tokens per second, and by how much they differ.
 """
 
 
+_SETTINGS = "The training process reads these from the built model, not from its arguments."
+
+
+def _head(*titles: str) -> tuple[str, str]:
+    return _row(*titles), _row(*["---"] * len(titles))
+
+
 def _row(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
@@ -47,20 +51,16 @@ def page() -> str:
     """Return the text of docs/metrics.md."""
     types = known()
     lines = [_INTRODUCTION, "## Metrics", ""]
-    lines.append(_row("column", "unit", "dtype", "better", "mean", "what it is", "source", "what it leaves out"))
-    lines.append(_row(*["---"] * 8))
+    lines += _head("column", "unit", "dtype", "better", "mean", "what it is", "source", "what it leaves out")
     for m in METRICS.values():
         better = DASH if m.direction is Direction.NONE else m.direction.value
         mean = "of logs" if m.by_ratio else DASH
         cells = (m.unit or DASH, types[m.name], better, mean, m.description, m.source, m.leaves_out or DASH)
         lines.append(_row(f"`{m.name}`", *cells))
-    lines += ["", "## What an experiment was, and how it ended", "", _row("column", "dtype", "what it is", "source")]
-    lines.append(_row(*["---"] * 4))
+    lines += ["", "## Facts and outcome of an experiment", "", *_head("column", "dtype", "what it is", "source")]
     lines += [_row(f"`{fact.name}`", types[fact.name], fact.description, fact.source) for fact in FACTS.values()]
-    lines += ["", "## What took effect", ""]
-    lines += ["Read off the built model in the training process, not echoed from the arguments.", ""]
-    lines += [_row("column", "dtype", "what it is"), _row(*["---"] * 3)]
+    lines += ["", "## Settings in effect", "", _SETTINGS, "", *_head("column", "dtype", "what it is")]
     lines += [_row(f"`effective_{name}`", types[f"effective_{name}"], text) for name, (_, text) in SETTINGS.items()]
-    lines += ["", "## Other columns", "", _row("column", "dtype", "what it is"), _row(*["---"] * 3)]
+    lines += ["", "## Other columns", "", *_head("column", "dtype", "what it is")]
     lines += [_row(f"`{name}`", dtype, text) for name, (dtype, text) in OTHERS.items()]
     return "\n".join(lines) + "\n"

@@ -1,8 +1,8 @@
-"""Make the table at the end of a run and of `tunebench report`, for a terminal of any width.
+"""The table at the end of a run and of `tunebench report`, for a terminal of any width.
 
-It shows what distinguishes the experiments, the few numbers that people ask first, and how each ended. Failures follow with kind
-and cause. Columns that do not fit are named, never squeezed. Everything is made printable first. `cli` prints the result, and the
-table's warnings.
+It shows what distinguishes the experiments, the few numbers that people ask for first, and how each experiment ended. Failures
+follow with kind and cause. Columns that do not fit are listed below the table. All texts are made printable. `cli` prints the
+result and the table's warnings.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ if TYPE_CHECKING:
 MAX_ROWS = 200
 MAX_FAILURES = 20
 _WIDEST = 28
-_GAP = 3
+# Cells between two columns.
+GAP = 3
 
-_ASKED_FIRST = ("results", "framework_config", "tokens_per_s", "status")
-# Asked first of all where rows are padded: speeds that count padding as work do not compare.
+_FIRST = ("results", "framework_config", "tokens_per_s", "status")
+# Comes before these if rows are padded: speeds that count padding as work cannot be compared.
 _PADDED = ("real_tokens_per_s",)
-_TELLING = ("model_name_or_path", "num_gpus", "peft_method", "scenario")
+_DISTINGUISHING = ("model_name_or_path", "num_gpus", "peft_method", "scenario")
 _BELOW = ("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors")
 
 
@@ -61,9 +62,9 @@ def summary(
     drop: Iterable[str] = (),
     highlights: Sequence[Highlight] = (),
 ) -> RenderableType:
-    """Return what to print for a table on a terminal of `width` columns; `keep` and `drop` win over the defaults.
+    """Return what to print for a table on a terminal of `width` columns; `keep` and `drop` override the defaults.
 
-    The highlights follow the table; failures have their own lines with everything known of them.
+    The highlights follow the table. Each failed experiment has its own lines with kind, cause and advice.
     """
     frame, drop = table.experiments, tuple(drop)
     if not len(frame):
@@ -80,7 +81,9 @@ def summary(
     if same:
         parts.append(Text(printable(f"Same for all: {same}")))
     parts.append(_grid(frame, [name for name in names if name in fitting]))
-    parts += _left_out(frame, [name for name in names if name not in fitting])
+    if len(frame) > MAX_ROWS:
+        parts.append(Text(f"… and {len(frame) - MAX_ROWS} more experiments in benchmarks.csv", style="dim"))
+    parts += unshown([name for name in names if name not in fitting])
     return Group(*parts, *_findings(highlights), *_failures(frame))
 
 
@@ -90,7 +93,7 @@ def text(table: ResultsTable, *, width: int, highlights: Sequence[Highlight] = (
 
 
 def plain(view: RenderableType, *, width: int) -> str:
-    """Return as plain text what a terminal of `width` columns would show."""
+    """Return what a terminal of `width` columns would show, as plain text."""
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
     console.print(view)
     assert isinstance(console.file, io.StringIO)
@@ -113,41 +116,28 @@ def _counts(frame: pd.DataFrame) -> tuple[str, ...]:
 
 def _heading(frame: pd.DataFrame) -> Text:
     ended = Counter(str(value) for value in cells(frame["status"]))
-    return Text(
-        f"{counted(len(frame), 'experiment')}: "
-        + ", ".join(f"{number} {status}" for status, number in ended.most_common()),
-        style="bold",
-    )
+    counts = ", ".join(f"{number} {status}" for status, number in ended.most_common())
+    return Text(f"{counted(len(frame), 'experiment')}: {counts}", style="bold")
 
 
 def _names(split: Split, *, first: Sequence[str]) -> list[str]:
-    """Return what tells the experiments apart, then what was measured, then how they ended."""
+    """Return the columns that distinguish the experiments, then what was measured, then how they ended."""
     shown = for_people(str(name) for name in split.shown.columns)
-    apart = [name for name in shown if name not in METRICS and name not in ("status", "runs", "runs_ok")]
+    distinguishing = [name for name in shown if name not in METRICS and name not in ("status", "runs", "runs_ok")]
     ended = [name for name in ("status", "runs_ok", "runs") if name in shown]
     measured = [name for name in dict.fromkeys((*first, *HEADLINE)) if name in shown]
-    return [
-        *(apart or ["id"]),
-        *measured,
-        *(name for name in shown if name in METRICS and name not in measured),
-        *ended,
-    ]
+    others = [name for name in shown if name in METRICS and name not in measured]
+    return [*(distinguishing or ["id"]), *measured, *others, *ended]
 
 
 def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int) -> set[str]:
-    """Return the columns that fit next to each other: first what people ask first, then what tells the rows apart."""
-    wanted = (
-        *(_PADDED if _is_padded(frame) else ()),
-        *_ASKED_FIRST,
-        *_telling_apart(frame, names),
-        *HEADLINE[:12],
-        "id",
-    )
-    first = [name for name in dict.fromkeys(wanted) if name in names]
+    """Return the columns that fit next to each other. The most important ones, and those that distinguish rows, come first."""
+    padded = _PADDED if _is_padded(frame) else ()
+    wanted = (*padded, *_FIRST, *_distinguishing(frame, names), *HEADLINE[:12], "id")
     fitting: set[str] = set()
-    left = width + _GAP
-    for name in (*first, *(name for name in names if name not in first)):
-        needed = _width(frame, name) + _GAP
+    left = width + GAP
+    for name in dict.fromkeys((*(name for name in wanted if name in names), *names)):
+        needed = _width(frame, name) + GAP
         if needed <= left:
             fitting.add(name)
             left -= needed
@@ -158,16 +148,16 @@ def _is_padded(frame: pd.DataFrame) -> bool:
     return "padding_share" in frame and bool((frame["padding_share"] > PADDING).any())
 
 
-def _telling_apart(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Return as few columns as make all rows distinct, if that is possible: the others would add nothing."""
-    told = [name for name in names if name not in METRICS and name not in ("status", "runs", "runs_ok", "id")]
+def _distinguishing(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Return the fewest columns that make all rows different, if that is possible."""
+    facts = [name for name in names if name not in METRICS and name not in ("status", "runs", "runs_ok", "id")]
     chosen: list[str] = []
-    distinct = 1
-    for name in dict.fromkeys(name for name in (*_ASKED_FIRST, *_TELLING, *told) if name in told):
-        alike = len(frame[[*chosen, name]].astype(str).drop_duplicates())
-        if alike > distinct:
+    different = 1
+    for name in dict.fromkeys(name for name in (*_FIRST, *_DISTINGUISHING, *facts) if name in facts):
+        count = len(frame[[*chosen, name]].astype(str).drop_duplicates())
+        if count > different:
             chosen.append(name)
-            distinct = alike
+            different = count
     return chosen
 
 
@@ -177,18 +167,23 @@ def _width(frame: pd.DataFrame, name: str) -> int:
     return max(heading, min(max(values, default=1), _WIDEST if not is_number(frame, name) else 100))
 
 
+def empty_table() -> Table:
+    """Return a table without columns, in the style that all tables of reports share."""
+    return Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+
+
+def unshown(names: Sequence[str]) -> Iterator[Text]:
+    """Yield the line that lists the columns without room, if there are any."""
+    if names:
+        yield Text(printable(f"Columns that do not fit here: {', '.join(names)}"), style="dim")
+
+
 def _grid(frame: pd.DataFrame, names: Sequence[str]) -> Table:
-    grid = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    grid = empty_table()
     for name, heading in zip(names, headings(names), strict=True):
         width = _width(frame, name)
-        right = is_number(frame, name)
-        grid.add_column(
-            Text(printable(heading)),
-            justify="right" if right else "left",
-            overflow="fold",
-            min_width=width,
-            max_width=width,
-        )
+        title, right = Text(printable(heading)), is_number(frame, name)
+        grid.add_column(title, justify="right" if right else "left", overflow="fold", min_width=width, max_width=width)
     columns = [[_cell(name, value) for value in cells(frame[name][:MAX_ROWS])] for name in names]
     for row in zip(*columns, strict=True):
         grid.add_row(*row)
@@ -200,26 +195,19 @@ def _cell(name: str, value: object) -> Text:
     return Text(show(name, value), style=style)
 
 
-def _left_out(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[RenderableType]:
-    if len(frame) > MAX_ROWS:
-        yield Text(f"… and {len(frame) - MAX_ROWS} more experiments in benchmarks.csv", style="dim")
-    if names:
-        yield Text(printable(f"Columns that do not fit here: {', '.join(names)}"), style="dim")
-
-
 def _findings(highlights: Sequence[Highlight]) -> Iterator[RenderableType]:
-    told = [one for one in highlights if one.kind is not HighlightKind.FAILURE]
-    if told:
+    shown = [highlight for highlight in highlights if highlight.kind is not HighlightKind.FAILURE]
+    if shown:
         yield Text("")
-    for one in told:
-        line = Text(printable(one.text), style="yellow" if one.kind is HighlightKind.WARNING else "")
+    for highlight in shown:
+        sign, style = ("!", "yellow") if highlight.kind is HighlightKind.WARNING else ("•", "")
         grid = Table.grid(padding=(0, 1))
-        grid.add_row(Text("!" if one.kind is HighlightKind.WARNING else "•"), line)
+        grid.add_row(Text(sign), Text(printable(highlight.text), style=style))
         yield grid
 
 
 def _failures(frame: pd.DataFrame) -> Iterator[RenderableType]:
-    """Yield each experiment that is not ok: its name, kind and count, the cause in a sentence, and the advice."""
+    """Yield the lines of each experiment that is not ok: its id, the kind and count of failures, the cause, and the advice."""
     wanted = ("id", "status", "failure_kind", "failure_cause", "failure_hint", "runs", "runs_ok")
     columns = [cells(frame[name]) if name in frame else [None] * len(frame) for name in wanted]
     failed = [row for row in zip(*columns, strict=True) if row[1] != "ok" and (row[2] or row[3])]
