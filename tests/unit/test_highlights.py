@@ -212,7 +212,7 @@ def test_the_trainers_own_speed_is_taken_only_where_no_run_has_steps() -> None:
         return [{"train_tokens_per_second": value} for value in values]
 
     base, new = Made(runs=runs(*BASELINE)), Made(framework="compile", runs=runs(*FAST))
-    assert "by the Trainer's own speed, which counts warm-up" in gains(base, new)[0]
+    assert "by the Trainer's own speed, which includes warm-up" in gains(base, new)[0]
     measured = Made(scenario="other", runs=speeds(*BASELINE))
     assert gains(base, new, measured) == []
 
@@ -329,7 +329,7 @@ def test_failures_are_grouped_by_kind_with_their_causes() -> None:
     ]
     found = [one for one in highlights(made_table(*cells)) if one.kind is HighlightKind.FAILURE]
     assert [one.text for one in found] == [
-        "2 experiments failed with oom_cuda, 1 of them in only some of their runs "
+        "2 experiments failed with oom_cuda, 1 of them only in some runs "
         "(a on llama-1b at 1 GPU; c on llama-1b at 1 GPU): oom_cuda, in a sentence",
         "1 experiment failed with nccl (b on llama-1b at 1 GPU): nccl, in a sentence",
     ]

@@ -1,7 +1,7 @@
 """Pages for people: one HTML file each, which contains everything and loads nothing.
 
 `report_page` makes the report of results folders. `shell` makes a document of sections, charts and data for any page, and
-`chart` defines a chart. All functions turn values into text; `store` writes the files.
+`charts.chart` defines a chart. All functions turn values into text.
 """
 
 from __future__ import annotations

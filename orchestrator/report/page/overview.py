@@ -1,7 +1,4 @@
-"""The first section of a report: what was run, and where.
-
-It is made from a table's runs and the requests in its folders' suites.
-"""
+"""The first section of a report: what was run, and where. It is made from a table and the `suite.json` of its folders."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.files.printable_text import counted
 from orchestrator.files.redaction import redact
 from orchestrator.measure.metrics import Show, show
 from orchestrator.measure.metrics import shown as forms
@@ -58,23 +56,21 @@ class Overview:
 
 
 def of(table: ResultsTable, suites: Sequence[Mapping[str, Any]], *, card_bytes: Sequence[float]) -> Overview:
-    """Return the overview of a table; `suites` are the `suite.json` of its folders, `card_bytes` the known capacities of GPUs."""
+    """Return the overview of a table. `suites` are the `suite.json` of its folders, `card_bytes` the known capacities of GPUs."""
     runs, experiments = table.runs, table.experiments
     return Overview(
         tiles=tuple(_tiles(experiments, runs)),
-        what=(*_what(experiments), *_asked(suites)),
+        what=(*_what(experiments), *_commands(suites)),
         where=tuple(_where(runs, card_bytes)),
     )
 
 
 def _tiles(experiments: pd.DataFrame, runs: pd.DataFrame) -> Iterator[Tile]:
     ended = Counter(one_line(value, width=20) for value in column(experiments, "status"))
-    yield Tile(
-        value=f"{len(experiments):,}",
-        label="experiment" if len(experiments) == 1 else "experiments",
-        note=", ".join(f"{count} {status}" for status, count in ended.most_common(4)),
-    )
-    yield Tile(value=f"{len(runs):,}", label="run" if len(runs) == 1 else "runs")
+    number, noun = counted(len(experiments), "experiment").split()
+    yield Tile(value=number, label=noun, note=", ".join(f"{count} {status}" for status, count in ended.most_common(4)))
+    number, noun = counted(len(runs), "run").split()
+    yield Tile(value=number, label=noun)
     gpus = Counter(one_line(value, width=40) for value in column(runs, "provenance_gpus") if value)
     counts = [value for value in column(runs, "num_gpus") if isinstance(value, int)]
     if gpus:
@@ -97,7 +93,8 @@ def _times(runs: pd.DataFrame) -> Iterator[Tile]:
     if not spans:
         return
     begin, end = min(start for start, _ in spans), max(end for _, end in spans)
-    yield Tile(value=_date(begin), label="began", note=f"{_clock(begin)} UTC")
+    began = datetime.fromtimestamp(begin, UTC)
+    yield Tile(value=f"{began:%Y-%m-%d}", label="began", note=f"{began:%H:%M} UTC")
     yield Tile(value=forms.text(end - begin, Show.SECONDS), label="from first to last run", note="including pauses")
     for device, word in (("cuda", "GPU-hours"), ("cpu", "process-hours on CPUs")):
         if hours[device]:
@@ -111,23 +108,14 @@ def _moment(value: Value) -> float | None:
         return None
 
 
-def _date(moment: float) -> str:
-    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d}"
-
-
-def _clock(moment: float) -> str:
-    return f"{datetime.fromtimestamp(moment, UTC):%H:%M}"
-
-
 def _what(experiments: pd.DataFrame) -> Iterator[tuple[str, str]]:
     for label, name in _WHAT:
-        said = _distinct(column(experiments, name), of=name)
-        if said:
-            yield label, said
+        if words := _distinct(column(experiments, name), of=name):
+            yield label, words
 
 
-def _asked(suites: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield the command lines that made the folders."""
+def _commands(suites: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield the command lines of the campaigns, from their suites."""
     for suite in suites:
         asked = suite.get("asked")
         argv = asked.get("argv") if isinstance(asked, dict) else None
@@ -147,15 +135,9 @@ def _where(runs: pd.DataFrame, card_bytes: Sequence[float]) -> Iterator[tuple[st
     memory = [value for value in column(runs, "provenance_host_memory_bytes") if isinstance(value, int)]
     if memory:
         yield "Host memory", ", ".join(forms.text(size, Show.BYTES) for size in sorted(set(memory))[:MOST_VALUES])
-    versions = [
-        f"{package} {said}" for package in PACKAGES if (said := _distinct(column(runs, f"provenance_{package}")))
-    ]
-    if versions:
-        yield "Packages", ", ".join(versions)
-    yield from _git(runs)
-
-
-def _git(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    versions = {package: _distinct(column(runs, f"provenance_{package}")) for package in PACKAGES}
+    if any(versions.values()):
+        yield "Packages", ", ".join(f"{package} {words}" for package, words in versions.items() if words)
     commits, dirty = column(runs, "provenance_git_commit"), column(runs, "provenance_git_dirty")
     states = dict.fromkeys(
         one_line(str(commit)[:12]) + (" with uncommitted changes" if changed else "")
@@ -167,11 +149,11 @@ def _git(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _distinct(values: Sequence[Value], *, of: str = "") -> str:
-    """Return the first few different values in words."""
-    found = list(dict.fromkeys(value for value in values if value is not None))
-    numbers = [value for value in found if isinstance(value, int)]
-    ordered = sorted(numbers) if len(numbers) == len(found) else found
-    return _listed([one_line(show(of, value), width=80) for value in ordered])
+    """Return the first few distinct values in words, numbers in their order."""
+    distinct = list(dict.fromkeys(value for value in values if value is not None))
+    if all(isinstance(value, int) for value in distinct):
+        distinct.sort(key=lambda value: int(value or 0))
+    return _listed([one_line(show(of, value), width=80) for value in distinct])
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -1,8 +1,7 @@
 """The report of results folders as one HTML page: what was run and where, findings, warnings, charts, and the table.
 
-A function from a table and its folders to text; `store` writes it. The findings come from `highlights`, the numbers from
-`table`. The page reads from the folders only the series of runs (`series`), their commands and the ends of their logs, all
-bounded.
+The findings come from `highlights`, the numbers from the table. From the folders, the page reads only a bounded part: the series
+of runs, their commands and the ends of their logs.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MOST_HIGHLIGHTS, MOST_WARNINGS, MOST_IDS = 60, 100, 200
 # Experiments in the charts, and runs with their series.
 MOST_CELLS, MOST_SERIES = 1000, 120
 
-# Space for the commands and logs of the table's rows. A page of 1000 experiments has less than 25 MB.
+# Space for the commands and logs of the table's rows. A page of 1,000 experiments has less than 25 MB.
 DETAIL_BYTES = 3_000_000
 
 
@@ -39,19 +38,19 @@ DETAIL_BYTES = 3_000_000
 def report_page(
     table: ResultsTable, *, roots: Sequence[Path], highlights: Sequence[Highlight], baseline: str | None = None
 ) -> str:
-    """Return the page. It says which experiments, rows, commands and logs it has no room for.
+    """Return the page. It counts the experiments, rows, commands and logs that it has no room for.
 
-    `roots` are the folders that the table was loaded from. The page of one folder is its report.html, and links its files.
-    `baseline` is the framework configuration that the others are compared with. Raise SelectionError if no experiment has it.
+    `roots` are the folders of the table. The page of one folder is its report.html, and links its files. `baseline` is the
+    framework configuration that the others are compared with. Raise SelectionError if no experiment has it.
     """
-    names = [str(name) for name in table.runs["results"].unique()] if "results" in table.runs.columns else []
+    names = [str(name) for name in table.runs["results"].unique()] if "results" in table.runs else []
     folders, ended = Folders.of(roots, names), runs.read(table.runs)
     known, cards = chart_data.read(table, most=MOST_CELLS, baseline=baseline), all_charts.card_sizes(ended, folders)
     charts = list(all_charts.charts(table, known, ended, folders, cards=cards, most_series=MOST_SERIES))
     rows = table_data.of(table, ended, folders, detail_bytes=DETAIL_BYTES)
     sections = [
         Section(id="overview", title="What was run, and where", body=_overview(table, roots, {*cards.values()})),
-        *_said(highlights, table),
+        *_findings(highlights, table),
         Section(id="charts", title="Charts", body=_charts_body(len(known), len(table.experiments), charts)),
         Section(id="table", title="All experiments", body=shell.table_body(constant=rows.constant, notes=rows.notes)),
     ]
@@ -64,32 +63,29 @@ def _overview(table: ResultsTable, roots: Sequence[Path], card_bytes: set[float]
     return shell.render("overview.html", overview=overview.of(table, suites, card_bytes=sorted(card_bytes)))
 
 
-def _said(highlights: Sequence[Highlight], table: ResultsTable) -> Iterator[Section]:
+def _findings(highlights: Sequence[Highlight], table: ResultsTable) -> Iterator[Section]:
     """Yield the findings, then the warnings: doubts about numbers, failures, and messages about single runs."""
     from orchestrator.report.highlights import HighlightKind
 
-    gains = [one for one in highlights if one.kind is HighlightKind.GAIN]
-    doubts = [one for one in highlights if one.kind is not HighlightKind.GAIN]
-    yield Section(id="findings", title="Findings", body=_highlights(gains, empty="No measurements could be compared."))
+    gains = [highlight for highlight in highlights if highlight.kind is HighlightKind.GAIN]
+    doubts = [highlight for highlight in highlights if highlight.kind is not HighlightKind.GAIN]
+    yield Section(id="findings", title="Findings", body=_highlights(gains, empty="No two experiments can be compared."))
     single = [one_line(sentence, width=600) for sentence in table.warnings]
-    yield Section(
-        id="warnings",
-        title="Warnings",
-        body=shell.render(
-            "warnings.html",
-            highlights=_highlights(doubts, empty="No warnings." if not single else ""),
-            single=single[:MOST_WARNINGS],
-            more=max(0, len(single) - MOST_WARNINGS),
-        ),
+    body = shell.render(
+        "warnings.html",
+        highlights=_highlights(doubts, empty="No warnings." if not single else ""),
+        single=single[:MOST_WARNINGS],
+        more=max(0, len(single) - MOST_WARNINGS),
     )
+    yield Section(id="warnings", title="Warnings", body=body)
 
 
-def _highlights(found: Sequence[Highlight], *, empty: str) -> Markup:
+def _highlights(highlights: Sequence[Highlight], *, empty: str) -> Markup:
     items = [
-        {"kind": one.kind.value, "text": one_line(one.text, width=600), "ids": list(one.experiments[:MOST_IDS])}
-        for one in found[:MOST_HIGHLIGHTS]
+        {"kind": shown.kind.value, "text": one_line(shown.text, width=600), "ids": list(shown.experiments[:MOST_IDS])}
+        for shown in highlights[:MOST_HIGHLIGHTS]
     ]
-    return shell.render("highlights.html", items=items, empty=empty, more=max(0, len(found) - MOST_HIGHLIGHTS))
+    return shell.render("highlights.html", items=items, empty=empty, more=max(0, len(highlights) - MOST_HIGHLIGHTS))
 
 
 def _charts_body(drawn: int, count: int, charts: Sequence[Chart | Absent]) -> Markup:

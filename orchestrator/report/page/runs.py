@@ -1,4 +1,4 @@
-"""The runs of a table as the page needs them, each with its folder, and the order in which series are drawn. Reads only frames."""
+"""The runs of a table as the page needs them, and the order in which their series are drawn. Reads only frames."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.report.page.charts.chart_data import Key
-from orchestrator.report.page.folders import Folders, run_name
+from orchestrator.report.page.folders import Folders
 from orchestrator.results.table.columns import column
-from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,30 +41,21 @@ _COLUMNS = (
 
 def read(frame: pd.DataFrame) -> dict[Key, list[Run]]:
     """Return the runs of each experiment, in the frame's order, without rows of the reference, which have no run folder."""
-    lists = [column(frame, name) for name in _COLUMNS]
-    found: dict[Key, list[Run]] = defaultdict(list)
-    for row in zip(*lists, strict=True):
-        run = _run(dict(zip(_COLUMNS, row, strict=True)))
-        if run is not None:
-            found[run.key].append(run)
-    return dict(found)
-
-
-def _run(cells: Mapping[str, Value]) -> Run | None:
-    repeat, attempt, wall, cut = (cells[name] for name in ("repeat", "attempt", "wall_s", "discarded_steps"))
-    if not isinstance(repeat, int) or not isinstance(attempt, int):
-        return None
-    results, gpus = cells["results"], cells["provenance_gpus"]
-    cause = " · ".join(str(cells[name]) for name in ("failure_kind", "failure_cause") if cells[name])
-    return Run(
-        key=(None if results is None else str(results), str(cells["id"])),
-        name=run_name(repeat, attempt),
-        status=str(cells["status"]),
-        cause=cause or None,
-        wall_s=float(wall) if isinstance(wall, (int, float)) else None,
-        discarded_steps=cut if isinstance(cut, int) and not isinstance(cut, bool) else None,
-        gpu_words=str(gpus) if gpus else None,
-    )
+    runs: dict[Key, list[Run]] = defaultdict(list)
+    rows = zip(*(column(frame, name) for name in _COLUMNS), strict=True)
+    for results, experiment, repeat, attempt, status, kind, cause, wall, discarded, gpus in rows:
+        if isinstance(repeat, int) and isinstance(attempt, int):
+            run = Run(
+                key=(None if results is None else str(results), str(experiment)),
+                name=f"r{repeat}-t{attempt}",
+                status=str(status),
+                cause=" · ".join(str(part) for part in (kind, cause) if part) or None,
+                wall_s=float(wall) if isinstance(wall, (int, float)) else None,
+                discarded_steps=discarded if isinstance(discarded, int) and not isinstance(discarded, bool) else None,
+                gpu_words=str(gpus) if gpus else None,
+            )
+            runs[run.key].append(run)
+    return dict(runs)
 
 
 def in_turn(runs: Mapping[Key, Sequence[Run]], keys: Sequence[Key]) -> Iterator[Run]:

@@ -1,8 +1,8 @@
 """One HTML file of a page: its sections, its charts and their data, style and scripts. It loads nothing.
 
 The file may be opened from a disk, sent by mail and kept for years, without a network or a folder next to it. A policy in its head
-(Content-Security-Policy) forbids everything remote, and every script except its own, by their digests: a name or log that was not
-escaped could not run. Values are inserted as text: the templates escape them, and the data is JSON that cannot end a script.
+(Content-Security-Policy) forbids everything remote, and every script except the page's own, by their digests. A name or log that
+was not escaped could therefore not run. The templates escape all values, and the data is JSON that cannot end a script.
 
 document(title=…, sections=[Section(id="charts", title="Charts", body=charts_body(charts)), …], data=page_data(charts,
 table))
@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from orchestrator.files.printable_text import printable
 from orchestrator.report.page.charts.chart import Absent, Chart, as_data
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-    from markupsafe import Markup
 
 TEMPLATES = Path(__file__).with_name("templates")
 SCRIPTS = ("page.js", "charts.js", "table.js")
@@ -43,32 +42,29 @@ def document(
     *, title: str, sections: Sequence[Section], data: Mapping[str, Any], lead: str = "", with_charts: bool = True
 ) -> str:
     """Return the whole page. The scripts read `data` (`page_data`). Without charts, plotly.js (5 MB) is left out."""
-    scripts = [*([_plotly()] if with_charts else []), *(_template(name) for name in SCRIPTS)]
+    scripts = [*([_plotly()] if with_charts else []), *map(_template, SCRIPTS)]
     text = render(
         "document.html",
         title=title,
         lead=lead,
         sections=sections,
         policy=_policy(scripts),
-        style=_markup(_template("page.css")),
-        data=_markup(as_script_json(data)),
-        scripts=[_markup(script) for script in scripts],
+        style=Markup(_template("page.css")),
+        data=Markup(as_script_json(data)),
+        scripts=[*map(Markup, scripts)],
     )
     return str(text)
 
 
 def render(template: str, **values: Any) -> Markup:
     """Return a filled template. Values are escaped, and characters that hide or turn text become visible signs."""
-    return _markup(_environment().get_template(template).render(**values))
+    return Markup(_environment().get_template(template).render(**values))
 
 
 def charts_body(charts: Sequence[Chart | Absent]) -> Markup:
     """Return the body of a section of charts, with a line for each chart without numbers."""
-    return render(
-        "charts.html",
-        charts=[chart for chart in charts if isinstance(chart, Chart)],
-        absent=[chart for chart in charts if isinstance(chart, Absent)],
-    )
+    absent = [chart for chart in charts if isinstance(chart, Absent)]
+    return render("charts.html", charts=[chart for chart in charts if isinstance(chart, Chart)], absent=absent)
 
 
 def table_body(**values: Any) -> Markup:
@@ -77,12 +73,12 @@ def table_body(**values: Any) -> Markup:
 
 
 def page_data(charts: Sequence[Chart | Absent], table: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return what the scripts read: the charts by their id, and the table."""
+    """Return the data of the scripts: the charts by their id, and the table."""
     return {"charts": {chart.id: as_data(chart) for chart in charts if isinstance(chart, Chart)}, "table": table}
 
 
 def as_script_json(value: Any) -> str:
-    """Return ASCII JSON for a script element: nothing in it ends the element or opens a comment."""
+    """Return ASCII JSON for a script element. It contains nothing that ends the element or opens a comment."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -97,34 +93,22 @@ def _policy(scripts: Sequence[str]) -> str:
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     return Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_printable,
+        finalize=lambda value: printable(value) if type(value) is str else value,
     )
-
-
-def _printable(value: Any) -> Any:
-    return printable(value) if type(value) is str else value
 
 
 def _template(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _markup(text: str) -> Markup:
-    from markupsafe import Markup
-
-    return Markup(text)
-
-
 def _plotly() -> str:
-    """Return the installed package's plotly.js, with every `</script` escaped, which would end the script element."""
+    """Return the plotly.js of the installed package, with every `</script` escaped, which would end the script element."""
     from plotly.offline import get_plotlyjs
 
     script: str = get_plotlyjs()

@@ -1,7 +1,7 @@
-"""The table of a page as its script reads it: columns with values, and for each row its runs, command, log ends and files.
+"""The data of a page's table for its script: columns with values, and the runs, command, log ends and files of each row.
 
-Numbers are stored twice, for sorting and for reading; each word is stored once, with the places where it occurs. Columns without
-information are left out, as in benchmarks.csv. If details do not fit, rows that ended well lose theirs first, and the page says so.
+Numbers are stored twice, for sorting and for reading. Each word is stored once, with the rows where it occurs. Columns without
+information are left out, as in benchmarks.csv. If details do not fit, rows that ended well lose theirs first, and a note says so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOT_HERE = ("failure_cause", "failure_hint", "warnings")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableData:
-    """The data for the script, the values that all rows share, and sentences about what is left out."""
+    """The data for the script, the values that all rows share, and sentences about omissions."""
 
     data: Mapping[str, Any]
     constant: tuple[tuple[str, str], ...]
@@ -42,15 +42,15 @@ class TableData:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Room:
-    """The space of the page that is left for the details of rows."""
+class _Space:
+    """The space of the page that is left for the details of rows, and the number of rows `without` details."""
 
     bytes: int
     without: int = 0
     sets: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def take(self, texts: Sequence[str]) -> bool:
-        """Take space for these texts. Return False if there is not enough."""
+        """Take space for these texts. Return False if the space is too small."""
         size = sum(len(text.encode("utf-8", "replace")) + 60 for text in texts)
         if size > self.bytes:
             self.without += 1
@@ -59,54 +59,47 @@ class _Room:
         return True
 
     def place(self, names: tuple[str, ...]) -> int:
-        """Return the number of a set of files: a thousand runs have the same few."""
+        """Return the number of a set of files. A thousand runs have the same few sets."""
         return self.sets.setdefault(names, len(self.sets))
 
 
-def of(
-    table: ResultsTable,
-    runs: Mapping[Key, Sequence[Run]],
-    folders: Folders,
-    *,
-    detail_bytes: int,
-) -> TableData:
+def of(table: ResultsTable, runs: Mapping[Key, Sequence[Run]], folders: Folders, *, detail_bytes: int) -> TableData:
     """Return the table of the first MOST_ROWS experiments, with as many details as `detail_bytes` hold."""
-    frame, first = table.experiments, _first(table)
+    frame, visible = table.experiments, _visible(table)
     keep, drop = choose()
     split = varying(frame, keep=keep, drop=(*drop, *_NOT_HERE))
-    there = [name for name in for_people(split.shown.columns) if frame[name].notna().any()]
-    kept = {*sorted(there, key=lambda name: name not in first)[:MOST_COLUMNS]}
-    names = [name for name in there if name in kept]
+    filled = [name for name in for_people(split.shown.columns) if frame[name].notna().any()]
+    kept = {*sorted(filled, key=lambda name: name not in visible)[:MOST_COLUMNS]}
+    names = [name for name in filled if name in kept]
     frame = frame.head(MOST_ROWS)
-    made = [_column(frame, name) | {"hidden": name not in first} for name in names]
-    room = _Room(bytes=detail_bytes)
-    details = _details(frame, runs, folders, room)
+    space = _Space(bytes=detail_bytes)
+    details = _details(frame, runs, folders, space)
     data = {
         "rows": len(frame),
-        "columns": made,
+        "columns": [_column(frame, name) | {"hidden": name not in visible} for name in names],
         "filters": [name for name in _FILTERS if name in names],
         "ids": [str(value) for value in column(frame, "id")],
         "details": details,
-        "fileSets": [list(names) for names in room.sets],
+        "fileSets": [list(names) for names in space.sets],
         "linked": folders.linked,
     }
     constant = [name for name in for_people(split.constant) if split.constant[name] is not None]
     return TableData(
         data=data,
         constant=tuple((metric(name).label, shown(name, split.constant[name])) for name in constant),
-        notes=tuple(_notes(len(table.experiments), len(frame), len(there) - len(names), room.without, folders)),
+        notes=tuple(_notes(len(table.experiments), len(frame), len(filled) - len(names), space.without, folders)),
     )
 
 
 def _notes(rows: int, height: int, left_out: int, without: int, folders: Folders) -> Iterator[str]:
     if height < rows:
-        yield f"The page has room for {height:,} of {rows:,} rows; benchmarks.csv has them all."
+        yield f"The page has room for {height:,} of {rows:,} rows; benchmarks.csv has all rows."
     if left_out:
         yield f"{left_out} more columns are in benchmarks.csv."
     if without:
         yield f"The page has no room for the commands and logs of {without:,} rows; their files are linked."
     if not folders.linked:
-        yield "The page covers several results folders: files are named, not linked."
+        yield "The page covers several results folders, so files are named, not linked."
 
 
 def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
@@ -121,36 +114,30 @@ def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
 
 
 def in_words(cells: Iterable[str | None]) -> dict[str, Any]:
-    """Return a column of words as the script reads it: each word once, and for each row the place of its word."""
+    """Return a column of words for the script: each word once, and for each row the place of its word."""
     places: dict[str, int] = {}
     at = [None if cell is None else places.setdefault(cell, len(places)) for cell in cells]
     return {"words": list(places), "at": at}
 
 
-def _first(table: ResultsTable) -> set[str]:
-    """Return the columns that are visible at first: those that people ask for first, and arguments that distinguish rows. Constant
-    columns and copies of others are not among them."""
+def _visible(table: ResultsTable) -> set[str]:
+    """Return the columns that the page shows first: the important ones, and arguments that distinguish rows.
+
+    Constant columns and copies of other columns are left out.
+    """
     frame = table.experiments
     set_by_frameworks = {name for names in table.framework_arguments.values() for name in names}
     own = [name for name in for_people(table.arguments - set_by_frameworks) if _varies(frame, name)]
-    shown_first = {*columns(Where.PAGE), *own[:_MOST_ARGUMENTS]}
-    if not _is_padded(frame):
-        shown_first.discard("real_tokens_per_s")
-    if "tokens_per_s" in frame.columns:
-        shown_first.discard("train_tokens_per_second")
-    return {name for name in shown_first if name in _ALWAYS or len(frame) == 1 or _varies(frame, name)}
+    visible = {*columns(Where.PAGE), *own[:_MOST_ARGUMENTS]}
+    if column(frame, "real_tokens_per_s") == column(frame, "tokens_per_s"):  # no row has padding
+        visible.discard("real_tokens_per_s")
+    if "tokens_per_s" in frame:
+        visible.discard("train_tokens_per_second")
+    return {name for name in visible if name in _ALWAYS or len(frame) == 1 or _varies(frame, name)}
 
 
 def _varies(frame: pd.DataFrame, name: str) -> bool:
-    return name in frame.columns and frame[name].nunique(dropna=False) > 1
-
-
-def _is_padded(frame: pd.DataFrame) -> bool:
-    """Return whether any row has padding."""
-    if not {"real_tokens_per_s", "tokens_per_s"} <= {*frame.columns}:
-        return True
-    pairs = zip(column(frame, "real_tokens_per_s"), column(frame, "tokens_per_s"), strict=True)
-    return any(real != every for real, every in pairs)
+    return name in frame and frame[name].nunique(dropna=False) > 1
 
 
 def shown_word(name: str, value: object) -> str:
@@ -158,7 +145,7 @@ def shown_word(name: str, value: object) -> str:
 
 
 def _number(value: float | None) -> float | int | None:
-    """Return a number to sort by: whole if a browser can represent it, else with nine digits."""
+    """Return a number to sort by: exact if it is an integer that a browser can represent, else with nine digits."""
     if isinstance(value, int) and abs(value) < 2**53:
         return value
     return rounded(value, digits=9)
@@ -170,44 +157,40 @@ def _title(known: Metric) -> str:
 
 
 def _details(
-    frame: pd.DataFrame, runs: Mapping[Key, Sequence[Run]], folders: Folders, room: _Room
+    frame: pd.DataFrame, runs: Mapping[Key, Sequence[Run]], folders: Folders, space: _Space
 ) -> list[dict[str, Any]]:
     """Return the details of each row; rows that did not end well get space first."""
-    results = column(frame, "results")
-    keys = [
-        (None if name is None else str(name), str(id)) for name, id in zip(results, column(frame, "id"), strict=True)
-    ]
-    status = column(frame, "status")
-    details: list[dict[str, Any]] = [{} for _ in keys]
-    for at in sorted(range(len(keys)), key=lambda at: (status[at] == "ok", at)):
-        details[at] = _detail(runs.get(keys[at], ()), folders, room)
+    names, ids, status = (column(frame, name) for name in ("results", "id", "status"))
+    details: list[dict[str, Any]] = [{} for _ in ids]
+    for row in sorted(range(len(ids)), key=lambda row: status[row] == "ok"):
+        key = (None if names[row] is None else str(names[row]), str(ids[row]))
+        details[row] = _detail(runs.get(key, ()), folders, space)
     return details
 
 
-def _detail(runs: Sequence[Run], folders: Folders, room: _Room) -> dict[str, Any]:
-    shown_runs = [_run(run, folders, room) for run in runs[:MOST_RUNS_SHOWN]]
-    detail: dict[str, Any] = {"runs": shown_runs}
+def _detail(runs: Sequence[Run], folders: Folders, space: _Space) -> dict[str, Any]:
+    detail: dict[str, Any] = {"runs": [_run(run, folders, space) for run in runs[:MOST_RUNS_SHOWN]]}
     if len(runs) > MOST_RUNS_SHOWN:
         detail["more"] = len(runs) - MOST_RUNS_SHOWN
-    telling = next((run for run in reversed(runs) if run.status != "ok"), runs[-1] if runs else None)
-    folder = telling.folder(folders) if telling else None
-    if telling is None or folder is None or room.bytes < 1000:
-        room.without += telling is not None
+    chosen = next((run for run in reversed(runs) if run.status != "ok"), runs[-1] if runs else None)
+    folder = chosen.folder(folders) if chosen else None
+    if chosen is None or folder is None or space.bytes < 1000:
+        space.without += chosen is not None
         return detail
     script, ends = command(folder, folders.environ), list(log_ends(folder, folders.environ))
-    if room.take([script or "", *(text for _, text in ends)]):
-        detail |= {"of": telling.name, "command": script, "logs": [{"name": name, "end": text} for name, text in ends]}
+    if space.take([script or "", *(text for _, text in ends)]):
+        detail |= {"of": chosen.name, "command": script, "logs": [{"name": name, "end": text} for name, text in ends]}
     return detail
 
 
-def _run(run: Run, folders: Folders, room: _Room) -> dict[str, Any]:
+def _run(run: Run, folders: Folders, space: _Space) -> dict[str, Any]:
     folder = run.folder(folders)
     names = files(folder) if folder else ()
-    said: dict[str, Any] = {
+    data: dict[str, Any] = {
         "name": run.name,
         "status": one_line(run.status),
         "wall": DASH if run.wall_s is None else forms.text(run.wall_s, METRICS["wall_s"].show),
     }
     if names:
-        said |= {"files": room.place(names), "folder": link(run.key[1], run.name)}
-    return said | ({"cause": one_line(run.cause)} if run.cause else {})
+        data |= {"files": space.place(names), "folder": link(run.key[1], run.name)}
+    return data | ({"cause": one_line(run.cause)} if run.cause else {})

@@ -1,7 +1,7 @@
-"""Text from anywhere, prepared for a page: on one line, cut to a length, escaped if a chart could read tags in it. Pure.
+"""Text from anywhere, prepared for a page: on one line, cut to a length, escaped for charts. Pure.
 
-HTML needs no escaping here, since the templates escape everything. Plotly does: it takes `<b>`, `<a href>` and entities in every
-label for markup.
+The templates escape all HTML. Labels of charts are escaped here, because Plotly reads `<b>`, `<a href>` and entities in them as
+markup.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def one_line(text: object, *, width: int = LONGEST) -> str:
 
 
 def for_plotly(text: object, *, width: int = LONGEST) -> str:
-    """Return the same for a label, tick or hover text of a chart."""
+    """Return the text on one line and escaped, for a label, tick or hover text of a chart."""
     return html.escape(one_line(text, width=width), quote=False)
 
 
@@ -36,7 +36,7 @@ def lines_for_plotly(lines: Sequence[str]) -> str:
 
 
 def rounded(value: float | None, *, digits: int = 6) -> float | None:
-    """Return a number with so many significant digits; None if it is missing or not finite."""
+    """Return a number with this many significant digits; None if it is missing or not finite."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{digits}g}")

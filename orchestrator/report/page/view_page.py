@@ -1,7 +1,4 @@
-"""A pivot, or the means of groups, as a page: one table, titled with what it contains, without charts.
-
-A function from a view to text; `reporting` has it written.
-"""
+"""A pivot, or the means of groups, as a page with one table and without charts."""
 
 from __future__ import annotations
 
@@ -17,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def view_page(view: View) -> str:
-    """Return the page."""
-    seen = shown_to_people(view)
-    names = [str(name) for name in seen.frame.columns]
-    numbers = [str(seen.frame[name].dtype) in ("Int64", "Float64") for name in names]
-    columns = [[show(seen.means(name), value) for value in cells(seen.frame[name])] for name in names]
-    headings = [name if name in seen.named else metric(name).label for name in names]
+    """Return the page as HTML."""
+    shown = shown_to_people(view)
+    names = [str(name) for name in shown.frame.columns]
+    numbers = [str(shown.frame[name].dtype) in ("Int64", "Float64") for name in names]
+    columns = [[show(shown.means(name), value) for value in cells(shown.frame[name])] for name in names]
+    headings = [name if name in shown.named else metric(name).label for name in names]
     rows = [list(zip(row, numbers, strict=True)) for row in zip(*columns, strict=True)]
-    body = shell.render("view.html", headings=list(zip(headings, numbers, strict=True)), rows=rows, notes=seen.notes)
+    body = shell.render("view.html", headings=list(zip(headings, numbers, strict=True)), rows=rows, notes=shown.notes)
     section = shell.Section(id="table", title="Table", body=body)
-    return shell.document(title=seen.title, sections=[section], data=shell.page_data([]), with_charts=False)
+    return shell.document(title=shown.title, sections=[section], data=shell.page_data([]), with_charts=False)
