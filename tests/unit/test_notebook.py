@@ -196,7 +196,9 @@ def test_importing_it_is_light_and_nothing_hides_its_functions() -> None:
 
 def test_without_pyarrow_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)  # as Python has it of a package that cannot be imported
-    with pytest.raises(OrchestratorError, match="needs pyarrow, which is not installed; install it with pip install 'tunebench"):
+    with pytest.raises(
+        OrchestratorError, match="needs pyarrow, which is not installed; install it with pip install 'tunebench"
+    ):
         tables.parquet(load([stored(tmp_path / "r", (BASE, [ended(BASE, 1)]))]))
 
 
