@@ -7,6 +7,7 @@ from typing import Any, Optional, Union
 
 import pytest
 from arguments import SHORT_NAMES, ArgumentError, Own, check_unknown, convert, parse, words_by_name
+from factories.cases import cases
 
 
 class Strategy(enum.Enum):
@@ -28,50 +29,14 @@ FIELDS: dict[str, Any] = {
 NEEDED = ["--model_name_or_path", "config:tiny-llama", "--training_data_path", "data"]
 
 
-@pytest.mark.parametrize(
-    ("name", "words", "value"),
-    [
-        ("max_steps", ["10"], 10),
-        ("max_steps", ["1e3"], 1000),
-        ("learning_rate", ["2e-5"], 2e-5),
-        ("learning_rate", ["1"], 1.0),
-        ("bf16", ["True"], True),
-        ("bf16", ["false"], False),
-        ("tf32", ["None"], None),
-        ("save_strategy", ["False"], "no"),
-        ("save_strategy", ["steps"], "steps"),
-        ("report_to", ["none"], "none"),
-        ("report_to", ["wandb", "tensorboard"], ["wandb", "tensorboard"]),
-        ("report_to", [], []),
-        ("lr_scheduler_kwargs", ['{"a": 1}'], {"a": 1}),
-        ("lr_scheduler_kwargs", ["{'a': True}"], {"a": True}),
-        ("include_num_input_tokens_seen", ["non_padding"], "non_padding"),
-        ("include_num_input_tokens_seen", ["True"], True),
-    ],
-)
+@pytest.mark.parametrize(("name", "words", "value"), cases("arguments/values_take_the_type_of_their_field"))
 def test_values_take_the_type_of_their_field(name: str, words: list[str], value: Any) -> None:
     converted = convert(name, words, FIELDS[name])
     assert converted == value
     assert type(converted) is type(value)
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--max_steps", "x"], "--max_steps is 'x'; it takes a whole number."),
-        (["--max_steps", "1.5"], "--max_steps is '1.5'; it takes a whole number."),
-        (["--max_steps"], "--max_steps got no value; it takes one, a whole number."),
-        (["--bf16", "maybe"], "--bf16 is 'maybe'; it takes True or False."),
-        (["--max_steps", "1", "--max_steps", "2"], "the argument --max_steps is given twice; give it once."),
-        (["--dtype", "float"], "--dtype is 'float'; allowed are float32, bfloat16, float16, auto."),
-        (["--liger", "True"], "unknown argument --liger; here it is called --use_liger_kernel."),
-        (["--packing", "True"], "--packing needs --max_seq_len, the length that rows are packed to."),
-        (
-            ["--quantization", "nf4"],
-            "--quantization without --peft_method lora: quantised weights cannot be trained; add the adapter.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("words", "sentence"), cases("arguments/a_mistake_is_one_sentence"))
 def test_a_mistake_is_one_sentence(words: list[str], sentence: str) -> None:
     with pytest.raises(ArgumentError) as error:
         parse([*NEEDED, *words], FIELDS)

@@ -8,6 +8,7 @@ import string
 from typing import Any
 
 import pytest
+from factories.cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,24 +25,7 @@ def hide(text: str) -> str:
     return Names(KNOWN).hide(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "hidden"),
-    [
-        ("/home/alice/x and alice", "/home/hidden-user/x and hidden-user"),
-        ('{"tail": "a\\nalice\\tvm1"}', '{"tail": "a\\nhidden-user\\thidden-host"}'),  # behind an escape of JSON
-        ("\x1b[1malice\x1b[0m@vm1", "\x1b[1mhidden-user\x1b[0m@hidden-host"),  # behind one of a terminal
-        ("alice_ws/alice-2 malice alice2 ALICE", "hidden-user_ws/hidden-user-2 malice alice2 ALICE"),
-        ("GPU-BOX gpu-box.corp.example.org:29500", "hidden-host hidden-host:29500"),
-        ("gpu-box.elsewhere.net is up. gpu-box. Then vm1.", "hidden-host is up. hidden-host. Then hidden-host."),
-        ("/gpfs/users/bob %2Fhome%2Fbob%2Fx", "/gpfs/users/hidden-user %2Fhome%2Fhidden-user%2Fx"),
-        ("andré /home/andr\\u00e9/x /home/ubuntu2", "hidden-user /home/hidden-user/x /home/hidden-user"),
-        ("/home/step/x step=3 /home/al/y all al", "/home/hidden-user/x step=3 /home/hidden-user/y all al"),
-        ("10.1.2.3:80 and ::ffff:10.1.2.4", "hidden-address:80 and ::ffff:hidden-address"),
-        ("fe80::1ff:fe23:4567:890a%eth0 2001:db8::1", "hidden-address%eth0 hidden-address"),
-        ("link/ether 02:42:ac:11:00:02", "link/ether hidden-address"),
-        ("from a.b+c@mail.example.org", "from hidden-mail"),
-    ],
-)
+@pytest.mark.parametrize(("text", "hidden"), cases("bundle_names/a_name_is_hidden_as_it_is_written"))
 def test_a_name_is_hidden_as_it_is_written(text: str, hidden: str) -> None:
     assert hide(text) == hidden
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import typer
+from factories.cases import cases
 
 import tunebench
 from orchestrator import cli
@@ -204,25 +205,7 @@ def test_what_is_only_known_at_launch_is_a_placeholder(call: Call, file: Path) -
     assert one["arguments"]["output_dir"] == "{run_dir}/output"
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("plan", "missing.yaml"), "missing.yaml: cannot be read"),
-        (("plan", "{file}", "--scenario", "smal"), "did you mean 'small'"),
-        (("plan", "{file}", "--num-gpus", "two"), "--num-gpus 'two' is invalid"),
-        (("plan", "{file}", "--set", "argumnts.x=1"), "--set argumnts.x: unknown key"),
-        (("plan", "{file}", "--axis", "seed"), "write it like --axis"),
-        (("plan", "{file}", "--trainer", "huggingfce"), "did you mean 'huggingface'"),
-        (("plan", "{file}", "--no-such-option"), "--no-such-option"),
-        (("report", "nowhere"), "nowhere"),
-        (("show", "x", "--results", "nowhere"), "nowhere"),
-        (("run", "{file}", "--set", "device=cuda"), "none of the"),
-        (("run", "{file}", "--parallel", "0"), "--parallel 0: write a whole number from 1, or auto"),
-        (("run", "{file}", "--parallel", "two"), "--parallel two: write a whole number from 1, or auto"),
-        (("monitor", "--interval", "nan"), "allowed are 0.1 to 60 seconds"),
-        (("nonsense",), "nonsense"),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), cases("cli/a_mistake_is_a_sentence_and_exit_code_2"))
 def test_a_mistake_is_a_sentence_and_exit_code_2(call: Call, file: Path, words: tuple[str, ...], said: str) -> None:
     code, _, err = call(*(word.format(file=file) for word in words))
     assert code == 2

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from factories.cases import cases
 from factories.results import BASE, ended, stored
 from hypothesis import given
 from hypothesis import strategies as st
@@ -264,28 +265,7 @@ H100 = {
 
 
 @pytest.mark.parametrize(
-    ("change", "forbids"),
-    [
-        ({"gpu": "H200"}, ["gpu"]),
-        ({"gpu": None}, []),
-        ({"device": "cpu"}, ["device"]),
-        ({"data": "y"}, ["data"]),
-        ({"data": None}, ["data"]),
-        ({"data_samples": 5}, ["data_samples"]),
-        ({"neighbours": 3}, ["neighbours"]),
-        ({"neighbours": "0, 3"}, ["neighbours"]),
-        ({"gpu_power_limit_w": 400}, []),
-        ({"torch": "3.0"}, []),
-        ({"bitsandbytes": "0.45"}, []),
-        ({"driver": "590"}, []),
-        ({"cpu": "EPYC"}, []),
-        ({"cpu": "EPYC", "gpu": "H200"}, ["gpu"]),
-        ({"monitors": "hf_memory_native nvml"}, ["monitors"]),
-        ({"monitors": "nvml hf_memory"}, []),
-        ({"monitors": "none, nvml"}, []),
-        ({"monitors": "of_somebody_else"}, ["monitors"]),
-        ({"git_commit": "def", "host": "other"}, []),
-    ],
+    ("change", "forbids"), cases("compare_pairing/what_forbids_a_comparison_and_what_is_only_told")
 )
 def test_what_forbids_a_comparison_and_what_is_only_told(change: dict[str, Value], forbids: list[str]) -> None:
     there = {name: value for name, value in {**H100, **change}.items() if value is not None}
@@ -350,21 +330,7 @@ def test_a_number_is_alike_to_its_text(value: float) -> None:
     assert keys.alike(value) == keys.alike(str(value)) == keys.alike(float(value))
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("2e-5", "2.00E-05", True),
-        (None, "", True),
-        (None, "none", True),
-        (True, "True", True),
-        ("1", True, False),
-        ("nan", "inf", False),
-        ("1_000", 1000, False),
-        (" 1", "1", False),
-        ("bf16", "fp16", False),
-        (0, None, False),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "same"), cases("compare_pairing/values_that_mean_the_same"))
 def test_values_that_mean_the_same(one: Value, other: Value, same: bool) -> None:
     assert (keys.alike(one) == keys.alike(other)) is same
 

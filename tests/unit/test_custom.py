@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from factories import results
+from factories.cases import cases
 
 from orchestrator.records import CustomCommand, Experiment, MetricSource, dump
 from orchestrator.trainers import custom
@@ -23,22 +24,7 @@ def filled(*command: str) -> list[str]:
     return custom.filled(one, run_dir=Path("/r"), at_launch={"gpus": "0,1", "port": "9", "python": "/py"})
 
 
-@pytest.mark.parametrize(
-    ("word", "words"),
-    [
-        ("{lr}", ["2e-5"]),
-        ("--lr={lr}", ["--lr=2e-5"]),
-        ("{modules}", ["q", "v"]),
-        ("--modules={modules}", ["--modules=q,v"]),
-        ("{num_gpus}x{gpus}:{port}", ["2x0,1:9"]),
-        ("{scenario_dir}/train.py", ["/scenarios/train.py"]),
-        ("{run_dir}/{model_name_or_path}", ["/r/m"]),
-        ("{note}", ["{gpus} {lr}"]),
-        ("{{lr}}", ["{lr}"]),
-        ('{"a": {"b": 1}}', ['{"a": {"b": 1}}']),
-        ("{arguments}", ["--lr", "2e-5", "--modules", "q", "v", "--note", "{gpus} {lr}"]),
-    ],
-)
+@pytest.mark.parametrize(("word", "words"), cases("custom/placeholders_are_filled_once"))
 def test_placeholders_are_filled_once(word: str, words: list[str]) -> None:
     assert filled(word) == words
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from factories.cases import cases
 from factories.results import experiment
 
 from orchestrator.records import Device
@@ -17,62 +18,7 @@ def found(settings: dict[str, Any], **changes: Any) -> str:
     return "; ".join(mismatches(experiment(**{"device": Device.CUDA, **changes}), settings))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "settings", "sentence"),
-    [
-        ({"attn_implementation": "eager"}, {"attn_implementation": "sdpa"}, "asked to be eager and is sdpa"),
-        ({"use_flash_attn": "True"}, {"attn_implementation": "sdpa"}, "asked to be flash_attention_2 and is sdpa"),
-        ({"attn_implementation": "flash_attention_2"}, {"attn_implementation": "kernels-community/flash-attn2"}, ""),
-        ({"dtype": "bf16"}, {"dtype": "torch.bfloat16"}, ""),
-        ({"torch_dtype": "bfloat16"}, {"dtype": "float32"}, "dtype was asked to be bfloat16 and is float32"),
-        ({"dtype": "auto"}, {"dtype": "float32"}, ""),
-        ({"dtype": "bfloat16"}, {"dtype": "uint8", "quantization": "nf4"}, ""),
-        ({"gradient_checkpointing": "True"}, {"gradient_checkpointing": False}, "gradient_checkpointing was asked"),
-        ({"gradient_checkpointing": "False"}, {"gradient_checkpointing": True}, "asked to be False and is True"),
-        ({"gradient_checkpointing": "true"}, {"gradient_checkpointing": True}, ""),
-        ({"torch_compile": "True"}, {"torch_compile": False}, "torch_compile was asked to be True"),
-        ({"torch_compile_mode": "max-autotune"}, {"torch_compile_mode": "default"}, "torch_compile_mode"),
-        ({"peft_method": "lora"}, {"peft_method": None}, "peft_method was asked to be lora and is none"),
-        ({"peft_method": "none"}, {"peft_method": None}, ""),
-        ({"use_peft": "True"}, {"peft_method": "lora"}, ""),
-        ({"quantization": "nf4"}, {"quantization": "fp4"}, "quantization"),
-        ({"load_in_4bit": "True"}, {"quantization": "nf4"}, ""),
-        ({"use_liger_kernel": "True"}, {"liger": False}, "use_liger_kernel"),
-        ({"bf16": "True"}, {"mixed_precision": "no"}, "mixed precision bf16 was asked to be on and is no"),
-        ({"bf16": "False"}, {"mixed_precision": "bf16"}, "asked to be off and is bf16"),
-        ({"fp16": "True"}, {"mixed_precision": "fp16"}, ""),
-        ({"padding_free": "True"}, {"padding_free": False}, "padding_free"),
-        ({"packing": "True"}, {"packing": True}, ""),
-        ({"optim": "adamw_torch_fused"}, {"optimizer_fused": False, "optimizer": "AdamW"}, "AdamW, fused: False"),
-        ({"optim": "adamw_torch"}, {"optimizer_fused": True}, "optim"),
-        ({"optim": "sgd"}, {"optimizer_fused": False}, ""),
-        (
-            {"optim": "adafactor"},
-            {"optimizer": "AdamW", "optimizer_fused": False},
-            "optim was asked to be adafactor and is AdamW",
-        ),
-        ({"optim": "adafactor"}, {"optimizer": "Adafactor", "optimizer_fused": False}, ""),
-        ({"optim": "adamw_bnb_8bit"}, {"optimizer": "AdamW", "optimizer_fused": False}, ""),
-        (
-            {"optim": "adamw_torch"},
-            {"optimizer": "DeepSpeedZeroOptimizer", "distributed_type": "DEEPSPEED"},
-            "distributed_type",
-        ),
-        ({"r": "8"}, {"lora_rank": 16}, "r was asked to be 8 and is 16"),
-        ({"lora_r": "8"}, {"lora_rank": 8}, ""),
-        ({"lora_r": "8"}, {"lora_rank": 4}, "lora_r was asked to be 8 and is 4"),
-        ({"r": "4.0"}, {"lora_rank": 4}, ""),
-        ({"per_device_train_batch_size": "1e1"}, {"per_device_train_batch_size": 10}, ""),
-        ({"r": "8"}, {"lora_rank": None}, ""),
-        ({"optim": "adamw_torch"}, {"optimizer": None, "optimizer_fused": None}, ""),
-        ({"per_device_train_batch_size": "4"}, {"per_device_train_batch_size": 8}, "asked to be 4 and is 8"),
-        (
-            {"per_device_train_batch_size": "64"},
-            {"per_device_train_batch_size": 32, "train_rows": 32},
-            "asked to be 64 and is 32, all rows that the data have",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "settings", "sentence"), cases("effective/a_setting"))
 def test_a_setting(arguments: dict[str, str], settings: dict[str, Any], sentence: str) -> None:
     said = found(settings, arguments=arguments)
     assert sentence in said and bool(said) is bool(sentence)

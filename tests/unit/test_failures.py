@@ -3,6 +3,7 @@
 import signal
 
 import pytest
+from factories.cases import cases
 
 from orchestrator.measure.failures import log_tail, verdict
 from orchestrator.records import Limit, ProcessOutcome, Status
@@ -35,28 +36,7 @@ def test_cancelled_and_timed_out():
     assert "5 s" in late.cause
 
 
-@pytest.mark.parametrize(
-    ("kind", "error", "message"),
-    [
-        ("oom_cuda", "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB"),
-        ("oom_cuda", "RuntimeError", "CUDA error: out of memory"),
-        ("oom_host", "MemoryError", ""),
-        ("oom_host", "RuntimeError", "[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
-        ("nccl", "torch.distributed.DistBackendError", "NCCL error in: ProcessGroupNCCL.cpp:1970"),
-        ("port_in_use", "torch.distributed.DistNetworkError", "The server socket has failed to listen. EADDRINUSE"),
-        ("import_error", "ModuleNotFoundError", "No module named 'flash_attn'"),
-        ("bad_arguments", "arguments.ArgumentError", "unknown argument --lerning_rate; did you mean --learning_rate?"),
-        ("data", "FileNotFoundError", "[Errno 2] No such file or directory: '/cache/data/x/tokens.npz'"),
-        ("model_not_found", "OSError", "acme/llama is not a local folder and is not a valid model identifier"),
-        (
-            "model_not_found",
-            "ArgumentError",
-            "--model_name_or_path: We couldn't connect to 'https://hub.example' to load",
-        ),
-        ("disk_full", "OSError", "[Errno 28] No space left on device"),
-        ("unknown", "RuntimeError", "something else"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "error", "message"), cases("failures/kinds_by_the_workers_error"))
 def test_kinds_by_the_workers_error(kind, error, message):
     assert judged(outcome(), workers=[worker(error, message)]).kind == kind
 
@@ -75,21 +55,7 @@ def test_an_exit_with_a_sentence_is_quoted_without_its_class():
     assert told.cause == "rank 0: error: no such file /data/x.jsonl"
 
 
-@pytest.mark.parametrize(
-    ("kind", "log"),
-    [
-        (
-            "oom_cuda",
-            "[rank0]: Traceback (most recent call last):\n[rank0]: torch.OutOfMemoryError: CUDA out of memory.",
-        ),
-        ("import_error", "/usr/bin/python: No module named tuning\n"),
-        ("killed", "torch.distributed.elastic: failed (exitcode: -9) local_rank: 0"),
-        ("killed", "subprocess.CalledProcessError: Command '['x']' died with <Signals.SIGKILL: 9>."),
-        ("launcher", 'File "/env/accelerate/commands/launch.py", line 5, in x\nValueError: unknown config'),
-        ("unknown", "accelerate/commands/launch.py\nsubprocess.CalledProcessError: Command [..] returned non-zero 1."),
-        ("unknown", ""),
-    ],
-)
+@pytest.mark.parametrize(("kind", "log"), cases("failures/kinds_by_the_log_where_no_worker_says"))
 def test_kinds_by_the_log_where_no_worker_says(kind, log):
     assert judged(outcome(), log=log).kind == kind
 

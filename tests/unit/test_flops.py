@@ -14,6 +14,7 @@ import architecture
 import pytest
 import torch
 from arguments import Own
+from factories.cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 from models import load_config
@@ -185,44 +186,12 @@ def test_a_window_that_sequences_outgrow_is_not_guessed() -> None:
 # --- peaks and shares ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("device", "tera"),
-    [
-        ("NVIDIA A100-SXM4-80GB", 312),
-        ("NVIDIA A100 80GB PCIe", 312),
-        ("NVIDIA H100 80GB HBM3", 989),
-        ("NVIDIA H100 PCIe", 756),
-        ("NVIDIA H100 NVL", 835),
-        ("NVIDIA H200", 989),
-        ("NVIDIA H20", 148),
-        ("NVIDIA B200", 2250),
-        ("NVIDIA H200 NVL", None),
-        ("NVIDIA A100-SXM-64GB", None),
-        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
-        ("NVIDIA GH200 480GB", None),
-        ("NVIDIA GeForce RTX 4090", None),
-        ("cpu", None),
-        (None, None),
-    ],
-)
+@pytest.mark.parametrize(("device", "tera"), cases("flops/peaks_by_the_whole_name"))
 def test_peaks_by_the_whole_name(device: str | None, tera: float | None) -> None:
     assert peak_flops(device, dtype="bfloat16", mixed_precision="no") == (tera and tera * 1e12)
 
 
-@pytest.mark.parametrize(
-    ("settings", "known"),
-    [
-        ({"dtype": "float32", "mixed_precision": "bf16"}, True),
-        ({"dtype": "float32", "mixed_precision": "fp16"}, True),
-        ({"dtype": "float16", "mixed_precision": "no"}, True),
-        ({"dtype": "bfloat16", "mixed_precision": None}, True),
-        ({"dtype": "float32", "mixed_precision": "no"}, False),
-        ({"dtype": "float32", "mixed_precision": None}, False),
-        ({"dtype": "bfloat16", "mixed_precision": "fp8"}, False),
-        ({"dtype": None, "mixed_precision": "no"}, False),
-        ({"dtype": "bfloat16", "mixed_precision": "bf16", "quantization": "nf4"}, False),
-    ],
-)
+@pytest.mark.parametrize(("settings", "known"), cases("flops/peaks_by_precision"))
 def test_peaks_by_precision(settings: dict[str, Any], known: bool) -> None:
     assert (peak_flops("NVIDIA H100 80GB HBM3", **settings) is not None) is known
 

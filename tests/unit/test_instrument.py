@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.cases import cases
 
 from orchestrator.trainers import instrumented
 from orchestrator.trainers.instrumented import FILE_NAME, PARTS, SOURCES
@@ -99,26 +100,7 @@ def test_a_target_sees_what_it_sees_when_started_directly(target: list[str], tmp
     assert written(tmp_path)["status"] == "ok"
 
 
-@pytest.mark.parametrize(
-    ("source", "code", "error"),
-    [
-        ("pass", 0, None),
-        ("import sys; sys.exit()", 0, None),
-        ("raise SystemExit(0)", 0, None),
-        ("import sys; sys.exit(3)", 3, {"type": "SystemExit", "message": "3", "exit_code": 3}),
-        ("import sys; sys.exit('so')", 1, {"type": "SystemExit", "message": "so", "exit_code": 1}),
-        (
-            "import sys\ntry: raise KeyError('k')\nexcept KeyError: sys.exit(203)",
-            203,
-            {"type": "KeyError", "message": "'k'", "exit_code": 203},
-        ),
-        ("raise SystemExit(2) from ValueError('bad')", 2, {"type": "ValueError", "message": "bad", "exit_code": 2}),
-        ("1 / 0", 1, {"type": "ZeroDivisionError", "message": "division by zero", "exit_code": None}),
-        ("import json; json.loads('x')", 1, {"type": "json.decoder.JSONDecodeError", "exit_code": None}),
-        ("class Odd(Exception): pass\nraise Odd('!')", 1, {"type": "Odd", "message": "!"}),
-        ("1 +", 1, {"type": "SyntaxError"}),
-    ],
-)
+@pytest.mark.parametrize(("source", "code", "error"), cases("instrument/an_end_is_written_and_kept"))
 def test_an_end_is_written_and_kept(source: str, code: int, error: dict[str, Any] | None, tmp_path: Path) -> None:
     (tmp_path / "end.py").write_text(source)
     assert run(["end.py"], tmp_path).returncode == code

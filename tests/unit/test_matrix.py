@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.cases import cases
 from factories.suites import planned, suite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -483,20 +484,7 @@ def test_an_axis_that_changes_nothing_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("measure", "steps", "said"),
-    [
-        ("{}", 11, None),
-        ("{}", 10, "10 step(s) are too few for a speed: at least 10 are needed behind 1 of warm-up"),
-        (
-            "{discard_steps: 100}",
-            40,
-            "40 step(s) are too few for a speed: at least 10 are needed behind 100 of warm-up",
-        ),
-        ("{at_most_steps: 8}", 100, "8 step(s) are too few for a speed: at least 10 are needed behind 1 of warm-up"),
-        ("{at_least_steps: 5}", 6, None),
-        ("{discard_steps: 0}", 10, None),
-        ("{}", -1, None),
-    ],
+    ("measure", "steps", "said"), cases("matrix/a_training_too_short_for_any_speed_is_said_before_it_runs")
 )
 def test_a_training_too_short_for_any_speed_is_said_before_it_runs(
     measure: str, steps: int, said: str | None, tmp_path: Path

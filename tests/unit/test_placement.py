@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.cases import cases
 from factories.results import experiment
 
 from orchestrator.machine.provenance import Machine
@@ -80,18 +81,7 @@ def test_gpus_are_counted(gpus: int, expected: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("requires", "installed", "missing"),
-    [
-        (("Liger_Kernel",), {"liger-kernel": "0.5"}, None),
-        (("liger-kernel",), {}, "not installed in this environment: liger-kernel"),
-        (("bitsandbytes>=0.45",), {"bitsandbytes": "0.46.1"}, None),
-        (("bitsandbytes>=0.45",), {"bitsandbytes": "0.44"}, "bitsandbytes>=0.45 (here: 0.44)"),
-        (("bitsandbytes>=0.45", "x"), {}, "bitsandbytes>=0.45, x"),
-        (("torch>=2.4",), {"torch": "2.9.0+cu130"}, None),
-        (("torch>=2.4",), {"torch": "vendor build"}, "torch>=2.4 (here: vendor build)"),
-        (("a-b.c",), {"a-b-c": "1"}, None),
-        (("zope.interface",), {"zope-interface": "7"}, None),
-    ],
+    ("requires", "installed", "missing"), cases("placement/packages_are_asked_by_name_and_version")
 )
 def test_packages_are_asked_by_name_and_version(
     requires: tuple[str, ...], installed: dict[str, str], missing: str | None

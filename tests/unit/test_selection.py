@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.cases import cases
 from factories.suites import suite
 
 from orchestrator.errors import SelectionError
@@ -61,28 +62,7 @@ def test_axes_take_lists_in_brackets_and_null() -> None:
     assert found.axes == {"target_modules": (("q", "v"), "all-linear", None), "packing": ("True", "False"), "x": ("",)}
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        (
-            {"settings": ["max_steps=5"]},
-            "--set max_steps: unknown key; an argument of the trainer is set by --set arguments.max_steps=5. Allowed: ",
-        ),
-        ({"settings": ["repeat=5"]}, "--set repeat: unknown key; did you mean 'repeats'?"),
-        ({"settings": ["arguments=5"]}, "--set arguments: unknown key"),
-        ({"settings": ["env=5"]}, "--set env: unknown key"),
-        ({"settings": ["repeats"]}, "--set 'repeats' is not understood; write it like --set arguments.max_steps=20"),
-        ({"settings": ["=5"]}, "--set '=5' is not understood"),
-        ({"axes": ["seed"]}, "--axis 'seed' is not understood; write it like --axis per_device_train_batch_size=1,2,4"),
-        (
-            {"axes": ["seed=1", "seed=2"]},
-            "--axis seed is given twice; write all its values in one, separated by commas",
-        ),
-        ({"axes": ["num_gpus=1,2"]}, "--axis num_gpus: use --num-gpus or"),
-        ({"axes": ["seed=1,,2"]}, "--axis 'seed=1,,2' has an empty value"),
-        ({"axes": ["seed="]}, "--axis 'seed=' has an empty value"),
-    ],
-)
+@pytest.mark.parametrize(("keys", "said"), cases("selection/what_is_not_understood_is_said"))
 def test_what_is_not_understood_is_said(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(SelectionError) as caught:
         parse_selection(**keys)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.cases import cases
 
 from orchestrator import trainers
 from orchestrator.records import Text
@@ -26,25 +27,7 @@ def translated(trainer: str, **arguments: Text | None) -> dict[str, Text | None]
     return trainers.get(trainer).translate(arguments)[0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ({"evaluation_strategy": "no"}, {"eval_strategy": "no"}),
-        ({"include_tokens_per_second": "True"}, {}),
-        ({"torch_dtype": "bfloat16"}, {"dtype": "bfloat16"}),
-        ({"torch_dtype": None}, {"dtype": None}),
-        ({"use_flash_attn": "True"}, {"attn_implementation": "flash_attention_2"}),
-        ({"use_flash_attn": "False"}, {"attn_implementation": None}),
-        ({"use_flash_attn": None}, {"attn_implementation": None}),
-        ({"no_cuda": "True"}, {"use_cpu": "True"}),
-        ({"warmup_ratio": "0.1"}, {"warmup_steps": "0.1"}),
-        ({"max_seq_length": "4096"}, {"max_seq_len": "4096"}),
-        ({"load_in_4bit": "True"}, {"quantization": "nf4"}),
-        ({"use_peft": "True", "lora_r": "8"}, {"peft_method": "lora", "r": "8"}),
-        ({"gradient_checkpointing": "True"}, {"gradient_checkpointing": "True"}),
-        ({"target_modules": ("a", "b")}, {"target_modules": ("a", "b")}),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "expected"), cases("trainers/old_names_become_those_of_the_built_in_trainer"))
 def test_old_names_become_those_of_the_built_in_trainer(
     arguments: dict[str, Text | None], expected: dict[str, Text | None]
 ) -> None:

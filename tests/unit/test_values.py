@@ -6,6 +6,7 @@ import typing
 from pathlib import Path
 
 import pytest
+from factories.cases import cases
 
 from orchestrator.errors import ConfigError
 from orchestrator.machine.provenance import Machine
@@ -29,24 +30,7 @@ def said(folder: Path, arguments: str, **how: typing.Any) -> str:
     return str(caught.value).removeprefix(f"{folder}/")
 
 
-@pytest.mark.parametrize(
-    ("argument", "told"),
-    [
-        ("max_steps: lots", "max_steps: 'lots' is not right; a whole number is expected"),
-        ("max_steps: 1.5", "max_steps: '1.5' is not right; a whole number is expected"),
-        ("learning_rate: fast", "learning_rate: 'fast' is not right; a number is expected"),
-        ("learning_rate: .nan", "learning_rate: 'nan' is not right; a number is expected"),
-        ("packing: maybe", "packing: 'maybe' is not right; true or false is expected"),
-        ("bf16: 2", "bf16: '2' is not right; true or false is expected"),
-        ("dtype: float17", "dtype: 'float17' is not right; one of float32, bfloat16, float16, auto is expected"),
-        ("max_seq_length: long", "max_seq_len: 'long' is not right; a whole number is expected"),
-        ("bf16: []", "bf16: an empty list is not right; true or false is expected"),
-        (
-            "seed: [1, 2]",
-            "seed: the list '1', '2' is not right; a whole number is expected (to try several, put them under matrix:)",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("argument", "told"), cases("values/a_value_that_cannot_be_is_a_mistake_with_its_place"))
 def test_a_value_that_cannot_be_is_a_mistake_with_its_place(argument: str, told: str, tmp_path: Path) -> None:
     assert said(tmp_path, argument) == f"scenarios.yaml:6:5: scenario 's': {told}"
 

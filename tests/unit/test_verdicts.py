@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import stdev
 
 import pytest
+from factories.cases import cases
 from factories.comparisons import FIRST, LOSS, MEMORY, NOISY, SPEED, STEP, compared, entry, judged, paired
 from hypothesis import given
 from hypothesis import strategies as st
@@ -524,22 +525,7 @@ def with_verdicts(**counts: int) -> Comparison:
     return compared(*(makers[name](f"{name}{number}") for name, count in counts.items() for number in range(count)))
 
 
-@pytest.mark.parametrize(
-    ("counts", "code"),
-    [
-        ({"same": 1}, 0),
-        ({"same": 1, "improved": 1, "new": 1, "old": 1}, 0),
-        ({"same": 1, "regressed": 1, "inconclusive": 1}, 1),
-        ({"same": 1, "failed": 1}, 1),
-        ({"failed": 1}, 1),
-        ({"same": 1, "missing": 1}, 1),
-        ({"same": 1, "inconclusive": 1}, 3),
-        ({"missing": 1, "new": 1}, 4),
-        ({"other": 2}, 4),
-        ({"old": 2}, 4),
-        ({"same": 1, "other": 1}, 0),
-    ],
-)
+@pytest.mark.parametrize(("counts", "code"), cases("verdicts/exit_codes"))
 def test_exit_codes(counts: dict[str, int], code: int) -> None:
     assert gate.exit_code(with_verdicts(**counts)) == code
 
