@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from orchestrator.campaign.gpu_monitor import readings, view
-from orchestrator.machine.gpus import every_gpu, nvml_session
+from orchestrator.machine.gpus import all_gpus, nvml_session
 from orchestrator.monitors import nvml_sampler
 from orchestrator.records import Gpu
 
@@ -35,13 +35,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each")
     given = parser.parse_args()
     with nvml_session() as nvml:
-        if nvml is not None and every_gpu(nvml):
-            print_readings(nvml, every_gpu(nvml)[0])
-            print_shares(nvml, every_gpu(nvml), "", given.seconds)
+        if nvml is not None and all_gpus(nvml):
+            print_readings(nvml, all_gpus(nvml)[0])
+            print_shares(nvml, all_gpus(nvml), "", given.seconds)
             return
     for count in (1, 8):
         fake = FakeNvml([FakeGpu(uuid=f"GPU-{place}", pids=[os.getpid()]) for place in range(count)])
-        print_shares(fake, every_gpu(fake), ", NVML's answers for nothing", given.seconds)
+        print_shares(fake, all_gpus(fake), ", NVML's answers for nothing", given.seconds)
 
 
 def print_shares(nvml: Any, gpus: Sequence[Gpu], how: str, seconds: float) -> None:

@@ -24,21 +24,21 @@ Rows = Literal["experiments", "runs", "ranks", "devices"]
 def load(
     folders: Folder | Iterable[Folder], *, rows: Rows = "experiments", baseline: str | None = None
 ) -> pd.DataFrame:
-    """One or more results folders as a frame with a row for each experiment, run, training process or watched GPU.
+    """Return one or more results folders as a frame with a row for each experiment, run, training process or watched GPU.
 
-    Numbers are in base units at full precision, missing ones are NA, and the types are those of docs/metrics.md. Of an experiment a
-    metric is the mean over its repeats that ended ok. With several folders the column `results` says which one a row comes from.
-    `baseline` names a framework configuration: experiments then have `speedup` and `memory_ratio` relative to it. What could not be
-    read stands as sentences in `frame.attrs["warnings"]`.
+    Numbers are in base units at full precision. Missing numbers are NA. The column types are those of docs/metrics.md. A metric of
+    an experiment is the mean over its repeats that ended ok. With several folders, the column `results` names the folder of a row.
+    `baseline` names a framework configuration: experiments then have `speedup` and `memory_ratio` relative to it.
+    `frame.attrs["warnings"]` has a sentence for everything that could not be read.
 
-    Raises `orchestrator.errors.OrchestratorError`, a sentence, for a folder that holds no results and a baseline that nobody has.
+    Raises `orchestrator.errors.OrchestratorError` for a folder without results, and for a baseline that no experiment has.
     """
     from pathlib import Path
 
     from orchestrator.report import notebook
 
     paths = [folders] if isinstance(folders, (str, PathLike)) else folders
-    return notebook.frame([Path(one) for one in paths], rows=rows, baseline=baseline)
+    return notebook.frame([Path(path) for path in paths], rows=rows, baseline=baseline)
 
 
 def dtypes() -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Registries of plugs: the built-in ones, and what third parties install under an entry-point group.
+"""Registries of plugs: built-in plugs, and plugs that other packages install under an entry-point group.
 
-An entry point is loaded when somebody asks for a name that is not built in. A plug that fails to load is reported by its name and
-never stops the program. The name of a built-in plug can't be taken.
+An entry point is loaded when a name is asked for that is not built in. A plug that fails to load is reported by its name and
+never stops the program. An installed plug cannot take the name of a built-in plug.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Registry(Generic[P]):
-    """The plugs of one kind: `ours` by name, and the instances or classes of `kind` that the entry-point group names."""
+    """The plugs of one kind: the built-in plugs (`ours`) by name, and instances or classes that the entry-point group names."""
 
     kind: type
     group: str
     ours: Mapping[str, P]
 
     def get(self, name: str) -> P:
-        """Return the plug of that name. Raises SelectionError, which lists the plugs and says what failed to load."""
+        """Return the plug of that name. Raise SelectionError, which lists the plugs and says what failed to load."""
         plug = self.find(name)
         if plug is None:
             noun, names = self.kind.__name__.lower(), ", ".join(self.names())
-            raise SelectionError(" ".join([f"There is no {noun} {name!r}; there are: {names}.", *self.load_problems()]))
+            raise SelectionError(" ".join([f"{noun} {name!r} is unknown; there are: {names}.", *self.load_problems()]))
         return plug
 
     def find(self, name: str) -> P | None:
@@ -37,7 +37,7 @@ class Registry(Generic[P]):
         return self.ours[name] if name in self.ours else self._installed()[0].get(name)
 
     def names(self) -> tuple[str, ...]:
-        """Return every name that can be asked for, the built-in ones first."""
+        """Return the names of all plugs, built-in plugs first."""
         return (*self.ours, *sorted(self._installed()[0]))
 
     def load_problems(self) -> tuple[str, ...]:
@@ -50,19 +50,21 @@ class Registry(Generic[P]):
 
 @cache
 def _installed(group: str, kind: type, ours: Iterable[str]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    from importlib.metadata import entry_points  # takes 20 ms, which only a name that is not built in costs
+    from importlib.metadata import entry_points  # takes 20 ms; built-in names do not need it
 
     noun = kind.__name__.lower()
     plugs: dict[str, Any] = {}
     problems: list[str] = []
     for point in entry_points(group=group):
         if point.name in ours:
-            problems.append(f"The installed {noun} '{point.name}' ({point.value}) has the name of a built-in one.")
+            problems.append(f"The installed {noun} '{point.name}' ({point.value}) has the name of a built-in {noun}.")
             continue
         try:
             loaded = point.load()
             plug = loaded() if isinstance(loaded, type) else loaded
-        except Exception as error:  # a third party's code may raise anything, and Tunebench goes on without it
+        except (
+            Exception
+        ) as error:  # code of another package may raise anything, and Tunebench continues without the plug
             problems.append(f"The {noun} '{point.name}' ({point.value}) could not be loaded: {error!r}.")
             continue
         if isinstance(plug, kind):

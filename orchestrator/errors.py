@@ -1,11 +1,4 @@
-"""The mistakes of a user, as exceptions; caught once, in `cli`.
-
-    OrchestratorError            exit code 2, one or more sentences, never a traceback
-    ├── ConfigError              a YAML file: each problem with file:line:column, what is allowed, what to do
-    ├── SelectionError           a command-line choice that matches nothing (scenario, axis, `--set`)
-    ├── ResultsError             a results folder that is not ours, is missing, or does not match
-    ├── LaunchError              a run that can't be started: no interpreter, no free port
-    └── PreparationError         the training data could not be prepared
+"""The errors that a user can see, as exceptions. `cli` catches them, prints their sentences and exits with code 2.
 
 A failed experiment is not an exception: it is a record (see `records.RunRecord`).
 """
@@ -19,12 +12,12 @@ from pathlib import Path
 
 
 class OrchestratorError(Exception):
-    """A sentence for the user, with the next action in it."""
+    """An error whose text says what is wrong and what to do. The classes below say where to look."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One mistake in a file. `line` and `column` count from 1; 0 means the whole file."""
+    """One mistake in a file. `line` and `column` count from 1; line 0 means the whole file."""
 
     file: Path | str
     line: int = 0
@@ -39,7 +32,7 @@ class Problem:
 
 
 class ConfigError(OrchestratorError):
-    """One or more mistakes in the YAML files, reported together."""
+    """Mistakes in the YAML files, reported together, each with its file, line and column."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -47,26 +40,26 @@ class ConfigError(OrchestratorError):
 
 
 class SelectionError(OrchestratorError):
-    """A choice on the command line that nothing in the files answers to."""
+    """A choice on the command line that matches nothing: a scenario, an axis, a GPU, `--set`."""
 
 
 class ResultsError(OrchestratorError):
-    """A results folder that is missing, is not ours, or holds other work."""
+    """A results folder that is missing, is not Tunebench's, or belongs to another campaign."""
 
 
 class LaunchError(OrchestratorError):
-    """A run that could not be started at all."""
+    """A program that could not be started: no interpreter, no free port."""
 
 
 class PreparationError(OrchestratorError):
-    """The training data could not be prepared."""
+    """Training data that could not be prepared."""
 
 
-_MEANT_BY = {"gpu": "cuda"}  # the letters say cpu
+_MEANT_BY = {"gpu": "cuda"}  # by its letters, `gpu` is nearer to `cpu`
 
 
 def suggestion(word: object, allowed: Iterable[str]) -> str:
-    """`; did you mean 'x'?` where something allowed is near, and what is allowed in any case."""
+    """Return the end of an error: `; did you mean 'x'?` if an allowed word is similar, and the allowed words."""
     names = sorted(str(name) for name in allowed)
     near = [name for name in names if name == _MEANT_BY.get(str(word).lower())]
     near = near or get_close_matches(str(word), names, n=1, cutoff=0.6)

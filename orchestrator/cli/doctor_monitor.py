@@ -47,7 +47,7 @@ def monitor(
 
     interval = readings.pace(interval)
     with machine.nvml_session() as nvml, StopSignals() as stop:
-        if nvml is None or not machine.every_gpu(nvml):
+        if nvml is None or not machine.all_gpus(nvml):
             tell(f"error: {machine.nvml_problem()}")
             raise typer.Exit(1)
         watch = readings.Watch(nvml, readings.chosen(nvml, gpus))

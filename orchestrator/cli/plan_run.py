@@ -126,9 +126,9 @@ def _use_only(gpus: str | None) -> None:
     """Restrict this process and its runs to these GPUs. Refuse a word that names no GPU: CUDA would ignore it silently."""
     if gpus is None:
         return
-    from orchestrator.machine.gpus import chosen, visible_gpus
+    from orchestrator.machine.gpus import select_gpus, visible_gpus
 
-    picked = chosen(gpus, visible_gpus(), option="--gpus")
+    picked = select_gpus(gpus, visible_gpus(), option="--gpus")
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in picked)
 
 

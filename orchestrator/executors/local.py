@@ -110,8 +110,8 @@ def _pool(parallel: int) -> Pool:
     if parallel == 1:
         return Pool(gpus, places=1)
     layout = cores.physical_cores()
-    shares = cores.cores_of_gpus(gpus, cores.nodes_of(gpus, pci_addresses(gpus)), layout)
-    places = cores.dealt([core for node in layout.values() for core in node], parallel)
+    shares = cores.cores_of_gpus(gpus, cores.numa_nodes(gpus, pci_addresses(gpus)), layout)
+    places = cores.deal([core for node in layout.values() for core in node], parallel)
     return Pool(gpus, places=parallel, cores_of=shares, cores_of_place=places)
 
 

@@ -1,1 +1,1 @@
-"""Read files from anywhere safely, write them whole or not at all, keep secrets and control characters out of what is shown."""
+"""Read files from anywhere safely, write files whole or not at all, and keep secrets and control characters out of shown text."""

@@ -1,4 +1,4 @@
-"""Write text from anywhere as Markdown that shows it unchanged: no tag, link, mention, entity, heading or further column. Pure.
+"""Escape text from anywhere, so that Markdown shows it unchanged: without tags, links, mentions, entities and headings. Pure.
 
 A name, an argument or an error of a trainer may contain any character. Tags become entities, since not every reader knows `\\<`.
 """
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.files.printable_text import printable
 
-NOTHING = "<!-- -->"
-"""Shows as nothing, and keeps `@name` from notifying anybody and an address from becoming a link."""
+# It shows as nothing. It keeps `@name` from notifying a person, and an address from becoming a link.
+EMPTY_COMMENT = "<!-- -->"
 
 _MARKS = re.compile(r"[\\|`*\[~@]|(?<![^\W_])_|_(?![^\W_])|(?<=://)|(?<=www)(?=\.)")
 _ENTITY = re.compile(r"&(?=#|\w+;)")
@@ -21,14 +21,14 @@ def escaped(text: str) -> str:
     """Return the text as one line of Markdown."""
     line = " ".join(printable(text).split())
     line = _ENTITY.sub("&amp;", line).replace("<", "&lt;").replace(">", "&gt;")
-    return _MARKS.sub(_as_it_is, line)
+    return _MARKS.sub(_escaped_mark, line)
 
 
-def _as_it_is(found: re.Match[str]) -> str:
-    """Return a mark after a backslash, or, if that does not help, with an empty comment after it."""
-    if found[0] == "@":
-        return f"@{NOTHING}"
-    return f"\\{found[0]}" if found[0] else NOTHING
+def _escaped_mark(match: re.Match[str]) -> str:
+    """Return a mark after a backslash. Where a backslash does not help, return it with an empty comment."""
+    if match[0] == "@":
+        return f"@{EMPTY_COMMENT}"
+    return f"\\{match[0]}" if match[0] else EMPTY_COMMENT
 
 
 def sentence(text: str) -> str:
@@ -44,7 +44,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iter
 
 
 def folded(summary: str, inside: str) -> str:
-    """Return what a reader sees only after opening it; `summary` is escaped, `inside` is Markdown."""
+    """Return a section that a reader opens by its summary. The summary is escaped; `inside` is Markdown."""
     return f"<details><summary>{escaped(summary)}</summary>\n\n{inside}\n\n</details>"
 
 

@@ -1,9 +1,8 @@
-"""Make text from anywhere fit to be shown: what controls a terminal, or hides text from a reader, becomes a visible sign.
+"""Make text from anywhere fit to be shown: characters that control a terminal or hide text become visible signs. Pure.
 
 Names, arguments and lines of logs may contain escape sequences (colours, the window's title, answers that a terminal types
 itself). They may contain carriage returns that overwrite a line, and marks that turn the direction of reading. Each such
-character becomes one other character, so that columns stay aligned. Stored text is not changed; this is for what people read.
-Pure.
+character becomes one other character, so that columns stay aligned. Stored text is not changed.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ import re
 import shlex
 from typing import Final
 
+# Unicode's pictures of control characters: ␀ for 0, ␛ for 27.
 _SIGNS: Final = 0x2400
-"""Unicode's pictures of control characters: ␀ for 0, ␛ for 27."""
 
 _TURNING = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _LINES = (0x2028, 0x2029)
@@ -32,18 +31,18 @@ _STYLE: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def printable(text: str) -> str:
-    """Return the text with a visible sign for every control character but tab and newline, and every mark of direction."""
+    """Return the text with a visible sign for every mark of direction and every control character except tab and newline."""
     return text.translate(_SHOWN) if _UNFIT.search(text) else text
 
 
 def one_line(value: object, *, longest: int = 60) -> str:
-    """Return any value as printable text on one line, cut after so many characters."""
+    """Return any value as printable text on one line of at most `longest` characters."""
     text = " ".join(printable(str(value)).split())
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number of things: "1 row", "12 rows"."""
+    """Return a number with its noun: "1 row", "12 rows"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
@@ -58,26 +57,30 @@ def is_printable(text: str) -> bool:
 
 
 def is_utf8(text: str) -> bool:
-    """Return whether a file can store the text. Bytes that are not UTF-8 are half characters in arguments, variables and paths."""
+    """Return whether a file can store the text.
+
+    In arguments, variables and paths, Python represents bytes that are not UTF-8 as surrogates ("half characters").
+    """
     return _HALF.search(text) is None
 
 
 def with_bytes(text: str) -> str:
-    """Return the text with its half characters as people write such bytes: `\\xff`."""
-    return _HALF.sub(lambda found: _for_people(ord(found[0])), text)
+    """Return the text with its half characters in the form that people write: `\\xff`."""
 
+    def written(match: re.Match[str]) -> str:
+        half = ord(match[0])
+        return f"\\x{half - 0xDC00:02x}" if 0xDC80 <= half <= 0xDCFF else f"\\u{half:04x}"
 
-def _for_people(half: int) -> str:
-    return f"\\x{half - 0xDC00:02x}" if 0xDC80 <= half <= 0xDCFF else f"\\u{half:04x}"
+    return _HALF.sub(written, text)
 
 
 def escaped(text: str) -> str:
-    """Return JSON text with `\\uXXXX` for what is unfit for a terminal: such characters occur only in JSON's strings."""
-    return _UNFIT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    """Return JSON text with `\\uXXXX` for characters that are unfit for a terminal. They occur only in JSON's strings."""
+    return _UNFIT.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def shell_word(text: str) -> str:
-    """Return the text as one word for bash, as short as possible; what is unfit for a terminal becomes `$'\\x1b'`."""
+    """Return the text as one word for bash, as short as possible. Characters unfit for a terminal become `$'\\x1b'`."""
     if is_printable(text):
         return shlex.quote(text)
     return "$'" + "".join(_for_bash(character) for character in text) + "'"

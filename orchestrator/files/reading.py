@@ -1,12 +1,12 @@
-"""Reads files from anywhere so that none of them can do harm: a results folder may come from somebody else.
+"""Read files from anywhere so that no file can do harm: a results folder may come from another person.
 
-Only regular files are read, never through a link at their name, never waiting (a pipe, a terminal or a device is not even
-opened), never more than a limit, and JSON only to a limited depth. Every problem is `Unreadable`, a ValueError. Readers of a
-results folder catch `(OSError, ValueError)`, name the file and go on. A missing file stays a FileNotFoundError. Nothing that is
-read is ever run: only JSON and text, no pickle, no eval.
+Only regular files are read: no pipe, terminal or device is opened, and no link at a file's name is followed. A read never waits,
+and it stops at a limit; JSON has a limited depth too. Every problem is `Unreadable`, a ValueError. Readers of a results folder
+catch `(OSError, ValueError)`, name the file and go on. A missing file stays a FileNotFoundError. Content is never run: there is
+no pickle and no eval.
 
-It does not judge the content. Links in the folders above a file are followed, since people move `experiments/` to another disk.
-`vetting` compares a run's own numbers with their folder.
+This module does not judge the content; `results/table/foreign_rows.py` compares a run's own numbers with their folder. Links in
+the folders above a file are followed, since people move `experiments/` to another disk.
 """
 
 from __future__ import annotations
@@ -21,30 +21,28 @@ from typing import Any, BinaryIO, Final
 
 MIB: Final = 2**20
 
-# For one `record.json`, `experiment.json` or worker's file; the record of a run on 1,000 GPUs takes about 1 MiB.
-RECORD_BYTES: Final = 16 * MIB
+# The limits of a file's size.
+RECORD_BYTES: Final = (
+    16 * MIB
+)  # `record.json`, `experiment.json`, worker files; a record of 1,000 GPUs takes about 1 MiB
+SUITE_BYTES: Final = (
+    256 * MIB
+)  # `suite.json`, which lists every id; a plan's limit of a million ids takes 180 MB at most
+CLAIM_BYTES: Final = 1 * MIB  # `job.json`, `owner.json` and other small files
+LOG_BYTES: Final = 64 * MIB  # a text that is read whole
 
-# For `suite.json`, which lists every id: a million of them, the most that a plan may have, take 180 MB at most.
-SUITE_BYTES: Final = 256 * MIB
-
-# For `job.json`, `owner.json` and other small ones.
-CLAIM_BYTES: Final = 1 * MIB
-
-# The limit of a text that is read whole.
-LOG_BYTES: Final = 64 * MIB
-
-# Levels of JSON; a record has five.
+# The limit of JSON's depth; a record has five levels.
 DEEPEST: Final = 64
 
-# The largest number that is used: sums, squares and quotients up to it are finite.
+# The largest number that is used: sums, squares and quotients of such numbers are finite.
 LARGEST: Final = 1e150
 
-# As large as most of our files. A reader allocates a piece before it knows how much there is to read.
+# Most files fit into one piece. A reader allocates the whole piece before it knows the size of the file.
 _PIECE_BYTES = 64 * 1024
 
 
 class Unreadable(ValueError):
-    """The reason why a file is not read, as the rest of a sentence that begins with its path."""
+    """A file that is not read. The message completes a sentence that begins with the file's path."""
 
 
 def reason(error: OSError | ValueError) -> str:
@@ -55,17 +53,17 @@ def reason(error: OSError | ValueError) -> str:
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file for reading bytes, without waiting. Raise Unreadable or OSError."""
-    # Looked at first, since to open a device may be to wind it; looked at again, since it may have been exchanged.
-    _refuse(path.lstat().st_mode)
+    # Checked before opening, since opening a device may have an effect. Checked again, since the file may have been exchanged.
+    _require_regular(path.lstat().st_mode)
     flags = os.O_RDONLY
-    for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"):  # not every system has each
+    for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"):  # some systems lack some flags
         flags |= getattr(os, name, 0)
     with os.fdopen(os.open(path, flags), "rb") as file:
-        _refuse(os.fstat(file.fileno()).st_mode)
+        _require_regular(os.fstat(file.fileno()).st_mode)
         yield file
 
 
-def _refuse(mode: int) -> None:
+def _require_regular(mode: int) -> None:
     if not stat.S_ISREG(mode):
         raise Unreadable("it is not a regular file; links are not followed")
 
@@ -73,16 +71,13 @@ def _refuse(mode: int) -> None:
 def read_bytes(path: Path, *, limit: int) -> bytes:
     """Return the whole file. Raise Unreadable if it has more than `limit` bytes."""
     with opened(path) as file:
-        if os.fstat(file.fileno()).st_size > limit:
-            raise Unreadable(_too_large(limit))
-        content = _read(file, limit + 1)  # it may have grown, and files of the kernel have no size
-    if len(content) > limit:
-        raise Unreadable(_too_large(limit))
+        too_large = os.fstat(file.fileno()).st_size > limit
+        content = (
+            b"" if too_large else _read(file, limit + 1)
+        )  # it may have grown, and files of the kernel have no size
+    if too_large or len(content) > limit:
+        raise Unreadable(f"the file exceeds the limit of {limit / MIB:g} MiB")
     return content
-
-
-def _too_large(limit: int) -> str:
-    return f"it has more than {limit / MIB:g} MiB, which no such file needs"
 
 
 def read_text(path: Path, *, limit: int) -> str:
@@ -148,7 +143,7 @@ def read_json(path: Path, *, limit: int, finite: bool = True) -> Any:
 
 
 def parse_json(content: bytes, *, finite: bool = True) -> Any:
-    """Return the same as `read_json` for bytes that were read before."""
+    """Return the same as `read_json`, from bytes."""
     try:
         value = json.loads(content.decode("utf-8"), parse_constant=_no_number if finite else float)
     except UnicodeDecodeError:
@@ -156,7 +151,7 @@ def parse_json(content: bytes, *, finite: bool = True) -> Any:
     except RecursionError:
         raise Unreadable(f"it nests deeper than {DEEPEST} levels") from None
     except json.JSONDecodeError as error:
-        raise Unreadable(f"it is no JSON: {error}") from None
+        raise Unreadable(f"it is not JSON: {error}") from None
     except ValueError as error:  # a number of more than 4,300 digits
         raise Unreadable(str(error)) from None
     _refuse_content(value, "\\ud" in content.decode("ascii", "replace").lower())
@@ -164,15 +159,15 @@ def parse_json(content: bytes, *, finite: bool = True) -> Any:
 
 
 def _no_number(word: str) -> None:
-    raise Unreadable(f"it holds {word}, which is no number in JSON")
+    raise Unreadable(f"it contains {word}, which is not a number in JSON")
 
 
 def _refuse_content(root: Any, escapes: bool) -> None:
-    """Raise Unreadable for deep nesting and half characters. Work level by level, since recursion would fail on deep nesting."""
+    """Raise Unreadable for deep nesting and half characters. Work level by level: recursion would fail on deep nesting."""
     level = [root]
     for _ in range(DEEPEST):
         if escapes and any(_is_half(value) for value in level):
-            raise Unreadable("it holds half of a surrogate pair, which is no character")
+            raise Unreadable("it contains half of a surrogate pair, which is not a character")
         level = [child for value in level for child in _children(value)]
         if not level:
             return

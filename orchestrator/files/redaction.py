@@ -1,11 +1,14 @@
-"""Masks for tokens, keys and passwords, which must not reach a file or a terminal. A secret is recognised in three ways.
+"""Mask tokens, keys and passwords, which must not reach a file or a terminal. A secret is recognised in three ways.
 
-By the name before it (`HF_TOKEN`, `--hub_token`, `password=…`); by its value, if an environment variable with such a name has it;
-and by its form, if its maker gave it one (`hf_…`, `ghp_…`, `sk-…`, `AKIA…`, a JSON web token, a password in a URL, an
-`Authorization` header). A secret stays in the environment of the person who runs the benchmark: the runs inherit it.
+- By the name before it: `HF_TOKEN`, `--hub_token`, `password=…`.
+- By its value, if an environment variable with such a name has the same value.
+- By its form, if its kind has one: `hf_…`, `ghp_…`, `sk-…`, `AKIA…`, a JSON web token, a password in a URL, an `Authorization`
+  header.
 
-Not found: a secret without a form of its own under a harmless name; a secret of fewer than eight characters; and other encodings
-than those of JSON, URLs and Python's repr. Masks contain and remove no quotes, so that a redacted record is still JSON.
+Secrets stay in the environment of the person who runs the benchmark: the runs inherit them.
+
+Not found: a secret without a known form under a harmless name; a secret of fewer than eight characters; and encodings other
+than those of JSON, URLs and Python's repr. A mask neither contains nor removes quotes, so that a redacted record is still JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ _ALWAYS = frozenset(
 
 _AT_THE_END = frozenset(("TOKEN", "KEY", "KEYS", "PAT", "AUTHORIZATION", "BEARER", "AUTH"))
 _PLURAL = "TOKENS"
-# Words that make a secret of a following `KEY` or `TOKENS`. Without them, tokens may be counts and keys may be names.
+# Words that make a following `KEY` or `TOKENS` secret. Without such a word, tokens may be counts and keys may be names.
 _QUALIFIED = frozenset(
     (
         *("API", "ACCESS", "AUTH", "HF", "HUB", "GITHUB", "GITLAB", "SESSION", "REFRESH", "BEARER", "PRIVATE"),
@@ -41,13 +44,13 @@ _HARMLESS = frozenset(
     )
 )
 _SHORTEST_SECRET = 8
-_SHORTEST_BESIDE_ITS_NAME = 6
+_SHORTEST_NAMED_SECRET = 6
 LONGEST_SECRET = 8192
 MASK = "***"
 
 _FREE = r"(?<![A-Za-z0-9])"
 # The kind of secret, a hint that every such secret contains, and its form. The group `secret`, if any, is masked.
-_LOOKS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
+_FORMS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
     (what, hint, re.compile(pattern))
     for what, hint, pattern in (
         ("a password in a URL", "://", r"""(?<=://)[^/\s@:"'\\<>]*:[^/\s"'\\<>]*(?=@)"""),
@@ -68,7 +71,7 @@ _LOOKS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
         ),
         ("a bearer token", "(?i:bearer)", r"(?i:bearer)\s+(?P<secret>(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,})"),
         (
-            "a key of Weights & Biases",  # like a commit of git, so that the word before it must say so
+            "a key of Weights & Biases",  # it looks like a commit of git, so a word before it must name it
             "(?i:api[ _-]?key|wandb[ -]login)",
             r"""(?i:api[ _-]?key|wandb[ -]login)[\s:\\"']{1,6}(?P<secret>(?:local-)?[0-9a-f]{40})(?![0-9a-f])""",
         ),
@@ -81,7 +84,7 @@ _LOOKS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
 )
 
 # A text without a match contains none of these forms.
-_HINT = re.compile("|".join(dict.fromkeys(hint for _, hint, _ in _LOOKS)))
+_HINT = re.compile("|".join(dict.fromkeys(hint for _, hint, _ in _FORMS)))
 
 _NAME = r"(?P<name>[A-Za-z_][\w.-]{0,80})"
 _NAMED = re.compile(rf"""(?<![\w.-]){_NAME}(?P<closed>\\*["'])?\s*[=:]\s*""")
@@ -130,14 +133,13 @@ def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def redactor(environ: Mapping[str, str] = os.environ) -> Callable[[str], str]:
-    """Return `redact` for the many texts of a plan: it reads the environment once, and remembers results."""
-    known = held(environ)
-    return lru_cache(maxsize=65536)(lambda text: redact(text, known))
+    """Return a `redact` for the many texts of a plan: it reads the environment once, and remembers results."""
+    variables = secret_variables(environ)
+    return lru_cache(maxsize=65536)(lambda text: redact(text, variables))
 
 
 def redact_end(text: str, *, cut: bool, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the redacted end of a log. `cut`: it is the end of a longer log and may begin inside a secret, so its first
-    LONGEST_SECRET characters are left out."""
+    """Return the redacted end of a log. If `cut`, leave out its first LONGEST_SECRET characters: they may begin inside a secret."""
     masked = redact(text, environ)
     return masked[LONGEST_SECRET:] if cut else masked
 
@@ -145,28 +147,27 @@ def redact_end(text: str, *, cut: bool, environ: Mapping[str, str] = os.environ)
 def secrets(text: str, environ: Mapping[str, str] = os.environ, *, stored: bool = False) -> tuple[Secret, ...]:
     """Return the secrets of a text in order, without overlaps.
 
-    `stored`: the text is one that must be kept as it is or not at all (an argument), so that `token=x` counts only where
-    x is quoted: else it may as well be a line of code.
+    `stored`: the text is an argument, which is kept unchanged or refused. There `token=x` counts only if x is quoted, since it may
+    be a line of code.
     """
-    every = (*_by_value(text, environ), *_by_look(text), *_by_name(text, quoted=stored))
-    found = sorted(every, key=lambda one: (one.start, -one.end))
+    every = (*_by_value(text, environ), *_by_form(text), *_by_name(text, quoted=stored))
     apart: list[Secret] = []
-    for one in found:
-        if not apart or one.start >= apart[-1].end:
-            apart.append(one)
-        elif one.end > apart[-1].end:  # they overlap: masked as one
+    for secret in sorted(every, key=lambda secret: (secret.start, -secret.end)):
+        if not apart or secret.start >= apart[-1].end:
+            apart.append(secret)
+        elif secret.end > apart[-1].end:  # two that overlap have one mask
             first = apart.pop()
-            apart.append(Secret(start=first.start, end=one.end, what=first.what))
+            apart.append(Secret(start=first.start, end=secret.end, what=first.what))
     return tuple(apart)
 
 
-def holds_secret(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
+def kind_of_secret(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the kind of secret in an argument (`a token of Hugging Face`, `the value of HF_TOKEN`), or None."""
     return next((secret.what for secret in secrets(text, environ, stored=True)), None)
 
 
-def in_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield the secrets of a command line by their options: the word's place, the start of the value in it, the option's name.
+def secret_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Yield each secret of a command line that has an option: the word's place, the value's start in it, the option's name.
 
     An option is `--name` with its value in the next word, `--name=value`, or a whole word `name=value`.
     """
@@ -184,25 +185,25 @@ def in_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
 
 @lru_cache(maxsize=65536)
 def _names_secret(word: str) -> bool:
-    """Return whether a word is an option of a secret, or begins with its name. Every word of a plan's commands is checked."""
+    """Return whether a word is, or begins with, the name of a secret. Results are remembered: a plan has very many words."""
     return is_secret_name(word.partition("=")[0])
 
 
 def redact_words(words: Sequence[str], masked: Callable[[str], str] = redact) -> list[str]:
-    """Return a command line to show: the same words, with every secret masked."""
-    hidden = {place: begin for place, begin, _ in in_words(words)}
+    """Return the words of a command line with every secret masked."""
+    hidden = {place: begin for place, begin, _ in secret_words(words)}
     if not hidden:
         return list(map(masked, words))
     return [f"{word[: hidden[at]]}{MASK}" if at in hidden else masked(word) for at, word in enumerate(words)]
 
 
-def held(environ: Mapping[str, str]) -> dict[str, str]:
+def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that contain secrets."""
     return {name: value for name, value in environ.items() if len(value) >= _SHORTEST_SECRET and is_secret_name(name)}
 
 
 def _by_value(text: str, environ: Mapping[str, str]) -> Iterator[Secret]:
-    for name, value in held(environ).items():
+    for name, value in secret_variables(environ).items():
         for form in _written(value):
             start = text.find(form)
             while start >= 0:
@@ -218,22 +219,20 @@ def _written(value: str) -> frozenset[str]:
     Bytes that are not UTF-8 appear in a text as `?` or as a replacement character.
     """
     lines = [line for line in value.splitlines() if len(line) >= 2 * _SHORTEST_SECRET] if "\n" in value else []
-    every = [value, *lines]
-    every += [readable for one in every for readable in _decoded(one) if readable != one]
-    known = [json.dumps(one)[1:-1] for one in every] + [json.dumps(one, ensure_ascii=False)[1:-1] for one in every]
-    known += [quote(one, safe="", errors="surrogateescape") for one in every]
-    return frozenset((*every, *known, *(repr(one)[1:-1] for one in every)))
+    plain = {value, *lines}
+    plain |= {text.encode("utf-8", "replace").decode() for text in plain}
+    plain |= {text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in plain}
+    forms = set(plain)
+    for text in plain:
+        forms |= {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
+        forms.add(quote(text, safe="", errors="surrogateescape"))
+    return frozenset(forms)
 
 
-def _decoded(value: str) -> tuple[str, str]:
-    kept = value.encode("utf-8", "surrogateescape")
-    return value.encode("utf-8", "replace").decode(), kept.decode("utf-8", "replace")
-
-
-def _by_look(text: str) -> Iterator[Secret]:
-    if not _HINT.search(text):  # plans are redacted word by word, a hundred thousand commands of them
+def _by_form(text: str) -> Iterator[Secret]:
+    if not _HINT.search(text):  # this saves time: a plan may have a hundred thousand commands, redacted word by word
         return
-    for what, _, pattern in _LOOKS:
+    for what, _, pattern in _FORMS:
         group = "secret" if "secret" in pattern.groupindex else 0
         for match in pattern.finditer(text):
             yield Secret(start=match.start(group), end=match.end(group), what=what)
@@ -247,21 +246,18 @@ def _by_name(text: str, *, quoted: bool) -> Iterator[Secret]:
         for named in pattern.finditer(text):
             if named.start() < done or not _says_secret(named["name"]):
                 continue
-            found = _VALUE.match(text, named.end())
-            if found is None or ((named["closed"] or quoted) and not found["opened"]):
-                continue  # in JSON a bare word is a number or null, and a mask would be neither
-            done = found.end()
-            if _is_value(found["value"]):
-                yield Secret(start=found.start("value"), end=found.end("value"), what=f"the value of {named['name']}")
-
-
-def _is_value(text: str) -> bool:
-    return len(text) >= _SHORTEST_BESIDE_ITS_NAME and text.lower() not in _NO_VALUES
+            match = _VALUE.match(text, named.end())
+            if match is None or ((named["closed"] or quoted) and not match["opened"]):
+                continue  # in JSON a bare word is a number or null, and a mask would make it invalid
+            done = match.end()
+            value = match["value"]
+            if len(value) >= _SHORTEST_NAMED_SECRET and value.lower() not in _NO_VALUES:
+                yield Secret(start=match.start("value"), end=match.end("value"), what=f"the value of {named['name']}")
 
 
 @lru_cache(maxsize=4096)
 def _says_secret(name: str) -> bool:
-    """Return the same as `is_secret_name` for a log, in which `cache_key = …` is a line of code."""
+    """Return whether a name in a log is that of a secret. A `cache_key = …` is not: it is a line of code."""
     words = _words(name)
     if words[-1] in ("KEY", "KEYS"):
         return len(words) > 1 and words[-2] in _QUALIFIED

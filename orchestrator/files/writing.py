@@ -1,7 +1,7 @@
-"""Whole files or none: what is to stand there is written aside, synced, and put in place in one step.
+"""Write files whole or not at all: content is written to another name, synced, and put in place in one step.
 
-`replace` is for what may change (`suite.json`, reports); `place_once` is for what may not (`record.json`): it links the
-finished file to its name, so that of two writers the first one stands. Knows nothing of what the files mean.
+`replace` is for files that may change (`suite.json`, reports). `place_once` is for files that may not (`record.json`): it links
+the finished file to its name, so that the first of two writers wins. This module knows nothing of what the files mean.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from orchestrator.errors import ResultsError
 
 
 def _write_aside(path: Path, content: str | bytes) -> Path:
+    """Write the content next to `path`, under a hidden name of its own, and return that path."""
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with aside.open("wb") as file:
@@ -21,13 +22,13 @@ def _write_aside(path: Path, content: str | bytes) -> Path:
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
-        aside.unlink(missing_ok=True)  # half a file, on a disk that may be full
+        aside.unlink(missing_ok=True)  # the disk may be full, and the file half written
         raise
     return aside
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes names that were just put into `folder` survive a power cut."""
+    """Sync a folder, so that names that were just put into it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -36,7 +37,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def replace(path: Path, content: str | bytes) -> None:
-    """Gives `path` this content; a reader sees the old file or the new one, never half of one."""
+    """Give `path` this content. A reader sees either the old file or the new file, never half a file."""
     aside = _write_aside(path, content)
     try:
         os.replace(aside, path)
@@ -46,7 +47,7 @@ def replace(path: Path, content: str | bytes) -> None:
 
 
 def place_once(path: Path, text: str) -> bool:
-    """Gives `path` this text unless the file exists already. Returns whether it was ours that was placed."""
+    """Give `path` this text unless the file exists. Return whether the text was placed. Raise ResultsError without links."""
     aside = _write_aside(path, text)
     try:
         os.link(aside, path)

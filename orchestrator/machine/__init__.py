@@ -1,1 +1,1 @@
-"""This computer: its GPUs and cores, its process trees, and what is installed on it."""
+"""This computer: its GPUs and cores, its process trees, and the software on it."""

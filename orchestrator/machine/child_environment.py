@@ -1,4 +1,4 @@
-"""The environment variables of a run: what it inherits, what must not leak into it. Pure; starts nothing."""
+"""The environment variables of a run: inherited variables, less those that must not leak into it. Pure."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import os
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
+# Every process of a run has this variable. It finds the process again, even after it started a new session.
 MARKER = "TUNEBENCH_RUN"
-"""Carried by every process of a run, so that each is found again, also one that started a session of its own."""
 
+# The folder in which the workers inside a run write their files.
 RUN_DIR = "TUNEBENCH_RUN_DIR"
-"""Where the workers inside a run write their files."""
 
+# Variables that a run must not inherit: those of launchers and rendezvous, thread counts, and Tunebench's own.
 LEAKS = (
     *("ACCELERATE_*", "FSDP_*", "TORCHELASTIC_*", "PET_*", "MASTER_*", "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK"),
     *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_*", "OMP_NUM_THREADS", "MKL_NUM_THREADS"),
     *("OMPI_COMM_WORLD_*", "PMI_*", "MV2_COMM_WORLD_*", "ACCELERATION_FRAMEWORK_*", MARKER, RUN_DIR),
 )
-"""Variables that a run must not inherit by accident: those of launchers and rendezvous, thread counts, and our own."""
 
 
 def child_environment(changes: Mapping[str, str | None], parent: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The parent's environment less what leaks, with `changes` on top; a change to None unsets."""
+    """Return the parent's environment without leaks, with `changes` on top; a change to None unsets."""
     inherited = os.environ if parent is None else parent
     kept = {name: value for name, value in inherited.items() if not any(fnmatchcase(name, leak) for leak in LEAKS)}
     return applied(changes, kept)
 
 
 def applied(changes: Mapping[str, str | None], inherited: Mapping[str, str]) -> dict[str, str]:
-    """`inherited` with `changes` on top; a change to None unsets."""
+    """Return `inherited` with `changes` on top; a change to None unsets."""
     merged: dict[str, str | None] = {**inherited, **changes}
     return {name: value for name, value in merged.items() if value is not None}

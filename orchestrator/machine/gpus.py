@@ -1,7 +1,7 @@
-"""The GPUs of this machine by NVML: which ones a run may use, and the state they are in. Never raises.
+"""The GPUs of this machine by NVML: those that a run may use, and their state. Problems with NVML never raise.
 
-Order is NVML's, by PCI bus, which is CUDA's where CUDA_DEVICE_ORDER=PCI_BUS_ID, as every run of ours has it. A machine
-without driver or library has no GPUs. MIG parts are found where CUDA_VISIBLE_DEVICES names them by UUID.
+The order is NVML's, by PCI bus. CUDA has the same order with CUDA_DEVICE_ORDER=PCI_BUS_ID, which every run sets. A machine
+without driver or library has no GPUs. MIG instances are found if CUDA_VISIBLE_DEVICES names them by UUID.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 from orchestrator.errors import SelectionError
 from orchestrator.records import Gpu
 
+# With an NVIDIA driver, also under WSL, one of these files exists. Without them, a plan need not load NVML.
 _DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")
-"""One of these is there where an NVIDIA driver is, also under WSL: without any, a plan need not load NVML to see none."""
 
 
 @contextmanager
 def nvml_session() -> Iterator[Any]:
-    """The library, initialised; None where there is no driver or it does not answer."""
+    """Yield the initialised library, or None if there is no driver or it does not answer."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # a missing module, a missing library, a driver that does not match: no GPU is visible
+    except Exception:  # without the module, the library or a driver that matches, no GPU is visible
         yield None
         return
     try:
@@ -37,11 +37,11 @@ def nvml_session() -> Iterator[Any]:
 
 
 def nvml_problem() -> str:
-    """Why NVML has no GPU to show, and what to do about it: a sentence for those to whom it showed none."""
+    """Return a sentence that says why NVML shows no GPU, and what to do about it."""
     try:
         import pynvml
     except ImportError:
-        return "pynvml, by which GPUs are read, is not installed: pip install nvidia-ml-py"
+        return "pynvml, which reads the GPUs, is not installed: pip install nvidia-ml-py"
     try:
         pynvml.nvmlInit()
         pynvml.nvmlShutdown()
@@ -55,24 +55,24 @@ def nvml_problem() -> str:
     return "NVML finds no GPU: check what `nvidia-smi` says, and which GPUs this container or job was given"
 
 
-def every_gpu(nvml: Any) -> tuple[Gpu, ...]:
-    """All GPUs that NVML counts, whatever CUDA_VISIBLE_DEVICES says; one that does not answer has no UUID and no name."""
+def all_gpus(nvml: Any) -> tuple[Gpu, ...]:
+    """Return all GPUs, whatever CUDA_VISIBLE_DEVICES says. A GPU that does not answer has no UUID and no name."""
     indices = range(_ask(nvml.nvmlDeviceGetCount) or 0)
     return tuple(_ask(partial(_gpu, nvml, index)) or Gpu(index=index, uuid="", name="") for index in indices)
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """The GPUs that this process may use: all, or those that its CUDA_VISIBLE_DEVICES names by index or UUID."""
-    asked = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if (asked is not None and not asked.strip()) or not any(map(os.path.exists, _DRIVER)):
+    """Return the GPUs that this process may use: all, or those that its CUDA_VISIBLE_DEVICES names by index or UUID."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if (visible is not None and not visible.strip()) or not any(map(os.path.exists, _DRIVER)):
         return ()
     with nvml_session() as nvml:
         if nvml is None:
             return ()
         try:
-            every = tuple(_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
-            return every if asked is None else _named(nvml, every, asked)
-        except Exception:  # a GPU that fell off the bus makes NVML fail in many ways; such a machine has none to offer
+            gpus = tuple(_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+            return gpus if visible is None else _visible(nvml, gpus, visible)
+        except Exception:  # a GPU that fell off the bus makes NVML fail in many ways; such a machine has no usable GPU
             return ()
 
 
@@ -91,39 +91,39 @@ def _described(nvml: Any, handle: Any, index: int) -> Gpu:
     )
 
 
-def _named(nvml: Any, every: tuple[Gpu, ...], asked: str) -> tuple[Gpu, ...]:
-    """Those that the list names, up to its first word that names none, as CUDA reads it; in PCI order."""
-    chosen: list[Gpu] = []
-    for word in (part.strip() for part in asked.split(",")):
-        gpu = mig_part(nvml, word) if word.startswith("MIG-") else chosen_by(word, every)
-        if gpu is None or gpu in chosen:
+def _visible(nvml: Any, gpus: tuple[Gpu, ...], visible: str) -> tuple[Gpu, ...]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, in PCI order. Like CUDA, stop at the first word that names no GPU."""
+    named: list[Gpu] = []
+    for word in map(str.strip, visible.split(",")):
+        gpu = mig_instance(nvml, word) if word.startswith("MIG-") else find_gpu(word, gpus)
+        if gpu is None or gpu in named:
             break
-        chosen.append(gpu)
-    return tuple(sorted(chosen, key=lambda gpu: gpu.index))
+        named.append(gpu)
+    return tuple(sorted(named, key=lambda gpu: gpu.index))
 
 
-def chosen_by(word: str, every: tuple[Gpu, ...]) -> Gpu | None:
-    """The GPU of that index, or whose UUID begins so; None where there is none or more than one."""
+def find_gpu(word: str, gpus: Sequence[Gpu]) -> Gpu | None:
+    """Return the GPU of that index, or the only GPU whose UUID begins with the word, or None."""
     if word.isdecimal():
-        return next((gpu for gpu in every if gpu.index == int(word)), None)
-    found = [gpu for gpu in every if word.startswith("GPU-") and gpu.uuid.startswith(word)]
-    return found[0] if len(found) == 1 else None
+        return next((gpu for gpu in gpus if gpu.index == int(word)), None)
+    matches = [gpu for gpu in gpus if word.startswith("GPU-") and gpu.uuid.startswith(word)]
+    return matches[0] if len(matches) == 1 else None
 
 
-def chosen(asked: str, visible: Sequence[Gpu], *, option: str) -> tuple[Gpu, ...]:
-    """Those of the visible GPUs that a list names by index, UUID or its beginning. Raises SelectionError for other words."""
-    found: list[Gpu] = []
-    for word in map(str.strip, asked.split(",")):
-        gpu = next((one for one in visible if one.uuid == word), None) or chosen_by(word, tuple(visible))
-        if gpu is None:
-            there = ", ".join(f"{one.index} ({one.name}, {one.uuid})" for one in visible) or "none"
-            raise SelectionError(f"{option} {asked}: {word!r} names no GPU that is visible; there are: {there}")
-        found.append(gpu)
-    return tuple(dict.fromkeys(found))
+def select_gpus(words: str, visible: Sequence[Gpu], *, option: str) -> tuple[Gpu, ...]:
+    """Return the visible GPUs that a list names by index, UUID or its beginning. Raise SelectionError for other words."""
+    selected: list[Gpu] = []
+    for word in map(str.strip, words.split(",")):
+        match = next((gpu for gpu in visible if gpu.uuid == word), None) or find_gpu(word, visible)
+        if match is None:
+            there = ", ".join(f"{gpu.index} ({gpu.name}, {gpu.uuid})" for gpu in visible) or "none"
+            raise SelectionError(f"{option} {words}: {word!r} names no GPU that is visible; there are: {there}")
+        selected.append(match)
+    return tuple(dict.fromkeys(selected))
 
 
-def mig_part(nvml: Any, uuid: str) -> Gpu | None:
-    """The part of a GPU that has this UUID, under its GPU's index; None where there is none."""
+def mig_instance(nvml: Any, uuid: str) -> Gpu | None:
+    """Return the MIG instance that has this UUID, with its GPU's index, or None."""
     try:
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         parent = nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
@@ -133,7 +133,7 @@ def mig_part(nvml: Any, uuid: str) -> Gpu | None:
 
 
 def idlest_first(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """The GPUs by how much of their memory is in use, in steps of a GiB; those of one step stay in their order."""
+    """Return the GPUs by their memory in use, in steps of one GiB. GPUs of the same step stay in their order."""
     with nvml_session() as nvml:
         if nvml is None:
             return tuple(gpus)
@@ -142,12 +142,12 @@ def idlest_first(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
 
 
 def pci_addresses(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """UUID → address on the PCI bus, of those that say."""
+    """Return the addresses on the PCI bus by UUID, if they are known."""
     with nvml_session() as nvml:
         if nvml is None:
             return {}
-        found = {gpu.uuid: _ask(partial(_pci_address, nvml, gpu)) for gpu in gpus}
-    return {uuid: address for uuid, address in found.items() if address}
+        addresses = {gpu.uuid: _ask(partial(_pci_address, nvml, gpu)) for gpu in gpus}
+    return {uuid: address for uuid, address in addresses.items() if address}
 
 
 def _used(nvml: Any, gpu: Gpu) -> int:
@@ -159,7 +159,7 @@ def _pci_address(nvml: Any, gpu: Gpu) -> str:
 
 
 def gpu_state(gpu: Gpu) -> dict[str, Any]:
-    """What a GPU is and how it is set, now: limits, clocks, temperature. What a part does not support is None."""
+    """Return a GPU's identity and present settings: limits, clocks, temperature. A value that it does not support is None."""
     state: dict[str, Any] = {"index": gpu.index, "uuid": gpu.uuid, "name": gpu.name, "memory_bytes": gpu.memory_bytes}
     with nvml_session() as nvml:
         if nvml is None:
@@ -187,7 +187,7 @@ def _readings(nvml: Any, handle: Any) -> dict[str, Callable[[], Any]]:
 
 
 def driver_versions() -> dict[str, str | None]:
-    """The driver's version and the CUDA version that it supports."""
+    """Return the driver's version and the CUDA version that it supports."""
     with nvml_session() as nvml:
         if nvml is None:
             return {"driver": None, "cuda": None}
@@ -201,7 +201,7 @@ def driver_versions() -> dict[str, str | None]:
 def _ask(read: Callable[[], Any]) -> Any:
     try:
         return read()
-    except Exception:  # NVMLError, or AttributeError in an older binding: this part or driver does not say
+    except Exception:  # NVMLError, or AttributeError in an older binding: this GPU or driver does not support it
         return None
 
 

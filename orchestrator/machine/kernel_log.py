@@ -1,11 +1,11 @@
-"""What the kernel writes into its own log while a run goes on: which processes it killed for memory.
+"""Reports the processes that the kernel killed for memory during a run, from the kernel's log.
 
-For machines where no control group counts that. `/dev/kmsg` gives a record a read; who may not open it, and who sees other
-process numbers than the kernel does (in a container), is told nothing. From its end at the beginning to its end when it is asked,
-never waiting; a kernel that says more than LARGEST_BYTES meanwhile is not listened to any longer.
+It is for machines without a control group that counts them. `/dev/kmsg` is read without waiting, from its end at the start of the
+run, and no further than LARGEST_BYTES. The log is empty for a user who may not open it, and in a container whose process ids
+differ from the kernel's.
 
-What it leaves out: lines that the kernel's ring has lost by the time of asking; kills by another than the kernel (a daemon such
-as systemd-oomd or earlyoom, of which it writes nothing).
+Left out: lines that the kernel's ring buffer has lost before they are read, and kills by a daemon such as systemd-oomd or
+earlyoom, which the kernel does not log.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 KMSG: Final = Path("/dev/kmsg")
 LARGEST_BYTES: Final = 16 * 2**20
+# The size of the kernel's longest record. A read with a smaller buffer may fail.
 _LONGEST_RECORD: Final = 8192
-"""The kernel refuses a read with less room than its record takes, which is at most this."""
-
+# The name of the first namespace of process ids, on every Linux.
 _KERNELS_OWN_NUMBERS: Final = "pid:[4026531836]"
-"""The first namespace of process numbers has this name on every Linux."""
-
 _KERNEL_SAYS: Final = re.compile(r"(?P<priority>\d{1,4}),\d+,\d+,[^;]*;(?P<message>.*)")
 _KILLED: Final = re.compile(
     r"(?:(?:Memory cgroup out|Out) of memory[^:]*: |)Kill(?:ed)? process (?P<pid>\d+)"
@@ -33,7 +30,7 @@ _KILLED: Final = re.compile(
 
 
 class KernelLog:
-    """The kernel's log from now on. Closed by leaving it."""
+    """The kernel's log from now on, closed at the end of a `with` block."""
 
     def __init__(self, path: Path = KMSG) -> None:
         self._descriptor: int | None = None
@@ -45,23 +42,23 @@ class KernelLog:
     def __enter__(self) -> KernelLog:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def read(self) -> str:
-        """What was written since the last read, or since this was opened; empty where the log can't be read."""
+        """Return the lines since the last read, or since the log was opened; empty if the log cannot be read."""
         pieces: list[bytes] = []
         while self._descriptor is not None and self._left > 0:
             try:
                 piece = os.read(self._descriptor, _LONGEST_RECORD)
-            except BrokenPipeError:  # the ring went round: the next read is of the oldest record that it still has
+            except (
+                BrokenPipeError
+            ):  # the ring buffer lost records: the next read returns the oldest record that is left
                 self._left -= _LONGEST_RECORD
                 continue
-            except OSError:  # nothing more for now, among others
+            except OSError:  # as a rule, there are no further records yet
                 break
             if not piece:
                 break
@@ -70,8 +67,8 @@ class KernelLog:
         return b"".join(pieces).decode("utf-8", "replace")
 
 
-def of_this_machine() -> KernelLog:
-    """The log of the kernel that we run on; one that says nothing where its process numbers are none of ours."""
+def open_kernel_log() -> KernelLog:
+    """Return the log of this machine's kernel, or an empty log if the kernel's process ids differ from ours."""
     try:
         shared = os.readlink("/proc/self/ns/pid") == _KERNELS_OWN_NUMBERS
     except OSError:
@@ -80,16 +77,12 @@ def of_this_machine() -> KernelLog:
 
 
 def killed_for_memory(text: str) -> frozenset[int]:
-    """The numbers of the processes that the kernel says it killed for memory. What programs wrote into its log counts for nothing.
+    """Return the ids of the processes that the kernel killed for memory. Lines that programs wrote into its log do not count.
 
-    See the kernel's Documentation/ABI/testing/dev-kmsg, and mm/oom_kill.c for the words.
+    The format is in the kernel's Documentation/ABI/testing/dev-kmsg, and the words are in mm/oom_kill.c.
     """
-    found: set[int] = set()
-    for line in text.split("\n"):
-        record = _KERNEL_SAYS.fullmatch(line)
-        if record is None or int(record["priority"]) >> 3:  # above the level stands who says it; 0 is the kernel
-            continue
-        killed = _KILLED.match(record["message"])
-        if killed is not None:
-            found.add(int(killed["pid"] or killed["reaped"]))
-    return frozenset(found)
+    records = filter(None, map(_KERNEL_SAYS.fullmatch, text.split("\n")))
+    # The upper bits of the priority name the writer; 0 is the kernel.
+    messages = (record["message"] for record in records if not int(record["priority"]) >> 3)
+    kills = filter(None, map(_KILLED.match, messages))
+    return frozenset(int(kill["pid"] or kill["reaped"]) for kill in kills)

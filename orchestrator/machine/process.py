@@ -1,10 +1,10 @@
 """Start and watch process trees. No other module starts a process.
 
-A training tree gets its own session, a marker in its environment (`TUNEBENCH_RUN`) and, where the user may have one, a control
-group, by which every descendant is found again (`tree`). Waiting blocks on the child and on our signals: beside a measurement
-nothing here polls. The tree is ended with INT, TERM and KILL, each with a bounded wait, however `run` is left.
+A training tree gets its own session, a marker in its environment (`TUNEBENCH_RUN`) and, if the user may make one, a control
+group. `process_tree` finds every descendant by these. Waiting blocks on the child and on signals, and does not poll, so that it
+does not disturb a measurement. However `run` ends, it ends the tree with INT, TERM and KILL, each with a bounded wait.
 
-Does not know what a run means: it sees argv, variables and files.
+This module does not know what a run means: it sees argv, variables and files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from orchestrator.records import Command, Limit, ProcessOutcome
 
 
 class Watch(Protocol):
-    """Looks after a run while it is waited for (`limits.Watch`)."""
+    """A check of a run while it is waited for: `look` returns an exceeded limit (see `run.watchdog`)."""
 
     def next_look_s(self) -> float | None: ...
 
@@ -47,11 +47,11 @@ def run(
     group: cgroup.ControlGroup | None = None,
     stop: StopSignals | None = None,
 ) -> ProcessOutcome:
-    """Runs the command to its end, at most `timeout_s` seconds or as long as `watch` lets it, and ends what it leaves behind.
+    """Run the command until it ends or exceeds a limit (`timeout_s`, `watch`), and end every process that it leaves behind.
 
-    SIGINT or SIGTERM to this process ends the tree and gives a cancelled outcome, a second one kills it; a caller that holds
-    signals for longer passes its own `stop`. `before_ending` is called while a tree that went over a limit still lives. The
-    command's files must lie in place already. Raises LaunchError when it cannot be started.
+    SIGINT or SIGTERM to this process ends the tree, and the outcome is cancelled; a second signal kills the tree. A caller that
+    holds signals for longer passes its own `stop`. `before_ending` is called while a tree that exceeded a limit still lives.
+    The command's files must exist already. Raise LaunchError if the command cannot be started.
     """
     marker = command.env.get(MARKER) or uuid.uuid4().hex
     with StopSignals() if stop is None else nullcontext(stop) as held:
@@ -95,7 +95,7 @@ def _start_tree(
 def _end(
     child: subprocess.Popen[bytes], marker: str, *, hurry: Callable[[], bool], group: cgroup.ControlGroup | None
 ) -> tuple[int, tuple[str, ...]]:
-    """Ends the tree. How many of it the kernel had killed for memory, and who lives after all."""
+    """End the tree. Return the number of processes that the kernel killed for memory, and the survivors."""
     process_tree.end_tree(marker, root=child, hurry=hurry, keep_group=True)
     memory_kills = group.memory_kills() if group else 0
     survivors = process_tree.survivors(marker, child)
@@ -115,7 +115,7 @@ def _start(
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
-            start_new_session=True,  # the terminal's Ctrl-C is ours to pass on
+            start_new_session=True,  # this process passes the terminal's Ctrl-C on
         )
     except (OSError, ValueError) as error:
         raise LaunchError(f"{argv[0]}: cannot be started in {cwd}: {error}") from error
@@ -124,9 +124,9 @@ def _start(
 def _wait(
     child: subprocess.Popen[bytes], stop: StopSignals, *, timeout_s: float | None, watch: Watch | None
 ) -> Limit | None:
-    """The limit that was reached; None when the child has ended or a signal came to us. Blocks, using no CPU."""
+    """Block until a limit is reached, and return it. Return None if the child ended or this process got a signal."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    with _closing(end_descriptor(child)) as ended, selectors.DefaultSelector() as selector:
+    with open(end_descriptor(child), "rb", buffering=0) as ended, selectors.DefaultSelector() as selector:
         selector.register(ended, selectors.EVENT_READ)
         selector.register(stop, selectors.EVENT_READ)
         while True:
@@ -144,19 +144,10 @@ def _wait(
                 return limit
 
 
-@contextmanager
-def _closing(descriptor: int) -> Iterator[int]:
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def end_descriptor(child: subprocess.Popen[bytes]) -> int:
-    """A file descriptor that becomes readable when the child ends; the caller closes it."""
-    descriptor = _pidfd(child)
-    if descriptor is not None:
-        return descriptor
+    """Return a file descriptor that becomes readable when the child ends. The caller closes it."""
+    with suppress(AttributeError, OSError):  # some systems, kernels and sandboxes have no such descriptors
+        return os.pidfd_open(child.pid)
     reading, writing = os.pipe()
 
     def report() -> None:
@@ -167,16 +158,8 @@ def end_descriptor(child: subprocess.Popen[bytes]) -> int:
     return reading
 
 
-def _pidfd(child: subprocess.Popen[bytes]) -> int | None:
-    """None on a system, a kernel or in a sandbox without it."""
-    try:
-        return os.pidfd_open(child.pid)
-    except (AttributeError, OSError):
-        return None
-
-
 def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str | None] | None = None) -> subprocess.Popen[bytes]:
-    """Starts a program of ours (`run-one`) in its own session with both outputs in `log`; end it with `end_tree`."""
+    """Start a program such as `run-one` in its own session, with both outputs in `log`; `end_tree` ends it."""
     with log.open("ab") as out:
         whole = applied(env or {}, os.environ)
         return _start(argv, env=whole, cwd=Path.cwd(), stdout=out.fileno(), stderr=out.fileno())
@@ -184,9 +167,9 @@ def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str | None] | Non
 
 @contextmanager
 def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A program beside a measurement, its output in a file; always ended. Raises LaunchError when it can't start."""
+    """Run a program during a measurement, with its output in a file, and end it. Raise LaunchError if it cannot start."""
     with stdout.open("ab") as out:
-        env = child_environment({MARKER: os.environ.get(MARKER)})  # found again should we be killed
+        env = child_environment({MARKER: os.environ.get(MARKER)})  # it can be found even if this process is killed
         child = _start(argv, env=env, cwd=Path.cwd(), stdout=out.fileno(), stderr=out.fileno())
     process_tree.SIDECARS.add(child.pid)
     try:
@@ -200,7 +183,7 @@ def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[byte
 
 
 def usage(child: subprocess.Popen[bytes]) -> dict[str, float]:
-    """What a living sidecar took so far: `cpu_s` and its highest `rss_bytes`; empty where that is not known."""
+    """Return the cost of a living sidecar so far, `cpu_s` and its highest `rss_bytes`; empty if they are unknown."""
     import psutil
 
     with suppress(psutil.Error, OSError, ValueError, IndexError):
@@ -212,7 +195,7 @@ def usage(child: subprocess.Popen[bytes]) -> dict[str, float]:
 
 
 def capture(argv: Sequence[str], timeout_s: float) -> str:
-    """What a short program prints. Raises LaunchError when it is not there, fails, or takes longer."""
+    """Return the output of a short program. Raise LaunchError if it is missing, fails, or takes longer than `timeout_s`."""
     try:
         done = subprocess.run(
             argv,

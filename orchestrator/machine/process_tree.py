@@ -1,8 +1,9 @@
-"""The process tree of a run: who belongs to it, and how all of it is ended.
+"""The process tree of a run: finds its members and ends them. `process` starts them.
 
-Four things hold a tree together, since each alone can be left: the marker in the environment (`TUNEBENCH_RUN`), the session of
-the process that was started, the control group where there is one, and, in a process that adopts orphans (`run-one`), descent.
-Ending it is INT, TERM and KILL, each with a bounded wait, and then a look that nobody is left. Starts nothing (`process`).
+A process belongs to the tree by any of four signs, since it can escape each of them: the marker in its environment
+(`TUNEBENCH_RUN`), the session of the process that was started, the control group, if there is one, and its descent, in a process
+that adopts orphans (`run-one`). A tree is ended with INT, TERM and KILL, each with a bounded wait. Then its members are looked
+for again.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ from orchestrator.machine import cgroup
 from orchestrator.machine.child_environment import MARKER
 
 if TYPE_CHECKING:
-    import psutil  # loaded where a tree is ended: a plan needs `process.capture` alone
+    import psutil  # loaded only to end a tree: a plan needs nothing but `process.capture`
 
 PATIENCE_S = ((signal.SIGINT, 3.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0))
 _PR_SET_CHILD_SUBREAPER = 36
+# The number of searches for late processes: they can fork faster than they are listed.
 _ROUNDS = 20
-"""How often what was started while ending is looked for: processes can fork faster than they are listed."""
 
+# The ids of this process's sidecars. They have the run's marker, and outlive its tree to measure what it releases.
 SIDECARS: set[int] = set()
-"""Of this process: they carry the run's marker and outlive its tree, to see what the run gives back."""
 
 _adopting = False
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of whatever loses its own below it, so that a tree can't slip away by forking twice.
+    """Make this process the parent of descendants that lose theirs, so that a tree cannot escape by forking twice.
 
-    For a process that runs one tree and nothing else: all that descends from it counts as the tree's. Linux alone can.
+    It is for a process that runs one tree and nothing else: all its descendants count as the tree. Only Linux supports it.
     """
     global _adopting
     with suppress(OSError, AttributeError):
@@ -44,7 +45,7 @@ def adopt_orphans() -> None:
 
 
 def collect_adopted(own: Iterable[int]) -> None:
-    """Collects orphans that ended, by their numbers: a wait for just anybody would take away what a waiter in `own` waits for."""
+    """Collect ended orphans by their ids. A wait for any child would also collect the children in `own`, which others wait for."""
     if not _adopting:
         return
     import psutil
@@ -57,21 +58,21 @@ def collect_adopted(own: Iterable[int]) -> None:
 
 
 def members(marker: str, root: subprocess.Popen[bytes] | None = None) -> list[psutil.Process]:
-    """The living processes of a tree, without this one, those above it and its sidecars."""
+    """Return the living processes of a tree, without this process, its ancestors and its sidecars."""
     import psutil
 
-    found = {process.pid: process for process in psutil.process_iter() if _belongs(process, marker, root)}
+    tree = {process.pid: process for process in psutil.process_iter() if _belongs(process, marker, root)}
     group = cgroup.find(marker)
     for pid in group.members() if group else ():
         with suppress(psutil.Error):
-            found.setdefault(pid, psutil.Process(pid))
+            tree.setdefault(pid, psutil.Process(pid))
     with suppress(psutil.Error):
         if _adopting:
-            found |= {process.pid: process for process in psutil.Process().children(recursive=True)}
+            tree |= {process.pid: process for process in psutil.Process().children(recursive=True)}
         elif root is not None and root.returncode is None:
-            found |= {process.pid: process for process in psutil.Process(root.pid).children(recursive=True)}
+            tree |= {process.pid: process for process in psutil.Process(root.pid).children(recursive=True)}
     spared = {os.getpid(), *(parent.pid for parent in psutil.Process().parents()), *SIDECARS}
-    return [process for pid, process in found.items() if pid not in spared and not _gone(process)]
+    return [process for pid, process in tree.items() if pid not in spared and not _gone(process)]
 
 
 def _belongs(process: psutil.Process, marker: str, root: subprocess.Popen[bytes] | None) -> bool:
@@ -92,14 +93,15 @@ def end_tree(
     hurry: Callable[[], bool] = lambda: False,
     keep_group: bool = False,
 ) -> int:
-    """Ends every process of the tree. Returns how many it found living.
+    """End every process of the tree, and return the number that were alive.
 
-    `hurry`: asked while waiting; once it is true what lives is killed at once. `keep_group`: the control group is still to be read.
+    `hurry` is asked while waiting: once it is true, all processes are killed at once. With `keep_group` the control group stays,
+    for a caller that still reads it.
     """
-    found = members(marker, root)
-    # A run that is stopped gets INT first, as by Ctrl-C; orphans of one that has ended have nobody left to tell.
+    living = members(marker, root)
+    # A run that is stopped gets INT first, as by Ctrl-C. Orphans of a run that has ended get TERM.
     first = signal.SIGINT if root is not None and root.poll() is None else signal.SIGTERM
-    end(found, root=root, first=first, hurry=hurry)
+    end(living, root=root, first=first, hurry=hurry)
     group = cgroup.find(marker)
     if group is not None:
         group.kill()
@@ -114,18 +116,18 @@ def end_tree(
     collect_adopted([root.pid] if root is not None else [])
     if group is not None and not keep_group:
         group.remove()
-    return len(found)
+    return len(living)
 
 
 def survivors(marker: str, root: subprocess.Popen[bytes] | None = None) -> tuple[str, ...]:
-    """Who still lives after all, as name and number: stuck in the kernel, as a rule in a driver."""
+    """Return name and id of each process that still lives. As a rule, it is stuck in a driver."""
     import psutil
 
-    found = []
+    names = []
     for process in members(marker, root):
         with suppress(psutil.Error):
-            found.append(f"{process.name()} ({process.pid})")
-    return tuple(found)
+            names.append(f"{process.name()} ({process.pid})")
+    return tuple(names)
 
 
 def end(
@@ -135,7 +137,7 @@ def end(
     first: signal.Signals,
     hurry: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Sends `first` and what is stronger, in turn, until none lives; each signal has its bounded wait."""
+    """Send `first` and then stronger signals, each with its bounded wait, until no process lives."""
     import psutil
 
     living = list(processes)
@@ -154,7 +156,7 @@ def end(
 
 
 def _gone(process: psutil.Process) -> bool:
-    """A zombie has ended; that nobody collects it (a container without an init) is not our tree's fault."""
+    """Return whether a process has ended. A zombie has: in a container without an init, no process collects it."""
     import psutil
 
     try:

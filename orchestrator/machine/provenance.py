@@ -1,7 +1,7 @@
-"""What a number was measured on: git, host, packages, GPUs, driver, clocks. Collected once a run; never raises.
+"""The provenance of a run's numbers: git, host, packages, GPUs, driver, clocks. Collected once for each run; never raises.
 
-What can't be found out is None or left out: provenance must not cost a run its record. Importing this is cheap; NVML
-and psutil are loaded where they are needed, torch never.
+Unknown facts are None or left out: a run must not lose its record for them. Importing this module is cheap: NVML and psutil
+are loaded only where they are needed, and torch never.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _PATHS_SCRIPT = "import json, platform, sys; print(json.dumps([platform.python_v
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The machine that a plan is made for: what `matrix` needs to know to say what cannot run here."""
+    """The machine of a plan: the facts from which `plan` decides what cannot run here."""
 
     gpus: tuple[Gpu, ...] = ()
     cpu_count: int = 1
 
     def packages(self, python: str | None) -> Mapping[str, str]:
-        """Normalised distribution name -> version, of an interpreter (None: ours); empty where it can't be asked."""
+        """Return the versions of an interpreter's packages (None: of this one) by normalised name; empty if it does not start."""
         return _interpreter(python)[1]
 
 
 def this_machine() -> Machine:
-    """The machine that we run on, as far as this process may use it."""
+    """Return the GPUs and cores of this machine that this process may use."""
     return Machine(gpus=visible_gpus(), cpu_count=_cpu_count())
 
 
@@ -55,9 +55,12 @@ def _cpu_count() -> int:
 
 @cache
 def _interpreter(python: str | None) -> tuple[str | None, Mapping[str, str]]:
-    """An interpreter's version and installed distributions, by the names of their folders: reading each one's metadata
-    takes ten times as long. Remembered: a plan asks for every cell."""
-    if python is None or _same_file(python, sys.executable):
+    """Return an interpreter's version and installed packages. They are cached: a plan asks for them in every cell.
+
+    The names of the packages' folders have the versions; reading the metadata would take ten times as long.
+    """
+    # Paths are compared, not files: the interpreters of two virtual environments link to the same file.
+    if python is None or os.path.abspath(os.path.expanduser(python)) == os.path.abspath(sys.executable):
         return platform.python_version(), _installed(sys.path)
     try:
         version, path = json.loads(process.capture([os.path.expanduser(python), "-c", _PATHS_SCRIPT], _INTERPRETER_S))
@@ -66,13 +69,8 @@ def _interpreter(python: str | None) -> tuple[str | None, Mapping[str, str]]:
     return version, _installed(path)
 
 
-def _same_file(python: str, other: str) -> bool:
-    """By name: two virtual environments' interpreters link to the same file and are not the same."""
-    return os.path.abspath(os.path.expanduser(python)) == os.path.abspath(other)
-
-
 def _installed(path: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for folder in path:
         try:
             names = os.listdir(folder or os.curdir)
@@ -80,12 +78,12 @@ def _installed(path: Sequence[str]) -> dict[str, str]:
             continue
         for name in names:
             if match := _FOLDER_NAME.fullmatch(name):
-                found.setdefault(re.sub(r"[-_.]+", "-", match["name"]).lower(), match["version"])
-    return found
+                versions.setdefault(re.sub(r"[-_.]+", "-", match["name"]).lower(), match["version"])
+    return versions
 
 
 def pip_freeze(python: str | None) -> str:
-    """`requirements.txt` of an interpreter: by pip, which knows editable installs; without pip, names and versions."""
+    """Return an interpreter's `requirements.txt` by pip, which knows editable installs; without pip, names and versions."""
     interpreter = os.path.expanduser(python) if python else sys.executable
     try:
         text = process.capture([interpreter, "-m", "pip", "--disable-pip-version-check", "freeze"], _FREEZE_S)
@@ -95,7 +93,7 @@ def pip_freeze(python: str | None) -> str:
 
 
 def collect(python: str | None, gpus: Sequence[Gpu]) -> dict[str, Any]:
-    """Facts of this host, of the interpreter that trains, and of the run's GPUs, as JSON values."""
+    """Return facts about this host, the interpreter that trains, and the run's GPUs, as JSON values."""
     version, packages = _interpreter(python)
     return {
         "collected_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -116,7 +114,7 @@ def collect(python: str | None, gpus: Sequence[Gpu]) -> dict[str, Any]:
 
 @cache
 def _git() -> dict[str, Any]:
-    """Commit of the folder that the benchmark was started in, and whether files of it were changed."""
+    """Return the commit of the current folder, and whether its tracked files have changes."""
     try:
         commit = process.capture(["git", "rev-parse", "HEAD"], _GIT_S).strip()
         changed = process.capture(["git", "--no-optional-locks", "status", "--porcelain", "-uno"], _GIT_S)
@@ -135,7 +133,7 @@ def _cpu_name() -> str | None:
 
 
 def _memory_bytes() -> int | None:
-    """What the host has; less where a container may use less."""
+    """Return the memory of the host, or the limit of the container if it is lower."""
     import psutil
 
     limits = [psutil.virtual_memory().total]

@@ -1,7 +1,7 @@
-"""Where the Python processes of a run that hangs stand: saved as `stacks.txt` before they are ended.
+"""Saves the stacks of a hanging run's Python processes as `stacks.txt`, before the processes are ended.
 
-py-spy reads them from outside where it is installed and allowed; else a process that catches SIGUSR2 is asked, as the instrument
-does, and what it writes to the run's stderr is copied. What it leaves out: a process that does neither, and frames below Python.
+py-spy reads the stacks if it is installed and allowed to. Otherwise a process that catches SIGUSR2 (the instrument does) gets that
+signal, and the text that it adds to the run's stderr is copied. Left out: processes that permit neither, and frames below Python.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,33 +25,25 @@ _LONGEST = 1_000_000
 
 
 def save(marker: str, folder: RunFolder) -> Path | None:
-    """Writes the stacks of the tree's Python processes; None where none could be had."""
-    parts = [_described(one, folder.stderr) for one in process_tree.members(marker) if _is_python(one)]
-    told = [part for part in parts if part]
-    if not told:
+    """Write the stacks of the tree's Python processes and return the file's path, or None if no stack could be read."""
+    stacks = [stack for member in process_tree.members(marker) if (stack := _stack(member, folder.stderr))]
+    if not stacks:
         return None
-    folder.stacks.write_text("\n".join(told), encoding="utf-8")
+    folder.stacks.write_text("\n".join(stacks), encoding="utf-8")
     return folder.stacks
 
 
-def _described(one: psutil.Process, stderr: Path) -> str | None:
+def _stack(process: psutil.Process, stderr: Path) -> str | None:
     import psutil
 
     try:
-        title = f"# {one.pid}: {' '.join(one.cmdline())[:300]}\n"
-    except psutil.Error:
-        return None
-    found = _by_py_spy(one.pid) or _by_signal(one.pid, stderr)
-    return None if found is None else title + found
-
-
-def _is_python(one: psutil.Process) -> bool:
-    import psutil
-
-    try:
-        return "python" in Path(one.exe()).name
+        if "python" not in Path(process.exe()).name:
+            return None
+        title = f"# {process.pid}: {' '.join(process.cmdline())[:300]}\n"
     except (psutil.Error, OSError):
-        return False
+        return None
+    stack = _by_py_spy(process.pid) or _by_signal(process.pid, stderr)
+    return None if stack is None else title + stack
 
 
 def _by_py_spy(pid: int) -> str | None:
@@ -61,12 +52,12 @@ def _by_py_spy(pid: int) -> str | None:
         return None
     try:
         return process.capture([program, "dump", "--pid", str(pid)], PY_SPY_S)
-    except LaunchError:  # not allowed to look into others, as a rule
+    except LaunchError:  # as a rule, it may not read other processes
         return None
 
 
 def _by_signal(pid: int, stderr: Path) -> str | None:
-    """What the process adds to the log when it is asked. Others may write there at the same time."""
+    """Return the text that is added to the log after the signal. Other processes may write there at the same time."""
     if not catches(pid, signal.SIGUSR2):
         return None
     before = stderr.stat().st_size
@@ -86,13 +77,10 @@ def _by_signal(pid: int, stderr: Path) -> str | None:
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """Whether the process handles the signal: one that does not would be ended by it."""
-    return bool(_mask(pid) >> (number - 1) & 1)
-
-
-def _mask(pid: int) -> int:
+    """Return whether the process handles the signal. A process that does not would be ended by it."""
     try:
-        lines: Iterable[str] = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
-        return int(next(line for line in lines if line.startswith("SigCgt:")).split()[1], 16)
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
+        mask = int(next(line for line in lines if line.startswith("SigCgt:")).split()[1], 16)
     except (OSError, StopIteration, ValueError, IndexError):
-        return 0
+        return False
+    return bool(mask >> (number - 1) & 1)

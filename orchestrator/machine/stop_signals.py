@@ -1,6 +1,6 @@
-"""Signals that ask us to stop, held back and noted, so that cleaning up is never interrupted by them.
+"""Holds back and notes the signals that ask this process to stop, so that they never interrupt cleaning up.
 
-A waiter blocks on the signals as on a file: nothing here polls. What a signal means is the caller's to decide.
+A waiter blocks on the signals as on a file, and does not poll. The caller decides what a signal means.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import signal
 import socket
 import threading
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopSignals:
-    """Holds back SIGINT, SIGTERM and SIGHUP while entered. Readable, as a file is, once one of them or a SIGCHLD has come.
+    """A context that holds back SIGINT, SIGTERM and SIGHUP. It becomes readable, like a file, on one of these and on SIGCHLD.
 
-    `received` is the first one that came, `count` how many: a second one means at once. Outside the main thread, where signals
-    cannot be held, it does nothing.
+    `received` is the first signal that asked to stop, and `count` the number of such signals: a second signal asks to stop at once.
+    Outside the main thread, where signals cannot be held back, the context does nothing.
     """
 
     def __init__(self) -> None:
@@ -32,13 +32,13 @@ class StopSignals:
         return self._read.fileno()
 
     def drain(self) -> None:
-        """Makes it unreadable until the next signal."""
+        """Make it unreadable until the next signal."""
         with suppress(BlockingIOError):
             while self._read.recv(4096):
                 pass
 
     def hurried(self) -> bool:
-        """Whether somebody has asked again."""
+        """Return whether a second signal has come."""
         return self.count > 1
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
@@ -52,12 +52,12 @@ class StopSignals:
         if threading.current_thread() is threading.main_thread():
             for number in STOPPING:
                 self._previous[number] = signal.signal(number, self._note)
-            # A handler of Python's own is what makes a child's end wake a waiter.
+            # Only with a handler in Python does the end of a child wake a waiter.
             self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
             self._wakeup = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._previous:
             signal.set_wakeup_fd(self._wakeup)
         for number, handler in self._previous.items():

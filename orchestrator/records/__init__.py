@@ -1,15 +1,10 @@
-"""The frozen values that travel between the steps of the journey.
+"""The frozen values that travel between the steps of a campaign, and their form in JSON files (`dump`, `load`).
 
-Suite → Experiment → Job → Command → ProcessOutcome → RunRecord → ResultsTable. (`Suite` lives in `config`, being what
-the YAML files say; `ResultsTable` in `table`, being a data frame.) Nothing here does anything: the steps are functions
-elsewhere. `experiment` holds what is to be run, `run` how it is run and what comes of it; values that cross a file do so as JSON,
-by `dump` and `load`.
+Suite → Experiment → Job → Command → ProcessOutcome → RunRecord → ResultsTable. `experiment` says what to run, and `run` says how it
+ran. `Suite` is in `plan/config`, since it is the content of YAML files. `ResultsTable` is in `results/table`, since it is a frame.
 """
 
-from orchestrator.records.as_json import (
-    dump,
-    load,
-)
+from orchestrator.records.as_json import dump, load
 from orchestrator.records.caveat import Caveat, CaveatKind
 from orchestrator.records.experiment import (
     CustomCommand,
@@ -37,32 +32,3 @@ from orchestrator.records.run import (
     Status,
 )
 from orchestrator.records.run_folder import RunFolder
-
-__all__ = [
-    "SCHEMA_VERSION",
-    "Caveat",
-    "CaveatKind",
-    "Command",
-    "CustomCommand",
-    "DataSpec",
-    "Device",
-    "Experiment",
-    "Framework",
-    "Gpu",
-    "Job",
-    "JobState",
-    "Limit",
-    "Measure",
-    "Measurement",
-    "MetricSource",
-    "ProcessOutcome",
-    "Reason",
-    "Repeats",
-    "RunFolder",
-    "RunRecord",
-    "Status",
-    "Text",
-    "as_items",
-    "dump",
-    "load",
-]

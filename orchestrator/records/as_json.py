@@ -1,4 +1,4 @@
-"""Values to JSON text and back; the type of every field is checked while a text is read."""
+"""Write values as JSON text and read them back. Reading checks the type of every field."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
 T = TypeVar("T")
-_MOST_TOLD, _LONGEST_PLACE = 1000, 200
+_MOST_ERRORS, _LONGEST_PLACE = 1000, 200
 _adapters: dict[type, Any] = {}
 
 
 def _adapter(kind: type[T]) -> TypeAdapter[T]:
-    """Return the adapter of a type. It is built once: building costs far more than using, and a folder has thousands of records."""
+    """Return the adapter of a type. It is built once: building takes far longer than using, and a folder has many records."""
     if kind not in _adapters:
         from pydantic import TypeAdapter
 
@@ -23,14 +23,14 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
 
 
 def dump(value: Any) -> str:
-    """Return a record as JSON text, keys in the order of the fields."""
+    """Return a value as JSON text, keys in the order of the fields."""
     return _adapter(type(value)).dump_json(value, indent=2).decode() + "\n"
 
 
 def load(kind: type[T], text: str | bytes) -> T:
-    """Return JSON text as a record of `kind`. Raises ValueError with the first field that is missing or has another type.
+    """Return a value of `kind` from JSON text. Raise ValueError that names the first field that is missing or has another type.
 
-    Where very many are wrong they are only counted: a file from elsewhere can hold millions, and telling them takes gigabytes.
+    More than a thousand wrong fields are only counted: a hostile file may have millions, and describing them takes gigabytes.
     """
     from pydantic import ValidationError
 
@@ -41,7 +41,7 @@ def load(kind: type[T], text: str | bytes) -> T:
 
 
 def _first_wrong(error: ValidationError) -> str:
-    if error.error_count() > _MOST_TOLD:
+    if error.error_count() > _MOST_ERRORS:
         return f"{error.error_count():,} of its fields are wrong"
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(map(str, first["loc"]))[:_LONGEST_PLACE]

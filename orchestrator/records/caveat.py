@@ -1,4 +1,7 @@
-"""A caveat about a number, or why a number is missing: a kind for programs, a detail for people. Nothing reads its sentence."""
+"""A caveat about a number, or the reason for a missing number: a kind for programs, a detail for people.
+
+Programs never read a caveat's sentence, with one exception: sentences in records of older versions.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 
 class CaveatKind(StrEnum):
-    """The kind of a caveat. Code asks for the kind, never for words of the detail."""
+    """The kind of a caveat."""
 
     NO_STEADY_SPEED = "no_steady_speed"
     NOT_LEVEL = "not_level"
@@ -21,7 +24,7 @@ class CaveatKind(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> CaveatKind:
-        return cls.NOTE  # a kind of a newer version: its detail is shown all the same
+        return cls.NOTE  # a kind of a newer version: the detail is still shown
 
 
 SENTENCES = {
@@ -47,7 +50,7 @@ class Caveat:
         return SENTENCES[self.kind].format(self.detail)
 
 
-# Sentences of records before version 3. They are read here only.
+# Sentences of records before version 3.
 _OLDER = (
     (CaveatKind.NOT_LEVEL, r"no steady-state speed: (.*); let it run longer, or look for what changes"),
     (CaveatKind.NO_STEADY_SPEED, r"no steady-state speed:? ?(.*)"),
@@ -56,20 +59,20 @@ _OLDER = (
 )
 
 
-class Door:
-    """The place where sentences of older records become caveats, while a record is read."""
+class AcceptsSentence:
+    """An annotation of a Caveat: when a record is read, a sentence of an older version becomes a caveat."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        return core_schema.no_info_before_validator_function(of_any_version, handler(source))
+        return core_schema.no_info_before_validator_function(_fields, handler(source))
 
 
-def of_any_version(given: object) -> object:
-    """Return a sentence of an older record as the fields of a caveat, and anything else as it is."""
-    if not isinstance(given, str):
-        return given
+def _fields(value: object) -> object:
+    """Return the fields of a caveat for a sentence, and any other value unchanged."""
+    if not isinstance(value, str):
+        return value
     for kind, pattern in _OLDER:
-        if match := re.fullmatch(pattern, given, re.DOTALL):
+        if match := re.fullmatch(pattern, value, re.DOTALL):
             return {"kind": kind, "detail": " ".join(match.groups())}
-    return {"detail": given}
+    return {"detail": value}

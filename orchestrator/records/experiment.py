@@ -1,4 +1,4 @@
-"""What is to be run: an experiment, and what it is made of. Values alone."""
+"""An experiment and its parts: everything that says what to run. Values only."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-# What a trainer receives for one argument: a text, or the items of a list.
+# The value that a trainer receives for one argument: a text, or the items of a list.
 Text = str | tuple[str, ...]
 
-# What an experiment's id looks like: one word in a shell, one folder on any disk, no way out of the folder that holds it.
-TAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,250}")
+# The form of an experiment's id: one word in a shell, one folder name on any disk, and no path to another folder.
+SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,250}")
 
 
 def as_items(value: Text) -> Sequence[str]:
-    """The command-line words of one argument's value."""
+    """Return the command-line words of one argument's value."""
     return (value,) if isinstance(value, str) else value
 
 
 class Device(StrEnum):
-    """Where the training processes of an experiment run. `AUTO` is settled by `matrix.expand` and never runs."""
+    """The device that trains. `auto` becomes `cuda`, or `cpu` on a machine without GPUs."""
 
     CUDA = "cuda"
     CPU = "cpu"
@@ -30,7 +30,7 @@ class Device(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
-    """Why something is not so: a word for programs, a sentence for people."""
+    """The reason why an experiment is skipped: a word for programs, a sentence for people."""
 
     kind: str
     text: str
@@ -38,11 +38,11 @@ class Reason:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Framework:
-    """A framework configuration: a named bundle of what makes training fast.
+    """A framework configuration: a named set of settings that make training fast.
 
-    `plugin_file` is set for an acceleration-framework plugin file (trainer `fms_hf_tuning`), which is handed over whole;
-    everything else is ours. `digest` is over the content, so that a changed bundle is another experiment. `requires` are
-    distribution names with optional version ranges; `min_gpus` and `device` say where the bundle means anything.
+    `plugin_file` is the acceleration-framework plugin file, if it is one (trainer `fms_hf_tuning`); the trainer gets it whole.
+    `digest` is over the content, so that a changed configuration is another experiment. `requires` are distribution names with
+    optional version ranges. On fewer GPUs than `min_gpus`, and on another `device`, the configuration has no effect.
     """
 
     name: str
@@ -58,10 +58,10 @@ class Framework:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataSpec:
-    """What training data an experiment reads, before it is prepared; see `workers/prepare/prepare.py`.
+    """The training data of an experiment, before its preparation; see `workers/prepare/prepare.py`.
 
-    `source` is `builtin:…`, a local file or folder, or a hub name. `tokenizer` names the model whose tokenizer matters
-    (None: the text is the same for all models). `form` is `tokens` for the built-in trainer, `text` for the others.
+    `source` is `builtin:…`, a local file or folder, or a hub name. `tokenizer` names the model whose tokenizer is used
+    (None: the text is the same for all models). `form` is `tokens` for the built-in trainer, `text` for other trainers.
     `fingerprint` is over the content of a local source, so that an edited file is prepared anew.
     """
 
@@ -85,11 +85,11 @@ class DataSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measure:
-    """How the steady state of a run is to be found, and when enough of it was seen; all in optimizer steps.
+    """The rule that finds the steady state of a run and ends the training early; all numbers are optimizer steps.
 
-    `discard_steps` declares the warm-up (None: it is found, see `steady`). Training ends early after `at_most_steps`, or
-    once the interval of the step time is within ± `within` (a share: 0.01 is 1 %) of it and `at_least_steps` are behind
-    the warm-up. None of these is an argument of the trainer.
+    `discard_steps` declares the warm-up (None: see `measure.steady_state`). Training ends after `at_most_steps`. It ends
+    earlier if the interval of the step time is within ± `within` (0.01 is 1 %) and `at_least_steps` have followed the warm-up.
+    None of these is an argument of the trainer.
     """
 
     discard_steps: int | None = None
@@ -100,7 +100,7 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repeats:
-    """Adaptive repeats: at least `min`, then more until the interval over runs is within ± `within`, at most `max`."""
+    """Adaptive repeats: at least `min`, and more until the interval over runs is within ± `within`, but at most `max`."""
 
     min: int
     max: int
@@ -109,7 +109,7 @@ class Repeats:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricSource:
-    """Where a `custom` trainer's number is read: one of JSON `key`, CSV `column` or a `pattern` with one group."""
+    """The place of a number in a `custom` trainer's results: a JSON `key`, a CSV `column`, or a `pattern` with one group."""
 
     key: str | None = None
     column: str | None = None
@@ -119,11 +119,11 @@ class MetricSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CustomCommand:
-    """A `custom` trainer: a command with `{argument}` placeholders and where its results are.
+    """A `custom` trainer: a command with `{argument}` placeholders, and the place of its results.
 
     `results` is `stdout` (its last line is a JSON object), `file:NAME.json`, `file:NAME.csv` (relative to the run folder)
-    or `log` (regular expressions over stdout). `metrics` maps our metric names to their place and unit. `folder` is the
-    scenario file's, `{scenario_dir}` in the command; a path, so no part of the identity.
+    or `log` (regular expressions over stdout). `metrics` maps Tunebench's metric names to their place and unit. `folder` is the
+    folder of the scenario file, `{scenario_dir}` in the command. It is a path, so it is not part of the identity.
     """
 
     command: tuple[str, ...]
@@ -135,14 +135,13 @@ class CustomCommand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Experiment:
-    """One cell of the matrix: everything that one training run needs, and its identity.
+    """One cell of the matrix: everything that a training run needs, and its identity.
 
-    `arguments` is what the trainer receives, in order. `accelerate` is the launcher's configuration less what is known at
-    launch. `env` are variables to set (None: to unset). `monitors` are names in `monitors.MONITORS`. `global_batch` is
-    samples an optimizer step over all processes (None where it is the trainer's own default). `data_path` is the prepared
-    data's folder or file. `repeats` are those that are owed at once, `adaptive` the rule for more of them. `busy_gpus` says
-    what a GPU that others use means for a run: `wait`, `warn` or `fail`. `skip`: wrong anywhere; `cannot_run_here`: merely
-    not on this machine.
+    `arguments` is what the trainer receives, in order. `accelerate` is the launcher's configuration without values that are known
+    only at launch. `env` are variables to set (None: to unset). `monitors` are names in `monitors.MONITORS`. `global_batch` is
+    samples per optimizer step over all processes (None: the trainer's default). `data_path` is the file or folder of the prepared
+    data. `repeats` are due at once; `adaptive` is the rule for further repeats. `busy_gpus` says what to do if other programs use
+    a GPU: `wait`, `warn` or `fail`. `skip`: the experiment can run nowhere; `cannot_run_here`: it cannot run on this machine.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""The values of a run: job, command, the end of its processes, record."""
+"""Values of a run: its job, its command, the end of its processes, its record."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from orchestrator.records.caveat import Caveat, Door
+from orchestrator.records.caveat import AcceptsSentence, Caveat
 from orchestrator.records.run_folder import RunFolder
 
-# Of `record.json`. 1: up to 2026-11. 2: `hint`, `beside`, the status `stalled`; exit code and signal are the trainer's. 3:
-# `warnings` are caveats, and a missing measurement has its reason in `missing`. What a version does not know it leaves out, and a
-# field that an older one lacks has its default: each version has a golden that is read.
+# The version of `record.json`. Version 1 was written up to 2026-11. Version 2 adds `hint`, the runs next to a run, and the status
+# `stalled`; its exit code and signal are the trainer's. In version 3 `warnings` are caveats, and a missing measurement has its
+# reason in `missing`. A reader ignores unknown fields, and a missing field has its default: tests read a golden of each version.
 SCHEMA_VERSION = 3
 
 
 class Status(StrEnum):
-    """The end of a run, in a word."""
+    """The way in which a run ended."""
 
     OK = "ok"
     FAILED = "failed"
@@ -30,7 +30,7 @@ class Status(StrEnum):
 
 
 class Limit(StrEnum):
-    """The limit that a run exceeded, by its name in a scenario."""
+    """A limit that a run can exceed, by its name in a scenario."""
 
     WALL = "timeout_s"
     STARTUP = "startup_timeout_s"
@@ -38,7 +38,7 @@ class Limit(StrEnum):
 
 
 class JobState(StrEnum):
-    """The state of a run, derived from the files of its folder. `SILENT`: its host has not been heard from."""
+    """The state of a run, derived from the files of its folder. `SILENT`: its host has given no sign of life for minutes."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -49,7 +49,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """One visible GPU. `index` is the number in NVML's order, which is CUDA's under CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+    """One visible GPU. `index` is its number in NVML, and in CUDA with CUDA_DEVICE_ORDER=PCI_BUS_ID."""
 
     index: int
     uuid: str
@@ -59,7 +59,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One due run: repeat and attempt are its name; its folder contains everything of it."""
+    """One due run. Repeat and attempt make its name; its folder contains all its files."""
 
     experiment_id: str
     repeat: int
@@ -79,7 +79,7 @@ class Job:
 class Command:
     """A process to start: argv, the changes to the parent's environment, and files to write first.
 
-    `env` sets a variable, or unsets it where the value is None. `files` maps a name in the run folder to its text.
+    `env` sets variables; the value None unsets a variable. `files` maps a name in the run folder to its text.
     """
 
     argv: tuple[str, ...]
@@ -90,11 +90,10 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessOutcome:
-    """The end of a process tree. `exit_code` is None when a signal ended it; times are seconds since the epoch.
+    """The end of a process tree. `exit_code` is None if a signal ended the process; times are seconds since the epoch.
 
-    `pid` is that of the process that was started. `limit` is the one that it was ended for; `survivors` name processes that could
-    not be ended.
-    `memory_kills`: processes of it that the kernel killed for memory, where it says so for this tree alone.
+    `pid` is the id of the process that was started. `limit` is the limit that it exceeded. `survivors` are processes that could
+    not be ended. `memory_kills` counts the processes that the kernel killed for memory, if it counts them for this tree.
     """
 
     exit_code: int | None
@@ -120,7 +119,7 @@ class ProcessOutcome:
 class Measurement:
     """One number (or word) of a run: its name in `metrics.METRICS`, its value in base units, and its source.
 
-    `missing` says why there is no value. Where it is None (older records, plugs of others), `source` may say so.
+    `missing` says why there is no value. In older records and in plugs of other packages, `source` may say it instead.
     """
 
     name: str
@@ -135,12 +134,11 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
-    """The result of a run: written once, as its last act, and never changed.
+    """The result of a run, written once, at the run's end, and never changed.
 
-    `kind` is a word for the failure (None when ok), `cause` a sentence, `tail` the end of the log. `settings` are what
-    really took effect, read off the built model. `ranks` are rows of each training process, `devices` of each GPU (cells by
-    the names of `metrics`). `warnings` are what to know next to the numbers; `beside` are the experiments whose runs went
-    on beside it on its machine.
+    `kind` is a word for the failure (None when ok), `cause` a sentence, `tail` the end of the log. `settings` are the settings in
+    effect, read from the built model. `ranks` has a row for each training process and `devices` for each GPU, with cells named as
+    in `metrics`. `warnings` qualify the numbers. The last field lists experiments that ran on the same machine at the same time.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -161,5 +159,5 @@ class RunRecord:
     ranks: tuple[Mapping[str, Any], ...] = ()
     devices: tuple[Mapping[str, Any], ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    warnings: tuple[Annotated[Caveat, Door()], ...] = ()
+    warnings: tuple[Annotated[Caveat, AcceptsSentence()], ...] = ()
     beside: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
-from orchestrator.files.redaction import holds_secret, in_words, is_secret_name, redact
+from orchestrator.files.redaction import is_secret_name, kind_of_secret, redact, secret_words
 from orchestrator.records import Experiment, dump, load
 
 _PLACEHOLDER = re.compile(r"\{\w+\}")
@@ -52,8 +52,8 @@ def _secret_in(experiment: Experiment, text: str) -> str | None:
     settings = [*experiment.env.items(), *experiment.arguments.items()]
     secrets = [name for name, value in settings if value and is_secret_name(name)]
     words = experiment.custom.command if experiment.custom else ()
-    secrets += [name for place, begin, name in in_words(words) if not _PLACEHOLDER.fullmatch(words[place][begin:])]
-    return secrets[0] if secrets else holds_secret(text)
+    secrets += [name for place, begin, name in secret_words(words) if not _PLACEHOLDER.fullmatch(words[place][begin:])]
+    return secrets[0] if secrets else kind_of_secret(text)
 
 
 def measure_alike(one: Experiment, other: Experiment) -> bool:

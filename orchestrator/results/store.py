@@ -21,7 +21,7 @@ from orchestrator.files import reading, writing
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.files.redaction import redact
 from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunFolder, RunRecord, Status, dump, load
-from orchestrator.records.experiment import TAME
+from orchestrator.records.experiment import SAFE_ID
 from orchestrator.records.run_folder import EXPERIMENT_FILE
 from orchestrator.results import experiment_file, requested
 from orchestrator.results.claims import Clock, our_clock, read_claim, remove_unfinished, state
@@ -149,7 +149,7 @@ class Store:
         warnings: list[str] = []
         experiments = []
         for experiment_id in self.ids():
-            if not TAME.fullmatch(experiment_id):
+            if not SAFE_ID.fullmatch(experiment_id):
                 warnings.append(
                     f"{self.root / 'experiments'} holds {experiment_id!r:.200}, which is not an experiment id: left out"
                 )

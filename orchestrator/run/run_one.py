@@ -208,7 +208,7 @@ def _train(
                 stacks.save(claim.marker, folder)
 
     limit_s, group = experiment.timeout_s, cgroup.create(claim.marker)
-    with kernel_log.of_this_machine() as kernel:
+    with kernel_log.open_kernel_log() as kernel:
         killed_before = cgroup.memory_kills_around()
         try:
             outcome = process.run(

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from orchestrator.files.printable_text import shell_word
-from orchestrator.files.redaction import in_words, is_secret_name, secrets
+from orchestrator.files.redaction import is_secret_name, secret_words, secrets
 from orchestrator.machine.child_environment import LEAKS, MARKER, RUN_DIR
 from orchestrator.records import Command
 
@@ -88,7 +88,7 @@ class _Writer:
                 yield f"export {name}={self.moved(value)}\n"
 
     def words(self) -> Iterator[str]:
-        hidden = {place: (begin, name) for place, begin, name in in_words(self.command.argv)}
+        hidden = {place: (begin, name) for place, begin, name in secret_words(self.command.argv)}
         previous = ""
         for place, word in enumerate(self.command.argv):
             name, equals, _ = word.partition("=")

@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.campaign.gpu_monitor import readings
 from orchestrator.campaign.gpu_monitor import view as monitor_view
-from orchestrator.machine.gpus import every_gpu, nvml_session, visible_gpus
+from orchestrator.machine.gpus import all_gpus, nvml_session, visible_gpus
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = visible_gpus()
@@ -66,7 +66,7 @@ def test_a_process_of_a_run_is_seen_with_its_memory(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", GPUS[0].uuid)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with nvml_session() as nvml:
-        watch = readings.Watch(nvml, [gpu for gpu in every_gpu(nvml) if gpu.uuid == GPUS[0].uuid])
+        watch = readings.Watch(nvml, [gpu for gpu in all_gpus(nvml) if gpu.uuid == GPUS[0].uuid])
         (before,) = watch.view().gpus
         with subprocess.Popen([sys.executable, "-c", HOLDER], **pipes) as holder:  # type: ignore[call-overload]
             holder.stdout.readline()
@@ -88,7 +88,7 @@ def test_a_process_of_a_run_is_seen_with_its_memory(tmp_path: Path, monkeypatch:
 
 def test_watching_costs_a_few_percent_of_a_core_at_most() -> None:
     with nvml_session() as nvml:
-        watch = readings.Watch(nvml, every_gpu(nvml)[:1])
+        watch = readings.Watch(nvml, all_gpus(nvml)[:1])
         views = readings.views(watch, interval_s=1.0, stopped=lambda: False)
         next(views)
         began, used = time.monotonic(), time.process_time()

@@ -22,7 +22,7 @@ import yaml
 from campaigns import Call, Campaign, tunebench
 
 from orchestrator.files.printable_text import is_printable
-from orchestrator.records.experiment import TAME
+from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.store import Store
 
@@ -132,7 +132,7 @@ def test_every_run_is_recorded_and_well(campaign: Deep) -> None:
 def test_every_experiment_has_a_tame_folder_of_its_own(campaign: Deep) -> None:
     names = [path.name for path in (campaign.results / "experiments").iterdir()]
     assert sorted(names) == sorted(one.experiment.id for one in campaign.experiments())
-    assert all(map(TAME.fullmatch, names))
+    assert all(map(SAFE_ID.fullmatch, names))
     assert len({name.casefold() for name in names}) == len(names), "a disk may take two of them for one"
     assert not [name for name in names if name.partition(".")[0].upper() in ("CON", "NUL", "PRN", "AUX", "COM1")]
 

@@ -196,8 +196,8 @@ while not os.path.exists(sys.argv[1]) or not os.path.getsize(sys.argv[1]):
 def test_a_daemon_that_slipped_away_is_found_by_who_adopts_orphans(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\n"
-        "from orchestrator.machine import process, tree\nfrom orchestrator.records import Command\n"
-        "tree.adopt_orphans()\n"
+        "from orchestrator.machine import process, process_tree\nfrom orchestrator.records import Command\n"
+        "process_tree.adopt_orphans()\n"
         "folder = Path(sys.argv[1])\n"
         "command = Command(argv=(sys.executable, '-c', sys.argv[2], str(folder / 'daemon')), env={}, cwd=folder)\n"
         "print(process.run(command, stdout=folder / 'out', stderr=folder / 'err').survivors)\n"

@@ -543,7 +543,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "too many cells": (b"scenario,tokens_per_s" + b"\n" * 2_600_000, "more than 5,000,000 cells"),
     "other JSON": (b'{"a": 1}', "not from pytest-benchmark"),
     "JSON list": (b"[1, 2]", "not from pytest-benchmark"),
-    "half a JSON": (b'{"benchmarks": [', "it is no JSON"),
+    "half a JSON": (b'{"benchmarks": [', "it is not JSON"),
     "deep JSON": (b'{"machine_info": 1, "benchmarks": ' + b"[" * 99 + b"]" * 99 + b"}", "nests deeper"),
     "nameless benchmark": (b'{"machine_info": {}, "benchmarks": [3]}', "has no name"),
     "too many benchmarks": (
@@ -570,7 +570,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     with file.open("wb") as out:
         out.write(b"scenario,tokens_per_s\n")
         out.truncate(70 * 2**20)
-    with pytest.raises(ResultsError, match="more than 64 MiB"):
+    with pytest.raises(ResultsError, match="limit of 64 MiB"):
         read([file])
 
 

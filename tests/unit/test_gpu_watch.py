@@ -16,7 +16,7 @@ from fake_pynvml import FakeGpu, FakeNvml
 from orchestrator.campaign.gpu_monitor import readings
 from orchestrator.campaign.gpu_monitor.readings import Process, Reading, Run, Seen, View, Watch
 from orchestrator.errors import SelectionError
-from orchestrator.machine.gpus import every_gpu
+from orchestrator.machine.gpus import all_gpus
 from orchestrator.monitors import nvml_sampler
 
 GIB = 2**30
@@ -26,7 +26,7 @@ RUN = Run(folder=RUN_DIR, experiment="llama-baseline-0123456789ab", repeat=2, at
 
 def watch(*gpus: FakeGpu) -> Watch:
     nvml = FakeNvml(list(gpus))
-    return Watch(nvml, every_gpu(nvml))
+    return Watch(nvml, all_gpus(nvml))
 
 
 def second(**values: Any) -> FakeGpu:
@@ -62,7 +62,7 @@ def test_a_peak_between_two_views_is_kept() -> None:
 
 def test_energy_is_that_since_the_view_began() -> None:
     card = FakeGpu()
-    device = readings.Device(FakeNvml([card]), every_gpu(FakeNvml([card]))[0])
+    device = readings.Device(FakeNvml([card]), all_gpus(FakeNvml([card]))[0])
     assert device.read(100.0).energy_j is None, "no time has passed"
     card.energy = 1_000_000_000 + 2_500
     assert device.read(100.5).energy_j is None, "read once a second at most, since a call takes milliseconds"

@@ -112,7 +112,7 @@ def test_nobody_is_waited_for(tmp_path: Path) -> None:
 def test_a_log_that_is_not_there_says_nothing(tmp_path: Path) -> None:
     with KernelLog(tmp_path / "kmsg") as log:
         assert log.read() == ""
-    with kernel_log.of_this_machine() as log:
+    with kernel_log.open_kernel_log() as log:
         log.read()
 
 
@@ -147,7 +147,7 @@ def may_read_the_kernels_log() -> bool:
 @pytest.mark.skipif(not may_read_the_kernels_log(), reason="nobody may read the kernel's log here")
 def test_a_process_that_the_kernel_really_killed_is_named() -> None:
     group = small_group("a-test-of-the-kernels-log")
-    with kernel_log.of_this_machine() as log:
+    with kernel_log.open_kernel_log() as log:
         with group.entered():
             hungry = subprocess.Popen([sys.executable, "-c", "x = [bytearray(2**20) for _ in range(512)]"])
         assert hungry.wait(timeout=60) < 0

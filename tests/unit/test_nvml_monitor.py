@@ -306,7 +306,7 @@ def empty_giant(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (empty_giant, "it has more than {limit} MiB, which no such file needs"),
+        (empty_giant, "the file exceeds the limit of {limit} MiB"),
         (os.mkfifo, "it is not a regular file; links are not followed"),
     ],
     ids=["giant", "pipe"],

@@ -106,7 +106,7 @@ def test_a_job_that_could_never_fit_is_let_go_at_once() -> None:
 @given(st.integers(1, 40), st.integers(1, 16))
 def test_cores_are_dealt_evenly_and_once(count: int, shares: int) -> None:
     physical = [(number, number + count) for number in range(count)]
-    found = cores.dealt(physical, shares)
+    found = cores.deal(physical, shares)
     assert len(found) == shares
     threads = [thread for share in found for thread in share]
     if count < shares:
@@ -139,11 +139,15 @@ def test_a_gpus_cores_are_those_of_its_node(machine: Path) -> None:
     layout = cores.physical_cores(machine)
     assert layout == {0: [(0, 4), (1, 5)], 1: [(2, 6), (3,)]}
     both = gpus(2)
-    nodes = cores.nodes_of(both, {"GPU-0": "00000000:0F:00.0", "GPU-1": "00000000:1F:00.0"}, machine)
+    nodes = cores.numa_nodes(both, {"GPU-0": "00000000:0F:00.0", "GPU-1": "00000000:1F:00.0"}, machine)
     assert nodes == {"GPU-0": 0, "GPU-1": 1}
     assert cores.cores_of_gpus(both, nodes, layout) == {"GPU-0": (0, 4, 1, 5), "GPU-1": (2, 6, 3)}
     assert cores.cores_of_gpus(both, {}, layout) == {"GPU-0": (0, 4, 1, 5), "GPU-1": (2, 6, 3)}
 
 
 def test_what_is_no_list_of_cores_is_none() -> None:
-    assert (cores.parsed("0-2,8\n"), cores.parsed(""), cores.parsed("none")) == ([0, 1, 2, 8], [], [])
+    assert (cores.parse_cpu_list("0-2,8\n"), cores.parse_cpu_list(""), cores.parse_cpu_list("none")) == (
+        [0, 1, 2, 8],
+        [],
+        [],
+    )

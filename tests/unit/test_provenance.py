@@ -46,12 +46,12 @@ def test_no_gpu_where_none_is_to_be_seen(monkeypatch):
 
 
 def test_gpus_by_index_and_by_uuid():
-    assert gpus.chosen_by("2", GPUS) is GPUS[2]
-    assert gpus.chosen_by("GPU-33", GPUS) is GPUS[3]
-    assert [gpus.chosen_by(word, GPUS) for word in ("9", "-1", "GPU-", "x", "")] == [None] * 5
+    assert gpus.find_gpu("2", GPUS) is GPUS[2]
+    assert gpus.find_gpu("GPU-33", GPUS) is GPUS[3]
+    assert [gpus.find_gpu(word, GPUS) for word in ("9", "-1", "GPU-", "x", "")] == [None] * 5
 
 
 def test_the_list_ends_at_its_first_wrong_word_and_comes_in_pci_order():
-    assert gpus._named(None, GPUS, "3,1") == (GPUS[1], GPUS[3])
-    assert gpus._named(None, GPUS, "0,-1,2") == (GPUS[0],)
-    assert gpus._named(None, GPUS, "GPU-22-x, 0") == (GPUS[0], GPUS[2])
+    assert gpus._visible(None, GPUS, "3,1") == (GPUS[1], GPUS[3])
+    assert gpus._visible(None, GPUS, "0,-1,2") == (GPUS[0],)
+    assert gpus._visible(None, GPUS, "GPU-22-x, 0") == (GPUS[0], GPUS[2])

@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.files.redaction import (
+    _FORMS,
     _HINT,
-    _LOOKS,
     MASK,
-    holds_secret,
-    in_words,
     is_secret_name,
+    kind_of_secret,
     redact,
     redact_words,
     redactor,
+    secret_words,
 )
 
 HEX = "0123456789abcdef0123"
@@ -44,11 +44,11 @@ LOOKS = {
 def test_what_looks_like_a_token_is_masked_wherever_it_stands(secret: str, form: str) -> None:
     text = form.format(secret)
     assert redact(text, {}) == text.replace(secret, MASK)
-    assert LOOKS[secret] in str(holds_secret(text, {}))
+    assert LOOKS[secret] in str(kind_of_secret(text, {}))
 
 
 @pytest.mark.parametrize(
-    ("hint", "pattern"), [(hint, pattern) for _, hint, pattern in _LOOKS], ids=lambda value: str(value)[:20]
+    ("hint", "pattern"), [(hint, pattern) for _, hint, pattern in _FORMS], ids=lambda value: str(value)[:20]
 )
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(data=st.data())
@@ -71,10 +71,10 @@ def test_a_secret_in_a_command_line_is_one_whatever_stands_beside_it(words: list
     alone = [
         (place, begin, name)
         for place in range(len(words))
-        for at, begin, name in in_words(words[max(0, place - 1) : place + 1])
+        for at, begin, name in secret_words(words[max(0, place - 1) : place + 1])
         if at == min(place, 1)
     ]
-    assert list(in_words(words)) == alone
+    assert list(secret_words(words)) == alone
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_secrets_beside_their_names_are_masked(text: str, masked: str) -> None:
 )
 def test_what_is_no_secret_stays(text: str) -> None:
     assert redact(text, {}) == text
-    assert holds_secret(text, {}) is None
+    assert kind_of_secret(text, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def test_the_lines_of_a_long_secret_are_secrets() -> None:
 
 def test_an_argument_is_no_secret_for_being_code() -> None:
     """What is stored must not be refused, nor masked in a script, for a line of Python in it."""
-    assert holds_secret("token = tokenizer.get_special_token(x)", {}) is None
-    assert holds_secret('{"hub_token": "hunter2"}', {}) == "the value of hub_token"
-    assert holds_secret("x my-own-secret y", {"A_TOKEN": "my-own-secret"}) == "the value of A_TOKEN"
+    assert kind_of_secret("token = tokenizer.get_special_token(x)", {}) is None
+    assert kind_of_secret('{"hub_token": "hunter2"}', {}) == "the value of hub_token"
+    assert kind_of_secret("x my-own-secret y", {"A_TOKEN": "my-own-secret"}) == "the value of A_TOKEN"
 
 
 def test_words_of_a_command() -> None:
@@ -206,7 +206,7 @@ def test_words_of_a_command() -> None:
     ]
     masked = {2: "***", 3: "--api-key=***", 4: "x.password=***"}
     assert redact_words(words, redactor({})) == [masked.get(place, word) for place, word in enumerate(words)]
-    assert [place for place, _, _ in in_words(words)] == [2, 3, 4]
+    assert [place for place, _, _ in secret_words(words)] == [2, 3, 4]
 
 
 VALUES = st.recursive(

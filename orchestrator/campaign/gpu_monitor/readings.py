@@ -21,7 +21,7 @@ from typing import Any
 
 from orchestrator.errors import SelectionError
 from orchestrator.machine.child_environment import MARKER, RUN_DIR
-from orchestrator.machine.gpus import chosen_by, every_gpu, mig_part
+from orchestrator.machine.gpus import all_gpus, find_gpu, mig_instance
 from orchestrator.measure.gpu_timeline import REASONS
 from orchestrator.monitors import nvml_sampler
 from orchestrator.records import Gpu
@@ -106,12 +106,12 @@ def chosen(nvml: Any, asked: str | None) -> tuple[Gpu, ...]:
 
     Raise SelectionError for a word that names no GPU.
     """
-    every = every_gpu(nvml)
+    every = all_gpus(nvml)
     if asked is None:
         return every
     found: list[Gpu] = []
     for word in map(str.strip, asked.split(",")):
-        gpu = mig_part(nvml, word) if word.startswith("MIG-") else chosen_by(word, every)
+        gpu = mig_instance(nvml, word) if word.startswith("MIG-") else find_gpu(word, every)
         if gpu is None:
             there = ", ".join(f"{one.index} ({one.name or 'lost'}, {one.uuid or 'no UUID'})" for one in every)
             raise SelectionError(f"--gpus {asked}: {word!r} names no GPU; there are {there}")

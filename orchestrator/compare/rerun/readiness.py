@@ -22,7 +22,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.machine import provenance
 from orchestrator.plan import placement
 from orchestrator.records import Device, Experiment, JobState, RunRecord, Status
-from orchestrator.records.experiment import TAME
+from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows, rows
@@ -75,7 +75,7 @@ def readiness(
 def _readiness(
     name: str, folder: Path, *, runs: int, seen: Sequence[Run], ignore: Collection[str], here: Here
 ) -> Ready | Refused:
-    if not TAME.fullmatch(name):
+    if not SAFE_ID.fullmatch(name):
         return Refused(why=f"{name!r:.200} is no experiment's id")
     store = Store.resume(folder)
     if OWNER not in ignore and not _is_own([folder, folder / "experiments", folder / "experiments" / name]):

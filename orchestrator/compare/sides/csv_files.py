@@ -25,7 +25,7 @@ from orchestrator.files import reading
 from orchestrator.files.reading import Unreadable
 from orchestrator.measure.metrics import METRICS, Show
 from orchestrator.records import Status
-from orchestrator.records.experiment import TAME
+from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results.table.foreign_rows import MAX_COLUMNS
 from orchestrator.results.table.rows import NO_FRAMEWORK, Row, Value
 
@@ -176,4 +176,4 @@ def _has_a_run_twice(runs: Sequence[Row]) -> bool:
 def _id(row: Row) -> str | None:
     """Return the id if Tunebench made it: such an experiment is the same wherever it ran."""
     name = row.facts.get("id")
-    return name if isinstance(name, str) and TAME.fullmatch(name) and not _REFERENCE_ID.fullmatch(name) else None
+    return name if isinstance(name, str) and SAFE_ID.fullmatch(name) and not _REFERENCE_ID.fullmatch(name) else None

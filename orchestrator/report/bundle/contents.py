@@ -14,7 +14,7 @@ from pathlib import Path
 from orchestrator.files import reading
 from orchestrator.files.redaction import LONGEST_SECRET, redact
 from orchestrator.records import JobState
-from orchestrator.records.experiment import TAME
+from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results.claims import state
 from orchestrator.trainers import instrumented
 
@@ -76,7 +76,7 @@ _PACKED = "not a text, so names in it cannot be hidden; `tunebench report --form
 
 
 def _of_experiment(folder: Path, name: str) -> Iterator[Piece | LeftOut]:
-    if not TAME.fullmatch(folder.name) or not folder.is_dir():
+    if not SAFE_ID.fullmatch(folder.name) or not folder.is_dir():
         yield LeftOut(path=name, why="not a name of an experiment")
         return
     if redact(folder.name) != folder.name:

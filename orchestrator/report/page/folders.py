@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from orchestrator.files import reading
 from orchestrator.files.printable_text import printable
-from orchestrator.files.redaction import held, redact
+from orchestrator.files.redaction import redact, secret_variables
 from orchestrator.records import RunFolder
 from orchestrator.report.logs import log_end
 
@@ -39,7 +39,7 @@ class Folders:
 
     roots: Mapping[str | None, Path]
     # The variables whose values are secrets (`redact`), selected once for thousands of texts.
-    environ: Mapping[str, str] = field(default_factory=lambda: held(os.environ))
+    environ: Mapping[str, str] = field(default_factory=lambda: secret_variables(os.environ))
 
     @staticmethod
     def of(roots: Sequence[Path], names: Sequence[str]) -> Folders:

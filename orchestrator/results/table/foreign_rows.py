@@ -14,7 +14,7 @@ from orchestrator.files import reading
 from orchestrator.measure.metrics import FACTS, METRICS, Show
 from orchestrator.measure.metrics.work import BESIDE
 from orchestrator.records import Caveat, Experiment, Job, RunRecord
-from orchestrator.records.experiment import TAME
+from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.table import rows
 from orchestrator.results.table.rows import Row, Value
@@ -29,7 +29,7 @@ _NUMBERS = frozenset(name for name, metric in METRICS.items() if metric.show is 
 
 def run_rows(stored: StoredExperiment, warnings: list[str]) -> list[tuple[Job, RunRecord, Row]] | None:
     """Return the runs that ended, with their rows; None if the experiment is not the one of its folder. Add to `warnings`."""
-    if not TAME.fullmatch(stored.experiment.id) or any(
+    if not SAFE_ID.fullmatch(stored.experiment.id) or any(
         run.job.experiment_id != stored.experiment.id for run in stored.runs
     ):
         name = f"{stored.experiment.id!r:.200}"
