@@ -1,1 +1,1 @@
-"""The results folder: who claimed a run, what is due, what was recorded; `table` is the table made from it."""
+"""The results folder: claims of runs, runs that are due, records. `table` makes a table of it."""

@@ -174,7 +174,7 @@ def test_warnings_are_beside_the_frame(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_sentences(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(OrchestratorError, match="There is no folder"):
+    with pytest.raises(OrchestratorError, match="there is no such folder"):
         tunebench.load(tmp_path / "nowhere")
     with pytest.raises(SelectionError, match="did you mean 'runs'"):
         tunebench.load(folder / "results", rows="run")  # type: ignore[arg-type]

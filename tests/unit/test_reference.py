@@ -145,7 +145,7 @@ def test_the_folder_above_and_a_foreign_folder(tmp_path: Path) -> None:
     assert len(load([CASES / "mixed"]).experiments) == 8
     with pytest.raises(ResultsError, match="is not a results folder"):
         load([tmp_path])
-    with pytest.raises(ResultsError, match="There is no folder"):
+    with pytest.raises(ResultsError, match="there is no such folder"):
         load([tmp_path / "absent"])
 
 

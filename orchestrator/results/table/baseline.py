@@ -1,8 +1,8 @@
-"""Each experiment beside the one that differs from it by the framework configuration alone: how much faster, how much memory.
+"""Compare the speed and memory of experiments that differ only in their framework configuration.
 
-Two cells compare where scenario, model, processes, device, data, monitors and all arguments are the same but those that one of
-the two framework configurations sets itself. Speed is a ratio over runs (`statistics.ratio`), memory one of means. Takes a
-table and gives values, or the table with columns more; what they mean it does not say (`highlights`), and it judges nothing.
+Two experiments form a pair if scenario, model, processes, device, data, monitors and arguments are the same. Arguments that one of
+the two framework configurations sets may differ. Speed is a ratio over runs (`intervals.ratio`), memory a ratio of means. Nothing
+is judged here: `report/highlights/` does that.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from orchestrator.results.table.rows import ARGUMENT_FACTS, Value
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
+# The first speed that both experiments have is compared. The Trainer's own includes warm-up and compilation, so it is only used for
+# tables where no run has steps.
 STEADY_SPEEDS, TRAINERS_SPEED = ("real_tokens_per_s", "tokens_per_s"), "train_tokens_per_second"
-"""The first that both sides have. The Trainer's own counts warm-up and compilation: only of a table where no run has steps."""
-
 MEMORIES = (
     *("peak_allocated_bytes", "peak_reserved_bytes", "device_peak_used_bytes"),
     *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved"),
@@ -34,12 +34,12 @@ SAME = (
     *("results", "scenario", "model_name_or_path", "num_gpus", "device", "trainer", "python", "data", "monitors"),
     "global_batch",
 )
-Run = tuple[Value, Value]
+KEY = ("results", "id")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """New ÷ base of one rate, and which one."""
+    """The ratio new ÷ base of a speed, and the metric's name."""
 
     metric: str
     ratio: Ratio
@@ -47,7 +47,7 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """One kind of peak memory on both sides, in its unit; means over runs."""
+    """A kind of peak memory of both experiments, in its unit; means over runs."""
 
     metric: str
     base: float
@@ -60,7 +60,7 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beside:
-    """Two rows of `experiments` by their places: one, and the one of the baseline framework that it is compared with."""
+    """A pair of experiments by their rows in the table: `base` has the baseline framework."""
 
     new: int
     base: int
@@ -69,86 +69,72 @@ class Beside:
 
 
 def beside(table: ResultsTable, *, baseline: str | None = None) -> tuple[Beside, ...]:
-    """Every experiment that has a partner of the baseline framework, in the table's order.
+    """Return the pairs of a table, in its order. Without a name, `aggregate.baseline_of` chooses the baseline in each group.
 
-    Without a name the baseline is `baseline` or `none` where such a cell is there, else the framework that stands first.
-    Raises SelectionError for a name that no experiment has.
+    Raises SelectionError for a baseline that no experiment has.
     """
-    refuse_unknown(table, baseline)
-    numbers, names = Numbers(table.experiments), speeds(table)
+    _refuse_unknown(table, baseline)
+    numbers, names = Numbers(table.experiments), _speeds(table)
     runs = ok_runs(table, names)
-    found = (
+    return tuple(
         Beside(new=new, base=base, speed=_speed(runs[base], runs[new], names), memory=_memory(numbers, new, base))
-        for new, base in _pairs(table, baseline)
+        for new, base in sorted(_pairs(table, baseline))
     )
-    return tuple(sorted(found, key=lambda one: one.new))
 
 
 def with_baseline(table: ResultsTable, baseline: str) -> ResultsTable:
-    """The table with COLUMNS beside each experiment, 1 for the baseline's own; without a pair of cells a warning says that there
-    is none. Raises SelectionError for an unknown name.
+    """Return the table with COLUMNS, 1 for the baseline's own rows, or with a warning if it has no pair.
+
+    Raises SelectionError for a baseline that no experiment has.
     """
     import pandas as pd
 
-    found = beside(table, baseline=baseline)
+    pairs = beside(table, baseline=baseline)
     columns: dict[str, list[float | None]] = {name: [None] * len(table.experiments) for name in COLUMNS}
-    for one in found:
-        for name, value in _cells_of(one):
-            columns[name][one.new] = value
-        columns["speedup"][one.base] = 1.0 if one.speed else columns["speedup"][one.base]
-        columns["memory_ratio"][one.base] = 1.0 if one.memory else columns["memory_ratio"][one.base]
-    added = {name: pd.Series(values, dtype="Float64") for name, values in columns.items()}
-    frame = table.experiments.assign(**{name: one for name, one in added.items() if one.notna().any()})
-    said = () if found else (f"--baseline {baseline}: {_NO_PAIR}",)
-    return replace(table, experiments=frame[for_people(map(str, frame.columns))], warnings=(*table.warnings, *said))
+    for pair in pairs:
+        if pair.speed is not None:
+            speedup, interval = pair.speed.ratio.value, pair.speed.ratio.interval
+            columns["speedup"][pair.new], columns["speedup"][pair.base] = speedup, 1.0
+            if interval is not None:
+                columns["speedup_low"][pair.new], columns["speedup_high"][pair.new] = interval.low, interval.high
+        if pair.memory is not None:
+            columns["memory_ratio"][pair.new], columns["memory_ratio"][pair.base] = pair.memory.ratio, 1.0
+    added = {name: pd.Series(values, dtype="Float64") for name, values in columns.items() if any(values)}
+    frame = table.experiments.assign(**added)
+    no_pair = f"--baseline {baseline}: no experiment has a partner that differs only in the framework configuration"
+    warnings = table.warnings if pairs else (*table.warnings, no_pair)
+    return replace(table, experiments=frame[for_people(map(str, frame.columns))], warnings=warnings)
 
 
-_NO_PAIR = (
-    "no other experiment differs from one of it by the framework configuration alone, so that none stands beside it"
-)
-
-
-def refuse_unknown(table: ResultsTable, framework: str | None) -> None:
-    """Raises SelectionError for a framework configuration that no experiment of the table has."""
+def _refuse_unknown(table: ResultsTable, framework: str | None) -> None:
     known = [str(name) for name in dict.fromkeys(column(table.experiments, "framework_config")) if name is not None]
     if framework is not None and framework not in known:
         raise SelectionError(f"--baseline {framework}: no experiment has this framework{suggestion(framework, known)}")
 
 
-def _cells_of(one: Beside) -> Iterator[tuple[str, float]]:
-    if one.speed is not None:
-        yield "speedup", one.speed.ratio.value
-        if one.speed.ratio.interval is not None:
-            yield "speedup_low", one.speed.ratio.interval.low
-            yield "speedup_high", one.speed.ratio.interval.high
-    if one.memory is not None:
-        yield "memory_ratio", one.memory.ratio
-
-
 def ok_runs(table: ResultsTable, names: Iterable[str]) -> list[dict[str, list[float]]]:
-    """For each row of `experiments` the values above 0 of its runs that count: the last try of a repeat, if it ended ok."""
+    """Return for each experiment the values above 0 of its runs: the last try of each repeat, if it ended ok."""
     runs, experiments = table.runs, table.experiments
-    named = zip(column(experiments, "results"), column(experiments, "id"), strict=True)
-    place = {key: row for row, key in enumerate(named)}
-    keys = list(zip(column(runs, "results"), column(runs, "id"), strict=True))
+    row_of = {key: row for row, key in enumerate(zip(*(column(experiments, name) for name in KEY), strict=True))}
+    keys = list(zip(*(column(runs, name) for name in KEY), strict=True))
     tries = zip(keys, column(runs, "repeat"), column(runs, "attempt"), strict=True)
-    last: dict[tuple[Run, Value], tuple[float, int]] = {}
+    last: dict[tuple[tuple[Value, ...], Value], tuple[float, int]] = {}
     for at, (key, repeat, attempt) in enumerate(tries):
         last[key, repeat] = max(last.get((key, repeat), (0.0, at)), (number(attempt) or 0.0, at))
     status = column(runs, "status")
-    counted = [at for _, at in last.values() if status[at] == Status.OK.value and keys[at] in place]
-    found: list[dict[str, list[float]]] = [{} for _ in range(len(experiments))]
+    counted = [at for _, at in last.values() if status[at] == Status.OK.value and keys[at] in row_of]
+    by_row: list[dict[str, list[float]]] = [{} for _ in range(len(experiments))]
     for name in names:
         values = column(runs, name)
         for at in counted:
             value = number(values[at])
             if value is not None and value > 0:
-                found[place[keys[at]]].setdefault(name, []).append(value)
-    return found
+                by_row[row_of[keys[at]]].setdefault(name, []).append(value)
+    return by_row
 
 
 def _pairs(table: ResultsTable, baseline: str | None) -> Iterator[tuple[int, int]]:
-    """Places of an experiment and of its baseline's."""
+    """Yield the rows of an experiment and of its partner with the baseline framework."""
     frame = table.experiments
     frameworks = column(frame, "framework_config")
     given = arguments_of(table)
@@ -156,7 +142,7 @@ def _pairs(table: ResultsTable, baseline: str | None) -> Iterator[tuple[int, int
     for row, key in enumerate(zip(*(column(frame, name) for name in SAME), strict=True)):
         groups[key].append(row)
     for rows in groups.values():
-        base = _base_of([frameworks[row] for row in rows], baseline)
+        base = baseline_of([frameworks[row] for row in rows]) if baseline is None else baseline
         by_framework: dict[Value, list[int]] = defaultdict(list)
         for row in rows:
             by_framework[frameworks[row]].append(row)
@@ -170,7 +156,7 @@ def _pairs(table: ResultsTable, baseline: str | None) -> Iterator[tuple[int, int
 def _same_but(
     without: frozenset[str], rows: Sequence[int], bases: Sequence[int], given: Sequence[frozenset[tuple[str, Value]]]
 ) -> Iterator[tuple[int, int]]:
-    """Each row with the base that has its arguments but for those named; of several the one that is like it in most of these."""
+    """Yield each row with a base that has the same arguments, except those named in `without`; the most similar of several."""
     alike: dict[frozenset[tuple[str, Value]], list[int]] = defaultdict(list)
     for base in bases:
         alike[_less(given[base], without)].append(base)
@@ -185,7 +171,7 @@ def _less(given: frozenset[tuple[str, Value]], without: frozenset[str]) -> froze
 
 
 def arguments_of(table: ResultsTable) -> list[frozenset[tuple[str, Value]]]:
-    """For each experiment its arguments that are set, as pairs of name and value."""
+    """Return for each experiment its arguments that are set, as pairs of name and value."""
     names = [name for name in sorted({*ARGUMENT_FACTS, *table.arguments}) if name in table.experiments]
     columns = [column(table.experiments, name) for name in names]
     rows = zip(*columns, strict=True) if names else [()] * len(table.experiments)
@@ -194,12 +180,8 @@ def arguments_of(table: ResultsTable) -> list[frozenset[tuple[str, Value]]]:
     ]
 
 
-def _base_of(frameworks: Sequence[Value], baseline: str | None) -> Value:
-    return baseline if baseline is not None else baseline_of(frameworks)
-
-
-def speeds(table: ResultsTable) -> tuple[str, ...]:
-    """By which rates the cells of a table are compared, the best first: by steps where there are any."""
+def _speeds(table: ResultsTable) -> tuple[str, ...]:
+    """Return the speeds that are compared, the best first: those of steps if any run has steps."""
     steady = tuple(name for name in STEADY_SPEEDS if name in table.runs and bool(table.runs[name].notna().any()))
     return steady or (TRAINERS_SPEED,)
 

@@ -30,7 +30,7 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     "peak_allocated_after_load_bytes": (NUMBER, "`ranks.csv`: highest memory that tensors held until training began."),
     "peak_reserved_after_load_bytes": (
         NUMBER,
-        "`ranks.csv`: highest memory that torch's allocator held until training began.",
+        "`ranks.csv`: highest memory of torch's allocator until training began.",
     ),
     "peak_reserved_first_step_bytes": (NUMBER, "`ranks.csv`: the same during the first step."),
     "peak_reserved_steady_bytes": (NUMBER, "`ranks.csv`: the same after the first step."),
@@ -38,14 +38,14 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     "host_rss_first_step_bytes": (NUMBER, "`ranks.csv`: the same at the first step's end."),
     "host_rss_steady_bytes": (NUMBER, "`ranks.csv`: the same at the training's end."),
     "experiments": (WHOLE, "`--group-by`: experiments of the group."),
-    "experiments_ok": (WHOLE, "`--group-by`: those of them whose repeats all ended ok."),
+    "experiments_ok": (WHOLE, "`--group-by`: experiments of the group whose repeats all ended ok."),
 }
 
 
 def known() -> dict[str, str]:
     """Return column → pandas type, of every column known beforehand; not of arguments or a custom trainer's own numbers."""
     facts = {name: WHOLE if fact.show is Show.COUNT else TEXT for name, fact in FACTS.items()}
-    metrics = {name: TEXT if one.show is Show.TEXT else NUMBER for name, one in METRICS.items()}
+    metrics = {name: TEXT if metric.show is Show.TEXT else NUMBER for name, metric in METRICS.items()}
     settings = {f"effective_{name}": dtype for name, (dtype, _) in SETTINGS.items()}
     return {**facts, **metrics, **settings, **{name: dtype for name, (dtype, _) in OTHERS.items()}}
 

@@ -33,7 +33,7 @@ DEFAULT_DROP = (
     *(*FILE_NAMES, "effective_*", "provenance_*", "measured_*"),
 )
 
-# Columns that only files have, unless they are asked for: nobody reads a table of eighty columns.
+# Columns that only files have, unless they are requested: no one reads a table of eighty columns.
 DETAILS = tuple(metric.name for metric in _KNOWN if metric.where & Where.TABLES == Where.FILES)
 
 HEADLINE = columns(Where.FIRST)

@@ -1,7 +1,7 @@
-"""Rows of a results folder that may be somebody else's: what of them can be believed, and held in a table.
+"""Check the rows of a results folder that may come from someone else.
 
-A record must belong to the folder that it is in. Numbers that no arithmetic can be done with are missing. A run has a limit of
-columns. A sentence names whatever is left out, and the rest goes on. Pure: `store` has read the files, with `untrusted`.
+A record must belong to the folder that it is in. Numbers that are unfit for arithmetic become missing. A run has a limit of
+columns. A warning names whatever is left out, and the other rows stay. Pure: `store` has read the files.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from orchestrator.files import reading
 from orchestrator.measure.metrics import FACTS, METRICS, Show
@@ -44,19 +45,20 @@ def run_row(experiment: Experiment, job: Job, record: RunRecord, warnings: list[
     """Return the row of a run that ended, or None if its record cannot be believed; `warnings` then gets a sentence."""
     try:
         _refuse(job, record)
-        row = _numbers_alone(sound(rows.of_run(experiment, record)))
-        if len(_columns(row)) > MAX_COLUMNS:
+        row = _without_words(sound(rows.of_run(experiment, record)))
+        parts = (row.facts, row.outcome, row.arguments, row.measured, *row.ranks, *row.devices)
+        if len({name for part in parts for name in part}) > MAX_COLUMNS:
             raise ValueError(f"it has more than {MAX_COLUMNS:,} columns")
     except (ValueError, OverflowError, OSError) as error:  # a date beyond all calendars, too many digits
         warnings.append(f"{experiment.id} {job.name}: its record is left out: {error}")
         return None
-    given = {one.name: one.value for one in record.measurements}
-    missing = ", ".join([*_unsound(given), *_words(given)])
+    measured = {measurement.name: measurement.value for measurement in record.measurements}
+    missing = ", ".join([*_unsound(measured), *_words(measured)])
     note = Caveat(detail=f"{missing[:200]}: no number that can be reckoned with, left out")
     return replace(row, warnings=(*row.warnings, note)) if missing else row
 
 
-def _numbers_alone(row: Row) -> Row:
+def _without_words(row: Row) -> Row:
     """Return the row without words in columns of numbers: one word would turn the whole column into text."""
     wrong = _words(row.measured)
     return replace(row, measured={**row.measured, **dict.fromkeys(wrong)}) if wrong else row
@@ -104,22 +106,15 @@ def _unsound(cells: Mapping[str, Value]) -> list[str]:
     ]
 
 
-def _columns(row: Row) -> set[str]:
-    parts = (row.facts, row.outcome, row.arguments, row.measured, *row.ranks, *row.devices)
-    return {name for part in parts for name in part}
-
-
 _FORMULA = re.compile(r"\s*[=+@-][^\n]*[(|!]")
 
 
-def formulas(read: Iterable[Row]) -> list[str]:
+def formulas(found: Iterable[Row]) -> list[str]:
     """Return a warning if a spreadsheet that opens the CSV files would run a cell: a call, a pipe, another book's name.
 
-    The cells stay as they are (see `report.as_csv`): a report must hold what the trainer was given.
+    The cells stay as they are (see `report/tables/as_csv.py`): a report must show the arguments that the trainer got.
     """
-    cells = (
-        cell for row in read for part in (row.facts, row.outcome, row.arguments, row.measured) for cell in part.values()
-    )
+    cells = chain.from_iterable(row.flat().values() for row in found)
     formula = next((cell for cell in cells if type(cell) is str and _FORMULA.match(cell)), None)
     if formula is None:
         return []

@@ -1,4 +1,4 @@
-"""Python's garbage collector, left out of work that makes millions of small values which all stay."""
+"""A pause of Python's garbage collector, for work that makes millions of small values and keeps them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def left_alone() -> Iterator[None]:
-    """Nothing is looked through for garbage meanwhile: among ten thousand records that takes a tenth to a fifth of the time.
+    """Pause the garbage collector, which takes a tenth to a fifth of the time with ten thousand records.
 
-    What nobody holds any more is given back all the same; only what holds itself in a circle stays until the end.
+    Values without references are still freed. Only circles of references stay until the end.
     """
-    collects = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if collects:
+        if was_enabled:
             gc.enable()

@@ -1,13 +1,10 @@
-"""Results folders as one table: a frame of runs and a frame of experiments with their repeats grouped.
+"""Read results folders as one table: a frame of runs, and a frame of experiments with their repeats grouped.
 
-Reads through `store` (ours) or `reference` (a folder of the reference system), and reads only: what is derived is
-remade from the records at any time. Does not choose what is shown (`columns`) and writes no text (`report`).
+A metric of an experiment is the mean over its repeats that ended ok; for rates and step times it is the geometric mean
+(`aggregate`). If a repeat failed, `status` says how the last such repeat ended, and `runs_ok` of `runs` how many repeats the mean
+includes. So a mean never hides a failure.
 
-Of an experiment, a metric is the mean over its repeats that ended ok (the mean of logs for rates and step times, `across`);
-where some did not, its `status` says how the last such repeat ended, and `runs_ok` of `runs` how many numbers the mean is
-of: failures are never averaged away.
-
-A results folder may come from somebody else: `vetting` says what of it is left out, and each time a warning names it.
+A results folder may come from someone else. `foreign_rows` leaves out what cannot be believed, and warns.
 """
 
 from __future__ import annotations
@@ -37,13 +34,14 @@ __all__ = ["ResultsTable", "load", "varying"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResultsTable:
-    """`runs`: a row for each run that ended. `experiments`: a row for each experiment, ended or not. Missing is NA.
-    `ranks` and `devices`: a row for each training process and for each watched GPU of each run.
+    """The results as frames: `runs` has a row for each run that ended, `experiments` one for each experiment, ended or not.
 
-    Columns are those of docs/metrics.md in reading order. `warnings` are sentences about what could not be read and
-    about single runs. With several folders the column `results` says which one a row comes from. `arguments` names the columns
-    that are arguments of the trainer, `framework_arguments` those that a framework configuration sets itself.
-    `caveats` are for each row of `experiments` those of its repeats that ended ok.
+    `ranks` has a row for each training process of each run, `devices` one for each watched GPU. A missing value is NA.
+
+    Columns are those of docs/metrics.md in reading order. `warnings` are sentences about files that cannot be read and about runs.
+    With several folders the column `results` has the folder of the row. `arguments` has the columns that are arguments of the
+    trainer, `framework_arguments` the columns that each framework configuration sets. `caveats` has, for each row of `experiments`,
+    the caveats of its repeats that ended ok.
     """
 
     runs: pd.DataFrame
@@ -58,16 +56,19 @@ class ResultsTable:
 
 @gc_pause.left_alone()
 def load(roots: Sequence[Path]) -> ResultsTable:
-    """The table of one or more results folders. Raises ResultsError where a folder is missing or holds no results."""
+    """Return the table of one or more results folders. Raises ResultsError if a folder is missing or has no results."""
     names = _names(roots)
-    found: list[Row] = []
+    all_rows: list[Row] = []
     warnings: list[str] = []
-    sets: dict[str, frozenset[str]] = {}
+    framework_arguments: dict[str, frozenset[str]] = {}
     for root, name in zip(roots, names, strict=True):
-        read, said = _read(root, sets)
-        warnings += [f"{name}: {sentence}" if len(roots) > 1 else sentence for sentence in said]
-        found += [_labelled(row, name) for row in read] if len(roots) > 1 else read
-    return of_rows(found, warnings=warnings, framework_arguments=sets)
+        read, sentences = _read(root, framework_arguments)
+        if len(roots) > 1:
+            read = [replace(row, facts={"results": name, **row.facts}) for row in read]
+            sentences = [f"{name}: {sentence}" for sentence in sentences]
+        all_rows += read
+        warnings += sentences
+    return of_rows(all_rows, warnings=warnings, framework_arguments=framework_arguments)
 
 
 def of_rows(
@@ -76,7 +77,7 @@ def of_rows(
     warnings: Sequence[str] = (),
     framework_arguments: Mapping[str, frozenset[str]] | None = None,
 ) -> ResultsTable:
-    """Rows as a table, their repeats grouped."""
+    """Return the table of these rows."""
     arguments = frozenset(name for row in found for name in row.arguments)
     return ResultsTable(
         runs=_frame([row.flat() for row in found if "repeat" in row.outcome], arguments),
@@ -91,7 +92,7 @@ def of_rows(
 
 
 def _names(roots: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that tell the folders apart."""
+    """Return a name for each folder: the shortest end of its path that no other folder has."""
     paths = [root.resolve() for root in roots]
     longest = max((len(path.parts) for path in paths), default=0)
     for depth in range(1, longest + 1):
@@ -101,35 +102,36 @@ def _names(roots: Sequence[Path]) -> list[str]:
     raise ResultsError("The same results folder is named twice: name each folder once.")
 
 
-def _read(root: Path, sets: dict[str, frozenset[str]]) -> tuple[list[Row], list[str]]:
-    """The rows of a folder and what is to say of it; `sets` learns which arguments each framework configuration sets."""
+def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[list[Row], list[str]]:
+    """Return the rows and warnings of a folder. Add to `framework_arguments` the columns that each configuration sets."""
     if not root.is_dir():
-        raise ResultsError(f"There is no folder {root}: name a results folder, which `tunebench run --results` made.")
-    theirs = reference_folder.find(root)
-    if theirs is not None and not (root / "suite.json").exists():
-        read, said = reference_folder.read(theirs)
-        return [foreign_rows.sound(row) for row in read], said
+        raise ResultsError(
+            f"{root}: there is no such folder; name a results folder, which `tunebench run --results` made"
+        )
+    reference_root = reference_folder.find(root)
+    if reference_root is not None and not (root / "suite.json").exists():
+        read, warnings = reference_folder.read(reference_root)
+        return [foreign_rows.sound(row) for row in read], warnings
     contents = Store.resume(root).contents()
     warnings = list(contents.warnings)
-    wanted = [one for one in contents.experiments if one.experiment.id not in contents.removed]
+    wanted = [stored for stored in contents.experiments if stored.experiment.id not in contents.removed]
     if contents.removed:
-        names = ", ".join(sorted(contents.removed)[:REMOVED_SHOWN]) + (
-            ", …" if len(contents.removed) > REMOVED_SHOWN else ""
-        )
+        shown = [*sorted(contents.removed)[:REMOVED_SHOWN], *(["…"] if len(contents.removed) > REMOVED_SHOWN else [])]
         warnings.append(
-            f"{len(contents.removed)} experiment(s) that no call asks for any more stay in the store, not here: {names}"
+            f"{len(contents.removed)} experiment(s) that no call asks for any more stay in the store, not here: "
+            + ", ".join(shown)
         )
-    for framework in (one.experiment.framework for one in wanted):
+    for framework in (stored.experiment.framework for stored in wanted):
         if framework is not None and framework.arguments:
             own = frozenset(map(rows.argument_column, framework.arguments))
-            sets[framework.name] = sets.get(framework.name, frozenset()) | own
-    read = [row for one in wanted for row in _stored_rows(one, warnings)]
-    said = [f"{row.facts['id']}: {caveat.sentence}" for row in read for caveat in row.warnings]
-    return read, [*warnings, *dict.fromkeys(said)]
+            framework_arguments[framework.name] = framework_arguments.get(framework.name, frozenset()) | own
+    read = [row for stored in wanted for row in _stored_rows(stored, warnings)]
+    caveats = dict.fromkeys(f"{row.facts['id']}: {caveat.sentence}" for row in read for caveat in row.warnings)
+    return read, [*warnings, *caveats]
 
 
 def _stored_rows(stored: StoredExperiment, warnings: list[str]) -> list[Row]:
-    """Return the rows of an experiment. What cannot be believed is left out, and `warnings` says so."""
+    """Return the rows of an experiment. Leave out what cannot be believed, and add a warning."""
     ended = foreign_rows.run_rows(stored, warnings)
     if ended is None:
         return []
@@ -137,24 +139,18 @@ def _stored_rows(stored: StoredExperiment, warnings: list[str]) -> list[Row]:
     return [row for _, _, row in ended] or [foreign_rows.sound(rows.of_plan(stored.experiment, state))]
 
 
-def _labelled(row: Row, name: str) -> Row:
-    return replace(row, facts={"results": name, **row.facts})
-
-
 REMOVED_SHOWN = 5
 _OF_THE_RUN = ("results", "id", "repeat", "attempt", "status")
+_OUTCOME = ("status", "failure_kind", "failure_cause", "failure_hint")
 
 
 def _parts(found: Iterable[tuple[Row, Sequence[Mapping[str, Value]]]]) -> pd.DataFrame:
-    """Rows of a run's parts, each beside the name of its run; columns as they come."""
+    """Return a frame with a row for each part of each run, such as its ranks, with the columns that identify the run."""
     records: list[dict[str, Value]] = []
     for row, parts in found:
-        run = (
-            {name: value for name, value in {**row.facts, **row.outcome}.items() if name in _OF_THE_RUN}
-            if parts
-            else {}
-        )
-        records += [{**run, **part} for part in parts]
+        if parts:
+            run = {name: value for name, value in {**row.facts, **row.outcome}.items() if name in _OF_THE_RUN}
+            records += [{**run, **part} for part in parts]
     return _frame(records, frozenset(), order=list)
 
 
@@ -166,30 +162,28 @@ def _groups(found: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _experiments(found: Sequence[Row]) -> list[dict[str, Value]]:
-    """A flat row for each experiment, with what the others say of it."""
-    ended = [_experiment(group) for group in _groups(found)]
-    cells = [cell for cell, _ in ended]
-    rest = zip(ended, compared(cells), strict=True)
-    return [{**cell.facts, **cell.arguments, **how, **cell.numbers, **beside} for (cell, how), beside in rest]
+    """Return a flat row for each experiment, with the numbers that need other experiments."""
+    pairs = [_experiment(group) for group in _groups(found)]
+    others = compared([cell for cell, _ in pairs])
+    return [
+        {**cell.facts, **cell.arguments, **outcome, **cell.numbers, **relative}
+        for (cell, outcome), relative in zip(pairs, others, strict=True)
+    ]
 
 
 def _experiment(group: Sequence[Row]) -> tuple[Cell, dict[str, Value]]:
-    """One experiment: its facts and means over its repeats that ended ok; and how its repeats ended."""
+    """Return an experiment with its means over repeats that ended ok, and the outcome of its repeats."""
     repeats = _last_tries(group)
     ok = _ok(repeats)
-    others = [row for row in repeats if row.outcome["status"] != Status.OK.value]
-    decisive = (others or ok)[-1].outcome
-    ended = [row for row in repeats if "repeat" in row.outcome]
-    failure = {
-        name: decisive[name] for name in ("status", "failure_kind", "failure_cause", "failure_hint") if name in decisive
-    }
+    failed = [row for row in repeats if row.outcome["status"] != Status.OK.value]
+    decisive = (failed or ok)[-1].outcome
+    outcome = {name: decisive[name] for name in _OUTCOME if name in decisive}
+    outcome |= {"runs": sum("repeat" in row.outcome for row in repeats), "runs_ok": len(ok)}
     warnings = dict.fromkeys(caveat.sentence for row in repeats for caveat in row.warnings)
-    said: dict[str, Value] = {"warnings": "\n".join(warnings)} if warnings else {}
-    counts: dict[str, Value] = {"runs": len(ended), "runs_ok": len(ok)}
-    first = group[0]
+    if warnings:
+        outcome["warnings"] = "\n".join(warnings)
     measured = [row.measured for row in ok] or [_words(row.measured) for row in repeats]
-    cell = Cell(facts=first.facts, arguments=first.arguments, numbers=_means(measured))
-    return cell, {**failure, **counts, **said}
+    return Cell(facts=group[0].facts, arguments=group[0].arguments, numbers=_means(measured)), outcome
 
 
 def _ok(repeats: Iterable[Row]) -> list[Row]:
@@ -197,42 +191,35 @@ def _ok(repeats: Iterable[Row]) -> list[Row]:
 
 
 def _words(measured: Mapping[str, Value]) -> dict[str, Value]:
-    """What a run that is not ok still says: where it ran and what took effect, but none of its numbers."""
-    said = ("effective_", "provenance_")
-    words = {name: v for name, v in measured.items() if isinstance(v, (str, bool)) or name.startswith(said)}
-    words.pop(LOGGED, None)
-    return words
+    """Return the cells of a failed run that stay: settings, provenance and words, but no numbers."""
+    kept = ("effective_", "provenance_")
+    return {
+        name: value
+        for name, value in measured.items()
+        if name != LOGGED and (isinstance(value, (str, bool)) or name.startswith(kept))
+    }
 
 
 def _last_tries(group: Sequence[Row]) -> list[Row]:
-    """The last try at each repeat: an earlier one was not the experiment's fault, or was tried again on purpose."""
-    last: dict[Value, Row] = {}
-    for row in group:
-        repeat = row.outcome.get("repeat")
-        if repeat not in last or _attempt(row) > _attempt(last[repeat]):
-            last[repeat] = row
-    return [last[repeat] for repeat in sorted(last, key=lambda repeat: repeat or 0)]
-
-
-def _attempt(row: Row) -> int:
-    attempt = row.outcome.get("attempt", 0)
-    return attempt if isinstance(attempt, int) else 0
+    """Return the last try of each repeat. Earlier tries failed for other reasons, or were repeated on purpose."""
+    tries = sorted(group, key=lambda row: [int(row.outcome.get(name) or 0) for name in ("repeat", "attempt")])
+    return list({row.outcome.get("repeat"): row for row in tries}.values())
 
 
 def _means(measured: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
-    """Each name's mean where it is a number; a word stands where all agree, else all of them, separated by commas."""
+    """Return the mean of each metric over repeats. Of words, return the word if all agree, else all words with commas."""
     if len(measured) == 1:
         return dict(measured[0])
-    found: dict[str, Value] = {}
+    means: dict[str, Value] = {}
     for name in dict.fromkeys(name for cells in measured for name in cells):
         values = [value for cells in measured if (value := cells.get(name)) is not None]
         if name in BY_RATIO and len(values) > 1 and all(type(value) in (int, float) for value in values):
-            found |= over_repeats(name, cast(list[float], values))
-        elif name == LOGGED:  # a mean over repeats asks for each of them, alike or not
-            found[name] = ", ".join(map(str, values)) if len(values) == len(measured) else None
-        elif name not in found:  # the interval over repeats stands above those within them
-            found[name] = _mean(values)
-    return found
+            means |= over_repeats(name, cast(list[float], values))
+        elif name == LOGGED:  # the mean loss needs the text of each repeat, even if two are equal
+            means[name] = ", ".join(map(str, values)) if len(values) == len(measured) else None
+        elif name not in means:  # an interval over repeats replaces the intervals of single runs
+            means[name] = _mean(values)
+    return means
 
 
 def _mean(values: Sequence[Value]) -> Value:
@@ -242,9 +229,8 @@ def _mean(values: Sequence[Value]) -> Value:
         return values[0]
     if any(isinstance(value, (str, bool)) for value in values):
         return ", ".join(map(str, dict.fromkeys(values)))
-    numbers = [value for value in values if value is not None and not isinstance(value, str)]
-    whole = all(isinstance(value, int) for value in numbers)
-    if whole and sum(numbers) % len(numbers) == 0:
+    numbers = cast(Sequence[float], values)
+    if all(isinstance(value, int) for value in numbers) and sum(numbers) % len(numbers) == 0:
         return int(sum(numbers)) // len(numbers)
     return math.fsum(numbers) / len(numbers)
 
@@ -258,7 +244,7 @@ def _frame(
     *,
     order: Callable[[Iterable[str]], list[str]] = for_people,
 ) -> pd.DataFrame:
-    """Flat rows as a frame of nullable columns: a whole number stays whole beside a missing neighbour."""
+    """Return a frame of nullable columns, so that whole numbers stay whole in a column with missing values."""
     import pandas as pd
 
     names = order(dict.fromkeys(chain.from_iterable(records)))
@@ -270,7 +256,7 @@ def _frame(
 
 
 def _typed(values: Sequence[Value], *, is_argument: bool) -> tuple[str, list[Value]]:
-    """The pandas type that holds a column's values as they are, and the values in it. Arguments arrive as text."""
+    """Return the pandas type that represents a column's values exactly, and the values of that type. Arguments are text."""
     kinds = {*map(type, values)} - {type(None)}
     if is_argument and kinds == {str} and all(value is None or _WHOLE.fullmatch(str(value)) for value in values):
         return "Int64", [None if value is None else int(value) for value in values]

@@ -1,21 +1,21 @@
-"""A table seen from another side: `--pivot ROWS,COLUMNS[:METRIC]` and `--group-by COLUMNS`, as pandas users expect them.
+"""Pivot tables and groups: `--pivot ROWS,COLUMNS[:METRIC]` and `--group-by COLUMNS`, as pandas users expect them.
 
-Functions from a table to a frame with its notes; `report.views` writes them down. A cell is the mean over the experiments that fall
-into it and have the number: of logarithms for what is compared by ratios (docs/metrics.md says of which). What more than one
-experiment went into is said, and how many.
+Functions from a table to a frame with notes; `report/tables/views.py` writes them. A cell is the mean over its experiments that
+have the number. It is the geometric mean for metrics that are compared by ratios (see docs/metrics.md). A note says if a mean
+is over several experiments.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import METRICS, Show, metric, show
 from orchestrator.results.table.aggregate import mean
-from orchestrator.results.table.columns import DETAILS, cells, matches, no_such
+from orchestrator.results.table.columns import DETAILS, cells, matches, no_such, number
 from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
     from orchestrator.results.table.load import ResultsTable
 
+Key = tuple[Value, ...]
 ALSO, BY, TIMES = "+", ":", "×"
 HEADLINES = ("tokens_per_s", "train_tokens_per_second")
+# Ends of intervals, and facts about repeats: their mean has no meaning.
 NOT_AVERAGED = ("*_low", "*_high", "*_low_s", "*_high_s", "tokens_per_s_spread", "tokens_per_s_runs")
-"""Ends of intervals, and what is said of repeats: a mean of them would mean nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """A frame and how to read it: `named` says of which metric or fact the values of a column are, where its name does not."""
+    """A frame with its title and notes. `named` maps a column to the metric of its values, if its name is not that metric."""
 
     frame: pd.DataFrame
     title: str
@@ -43,65 +44,67 @@ class View:
 
 
 def pivot(table: ResultsTable, asked: str) -> View:
-    """Means of a metric, a row for each value of ROWS and a column for each of COLUMNS; several are joined by `+`.
+    """Return the means of a metric, with a row for each value of ROWS and a column for each value of COLUMNS.
 
-    Sorted as pandas does, what is missing last. Without a METRIC it is tokens_per_s (the Trainer's own where there is none).
-    Raises SelectionError for what is no pivot, and for a column that is not there.
+    Several columns are joined by `+`. Values are sorted as in pandas, missing values last. The default METRIC is tokens_per_s, or
+    the Trainer's own speed. Raises SelectionError if `asked` is not a pivot, or names an unknown column.
     """
     rows, columns, name = _parsed(table, asked)
     values = _numbers(table.experiments, name, asked)
-    found: dict[tuple[tuple[Value, ...], tuple[Value, ...]], list[float]] = defaultdict(list)
+    by_cell: dict[tuple[Key, Key], list[float]] = defaultdict(list)
     row_keys, column_keys = _keys(table.experiments, rows), _keys(table.experiments, columns)
     for row, column, value in zip(row_keys, column_keys, values, strict=True):
         if value is not None:
-            found[row, column].append(value)
+            by_cell[row, column].append(value)
     order, across = _in_order(row_keys), _in_order(column_keys)
     headings = _headings(columns, across, taken=rows)
-    frame = _framed(
-        {name: [key[place] for key in order] for place, name in enumerate(rows)}
-        | {
-            heading: [_mean(name, found.get((row, column), ())) for row in order]
-            for heading, column in zip(headings, across, strict=True)
-        }
-    )
-    most = max(map(len, found.values()), default=0)
+    cells_of = {
+        heading: [_mean(name, by_cell.get((row, column), ())) for row in order]
+        for heading, column in zip(headings, across, strict=True)
+    }
+    most = max(map(len, by_cell.values()), default=0)
     kind = "geometric mean" if metric(name).by_ratio else "mean"
     notes = (f"a value is the {kind} of up to {most} experiments: they differ in what is neither row nor column",)
     return View(
-        frame=frame,
-        title=f"{name} by {_joined(rows)} and {_joined(columns)}",
+        frame=_framed(_key_columns(rows, order) | cells_of),
+        title=f"{name} by {ALSO.join(rows)} and {ALSO.join(columns)}",
         named=dict.fromkeys(headings, name),
         notes=notes if most > 1 else (),
     )
 
 
 def group_by(table: ResultsTable, asked: str) -> View:
-    """A row for each combination of the columns named: how many experiments, how many of them ok, the mean of every number.
+    """Return a row for each combination of values: the number of experiments, the number that ended ok, and all means.
 
-    Raises SelectionError for a column that is not there.
+    Raises SelectionError for an unknown column.
     """
     frame = table.experiments
     names = _columns_of(frame, asked.split(","), f"--group-by {asked}")
     keys = _keys(frame, names)
     order, sizes = _in_order(keys), Counter(keys)
-    ok = Counter(key for key, status in zip(keys, _column(frame, "status"), strict=True) if status == "ok")
-    columns: dict[str, list[Value]] = {name: [key[place] for key in order] for place, name in enumerate(names)}
+    ok = Counter(key for key, status in zip(keys, cells(frame["status"]), strict=True) if status == "ok")
+    columns = _key_columns(names, order)
     columns["experiments"] = [sizes[key] for key in order]
     columns["experiments_ok"] = [ok[key] for key in order]
     for name in _averaged(frame, names):
-        grouped: dict[tuple[Value, ...], list[float]] = defaultdict(list)
-        for key, value in zip(keys, _column(frame, name), strict=True):
+        grouped: dict[Key, list[float]] = defaultdict(list)
+        for key, value in zip(keys, cells(frame[name]), strict=True):
             if value is not None:
                 grouped[key].append(float(value))
         columns[name] = [_mean(name, grouped[key]) for key in order]
-    return View(frame=_framed(columns), title=f"means by {_joined(names)}")
+    return View(frame=_framed(columns), title=f"means by {ALSO.join(names)}")
 
 
 def shown_to_people(view: View) -> View:
-    """Without what only files hold: a table of eighty columns is read by nobody."""
+    """Return the view without columns that only files have: no one reads a table of eighty columns."""
     names = [str(name) for name in view.frame.columns]
-    kept = [name for name in names if view.named or name in HEADLINES or not matches(name, DETAILS)]
-    return View(frame=view.frame[kept], title=view.title, named=view.named, notes=view.notes)
+    return replace(
+        view, frame=view.frame[[n for n in names if view.named or n in HEADLINES or not matches(n, DETAILS)]]
+    )
+
+
+def _key_columns(names: Sequence[str], keys: Sequence[Key]) -> dict[str, list[Value]]:
+    return {name: [key[place] for key in keys] for place, name in enumerate(names)}
 
 
 def _parsed(table: ResultsTable, asked: str) -> tuple[list[str], list[str], str]:
@@ -138,22 +141,14 @@ def _columns_of(frame: pd.DataFrame, words: Iterable[str], option: str) -> list[
 
 def _numbers(frame: pd.DataFrame, name: str, asked: str) -> list[float | None]:
     _columns_of(frame, [name], f"--pivot {asked}")
-    values = _column(frame, name)
-    if not all(value is None or _is_number(value) for value in values):
-        raise SelectionError(f"--pivot {asked}: {name!r} holds words, of which there is no mean; name a metric")
+    values = cells(frame[name])
+    if any(value is not None and number(value) is None for value in values):
+        raise SelectionError(f"--pivot {asked}: {name!r} holds words, which have no mean; name a metric")
     return [None if value is None else float(value) for value in values]
 
 
-def _is_number(value: Value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _column(frame: pd.DataFrame, name: str) -> list[Any]:
-    return cells(frame[name])
-
-
 def _averaged(frame: pd.DataFrame, keys: Sequence[str]) -> list[str]:
-    """Metrics that are numbers and are there; in the table's order."""
+    """Return the numeric metrics that have a value, in the table's order."""
     names = [str(name) for name in frame.columns if name in METRICS and name not in keys]
     return [
         name
@@ -165,34 +160,30 @@ def _averaged(frame: pd.DataFrame, keys: Sequence[str]) -> list[str]:
     ]
 
 
-def _keys(frame: pd.DataFrame, names: Sequence[str]) -> list[tuple[Value, ...]]:
-    return list(zip(*(_column(frame, name) for name in names), strict=True))
+def _keys(frame: pd.DataFrame, names: Sequence[str]) -> list[Key]:
+    return list(zip(*(cells(frame[name]) for name in names), strict=True))
 
 
-def _in_order(keys: Iterable[tuple[Value, ...]]) -> list[tuple[Value, ...]]:
+def _in_order(keys: Iterable[Key]) -> list[Key]:
     return sorted(set(keys), key=lambda key: [_rank(value) for value in key])
 
 
 def _rank(value: Value) -> tuple[int, float, str]:
-    """Numbers by size, then words by letters, then what is missing."""
+    """Return a sort key: numbers by size, then words by letters, then missing values."""
     if value is None:
         return 2, 0.0, ""
     return (0, float(value), "") if isinstance(value, (int, float)) else (1, 0.0, value)
 
 
-def _headings(names: Sequence[str], keys: Sequence[tuple[Value, ...]], *, taken: Sequence[str]) -> list[str]:
-    """What the columns are called: their values; with the column's name before it where a value has the name of another column."""
-    found: list[str] = []
+def _headings(names: Sequence[str], keys: Sequence[Key], *, taken: Sequence[str]) -> list[str]:
+    """Return the headings of the columns: their values, with the name in front if another column has that heading."""
+    headings: list[str] = []
     for key in keys:
         text = " / ".join(show(name, value) for name, value in zip(names, key, strict=True))
-        while text in (*taken, *found):
-            text = f"{_joined(names)} {text}"
-        found.append(text)
-    return found
-
-
-def _joined(names: Sequence[str]) -> str:
-    return ALSO.join(names)
+        while text in (*taken, *headings):
+            text = f"{ALSO.join(names)} {text}"
+        headings.append(text)
+    return headings
 
 
 def _mean(name: str, values: Sequence[float]) -> float | None:
@@ -206,6 +197,6 @@ def _framed(columns: dict[str, list[Any]]) -> pd.DataFrame:
 
 
 def _dtype(values: Sequence[Value]) -> Any:
-    kinds = {type(value) for value in values if value is not None}
+    kinds = {type(value) for value in values if value is not None} or {float}
     known = {bool: "boolean", int: "Int64", float: "Float64"}
-    return known.get(next(iter(kinds)), "string") if len(kinds) == 1 else "Float64" if not kinds else "string"
+    return known.get(kinds.pop(), "string") if len(kinds) == 1 else "string"

@@ -1,10 +1,11 @@
-"""A results folder of the reference system (`exp_*/`), read as the same rows as ours, so that `report` works on it.
+"""Read a results folder of the reference system (`exp_*/`) as rows like our own, so that `report` works on it.
 
-Of each numbered folder: results.json (arguments and metrics as it stored them), else command.sh and stdout; stderr for
-the cause of a failure; gpu_memory_logs.csv for device memory. What it gets wrong is put right here: a run without
-complete metrics is failed, whatever its log says; a traceback in the log of a complete run is no failure; a missing
-stage or an empty log is a missing value; a stray folder is said and left out. Such folders are handed around, so files are read
-as `untrusted` does, and what it refuses is said. Writes nothing, and knows nothing of frames.
+Arguments and metrics of a run are in results.json; without this file they come from command.sh and stdout. The cause of a
+failure is in stderr, and device memory in gpu_memory_logs.csv.
+
+Errors of the reference system are corrected. A run without complete metrics failed, whatever its log says. A complete run with a
+traceback in its log did not fail. A missing stage or an empty log is a missing value. Such folders come from other people, so
+files are read with limits, and a warning names each file that is refused.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ast
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.files import reading
@@ -28,12 +30,12 @@ _COMPLETE = ("train_runtime", "train_samples_per_second", "train_steps_per_secon
 
 
 def find(root: Path) -> Path | None:
-    """The folder that holds the reference's `exp_*`: `root` itself or its `results/`; None where neither does."""
+    """Return the folder with the reference's `exp_*`: `root` or its `results/`. Return None if neither has them."""
     return next((folder for folder in (root, root / "results") if any(_folders(folder))), None)
 
 
 def read(root: Path) -> tuple[list[Row], list[str]]:
-    """The rows of a results folder of the reference in its own order, and what could not be read, in sentences."""
+    """Return the rows of a results folder of the reference in its order, and warnings about files that cannot be read."""
     rows: list[Row] = []
     warnings: list[str] = []
     names = _framework_names(root)
@@ -57,7 +59,7 @@ def _number(folder: Path) -> tuple[int, str]:
 
 
 def _framework_names(root: Path) -> dict[str, str]:
-    """Plugin file → short name, as script.json lists them; without it the file's own name has to do."""
+    """Return plugin file → short name, as in script.json; empty without that file."""
     try:
         script = reading.read_json(root / "script.json", limit=reading.CLAIM_BYTES)
         pairs = [str(word) for word in script["acceleration_framework_config_keypairs"]]
@@ -87,38 +89,38 @@ def _row(folder: Path, names: Mapping[str, str]) -> Row | None:
     )
 
 
-def _stored(path: Path, said: list[str]) -> dict[str, object] | None:
-    """The content of results.json; None where there is none, with a sentence where it is not whole."""
+def _stored(path: Path, warnings: list[str]) -> dict[str, object] | None:
+    """Return the content of results.json; None, with a warning, if it is missing or damaged."""
     try:
         content = reading.read_json(path, limit=reading.RECORD_BYTES, finite=False)
+        if isinstance(content, dict):
+            return content
+        warnings.append(_DAMAGED)
     except FileNotFoundError:
-        said.append("has no results.json (it did not end); its command line stands in.")
-        return None
+        warnings.append("has no results.json (it did not end); its command line is used instead.")
     except (OSError, ValueError):
-        content = None
-    if isinstance(content, dict):
-        return content
-    said.append("results.json is not whole; the command line stands in for it.")
+        warnings.append(_DAMAGED)
     return None
 
 
+_DAMAGED = "results.json is not whole; the command line is used instead."
+# Only the end of a log is read: the Trainer's metrics and the exception are there.
 _END_BYTES = 4 * reading.MIB
-"""Of a log the end is read: there the Trainer prints its metrics, and an exception stands."""
 
 
-def _text(path: Path, said: list[str]) -> str:
-    """The end of a text; empty where there is none, with a sentence where something else has its name."""
+def _text(path: Path, warnings: list[str]) -> str:
+    """Return the end of a text; empty if the file is missing, and with a warning if it cannot be read."""
     try:
         return reading.read_tail(path, limit=_END_BYTES)
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as error:
-        said.append(f"{path.name} is not read: {error}.")
+        warnings.append(f"{path.name} is not read: {error}.")
         return ""
 
 
 def _command_arguments(command: str) -> dict[str, object]:
-    """The trainer's arguments in a command line: each `--key` with the words after it, from the trainer's module on."""
+    """Return the trainer's arguments in a command line: each `--key` after the trainer's module, with its words."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -136,10 +138,8 @@ def _command_arguments(command: str) -> dict[str, object]:
 
 
 def _is_metric(name: str, value: object) -> bool:
-    """The reference stores arguments as text and metrics as numbers; newer trainers print metrics as text."""
-    if name in METRICS:
-        return True
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and name != "num_gpus"
+    """Return whether a stored value is a metric. Arguments are texts; metrics are numbers, or texts from newer trainers."""
+    return name in METRICS or (type(value) in (int, float) and name != "num_gpus")
 
 
 def _number_of(value: object) -> Value:
@@ -156,7 +156,7 @@ def _number_of(value: object) -> Value:
 
 
 def _final_metrics(given: Mapping[str, object], stdout: Callable[[], str]) -> dict[str, object]:
-    """What results.json holds; only where it holds no result, what the Trainer printed."""
+    """Return the metrics of results.json; if they are incomplete, together with those that the Trainer printed."""
     stored = {name: value for name, value in given.items() if _is_metric(name, value)}
     return stored if all(name in stored for name in _COMPLETE) else {**_stdout_metrics(stdout()), **stored}
 
@@ -167,21 +167,12 @@ _NOT_FINITE = re.compile(r"(?<=: )-?(?:nan|inf)\b")
 
 
 def _stdout_metrics(stdout: str) -> dict[str, object]:
-    """The final metrics as the Trainer printed them: the reference keeps none where it took a run for an error."""
-    for found in reversed(_IN_BRACES.findall(stdout)):
-        if "train_runtime" not in found or len(found) > _LONGEST_LITERAL:
-            continue
-        try:
-            final = ast.literal_eval(_NOT_FINITE.sub("'nan'", found))
-        except (
-            ValueError,
-            TypeError,
-            SyntaxError,
-            MemoryError,
-            RecursionError,
-        ):  # it evaluates nothing, but parses all
-            continue
-        return {str(name): value for name, value in final.items()} if isinstance(final, dict) else {}
+    """Return the final metrics as the Trainer printed them. The reference stores none if it took the run for an error."""
+    for literal in reversed(_IN_BRACES.findall(stdout)):
+        if "train_runtime" in literal and len(literal) <= _LONGEST_LITERAL:
+            with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                final = ast.literal_eval(_NOT_FINITE.sub("'nan'", literal))
+                return {str(name): value for name, value in final.items()} if isinstance(final, dict) else {}
     return {}
 
 
@@ -206,25 +197,25 @@ def _arguments(given: Mapping[str, object]) -> dict[str, Value]:
     return argument_cells({name: str(cell(value)) for name, value in named.items()})
 
 
-def _memory(folder: Path, measured: Mapping[str, Value], said: list[str]) -> dict[str, Value]:
-    """Memory by both sources, each where it was asked for, and a sentence where one has nothing to say."""
+def _memory(folder: Path, measured: Mapping[str, Value], warnings: list[str]) -> dict[str, Value]:
+    """Return the memory by each of the two sources that was requested. Add a warning if a source has no number."""
     memory: dict[str, Value] = {}
     if any("_mem_gpu" in name for name in measured):
         peak, allocated = memory_summary(measured) or (None, None)
         memory |= {"mem_peak_torch_mem_alloc_in_bytes": peak, "mem_torch_mem_alloc_in_bytes": allocated}
-        said += ["a stage of the Trainer's memory metrics is missing."] if peak is None else []
+        warnings += ["a stage of the Trainer's memory metrics is missing."] if peak is None else []
     log = folder / "gpu_memory_logs.csv"
     if log.is_symlink() or log.exists():
         summary = read_summary(log)
         memory |= {"mem_nvidia_mem_reserved": summary.mean, "gpu_device_name": summary.device_name}
-        said += [f"{log.name}: {summary.problem}."] if summary.problem else []
+        warnings += [f"{log.name}: {summary.problem}."] if summary.problem else []
     return memory
 
 
 def _verdict(
     final: Mapping[str, object], measured: Mapping[str, Value], stderr: str
 ) -> tuple[Status, str | None, str | None]:
-    """Status, kind and cause: ok is who has all final metrics, whatever was logged on the way."""
+    """Return status, kind and cause. A run with all final metrics is ok, whatever its log says."""
     if all(measured.get(name) is not None for name in _COMPLETE):
         return Status.OK, None, None
     if all(final.get(name) is not None for name in _COMPLETE):

@@ -1,7 +1,7 @@
-"""Why a run of the reference failed, by its stderr (pure, text to words).
+"""The cause of a failure of the reference system's runs, from their stderr. Pure; `reference_folder` reads the files.
 
-Beside `reference`, which reads the files. A log never decides whether a run is good: complete metrics do. It only says
-why one without them failed; an exception of the trainer counts, the launcher's own report of a dead child does not.
+A run is good if it has complete metrics, whatever its log says. The log of a run without them has the cause: an exception of the
+trainer, but not the launcher's report of a dead child.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _USAGE = re.compile(r"(?:^|[\w.]+: )error: .+")
 
 
 def failure(stderr: str) -> tuple[str, str]:
-    """Kind and cause of a run without complete metrics, in the words that our own runs' failures have."""
+    """Return kind and cause of a run without complete metrics. The kinds are those of our own runs."""
     exceptions = [text for text in _exceptions(stderr) if not text.partition(":")[0].endswith(_LAUNCHERS)]
     out_of_memory = [text for text in exceptions if _OUT_OF_MEMORY.search(text)]
     usage = [line for line in stderr.splitlines() if _USAGE.match(line)]
@@ -31,7 +31,7 @@ def failure(stderr: str) -> tuple[str, str]:
 
 
 def _kind(cause: str) -> str:
-    """What `failures` calls it: the error is handed over as a worker of ours would tell it, 1 being its exit code."""
+    """Return the failure kind, by `measure.failures`, of a worker that wrote this error and ended with exit code 1."""
     name, _, message = cause.partition(": ")
     outcome = ProcessOutcome(exit_code=1, signal=None, started_at=0.0, ended_at=0.0)
     workers = [{"error": {"type": name, "message": message}}]
@@ -39,7 +39,7 @@ def _kind(cause: str) -> str:
 
 
 def _exceptions(stderr: str) -> Iterator[str]:
-    """The last line of each traceback; the ranks' prefixes are taken off."""
+    """Yield the last line of each traceback, without the prefix of the rank."""
     inside = False
     for raw in stderr.splitlines():
         line = _RANK.sub("", raw)

@@ -1,8 +1,8 @@
-"""One run as flat cells: what an experiment was, how the run ended, what it measured.
+"""Rows of the table: one run as flat cells, with the facts of its experiment, its outcome and its measurements.
 
-Functions from records to `Row`; no files and no frames. `reference.py` makes the same rows of a results folder of the
-reference system, and `table.py` frames and groups them, so that both are one table. A cell is a text, a number, a truth
-value or None; a value that is missing has no cell at all or None, and a number that is not finite is missing.
+Functions from records to `Row`. `reference_folder` makes the same rows from results of the reference system, and `load` makes
+frames of both. A cell is a text, a number, a truth value or None. A missing value is None or has no cell. Numbers that are not
+finite are missing.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from orchestrator.records import Caveat, Experiment, JobState, RunRecord, Text, 
 
 Value = str | int | float | bool | None
 
+# The `framework_config` of an experiment without one.
 NO_FRAMEWORK = "none"
-"""What `framework_config` says of an experiment without one."""
 
+# The packages whose versions are columns of the table; requirements.txt has the others.
 PACKAGES = (
     *("torch", "transformers", "accelerate", "peft", "trl", "datasets"),
     *("bitsandbytes", "liger-kernel", "flash-attn", "fms-hf-tuning"),
 )
-"""Of all installed packages, those whose versions stand beside the numbers; requirements.txt holds the rest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One run of an experiment, or an experiment without a run (`outcome` then holds its state alone).
+    """One run of an experiment, or an experiment without a run (its `outcome` then has only the state).
 
-    The keys of the first four parts are disjoint, so that they can be laid side by side as columns. `ranks` and `devices`
-    are rows of their own, one a training process and one a GPU.
+    The keys of the first four parts differ, so that all of them can be columns of one row. `ranks` has a row for each training
+    process, `devices` a row for each GPU.
     """
 
     facts: Mapping[str, Value]
@@ -50,7 +50,7 @@ class Row:
 
 
 def of_run(experiment: Experiment, record: RunRecord) -> Row:
-    """The row of a run that ended."""
+    """Return the row of a run that ended."""
     facts, arguments = experiment_facts(experiment), argument_cells(experiment.arguments)
     return Row(
         facts=facts,
@@ -64,7 +64,7 @@ def of_run(experiment: Experiment, record: RunRecord) -> Row:
 
 
 def of_plan(experiment: Experiment, state: JobState) -> Row:
-    """The row of an experiment without a record: pending, running, lost, or skipped with its reason."""
+    """Return the row of an experiment without a record: pending, running, lost, or skipped with its reason."""
     outcome: dict[str, Value] = {"status": state.value}
     if state is JobState.ENDED:
         outcome = {"status": "lost", "failure_kind": "unreadable", "failure_cause": "Its record cannot be read."}
@@ -75,7 +75,7 @@ def of_plan(experiment: Experiment, state: JobState) -> Row:
 
 
 def experiment_facts(experiment: Experiment) -> dict[str, Value]:
-    """What identifies an experiment, under the names that the reference's users know."""
+    """Return the facts that identify an experiment, with the reference system's names."""
     facts: dict[str, Value] = {
         "id": experiment.id,
         "scenario": experiment.scenario,
@@ -94,25 +94,22 @@ def experiment_facts(experiment: Experiment) -> dict[str, Value]:
 
 
 def argument_cells(arguments: Mapping[str, Text]) -> dict[str, Value]:
-    """The trainer's arguments as columns; one that has the name of another column gets the prefix `argument_`."""
-    cells: dict[str, Value] = {argument_column(name): _words(value) for name, value in arguments.items()}
+    """Return the trainer's arguments as cells."""
+    cells: dict[str, Value] = {
+        argument_column(name): " ".join(as_items(value)) if value != () else "[]" for name, value in arguments.items()
+    }
     cells.pop("argument_model_name_or_path", None)
     return cells
 
 
 def argument_column(name: str) -> str:
-    """The column of an argument."""
+    """Return the column of an argument: its name, with the prefix `argument_` if another column has that name."""
     return f"argument_{name}" if name in _TAKEN else name
 
 
+# The facts of the registry that are arguments.
 ARGUMENT_FACTS = ("dtype", "torch_dtype", "peft_method", "per_device_train_batch_size")
-"""Of the registry's facts, those that are arguments."""
-
 _TAKEN = (METRICS.keys() | FACTS.keys()) - {*ARGUMENT_FACTS}
-
-
-def _words(value: Text) -> str:
-    return " ".join(as_items(value)) if value != () else "[]"
 
 
 def _cells_of(rows: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Value], ...]:
@@ -145,7 +142,7 @@ def _measured(record: RunRecord) -> dict[str, Value]:
 
 
 def _apart(measured: Mapping[str, Value], *, taken: Mapping[str, Value]) -> dict[str, Value]:
-    """Measured cells; one with the name of a fact or argument is left out where they agree, else named `measured_…`."""
+    """Return measured cells. A cell with the name of a fact or argument gets the name `measured_…`, or is left out if equal."""
     return {
         f"measured_{name}" if name in taken else name: value
         for name, value in measured.items()
@@ -154,7 +151,7 @@ def _apart(measured: Mapping[str, Value], *, taken: Mapping[str, Value]) -> dict
 
 
 def _provenance(provenance: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
-    """Facts of two levels as `provenance_<name>`: of the packages the few that matter, of the GPUs their names."""
+    """Yield the provenance as cells `provenance_<name>`: the versions of PACKAGES, the names of the GPUs, all other facts."""
     for name, value in provenance.items():
         if name == "packages" and isinstance(value, Mapping):
             yield from ((f"provenance_{package}", cell(value[package])) for package in PACKAGES if package in value)
@@ -168,7 +165,7 @@ def _provenance(provenance: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
 
 
 def cell(value: object) -> Value:
-    """Any JSON value as one cell: lists as words, mappings as JSON, what is not finite as missing."""
+    """Return a JSON value as one cell: lists as words, mappings as JSON, None for a number that is not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, (str, int)) or value is None:
