@@ -15,7 +15,7 @@ from typing import Any
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.files import reading
-from orchestrator.files.markdown import NOTHING
+from orchestrator.files.markdown import EMPTY_COMMENT
 from orchestrator.files.redaction import MASK, redact, redact_end
 from orchestrator.report.bundle.archive import Add, archive, new_file
 from orchestrator.report.bundle.contents import LOG_END_BYTES, Content, LeftOut, Piece, content, survey
@@ -92,7 +92,7 @@ def _clean(piece: Piece, read: Content, names: Names) -> str:
         return "".join(parts)
     text = read.text
     if piece.path.endswith(".md"):
-        text = text.replace(NOTHING, "")  # it interrupts addresses, which are then not recognised
+        text = text.replace(EMPTY_COMMENT, "")  # it interrupts addresses, which are then not recognised
     return names.hide(redact_end(text, cut=read.cut))
 
 
