@@ -130,7 +130,7 @@ def test_what_does_not_fit_is_marked_by_its_probe_and_never_run(probed: Probed) 
 def test_what_packing_costs_is_measured_and_said(probed: Probed) -> None:
     if probed.cores < 2:
         pytest.skip("two cores are needed")
-    if "could not be measured" in probed.said:  # no try of three found the machine at rest; see test_packing_cost.py
+    if "could not be measured" in probed.said:  # no try of three found the machine at rest; see test_parallel_cost.py
         assert re.search(r"could not be measured: \S+: no steady-state speed: ", probed.said), probed.said
         return
     copies = [one.records[-1] for one in Store.resume(probed.store.root / "packing").contents().experiments]

@@ -18,7 +18,7 @@ def found(settings: dict[str, Any], **changes: Any) -> str:
     return "; ".join(mismatches(experiment(**{"device": Device.CUDA, **changes}), settings))
 
 
-@pytest.mark.parametrize(("arguments", "settings", "sentence"), cases("effective/a_setting"))
+@pytest.mark.parametrize(("arguments", "settings", "sentence"), cases("settings_check/a_setting"))
 def test_a_setting(arguments: dict[str, str], settings: dict[str, Any], sentence: str) -> None:
     said = found(settings, arguments=arguments)
     assert sentence in said and bool(said) is bool(sentence)

@@ -484,7 +484,7 @@ def test_an_axis_that_changes_nothing_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("measure", "steps", "said"), cases("matrix/a_training_too_short_for_any_speed_is_said_before_it_runs")
+    ("measure", "steps", "said"), cases("expand/a_training_too_short_for_any_speed_is_said_before_it_runs")
 )
 def test_a_training_too_short_for_any_speed_is_said_before_it_runs(
     measure: str, steps: int, said: str | None, tmp_path: Path

@@ -30,7 +30,9 @@ def said(folder: Path, arguments: str, **how: typing.Any) -> str:
     return str(caught.value).removeprefix(f"{folder}/")
 
 
-@pytest.mark.parametrize(("argument", "told"), cases("values/a_value_that_cannot_be_is_a_mistake_with_its_place"))
+@pytest.mark.parametrize(
+    ("argument", "told"), cases("argument_values/a_value_that_cannot_be_is_a_mistake_with_its_place")
+)
 def test_a_value_that_cannot_be_is_a_mistake_with_its_place(argument: str, told: str, tmp_path: Path) -> None:
     assert said(tmp_path, argument) == f"scenarios.yaml:6:5: scenario 's': {told}"
 
