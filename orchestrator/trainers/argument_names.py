@@ -1,4 +1,4 @@
-"""Translates names of arguments, by a table for each trainer.
+"""Translate the names of arguments, by a table for each trainer.
 
 Scenario files use the names of the built-in trainer, or older names that today's transformers does not know. The table of a
 trainer maps them to its own names. A name that is not in the table passes unchanged: the trainer checks it. Names are
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from orchestrator.records import Text
 
@@ -18,10 +17,10 @@ Arguments = dict[str, Text | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """A rule that turns a name into one name, several, or none. `said` is the sentence for the user, if any."""
+    """A rule that turns the value of a name into arguments: one, several, or none. `note` is the sentence for the user, if any."""
 
     becomes: Callable[[Text | None], Arguments]
-    said: str | None
+    note: str | None = None
 
 
 Table = Mapping[str, Rule]
@@ -29,19 +28,14 @@ Table = Mapping[str, Rule]
 
 def translate(table: Table, arguments: Mapping[str, Text | None]) -> tuple[Arguments, tuple[str, ...]]:
     """Return a layer of arguments with the table's names, in their order, and a sentence for each change."""
-    if table.keys().isdisjoint(arguments):
-        return dict(arguments), ()
     translated: Arguments = {}
-    said: list[str] = []
+    notes: list[str] = []
     for name, value in arguments.items():
         rule = table.get(name)
-        if rule is None:
-            translated[name] = value
-            continue
-        translated.update(rule.becomes(value))
-        if rule.said is not None:
-            said.append(rule.said)
-    return translated, tuple(said)
+        translated |= {name: value} if rule is None else rule.becomes(value)
+        if rule is not None and rule.note is not None:
+            notes.append(rule.note)
+    return translated, tuple(notes)
 
 
 def is_true(value: Text | None) -> bool:
@@ -49,57 +43,45 @@ def is_true(value: Text | None) -> bool:
     return isinstance(value, str) and value.strip().lower() in {"true", "yes", "on", "1"}
 
 
-def _renamed(old: str, new: str) -> tuple[str, Rule]:
+def _renamed(old: str, new: str, note: str = "") -> tuple[str, Rule]:
     """Return the rule of an old name, with a sentence, so that the user can update the file."""
-    return old, Rule(becomes=lambda value: {new: value}, said=f"{old} is called {new} today.")
+    return old, Rule(becomes=lambda value: {new: value}, note=f"{old} is called {new} today{note}.")
 
 
 def _called(canonical: str, theirs: str) -> tuple[str, Rule]:
     """Return the rule of a canonical name with another name in this trainer. Both are right, so there is no sentence."""
-    return canonical, Rule(becomes=lambda value: {theirs: value}, said=None)
+    return canonical, Rule(becomes=lambda value: {theirs: value})
 
 
 def _dropped(name: str, why: str) -> tuple[str, Rule]:
-    return name, Rule(becomes=lambda value: {}, said=f"{name} is left out: {why}.")
+    return name, Rule(becomes=lambda value: {}, note=f"{name} is left out: {why}.")
 
 
-def _switch(name: str, *, on: Arguments, off: Arguments, said: str | None) -> tuple[str, Rule]:
+def _switch(name: str, *, on: Arguments, off: Arguments, called: str) -> tuple[str, Rule]:
     """Return the rule of a yes/no argument that means other arguments. `null` removes all of these."""
-    cleared: Arguments = dict.fromkeys([*on, *off])
+
+    def becomes(value: Text | None) -> Arguments:
+        return dict.fromkeys([*on, *off]) if value is None else dict(on if is_true(value) else off)
+
+    return name, Rule(becomes=becomes, note=f"{name} is called {called}.")
+
+
+def _by_value(name: str, cases: Mapping[str, Arguments]) -> tuple[str, Rule]:
+    """Return the rule of a choice whose values mean other arguments. Any other value keeps the name."""
 
     def becomes(value: Text | None) -> Arguments:
         if value is None:
-            return dict(cleared)
-        return dict(on if is_true(value) else off)
+            return dict.fromkeys(key for case in cases.values() for key in case)
+        return dict(cases[value]) if isinstance(value, str) and value in cases else {name: value}
 
-    return name, Rule(becomes=becomes, said=said)
-
-
-def _by_value(name: str, *, cases: Mapping[str, Arguments], otherwise: str) -> tuple[str, Rule]:
-    """Return the rule of a choice whose values mean other arguments. Any other value gets the name `otherwise`."""
-    cleared: Arguments = {key: None for case in cases.values() for key in case}
-
-    def becomes(value: Text | None) -> Arguments:
-        if value is None:
-            return dict(cleared)
-        return dict(cases[value]) if isinstance(value, str) and value in cases else {otherwise: value}
-
-    return name, Rule(becomes=becomes, said=None)
+    return name, Rule(becomes=becomes)
 
 
 def _table(*rules: tuple[str, Rule]) -> Table:
-    return MappingProxyType(dict(rules))
+    return dict(rules)
 
 
 _RUN_FOLDER = _dropped("output_dir", "every run writes into its own folder")
-
-# `no` clears the argument: the layer below may have set it.
-_FLASH_ATTENTION = _switch(
-    "use_flash_attn",
-    on={"attn_implementation": "flash_attention_2"},
-    off={"attn_implementation": None},
-    said="use_flash_attn is called attn_implementation today (flash_attention_2, sdpa or eager).",
-)
 
 # Names of transformers 4 that 5 does not have, for trainers that use 5.
 _GONE_FROM_TRANSFORMERS = (
@@ -109,24 +91,19 @@ _GONE_FROM_TRANSFORMERS = (
     _renamed("per_gpu_eval_batch_size", "per_device_eval_batch_size"),
     _renamed("use_liger", "use_liger_kernel"),
     _renamed("torchdynamo", "torch_compile_backend"),
-    (
-        "warmup_ratio",
-        Rule(
-            becomes=lambda value: {"warmup_steps": value},
-            said="warmup_ratio is called warmup_steps today, where a value below 1 is a ratio.",
-        ),
-    ),
-    _switch(
-        "adafactor",
-        on={"optim": "adafactor"},
-        off={},
-        said="adafactor is called optim: adafactor today.",
-    ),
+    _renamed("warmup_ratio", "warmup_steps", ", where a value below 1 is a ratio"),
+    _switch("adafactor", on={"optim": "adafactor"}, off={}, called="optim: adafactor today"),
     _switch(
         "group_by_length",
         on={"train_sampling_strategy": "group_by_length"},
         off={},
-        said="group_by_length is called train_sampling_strategy: group_by_length today.",
+        called="train_sampling_strategy: group_by_length today",
+    ),
+    _switch(
+        "use_flash_attn",
+        on={"attn_implementation": "flash_attention_2"},
+        off={"attn_implementation": None},  # the layer below may have set it
+        called="attn_implementation today (flash_attention_2, sdpa or eager)",
     ),
     _dropped("include_tokens_per_second", "tokens per second are always measured"),
     _dropped("overwrite_output_dir", "every run writes into its own folder"),
@@ -135,7 +112,6 @@ _GONE_FROM_TRANSFORMERS = (
     _dropped("fp16_backend", "PyTorch's own is the only one today"),
     _dropped("logging_dir", "every run writes into its own folder"),
     _RUN_FOLDER,
-    _FLASH_ATTENTION,
 )
 
 HUGGINGFACE = _table(
@@ -151,35 +127,22 @@ HUGGINGFACE = _table(
         "use_peft",
         on={"peft_method": "lora"},
         off={"peft_method": "none"},
-        said="use_peft is called peft_method here (lora or none).",
+        called="peft_method here (lora or none)",
     ),
-    _switch(
-        "load_in_4bit",
-        on={"quantization": "nf4"},
-        off={"quantization": None},
-        said="load_in_4bit is called quantization: nf4 here.",
-    ),
-    _switch(
-        "load_in_8bit",
-        on={"quantization": "int8"},
-        off={"quantization": None},
-        said="load_in_8bit is called quantization: int8 here.",
-    ),
+    _switch("load_in_4bit", on={"quantization": "nf4"}, off={"quantization": None}, called="quantization: nf4 here"),
+    _switch("load_in_8bit", on={"quantization": "int8"}, off={"quantization": None}, called="quantization: int8 here"),
 )
 
 # Its own names pass unchanged: the reference's files expand to the same arguments.
 FMS_HF_TUNING = _table(
     _called("dtype", "torch_dtype"),
     _called("activation_checkpointing", "gradient_checkpointing"),
+    # Without flash attention transformers uses sdpa.
     _by_value(
         "attn_implementation",
-        cases={
-            "flash_attention_2": {"use_flash_attn": "True"},
-            "sdpa": {"use_flash_attn": "False"},  # what transformers takes then
-        },
-        otherwise="attn_implementation",
+        {"flash_attention_2": {"use_flash_attn": "True"}, "sdpa": {"use_flash_attn": "False"}},
     ),
-    _by_value("peft_method", cases={"none": {"peft_method": None}}, otherwise="peft_method"),
+    _by_value("peft_method", {"none": {"peft_method": None}}),
     _RUN_FOLDER,
 )
 
@@ -192,19 +155,14 @@ TRL = _table(
     _called("target_modules", "lora_target_modules"),
     _called("revision", "model_revision"),
     _called("training_data_path", "dataset_name"),
-    _by_value(
-        "peft_method",
-        cases={"lora": {"use_peft": "True"}, "none": {"use_peft": "False"}},
-        otherwise="peft_method",
-    ),
+    _by_value("peft_method", {"lora": {"use_peft": "True"}, "none": {"use_peft": "False"}}),
     _by_value(
         "quantization",
-        cases={
+        {
             "nf4": {"load_in_4bit": "True", "bnb_4bit_quant_type": "nf4"},
             "fp4": {"load_in_4bit": "True", "bnb_4bit_quant_type": "fp4"},
             "int8": {"load_in_8bit": "True"},
         },
-        otherwise="quantization",
     ),
     _dropped("response_template", "trl takes the loss on the whole text of a row"),
     _dropped("response_field", "trl takes the loss on the whole text of a row"),

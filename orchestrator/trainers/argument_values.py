@@ -1,9 +1,9 @@
-"""Tells, without transformers, the values that an argument of the Trainer takes: numbers, yes or no, a few words.
+"""Check values of the Trainer's arguments without transformers: numbers, yes or no, a few words.
 
 The names and types are data: `argument_types.json`, made from transformers' TrainingArguments and the built-in trainer's own
 arguments. `tests/integration/test_values_table.py` writes that file and compares it with the installed transformers.
-An argument that the file does not have, or a value that only some version takes, is left to the trainer. A name near a
-known one is pointed out and passes: it may be the model's own.
+An argument that the file does not have is left to the trainer. A name that is close to a known name is reported, but allowed: it
+may be the model's own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def types(part: str) -> Mapping[str, str | list[str]]:
 
 @lru_cache(maxsize=4096)
 def wrong(name: str, value: Text, trainer: str) -> str | None:
-    """Return what the argument takes, if this value is certainly wrong, else None."""
+    """Return the values that the argument accepts if this value is certainly wrong, else None."""
     own = trainer == "huggingface"
     if isinstance(value, tuple) and len(value) == 1:  # it becomes the same words as its item
         return wrong(name, value[0], trainer)

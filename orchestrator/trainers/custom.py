@@ -1,4 +1,4 @@
-"""A trainer that is any command of the user: fills its placeholders, and reads its numbers.
+"""The trainer for any command of the user. It fills the placeholders of the command and reads its numbers.
 
 `{argument}` in the command is replaced by an argument of the experiment or by a value of PROVIDED. `{arguments}` as a separate
 word becomes all arguments as `--key value` words. `{{word}}` is a literal `{word}`. The numbers are read from a JSON file, the
@@ -13,6 +13,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,13 @@ from orchestrator.records import (
     load,
 )
 from orchestrator.trainers import instrumented
-from orchestrator.trainers.trainer import NOTHING, Trainer
+from orchestrator.trainers.trainer import Trainer
 
-# Placeholders that need no argument. `gpus` is `0,1`, `python` the interpreter that trains, `scenario_dir` the folder of the
+# Placeholders without an argument. `gpus` is `0,1`, `python` the interpreter that trains, `scenario_dir` the folder of the
 # scenario file.
 PROVIDED = ("model_name_or_path", "num_gpus", "run_dir", "gpus", "port", "python", "scenario_dir", "arguments")
 
+# Only the end of a log is read, which has the results. A whole log may be larger than the memory.
 LONGEST_LOG_BYTES = 64 * 2**20
 LEFT_FOR_LAUNCH = ("gpus", "port", "python")
 
@@ -65,10 +67,6 @@ class Custom(Trainer):
     """The trainer that runs any command."""
 
     name = "custom"
-    requires: tuple[str, ...] = ()
-    instrumented = False
-    data_form: str | None = None
-    base_arguments: Mapping[str, Text] = NOTHING
 
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
         """Return the filled command. Values known only at launch stay as `{gpus}`, `{port}`, `{python}`."""
@@ -93,19 +91,19 @@ def unknown_placeholders(experiment: Experiment) -> set[str]:
 
 
 def source_problems(custom: CustomCommand) -> tuple[str, ...]:
-    """Return a sentence for each mistake in how the numbers are to be read."""
-    said: list[str] = []
+    """Return a sentence for each mistake in the settings for reading the numbers."""
+    problems: list[str] = []
     for name, source in custom.metrics.items():
         if source.unit is not None and source.unit not in UNITS:
-            said.append(f"metric {name}: unknown unit {source.unit!r}; known are {', '.join(UNITS)}")
+            problems.append(f"metric {name}: unknown unit {source.unit!r}; known are {', '.join(UNITS)}")
         if custom.results == "log" and source.pattern is None:
-            said.append(f"metric {name}: results 'log' needs a 'pattern', a regular expression with one group")
+            problems.append(f"metric {name}: results 'log' needs a 'pattern', a regular expression with one group")
         if source.pattern is not None:
             try:
                 re.compile(source.pattern)
             except re.error as error:
-                said.append(f"metric {name}: the pattern {source.pattern!r} is not a regular expression: {error}")
-    return tuple(said)
+                problems.append(f"metric {name}: the pattern {source.pattern!r} is not a regular expression: {error}")
+    return tuple(problems)
 
 
 def filled(experiment: Experiment, *, run_dir: Path, at_launch: Mapping[str, str]) -> list[str]:
@@ -144,39 +142,35 @@ def _fill(word: str, values: Mapping[str, Text]) -> Sequence[str]:
 
 def read_metrics(custom: CustomCommand, run_dir: Path) -> list[Measurement]:
     """Return a measurement for each metric of the command, without a value if its number could not be read."""
-    look_up = _results(custom.results, run_dir)
+    look_up = _raw_values(custom.results, run_dir)
     return [
         _measurement(name, source, look_up(name, source), custom.results) for name, source in custom.metrics.items()
     ]
 
 
-LookUp = Callable[[str, MetricSource], object]
-
-
-def _results(results: str, run_dir: Path) -> LookUp:
+def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], object]:
     """Return a function that finds the raw value of a metric in the files of the run."""
     try:
         if results == "log":
-            text = _end(RunFolder(run_dir).stdout)
+            text = reading.read_tail(RunFolder(run_dir).stdout, limit=LONGEST_LOG_BYTES)
             return lambda name, source: _last_match(source.pattern, text)
         if results == "stdout":
-            row = reading.parse_json(_last_line(RunFolder(run_dir).stdout).encode(), finite=False)
+            values = reading.parse_json(_last_line(RunFolder(run_dir).stdout).encode(), finite=False)
         elif results.endswith(".csv"):
             rows = _csv_rows(run_dir / results.removeprefix("file:"))
             return lambda name, source: _last_value(rows, source.column or name)
         else:
-            row = reading.read_json(run_dir / results.removeprefix("file:"), limit=reading.LOG_BYTES, finite=False)
+            values = reading.read_json(run_dir / results.removeprefix("file:"), limit=reading.LOG_BYTES, finite=False)
     except (OSError, ValueError, csv.Error):
         return lambda name, source: None
-    return lambda name, source: _nested(row, source.key or name)
+    return lambda name, source: _nested(values, source.key or name)
 
 
 def _measurement(name: str, source: MetricSource, raw: object, results: str) -> Measurement:
     number = _number(raw)
     if number is not None and not math.isfinite(number):
-        return Measurement(
-            name=name, value=None, source=results, missing=Caveat(kind=CaveatKind.NOT_FINITE, detail=str(raw))
-        )
+        missing = Caveat(kind=CaveatKind.NOT_FINITE, detail=str(raw))
+        return Measurement(name=name, value=None, source=results, missing=missing)
     if number is not None:
         return Measurement(name=name, value=to_base(name, number, source.unit), source=results)
     word = isinstance(raw, str) and raw.strip() and source.unit is None and metric(name).unit is None
@@ -206,32 +200,23 @@ def _number(raw: object) -> float | int | None:
     return float(raw) if isinstance(raw, str) else raw
 
 
-def _end(path: Path) -> str:
-    """Return the last part of a log, which has the results. A whole log may be larger than the memory."""
-    return reading.read_tail(path, limit=LONGEST_LOG_BYTES)
-
-
-def _nested(row: Any, key: str) -> object:
-    """Return `row[key]`, or the value at the path that the dots of `key` describe."""
-    if isinstance(row, dict) and key in row:
-        return row[key]
+def _nested(values: Any, key: str) -> object:
+    """Return `values[key]`, or the value at the path that the dots of `key` describe."""
+    if isinstance(values, dict) and key in values:
+        return values[key]
     for part in key.split("."):
-        if not isinstance(row, dict) or part not in row:
+        if not isinstance(values, dict) or part not in values:
             return None
-        row = row[part]
-    return row
+        values = values[part]
+    return values
 
 
 def _last_match(pattern: str | None, text: str) -> str | None:
-    if not pattern:
-        return None
-    found: str | None = None
-    try:
-        for match in re.finditer(pattern, text, re.MULTILINE):
-            found = match[1] if match.re.groups else match[0]
-    except re.error:
-        return None
-    return found
+    last: str | None = None
+    with suppress(re.error):
+        for match in re.finditer(pattern, text, re.MULTILINE) if pattern else ():
+            last = match[1] if match.re.groups else match[0]
+    return last
 
 
 def _last_line(path: Path) -> str:

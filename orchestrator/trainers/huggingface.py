@@ -12,6 +12,11 @@ from orchestrator.records import Experiment, Text
 from orchestrator.trainers import argument_names, instrumented
 from orchestrator.trainers.instrumented import InstrumentedTrainer
 
+QUANTIZATION_PACKAGES: Mapping[Text, tuple[str, ...]] = {
+    **dict.fromkeys(("nf4", "fp4", "int8"), ("bitsandbytes",)),
+    "gptq": ("optimum", "gptqmodel"),
+}
+
 
 class HuggingFace(InstrumentedTrainer):
     """transformers Trainer and peft, by the script that ships with Tunebench."""
@@ -29,13 +34,7 @@ class HuggingFace(InstrumentedTrainer):
         return instrumented.with_run_folder(arguments, run_dir)
 
     def requires_for(self, arguments: Mapping[str, Text]) -> tuple[str, ...]:
-        needed = list(self.requires)
-        if arguments.get("peft_method", "none") != "none":
-            needed.append("peft")
-        if arguments.get("quantization") in {"nf4", "fp4", "int8"}:
-            needed.append("bitsandbytes")
-        if arguments.get("quantization") == "gptq":
-            needed += ["optimum", "gptqmodel"]
-        if argument_names.is_true(arguments.get("use_liger_kernel")):
-            needed.append("liger-kernel")
-        return tuple(needed)
+        peft = ("peft",) if arguments.get("peft_method", "none") != "none" else ()
+        quantization = QUANTIZATION_PACKAGES.get(arguments.get("quantization", "none"), ())
+        liger = ("liger-kernel",) if argument_names.is_true(arguments.get("use_liger_kernel")) else ()
+        return (*self.requires, *peft, *quantization, *liger)

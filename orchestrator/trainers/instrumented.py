@@ -1,12 +1,11 @@
-"""What the trainers under `workers/instrument/` share: the instrument's file, the command line, and the numbers.
+"""Functions for the trainers that run under `workers/instrument/`: the instrument's file, the command line, and the numbers.
 
-The numbers come only from the files `worker-rank<R>.json`, never from a log. The same files have the memory deltas of
-Hugging Face, which the monitor `hf_memory` reads.
+The numbers come only from the files `worker-rank<R>.json`, never from a log. The same files have the Trainer's memory metrics,
+which the monitor `hf_memory` reads.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import orchestrator
 from orchestrator.measure import losses
+from orchestrator.measure.memory_logs import finite
 from orchestrator.measure.rank_files import worker_files
 from orchestrator.records import Experiment, Measurement, RunFolder, Text, as_items
 from orchestrator.trainers import argument_names
@@ -58,11 +58,11 @@ def single_file() -> str:
     """
     own, *texts = ((SOURCES / f"{name}.py").read_text(encoding="utf-8") for name in ("instrument", *PARTS))
     begin, _, end = own.partition(_NO_PARTS)
-    made = f"{_WRITTEN}{begin}{_NO_PARTS.rstrip().rstrip('}')}\n"
+    file = f"{_WRITTEN}{begin}{_NO_PARTS.rstrip().rstrip('}')}\n"
     for name, text in zip(PARTS, texts, strict=True):
-        above = made.count("\n")
-        made += f"    {name!r}: ({above}, r'''{text}'''),\n"
-    return f"{made}}}\n{end}"
+        lines_above = file.count("\n")
+        file += f"    {name!r}: ({lines_above}, r'''{text}'''),\n"
+    return f"{file}}}\n{end}"
 
 
 def command(run_dir: Path, *target: str) -> list[str]:
@@ -74,9 +74,6 @@ def flags(arguments: Mapping[str, Text]) -> list[str]:
     """Return arguments as words of a command line: a `--key`, then each item."""
     words: list[str] = []
     for name, value in arguments.items():
-        if isinstance(value, str) and not value.startswith("-"):
-            words += (f"--{name}", value)
-            continue
         items = as_items(value)
         if len(items) == 1 and items[0].startswith("-") and not _is_number(items[0]):
             words.append(f"--{name}={items[0]}")  # as a separate word it would look like a flag
@@ -87,10 +84,8 @@ def flags(arguments: Mapping[str, Text]) -> list[str]:
 
 def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, Text]:
     """Return the arguments with the run's own output folder as the last: results stay in the run folder."""
-    own = dict(arguments)
-    own.pop("output_dir", None)
-    own["output_dir"] = str(RunFolder(run_dir).output)
-    return own
+    others = {name: value for name, value in arguments.items() if name != "output_dir"}
+    return {**others, "output_dir": str(RunFolder(run_dir).output)}
 
 
 def data_file(data_path: str) -> str:
@@ -104,7 +99,7 @@ def measurements(run_dir: Path) -> list[Measurement]:
     first = next((worker for worker in workers if worker.get("rank") == 0), None)
     if first is None:
         return []
-    final = {name: _number(value) for name, value in (first.get("metrics") or {}).items() if "_mem_" not in name}
+    final = {name: finite(value) for name, value in (first.get("metrics") or {}).items() if "_mem_" not in name}
     found = [Measurement(name=name, value=value, source="trainer") for name, value in final.items()]
     if final.get(TOKEN_SPEED) is None:
         found = [measurement for measurement in found if measurement.name != TOKEN_SPEED]
@@ -121,8 +116,8 @@ def _counts(workers: Sequence[Mapping[str, Any]], first: Mapping[str, Any]) -> I
     counts = {
         "tokens_processed": _total(workers, "processed"),
         "samples_processed": _total(workers, "samples"),
-        "steps": _number(steps),
-        **{name: _number(settings.get(name)) for name in ("trainable_parameters", "total_parameters", "world_size")},
+        "steps": finite(steps),
+        **{name: finite(settings.get(name)) for name in ("trainable_parameters", "total_parameters", "world_size")},
     }
     yield from (Measurement(name=name, value=value, source="worker") for name, value in counts.items() if value)
 
@@ -138,23 +133,16 @@ def _logged_losses(first: Mapping[str, Any]) -> Iterator[Measurement]:
 
 
 def _total(workers: Sequence[Mapping[str, Any]], name: str) -> int | None:
-    """Return the ranks' sum; None if a rank is missing or blocks of steps were not measured. A sum of a part would be wrong."""
+    """Return the sum over ranks; None if a rank is missing or some steps were not measured. A partial sum would be wrong."""
     counts = [(worker.get("tokens") or {}).get(name) or 0 for worker in workers]
-    some = len(counts) != workers[0].get("world_size") or any(worker.get("toggle_steps") for worker in workers)
-    return None if some or 0 in counts else sum(counts)
+    is_partial = len(counts) != workers[0].get("world_size") or any(worker.get("toggle_steps") for worker in workers)
+    return None if is_partial or 0 in counts else sum(counts)
 
 
 def token_speed(workers: Sequence[Mapping[str, Any]], *, runtime_s: float | int | None) -> float | None:
     """Return processed tokens per second and device, padding included, as transformers 4 defines the name."""
     tokens = _total(workers, "processed") if workers else None
     return tokens / runtime_s / len(workers) if tokens and runtime_s else None
-
-
-def _number(value: object) -> float | int | None:
-    """Return the value if it is a finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return value
 
 
 def _is_number(text: str) -> bool:

@@ -17,6 +17,13 @@ from orchestrator.trainers.instrumented import InstrumentedTrainer
 ALWAYS_PASSED: Mapping[str, Text] = MappingProxyType({"bf16": "False", "gradient_checkpointing": "False"})
 
 
+# Argument that is true → package that it needs.
+PACKAGES = {
+    **{"use_peft": "peft", "load_in_4bit": "bitsandbytes", "load_in_8bit": "bitsandbytes"},
+    "use_liger_kernel": "liger-kernel",
+}
+
+
 class Trl(InstrumentedTrainer):
     """The sft script of trl."""
 
@@ -39,13 +46,5 @@ class Trl(InstrumentedTrainer):
         return instrumented.with_run_folder(arguments, run_dir)
 
     def requires_for(self, arguments: Mapping[str, Text]) -> tuple[str, ...]:
-        needed = list(self.requires)
-        if argument_names.is_true(arguments.get("use_peft")):
-            needed.append("peft")
-        if argument_names.is_true(arguments.get("load_in_4bit")) or argument_names.is_true(
-            arguments.get("load_in_8bit")
-        ):
-            needed.append("bitsandbytes")
-        if argument_names.is_true(arguments.get("use_liger_kernel")):
-            needed.append("liger-kernel")
-        return tuple(needed)
+        needed = [package for name, package in PACKAGES.items() if argument_names.is_true(arguments.get(name))]
+        return (*self.requires, *dict.fromkeys(needed))
