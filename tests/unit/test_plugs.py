@@ -54,6 +54,13 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     entry_points._installed.cache_clear()
 
 
+def test_the_trainer_of_the_page_is_a_trainer() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "add-a-plug.md").read_text()
+    names: dict[str, type] = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], names)
+    assert isinstance(names["Litgpt"](), trainers.Trainer)
+
+
 def test_they_are_added_to_ours() -> None:
     assert trainers.get("good").name == "good" and trainers.known()[-1] == "good"
     assert trainers.get("good").translate({"a": "1"}) == ({"a": "1"}, ())
