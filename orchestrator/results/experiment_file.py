@@ -56,9 +56,9 @@ def _secret_in(experiment: Experiment, text: str) -> str | None:
     return secrets[0] if secrets else kind_of_secret(text)
 
 
-def measure_alike(one: Experiment, other: Experiment) -> bool:
+def measure_alike(old: Experiment, new: Experiment) -> bool:
     """Return whether two experiments with one id are the same measurement. Limits, tags and places may differ."""
-    return _measured(one) == _measured(other)
+    return _measured(old) == _measured(new)
 
 
 def _measured(experiment: Experiment) -> dict[str, Any]:

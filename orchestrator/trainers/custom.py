@@ -86,8 +86,8 @@ def unknown_placeholders(experiment: Experiment) -> set[str]:
     """Return the command's placeholders that have no value: a mistake that a plan can show."""
     if experiment.custom is None:
         return set()
-    given = _values(experiment, Path("{run_dir}"), {}).keys() | set(LEFT_FOR_LAUNCH)
-    return placeholders(experiment.custom.command) - given
+    known = _values(experiment, Path("{run_dir}"), {}).keys() | set(LEFT_FOR_LAUNCH)
+    return placeholders(experiment.custom.command) - known
 
 
 def source_problems(custom: CustomCommand) -> tuple[str, ...]:

@@ -100,13 +100,13 @@ def measurements(run_dir: Path) -> list[Measurement]:
     if first is None:
         return []
     final = {name: finite(value) for name, value in (first.get("metrics") or {}).items() if "_mem_" not in name}
-    found = [Measurement(name=name, value=value, source="trainer") for name, value in final.items()]
+    measured = [Measurement(name=name, value=value, source="trainer") for name, value in final.items()]
     if final.get(TOKEN_SPEED) is None:
-        found = [measurement for measurement in found if measurement.name != TOKEN_SPEED]
+        measured = [measurement for measurement in measured if measurement.name != TOKEN_SPEED]
         speed = token_speed(workers, runtime_s=final.get("train_runtime"))
         if speed is not None:
-            found.append(Measurement(name=TOKEN_SPEED, value=speed, source="worker"))
-    return [*found, *_counts(workers, first), *_logged_losses(first)]
+            measured.append(Measurement(name=TOKEN_SPEED, value=speed, source="worker"))
+    return [*measured, *_counts(workers, first), *_logged_losses(first)]
 
 
 def _counts(workers: Sequence[Mapping[str, Any]], first: Mapping[str, Any]) -> Iterator[Measurement]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from orchestrator.records import Status
 from orchestrator.results.table import rows
-from orchestrator.results.table.baseline import COLUMNS, beside, ok_runs, with_baseline
+from orchestrator.results.table.baseline import COLUMNS, ok_runs, pairs_of, with_baseline
 from orchestrator.results.table.columns import cells
 from orchestrator.results.table.load import ResultsTable, of_rows
 
@@ -69,7 +69,7 @@ def test_memory_is_of_the_first_source_that_both_have() -> None:
     new = speeds(1.0, peak_reserved_bytes=70, device_peak_used_bytes=300)
     table = made_table(Made(runs=base), Made(framework="new", runs=new))
     assert row(with_baseline(table, "baseline"), "new")["memory_ratio"] == 0.75
-    (one,) = beside(table)
+    (one,) = pairs_of(table)
     assert one.memory is not None and one.memory.metric == "device_peak_used_bytes"
     means = table.experiments.set_index("framework_config")["device_peak_used_bytes"]
     assert one.memory.ratio == means["new"] / means["baseline"]
@@ -82,7 +82,7 @@ def test_an_experiment_without_a_partner_has_no_ratio() -> None:
     assert not set(COLUMNS) & set(beside_it.experiments.columns)
     (said,) = beside_it.warnings
     assert said.startswith("--baseline baseline: no experiment has a partner")
-    assert beside(table) == () and table.warnings == ()
+    assert pairs_of(table) == () and table.warnings == ()
     paired = made_table(Made(runs=speeds(100.0)), Made(framework="new", runs=speeds(120.0)))
     assert with_baseline(paired, "baseline").warnings == ()
 
@@ -103,6 +103,6 @@ def test_many_experiments_are_compared_quickly() -> None:
         *(Made(arguments={"lora_r": n}, runs=speeds(100.0)) for n in sizes),
         *(Made(framework="new", arguments={"lora_r": n}, runs=speeds(120.0)) for n in sizes),
     )
-    found = beside(table)
+    found = pairs_of(table)
     assert len(found) == 1000
     assert fmean(one.speed.ratio.value for one in found if one.speed) == pytest.approx(1.2)

@@ -16,7 +16,7 @@ from orchestrator.report.highlights.gains import gains
 from orchestrator.report.highlights.highlight import Highlight, HighlightKind, known_of
 from orchestrator.report.highlights.scaling import scaling
 from orchestrator.report.highlights.warnings import warnings
-from orchestrator.results.table.baseline import beside
+from orchestrator.results.table.baseline import pairs_of
 
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
@@ -30,5 +30,5 @@ def highlights(table: ResultsTable, *, baseline: str | None = None) -> tuple[Hig
     `baseline` is the framework configuration that the others are compared with; without it, `table.baseline` chooses one.
     Raise SelectionError for a name that no experiment has.
     """
-    against, known = beside(table, baseline=baseline), known_of(table)
+    against, known = pairs_of(table, baseline=baseline), known_of(table)
     return (*gains(known, against), *scaling(known), *warnings(known), *failures(known))

@@ -11,7 +11,7 @@ from orchestrator.measure.intervals import Ratio
 from orchestrator.measure.metrics import metric, show
 from orchestrator.report.highlights.highlight import Highlight, HighlightKind, Known
 from orchestrator.report.highlights.wording import direction, factor, inverse, is_wide, percent, runs, times
-from orchestrator.results.table.baseline import TRAINERS_SPEED, Beside, Memory, Speed
+from orchestrator.results.table.baseline import TRAINERS_SPEED, Memory, Pair, Speed
 
 MOST_FASTER, MOST_ALIKE, MOST_SLOWER = 6, 2, 3
 SAME_MEMORY = 0.005
@@ -22,10 +22,10 @@ BUSY_DIFFERENCE = 0.1
 
 _WORDS = {1: "faster", 0: "without a difference", -1: "slower"}
 _WIDE = "without a clear difference"
-Judged = tuple[Beside, Speed]
+Judged = tuple[Pair, Speed]
 
 
-def gains(known: Known, against: Sequence[Beside]) -> Iterator[Highlight]:
+def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
     """Yield sentences on the fastest pairs, on pairs without a difference, and on the slowest; the last one counts the rest."""
     judged = [
         (pair, pair.speed)
@@ -54,7 +54,7 @@ def _word(speed: Ratio) -> str:
     return _WIDE if direction(speed) == 0 and is_wide(speed) else _WORDS[direction(speed)]
 
 
-def _gain(known: Known, pair: Beside, speed: Speed) -> str:
+def _gain(known: Known, pair: Pair, speed: Speed) -> str:
     new, base = known.names.framework(pair.new), known.names.framework(pair.base)
     place = f"{known.names.place(pair.new)}{_metric(known, pair, speed)}"
     ratio, sign, rest = speed.ratio, direction(speed.ratio), f"{_memory(pair.memory)}{_busy(known, pair)}"
@@ -68,7 +68,7 @@ def _gain(known: Known, pair: Beside, speed: Speed) -> str:
     return f"{new} is {words} than {base} on {place}{rest}"
 
 
-def _metric(known: Known, pair: Beside, speed: Speed) -> str:
+def _metric(known: Known, pair: Pair, speed: Speed) -> str:
     """Return words for the metric of the speed, if the metric needs an explanation."""
     if speed.metric == TRAINERS_SPEED:
         return ", by the Trainer's own speed, which includes warm-up and compilation"
@@ -85,7 +85,7 @@ def _memory(memory: Memory | None) -> str:
     return f" and needs {percent(share)} {word} memory ({metric(memory.metric).label} {sizes})"
 
 
-def _busy(known: Known, pair: Beside) -> str:
+def _busy(known: Known, pair: Pair) -> str:
     """Return the busy shares of the GPUs, if the two sides differ: GPUs that wait for their host are not slower themselves."""
     new, base = (known.numbers("gpu_utilization", row) for row in (pair.new, pair.base))
     if new is None or base is None or round(abs(new - base), 3) < BUSY_DIFFERENCE:

@@ -88,7 +88,7 @@ def scaling_bases(cells: Sequence[Cell]) -> list[Cell | None]:
     The batch per device must be the same; if there is no such experiment, the global batch.
     """
     bases: list[Cell | None] = [None] * len(cells)
-    for key in (_global_batch, _given):  # the second overrides the first
+    for key in (_global_batch, _arguments):  # the second overrides the first
         keys = list(map(key, cells))
         groups: dict[Hashable, list[Cell]] = defaultdict(list)
         for cell_key, cell in zip(keys, cells, strict=True):
@@ -136,8 +136,8 @@ def _nearest_of(candidates: Sequence[Cell]) -> Callable[[Cell], Cell]:
 
     Arguments with the same value in all candidates do not matter. If a candidate has all other values of the cell, it is looked up.
     """
-    given = Counter(item for candidate in candidates for item in candidate.arguments.items())
-    varying = sorted({name for (name, _), times in given.items() if times < len(candidates)})
+    counts = Counter(item for candidate in candidates for item in candidate.arguments.items())
+    varying = sorted({name for (name, _), times in counts.items() if times < len(candidates)})
 
     def key(cell: Cell) -> tuple[Value, ...]:
         return tuple(cell.arguments.get(name) for name in varying)
@@ -194,9 +194,9 @@ def _losses(cell: Cell, baseline: Cell) -> tuple[float, float] | None:
 
 def _learning(cell: Cell) -> Hashable:
     """Return everything that a loss depends on, except kernels and the number of steps."""
-    given = tuple(cell.arguments.get(name) for name in _LEARNING)
+    arguments = tuple(cell.arguments.get(name) for name in _LEARNING)
     packed = str(cell.arguments.get(_PACKING)).lower() not in _OFF  # a row of several samples is another batch
-    return _facts(cell, _CELL_FACTS), cell.facts.get("global_batch"), packed, given
+    return _facts(cell, _CELL_FACTS), cell.facts.get("global_batch"), packed, arguments
 
 
 def _doubt(cell: Cell, baseline: Cell) -> str:
@@ -204,7 +204,7 @@ def _doubt(cell: Cell, baseline: Cell) -> str:
     return WRONG if mine and theirs and mine > theirs else OTHER_LOSS
 
 
-def _given(cell: Cell) -> Hashable:
+def _arguments(cell: Cell) -> Hashable:
     return _facts(cell, _FRAMEWORK_FACTS), frozenset(cell.arguments.items())
 
 

@@ -59,7 +59,7 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Beside:
+class Pair:
     """A pair of experiments by their rows in the table: `base` has the baseline framework."""
 
     new: int
@@ -68,7 +68,7 @@ class Beside:
     memory: Memory | None
 
 
-def beside(table: ResultsTable, *, baseline: str | None = None) -> tuple[Beside, ...]:
+def pairs_of(table: ResultsTable, *, baseline: str | None = None) -> tuple[Pair, ...]:
     """Return the pairs of a table, in its order. Without a name, `aggregate.baseline_of` chooses the baseline in each group.
 
     Raises SelectionError for a baseline that no experiment has.
@@ -77,7 +77,7 @@ def beside(table: ResultsTable, *, baseline: str | None = None) -> tuple[Beside,
     numbers, names = Numbers(table.experiments), _speeds(table)
     runs = ok_runs(table, names)
     return tuple(
-        Beside(new=new, base=base, speed=_speed(runs[base], runs[new], names), memory=_memory(numbers, new, base))
+        Pair(new=new, base=base, speed=_speed(runs[base], runs[new], names), memory=_memory(numbers, new, base))
         for new, base in sorted(_pairs(table, baseline))
     )
 
@@ -89,7 +89,7 @@ def with_baseline(table: ResultsTable, baseline: str) -> ResultsTable:
     """
     import pandas as pd
 
-    pairs = beside(table, baseline=baseline)
+    pairs = pairs_of(table, baseline=baseline)
     columns: dict[str, list[float | None]] = {name: [None] * len(table.experiments) for name in COLUMNS}
     for pair in pairs:
         if pair.speed is not None:
@@ -137,7 +137,7 @@ def _pairs(table: ResultsTable, baseline: str | None) -> Iterator[tuple[int, int
     """Yield the rows of an experiment and of its partner with the baseline framework."""
     frame = table.experiments
     frameworks = column(frame, "framework_config")
-    given = arguments_of(table)
+    arguments = arguments_of(table)
     groups: dict[tuple[Value, ...], list[int]] = defaultdict(list)
     for row, key in enumerate(zip(*(column(frame, name) for name in SAME), strict=True)):
         groups[key].append(row)
@@ -150,24 +150,27 @@ def _pairs(table: ResultsTable, baseline: str | None) -> Iterator[tuple[int, int
             if framework != base:
                 own = table.framework_arguments
                 without = own.get(str(framework), frozenset()) | own.get(str(base), frozenset())
-                yield from _same_but(without, others, by_framework.get(base, []), given)
+                yield from _same_but(without, others, by_framework.get(base, []), arguments)
 
 
 def _same_but(
-    without: frozenset[str], rows: Sequence[int], bases: Sequence[int], given: Sequence[frozenset[tuple[str, Value]]]
+    without: frozenset[str],
+    rows: Sequence[int],
+    bases: Sequence[int],
+    arguments: Sequence[frozenset[tuple[str, Value]]],
 ) -> Iterator[tuple[int, int]]:
     """Yield each row with a base that has the same arguments, except those named in `without`; the most similar of several."""
     alike: dict[frozenset[tuple[str, Value]], list[int]] = defaultdict(list)
     for base in bases:
-        alike[_less(given[base], without)].append(base)
+        alike[_less(arguments[base], without)].append(base)
     for row in rows:
-        candidates = alike.get(_less(given[row], without))
+        candidates = alike.get(_less(arguments[row], without))
         if candidates:
-            yield row, min(candidates, key=lambda base: len(given[base] ^ given[row]))
+            yield row, min(candidates, key=lambda base: len(arguments[base] ^ arguments[row]))
 
 
-def _less(given: frozenset[tuple[str, Value]], without: frozenset[str]) -> frozenset[tuple[str, Value]]:
-    return frozenset(item for item in given if item[0] not in without) if without else given
+def _less(arguments: frozenset[tuple[str, Value]], without: frozenset[str]) -> frozenset[tuple[str, Value]]:
+    return frozenset(item for item in arguments if item[0] not in without) if without else arguments
 
 
 def arguments_of(table: ResultsTable) -> list[frozenset[tuple[str, Value]]]:

@@ -109,12 +109,12 @@ def _unsound(cells: Mapping[str, Value]) -> list[str]:
 _FORMULA = re.compile(r"\s*[=+@-][^\n]*[(|!]")
 
 
-def formulas(found: Iterable[Row]) -> list[str]:
+def formulas(all_rows: Iterable[Row]) -> list[str]:
     """Return a warning if a spreadsheet that opens the CSV files would run a cell: a call, a pipe, another book's name.
 
     The cells stay as they are (see `report/tables/as_csv.py`): a report must show the arguments that the trainer got.
     """
-    cells = chain.from_iterable(row.flat().values() for row in found)
+    cells = chain.from_iterable(row.flat().values() for row in all_rows)
     formula = next((cell for cell in cells if type(cell) is str and _FORMULA.match(cell)), None)
     if formula is None:
         return []

@@ -72,20 +72,20 @@ def load(roots: Sequence[Path]) -> ResultsTable:
 
 
 def of_rows(
-    found: Sequence[Row],
+    all_rows: Sequence[Row],
     *,
     warnings: Sequence[str] = (),
     framework_arguments: Mapping[str, frozenset[str]] | None = None,
 ) -> ResultsTable:
     """Return the table of these rows."""
-    arguments = frozenset(name for row in found for name in row.arguments)
+    arguments = frozenset(name for row in all_rows for name in row.arguments)
     return ResultsTable(
-        runs=_frame([row.flat() for row in found if "repeat" in row.outcome], arguments),
-        experiments=_frame(_experiments(found), arguments),
-        ranks=_parts((row, row.ranks) for row in found),
-        devices=_parts((row, row.devices) for row in found),
-        warnings=(*warnings, *foreign_rows.formulas(found)),
-        caveats=tuple(tuple(c for row in _ok(_last_tries(group)) for c in row.warnings) for group in _groups(found)),
+        runs=_frame([row.flat() for row in all_rows if "repeat" in row.outcome], arguments),
+        experiments=_frame(_experiments(all_rows), arguments),
+        ranks=_parts((row, row.ranks) for row in all_rows),
+        devices=_parts((row, row.devices) for row in all_rows),
+        warnings=(*warnings, *foreign_rows.formulas(all_rows)),
+        caveats=tuple(tuple(c for row in _ok(_last_tries(group)) for c in row.warnings) for group in _groups(all_rows)),
         arguments=arguments,
         framework_arguments=framework_arguments or {},
     )
@@ -144,26 +144,26 @@ _OF_THE_RUN = ("results", "id", "repeat", "attempt", "status")
 _OUTCOME = ("status", "failure_kind", "failure_cause", "failure_hint")
 
 
-def _parts(found: Iterable[tuple[Row, Sequence[Mapping[str, Value]]]]) -> pd.DataFrame:
+def _parts(all_rows: Iterable[tuple[Row, Sequence[Mapping[str, Value]]]]) -> pd.DataFrame:
     """Return a frame with a row for each part of each run, such as its ranks, with the columns that identify the run."""
     records: list[dict[str, Value]] = []
-    for row, parts in found:
+    for row, parts in all_rows:
         if parts:
             run = {name: value for name, value in {**row.facts, **row.outcome}.items() if name in _OF_THE_RUN}
             records += [{**run, **part} for part in parts]
     return _frame(records, frozenset(), order=list)
 
 
-def _groups(found: Iterable[Row]) -> Iterator[list[Row]]:
+def _groups(all_rows: Iterable[Row]) -> Iterator[list[Row]]:
     groups: dict[tuple[Value, Value], list[Row]] = {}
-    for row in found:
+    for row in all_rows:
         groups.setdefault((row.facts.get("results"), row.facts["id"]), []).append(row)
     yield from groups.values()
 
 
-def _experiments(found: Sequence[Row]) -> list[dict[str, Value]]:
+def _experiments(all_rows: Sequence[Row]) -> list[dict[str, Value]]:
     """Return a flat row for each experiment, with the numbers that need other experiments."""
-    pairs = [_experiment(group) for group in _groups(found)]
+    pairs = [_experiment(group) for group in _groups(all_rows)]
     others = compared([cell for cell, _ in pairs])
     return [
         {**cell.facts, **cell.arguments, **outcome, **cell.numbers, **relative}

@@ -74,15 +74,15 @@ def _row(folder: Path, names: Mapping[str, str]) -> Row | None:
     command = _text(folder / "command.sh", warnings)
     if stored is None and not command:
         return None
-    given = stored if stored is not None else _command_arguments(command)
-    numbers = _final_metrics(given, lambda: _text(folder / "stdout", warnings))
+    content = stored if stored is not None else _command_arguments(command)
+    numbers = _final_metrics(content, lambda: _text(folder / "stdout", warnings))
     measured = {name: _number_of(value) for name, value in numbers.items()}
     memory = _memory(folder, measured, warnings)
     status, kind, cause = _verdict(numbers, measured, _text(folder / "stderr", warnings))
     outcome: dict[str, Value] = {"repeat": 1, "attempt": 1, "status": status.value}
     return Row(
-        facts=_facts(folder.name, given=given, command=command, names=names),
-        arguments=_arguments(given),
+        facts=_facts(folder.name, content=content, command=command, names=names),
+        arguments=_arguments(content),
         outcome=outcome | ({"failure_kind": kind, "failure_cause": cause} if kind else {}),
         measured=measured | memory,
         warnings=tuple(Caveat(detail=sentence) for sentence in warnings),
@@ -155,9 +155,9 @@ def _number_of(value: object) -> Value:
     return cell(value)
 
 
-def _final_metrics(given: Mapping[str, object], stdout: Callable[[], str]) -> dict[str, object]:
+def _final_metrics(content: Mapping[str, object], stdout: Callable[[], str]) -> dict[str, object]:
     """Return the metrics of results.json; if they are incomplete, together with those that the Trainer printed."""
-    stored = {name: value for name, value in given.items() if _is_metric(name, value)}
+    stored = {name: value for name, value in content.items() if _is_metric(name, value)}
     return stored if all(name in stored for name in _COMPLETE) else {**_stdout_metrics(stdout()), **stored}
 
 
@@ -176,12 +176,12 @@ def _stdout_metrics(stdout: str) -> dict[str, object]:
     return {}
 
 
-def _facts(name: str, *, given: Mapping[str, object], command: str, names: Mapping[str, str]) -> dict[str, Value]:
-    facts: dict[str, Value] = {"id": name, "framework_config": _framework(given.get(_PLUGIN), names)}
-    if "model_name_or_path" in given:
-        facts["model_name_or_path"] = cell(given["model_name_or_path"])
+def _facts(name: str, *, content: Mapping[str, object], command: str, names: Mapping[str, str]) -> dict[str, Value]:
+    facts: dict[str, Value] = {"id": name, "framework_config": _framework(content.get(_PLUGIN), names)}
+    if "model_name_or_path" in content:
+        facts["model_name_or_path"] = cell(content["model_name_or_path"])
     processes = re.search(r"--num_processes[= ](\d+)", command)
-    count = given.get("num_gpus") or (processes.group(1) if processes else 1)
+    count = content.get("num_gpus") or (processes.group(1) if processes else 1)
     return facts | {"num_gpus": _number_of(count), "device": "cuda", "trainer": "fms_hf_tuning"}
 
 
@@ -191,9 +191,9 @@ def _framework(plugin: object, names: Mapping[str, str]) -> str:
     return names.get(str(plugin), Path(str(plugin)).name.removesuffix(_SUFFIX))
 
 
-def _arguments(given: Mapping[str, object]) -> dict[str, Value]:
+def _arguments(content: Mapping[str, object]) -> dict[str, Value]:
     ours = ("num_gpus", "error_messages")
-    named = {name: value for name, value in given.items() if name not in ours and not _is_metric(name, value)}
+    named = {name: value for name, value in content.items() if name not in ours and not _is_metric(name, value)}
     return argument_cells({name: str(cell(value)) for name, value in named.items()})
 
 

@@ -18,7 +18,7 @@ from orchestrator.measure.metrics import METRICS, metric
 from orchestrator.records import Device
 from orchestrator.report.caveats import doubts
 from orchestrator.report.page.texts import one_line
-from orchestrator.results.table.baseline import beside, ok_runs
+from orchestrator.results.table.baseline import ok_runs, pairs_of
 from orchestrator.results.table.columns import BOOKKEEPING, FILE_NAMES, column, for_people, number
 from orchestrator.results.table.rows import ARGUMENT_FACTS, Value
 
@@ -131,7 +131,7 @@ def read(table: ResultsTable, *, most: int, baseline: str | None = None) -> list
 
 def _beside(found: Sequence[Cell], table: ResultsTable, baseline: str | None) -> list[Cell]:
     """Return each cell with its baseline, if both are there."""
-    pairs = {one.new: one for one in beside(table, baseline=baseline) if max(one.new, one.base) < len(found)}
+    pairs = {one.new: one for one in pairs_of(table, baseline=baseline) if max(one.new, one.base) < len(found)}
     return [
         replace(cell, base=found[one.base].key, speedup=one.speed.ratio.value if one.speed else None)
         if (one := pairs.get(at))
