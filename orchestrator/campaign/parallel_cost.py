@@ -69,10 +69,9 @@ def cost(
         return None
     cell = min(fit, key=lambda experiment: experiment.num_gpus)
     inner = store_inside(store, PACKING)
-    together = [_copy(cell, f"packed{number}of{copies}") for number in range(1, copies + 1)]
     found: list[list[float]] = []
-    for side in ([_copy(cell, "alone")], together):
-        speeds = _speeds(side, inner, executor=executor_of(len(side)), on_event=on_event)
+    for count in (1, copies):
+        speeds = _speeds(_copies(cell, count), inner, executor=executor_of(count), on_event=on_event)
         if isinstance(speeds, str):
             return speeds
         found.append(speeds)
@@ -110,8 +109,9 @@ def _reason(record: RunRecord | None) -> str:
     return why[0].sentence if why else "its run has no speed"
 
 
-def _copy(cell: Experiment, name: str) -> Experiment:
-    return replace(cell, id=f"{cell.id}.{name}", measure=MEASURE, repeats=1, adaptive=None, monitors=())
+def _copies(cell: Experiment, count: int) -> list[Experiment]:
+    copy = replace(cell, measure=MEASURE, repeats=1, adaptive=None, monitors=())
+    return [replace(copy, id=f"{cell.id}.packed{number}of{count}") for number in range(1, count + 1)]
 
 
 def _speed(record: RunRecord | None) -> float | None:

@@ -1,7 +1,7 @@
 """The numbers in the folder of a run that ended: those of its trainer, of the instrument and of the monitors.
 
-Reads files and asks the plugs. It judges nothing (`failures` and `runner` do) and writes nothing. A monitor that raises loses only
-its own numbers; the runner catches a trainer that raises.
+Files are read and plugs are asked; nothing is judged or written. A monitor that raises loses only its own numbers. `run_one`
+catches the error of a trainer that raises.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Watching = Sequence[tuple[str, Monitor]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
-    """Everything that a run's files say.
+    """Everything in a run's files.
 
-    `workers` are the ranks' files, the earliest written first, `first` that of rank 0. `complete`: the metrics that make a
-    result are there. `impossible`: why they cannot be true.
+    `workers` are the ranks' files, the earliest written first; `first` is that of rank 0. `complete`: the metrics that make a
+    result are there. `impossible`: why the metrics cannot be true.
     """
 
     measurements: tuple[Measurement, ...] = ()
@@ -52,13 +52,13 @@ class _Asked:
     def __call__(self, name: str, question: Callable[[Path], Iterable[_T]], kind: type | UnionType) -> Sequence[_T]:
         """Return the answers to a question, each of the type `kind`; none if the monitor fails."""
         try:
-            said = question(self.run_dir)
-            answers: list[Any] = [said] if isinstance(said, str) else list(said)
+            answer = question(self.run_dir)
+            answers: list[Any] = [answer] if isinstance(answer, str) else list(answer)
             wrong = next((answer for answer in answers if not isinstance(answer, kind)), None)
             if wrong is not None:
-                raise TypeError(f"{wrong!r:.80} is no {getattr(kind, '__name__', kind)}")
+                raise TypeError(f"{wrong!r:.80} is not of the type {getattr(kind, '__name__', kind)}")
         except Exception as error:  # a plug may do anything, and the run went well without it
-            self.failures.append(f"monitor {name} failed to read what it saw: {type(error).__name__}: {error}")
+            self.failures.append(f"monitor {name} could not read its samples: {type(error).__name__}: {error}")
             return ()
         return answers
 
@@ -92,14 +92,15 @@ def _monitor_warnings(
     """Yield a caveat for each number that is missing or disturbed."""
     for name in (name for name, monitor in watching if monitor.perturbs):
         yield Caveat(detail=f"monitor {name} slows the run: do not compare its speed with that of runs without it")
-    if experiment.device is Device.CUDA:  # on a CPU there is no GPU to miss anything of
+    if experiment.device is Device.CUDA:
         missing: dict[str, list[str]] = {}
         for number in (number for number in watched if number.value is None):
             missing.setdefault(number.why_missing, []).append(number.name)
         for reason, names in missing.items():
             yield Caveat(kind=CaveatKind.MISSING, detail=f"{', '.join(names)} ({reason})")
-    said = [one for name, monitor in watching for one in asked(name, monitor.warnings, Caveat | str)]
-    yield from (one if isinstance(one, Caveat) else Caveat(detail=one) for one in (*said, *asked.failures))
+    warnings = [caveat for name, monitor in watching for caveat in asked(name, monitor.warnings, Caveat | str)]
+    for caveat in (*warnings, *asked.failures):
+        yield caveat if isinstance(caveat, Caveat) else Caveat(detail=caveat)
 
 
 def _cost_added_up(watched: Sequence[Measurement]) -> list[Measurement]:
@@ -108,12 +109,10 @@ def _cost_added_up(watched: Sequence[Measurement]) -> list[Measurement]:
     for number in watched:
         if number.name in _COSTS and number.value is not None:
             costs.setdefault(number.name, []).append(number)
-    sums = [
-        Measurement(
-            name=name, value=sum(float(one.value or 0) for one in found), source=" + ".join(one.source for one in found)
-        )
-        for name, found in costs.items()
-    ]
+    sums = []
+    for name, parts in costs.items():
+        value = sum(float(part.value or 0) for part in parts)
+        sums.append(Measurement(name=name, value=value, source=" + ".join(part.source for part in parts)))
     return [number for number in watched if number.name not in _COSTS] + sums
 
 
@@ -126,7 +125,7 @@ def _with_device_name(numbers: list[Measurement], gpus: Sequence[Gpu]) -> list[M
 
 
 def _is_complete(experiment: Experiment, numbers: Sequence[Measurement]) -> bool:
-    """Return whether a Trainer's run has its run time, or a user's own command one of the numbers that it promised."""
+    """Return whether there is a result: the Trainer's run time, or a promised number of a custom command."""
     known = {number.name for number in numbers if number.value is not None}
     if experiment.custom is None or "train_runtime" in known:
         return "train_runtime" in known
@@ -134,7 +133,7 @@ def _is_complete(experiment: Experiment, numbers: Sequence[Measurement]) -> bool
 
 
 def _workers(run_dir: Path) -> list[dict[str, Any]]:
-    """Return the ranks' files, the earliest written first: the rank that failed first knows why."""
+    """Return the ranks' files, the earliest written first: the rank that failed first has the cause."""
 
     def written_at(worker: Mapping[str, Any]) -> float:
         try:

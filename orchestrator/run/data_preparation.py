@@ -1,7 +1,7 @@
-"""Prepares training data before the first round, by `workers/prepare/prepare.py` in the interpreter that will train on it.
+"""Preparation of training data before the first run, by `workers/prepare/prepare.py` in the interpreter that will train.
 
-Never inside a measurement. A folder that exists is done: it is made aside and renamed into place by the worker, so two
-benchmarks may prepare the same one at once. Knows nothing of what is in the data.
+It never happens during a measurement. A folder that exists is complete: the worker makes it under another name and renames it.
+So two benchmarks may prepare the same data at once.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _LOG_BYTES = 256 * 1024
 
 
 def prepare_data(experiments: Iterable[Experiment], on_event: Callable[[str], None] | None = None) -> tuple[str, ...]:
-    """Makes the prepared data of every experiment that is due to run, each once; `on_event` is told what is being made.
+    """Prepare the data of every experiment that can run, each once. `on_event` gets a sentence before each preparation.
 
-    Returns the worker's sentence for each that could not be made. That stops nothing: a gated model must not cost the
-    others their runs; the run that lacks its data fails at once, with the same sentence (`why_missing`).
+    Return a sentence for each failure. A failure stops nothing else: the runs that lack their data fail at once, with the same
+    sentence (`why_missing`).
     """
     done: set[tuple[str, str]] = set()
     failed: list[str] = []
@@ -52,7 +52,7 @@ def prepare_data(experiments: Iterable[Experiment], on_event: Callable[[str], No
 
 
 def why_missing(experiment: Experiment) -> str | None:
-    """Why a run has no training data, as preparation said it; None where the data is there or none is needed."""
+    """Return the cause for missing training data, from the log of its preparation; None if no data is missing."""
     if experiment.data is None or experiment.data_path is None or Path(experiment.data_path).exists():
         return None
     folder = Path(experiment.data_path)
@@ -63,7 +63,7 @@ def why_missing(experiment: Experiment) -> str | None:
 
 
 def _prepare(experiment: Experiment, *, python: str, folder: Path) -> None:
-    """Runs the worker. Its log and specification stay beside the data, so that a failure can be read and repeated."""
+    """Run the worker. Its log and specification stay next to the data, so that a failure can be read and repeated."""
     assert experiment.data is not None
     log, spec = folder.with_name(f"{folder.name}.log"), folder.with_name(f"{folder.name}.spec.json")
     try:
@@ -72,7 +72,9 @@ def _prepare(experiment: Experiment, *, python: str, folder: Path) -> None:
     except OSError as error:
         raise PreparationError(f"{folder.parent}: no data can be prepared here: {error.strerror}") from error
     started = log.stat().st_size if log.exists() else 0
-    command = Command(argv=(python, str(WORKER), str(spec)), env=_environment(experiment), cwd=folder.parent)
+    # The experiment's own variables (a hub's address, offline switches) matter for loading data too; GPUs do not.
+    env = {**experiment.env, "CUDA_VISIBLE_DEVICES": ""}
+    command = Command(argv=(python, str(WORKER), str(spec)), env=env, cwd=folder.parent)
     outcome = process.run(command, stdout=log, stderr=log, timeout_s=None)
     if outcome.cancelled:
         raise KeyboardInterrupt
@@ -80,16 +82,11 @@ def _prepare(experiment: Experiment, *, python: str, folder: Path) -> None:
         raise PreparationError(_sentence(experiment, log, started))
 
 
-def _environment(experiment: Experiment) -> dict[str, str | None]:
-    """The experiment's own variables (a hub's address, offline switches) matter for loading data too; GPUs do not."""
-    return {**experiment.env, "CUDA_VISIBLE_DEVICES": ""}
-
-
 def _sentence(experiment: Experiment, log: Path, started: int) -> str:
     with log.open("rb") as file:
         file.seek(max(started, log.stat().st_size - _LOG_BYTES))
         lines = log_tail(file.read().decode("utf-8", errors="replace")).splitlines()
-    said = next((line.removeprefix(_ERROR) for line in reversed(lines) if line.startswith(_ERROR)), None)
-    cause = said or (lines[-1] if lines else "it ended without a word")
+    error = next((line.removeprefix(_ERROR) for line in reversed(lines) if line.startswith(_ERROR)), None)
+    cause = error or (lines[-1] if lines else "it ended without any output")
     source = experiment.data.source if experiment.data else ""
     return redact(f"scenario {experiment.scenario!r}: {source} could not be prepared: {cause} (log: {log})")

@@ -1,7 +1,7 @@
-"""The files in a run's folder that `run-one` writes or removes itself: logs, script, files that the command reads.
+"""The files in a run's folder that `run-one` writes, redacts or removes: logs, script, files that the command reads.
 
-Room for the record is kept aside while a run goes on, should the training fill the disk. What the ranks and monitors write is read
-by `findings`; the record and the claim are `store`'s and `claims`'s. Does not know what a run means.
+Disk space for the record is reserved during a run, because the training may fill the disk. `collect` reads the files of ranks and
+monitors; `results/` writes the record and the claim.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOG_BYTES = 256 * 1024
 
 
 def keep_room(folder: RunFolder) -> None:
-    """Reserve room for the record, until `give_room`."""
+    """Reserve disk space for the record, until `give_room`."""
     with suppress(OSError), folder.reserve.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, RESERVED_BYTES)
 
@@ -30,7 +30,7 @@ def give_room(folder: RunFolder) -> None:
 
 
 def is_disk_full(folder: RunFolder) -> bool:
-    """Return whether there is less room than was reserved: then a failed process may not have been able to say why."""
+    """Return whether less is free than was reserved: then a failed process may have been unable to write why."""
     return shutil.disk_usage(folder.path).free < RESERVED_BYTES
 
 
@@ -49,7 +49,7 @@ def log_end(folder: RunFolder) -> str:
             size = log.stat().st_size
             if size:
                 text = reading.read_tail(log, limit=_LOG_BYTES)
-                # Masked before it is cut into lines and causes: half a secret is not known for one.
+                # Redacted before it is cut into lines: half a secret is not recognised.
                 return redact_end(text, cut=size > _LOG_BYTES)
     return ""
 

@@ -1,8 +1,8 @@
-"""`run_one`: one claimed run, from its `job.json` to its `record.json`. What every executor starts, in its own process.
+"""`run_one`: one claimed run, from its `job.json` to its `record.json`. Every executor starts it in its own process.
 
-Decides nothing about the run (`launcher` builds the command, `failures` judges the end) and prints nothing. Whatever
-happens to the run, the record is written; the monitors are stopped before it is. Signals are held throughout: SIGTERM
-ends the training tree and gives a cancelled record.
+It decides nothing about the run (`plan/command` builds the command, `measure/failures` judges the end) and prints nothing. The
+record is written whatever happens to the run, after the monitors have stopped. SIGTERM ends the training tree and leads to a
+cancelled record.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from orchestrator.run.data_preparation import why_missing
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Evidence:
-    """What is known of a run when its processes are gone."""
+    """Everything known about a run after its processes are gone."""
 
     outcome: ProcessOutcome
     verdict: Verdict
@@ -59,16 +59,16 @@ class _Evidence:
 
 
 def run_one(run_dir: Path) -> RunRecord:
-    """Carries out the claimed run of this folder and returns its record, the first one where there is one already.
+    """Carry out the claimed run of this folder and return its record, or the record that the folder already has.
 
-    Raises ResultsError for a folder without a claim or an experiment.
+    Raise ResultsError for a folder without a claim or an experiment.
     """
     folder = RunFolder(run_dir.absolute())
     if folder.record.exists():
         return load(RunRecord, folder.record.read_bytes())
     claim = claims.read_claim(folder.path)
     if claim is None:
-        raise ResultsError(f"{folder.path} holds no claimed run: {folder.claim.name} is missing or damaged")
+        raise ResultsError(f"{folder.path} contains no claimed run: {folder.claim.name} is missing or damaged")
     experiment = Store(folder.results).experiment(claim.experiment_id)
     with StopSignals() as stop, _marked(claim.marker):
         claims.take_over(folder.path)
@@ -77,22 +77,22 @@ def run_one(run_dir: Path) -> RunRecord:
         if experiment.keep == "none":
             run_files.remove_output(folder)
         run_files.give_room(folder)
-        _write(folder.path, record)
+        _write(folder, record)
     return load(RunRecord, folder.record.read_bytes())
 
 
-def _write(run_dir: Path, record: RunRecord) -> None:
+def _write(folder: RunFolder, record: RunRecord) -> None:
     try:
-        write_record(run_dir, record)
-    except (ValueError, TypeError) as error:  # something in it is no JSON: a run must end in a record all the same
+        write_record(folder.path, record)
+    except (ValueError, TypeError) as error:  # a value cannot be written as JSON, and every run must end in a record
         cause = f"its record could not be written: {error}"
         bare = replace(record, status=Status.FAILED, kind="unknown", cause=redact(cause), tail=None, warnings=())
-        write_record(run_dir, replace(bare, measurements=(), settings={}, provenance={}))
+        write_record(folder.path, replace(bare, measurements=(), settings={}, provenance={}))
 
 
 @contextmanager
 def _marked(marker: str) -> Iterator[None]:
-    """While entered, sidecars are started with the run's marker, by which they are found should we be killed."""
+    """Set the run's marker for sidecars. If this process is killed, they are found by the marker."""
     before = os.environ.get(MARKER)
     os.environ[MARKER] = marker
     try:
@@ -108,15 +108,14 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
     started_at = time.time()
     try:
         gpus = _own_gpus(experiment, claim)
-        _keep_to(claim.details.get("cores") or ())
+        _use_only(claim.details.get("cores") or ())
         evidence = _evidence(experiment, folder, gpus, claim=claim, stop=stop)
     except OrchestratorError as error:
         evidence = _not_started(started_at, kind="launcher", cause=str(error))
-    except Exception as error:  # a defect of ours or of a plug: the run happened, so it must have its record
+    except Exception as error:  # a defect of Tunebench or a plug; the run must have its record all the same
         evidence = _not_started(started_at, kind="unknown", cause=f"{type(error).__name__}: {error}")
-    outcome, judged = evidence.outcome, evidence.verdict
-    launcher_says = (judged.exit_code, judged.signal) != (None, None)
-    ended = judged if launcher_says else outcome
+    outcome, judged, found = evidence.outcome, evidence.verdict, evidence.found
+    ended = outcome if (judged.exit_code, judged.signal) == (None, None) else judged
     facts = provenance.collect(experiment.python, gpus)
     return RunRecord(
         experiment_id=claim.experiment_id,
@@ -131,11 +130,11 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
         wall_s=outcome.wall_s,
         exit_code=ended.exit_code,
         signal=ended.signal,
-        measurements=evidence.found.measurements,
-        settings=evidence.found.first.get("settings") or {},
-        ranks=evidence.found.ranks,
-        devices=evidence.found.devices,
-        provenance={**facts, "worker_versions": dict(evidence.found.first.get("versions") or {})},
+        measurements=found.measurements,
+        settings=found.first.get("settings") or {},
+        ranks=found.ranks,
+        devices=found.devices,
+        provenance={**facts, "worker_versions": dict(found.first.get("versions") or {})},
         warnings=evidence.warnings,
         beside=claims.neighbours(folder.path),
     )
@@ -150,9 +149,9 @@ def _not_started(started_at: float, *, kind: str, cause: str) -> _Evidence:
 def _evidence(
     experiment: Experiment, folder: RunFolder, gpus: Sequence[Gpu], *, claim: claims.Claim, stop: StopSignals
 ) -> _Evidence:
-    missing = why_missing(experiment)
-    if missing is not None:
-        return _not_started(time.time(), kind="data", cause=missing)
+    no_data = why_missing(experiment)
+    if no_data is not None:
+        return _not_started(time.time(), kind="data", cause=no_data)
     watching = [(name, monitors.get(name)) for name in experiment.monitors]
     command = _command(experiment, folder, gpus, watching=watching)
     command = replace(command, env={**command.env, MARKER: claim.marker})
@@ -175,13 +174,13 @@ def _evidence(
         disk_full=run_files.is_disk_full(folder),
     )
     if judged.status is Status.OK:
-        judged = _doubts(experiment, found) or judged
-    left = [f"process {name} could not be ended and may still hold memory" for name in outcome.survivors]
-    before, after = ([Caveat(detail=text) for text in texts] for texts in (disturbed, (*left, *residue)))
+        judged = _invalid(experiment, found) or judged
+    survivors = [f"process {name} could not be ended and may still hold memory" for name in outcome.survivors]
+    before, after = ([Caveat(detail=text) for text in texts] for texts in (disturbed, (*survivors, *residue)))
     return _Evidence(
         outcome=outcome,
         verdict=judged,
-        hint=hint(judged.kind, _said(found, folder), experiment),
+        hint=hint(judged.kind, _errors_and_log(found, folder), experiment),
         found=found,
         warnings=(*before, *found.warnings, *after),
     )
@@ -190,7 +189,7 @@ def _evidence(
 def _train(
     experiment: Experiment, command: Command, folder: RunFolder, *, claim: claims.Claim, stop: StopSignals
 ) -> tuple[ProcessOutcome, bool]:
-    """How the training tree ended, and whether the kernel killed one of it for memory."""
+    """Run the training. Return how its processes ended, and whether the kernel killed one of them for memory."""
     logs = {"stdout": folder.stdout, "stderr": folder.stderr}
     instrumented = trainers.get(experiment.trainer).instrumented
     watch = watchdog.Watch(
@@ -204,7 +203,7 @@ def _train(
 
     def save_stacks(limit: Limit) -> None:
         if limit is not Limit.WALL:
-            with suppress(OSError):  # a disk that is full is no reason to leave the tree alive
+            with suppress(OSError):  # on a full disk too, the tree must be ended
                 stacks.save(claim.marker, folder)
 
     limit_s, group = experiment.timeout_s, cgroup.create(claim.marker)
@@ -215,29 +214,30 @@ def _train(
                 command, **logs, timeout_s=limit_s, watch=watch, before_ending=save_stacks, group=group, stop=stop
             )
         finally:
-            if group is not None:  # also of a run that could not be started
+            if group is not None:  # also if the run could not be started
                 group.remove()
         counted = outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before
         return outcome, counted or out_of_memory(kernel.read(), outcome, folder)
 
 
-def out_of_memory(kernel_said: str, outcome: ProcessOutcome, folder: RunFolder) -> bool:
-    """Whether the kernel says, where no control group counts it, that it killed a process of this run for memory."""
-    killed = kernel_log.killed_for_memory(kernel_said)
+def out_of_memory(log: str, outcome: ProcessOutcome, folder: RunFolder) -> bool:
+    """Return whether the kernel's log says that it killed a process of this run for memory. Used if no control group counts."""
+    killed = kernel_log.killed_for_memory(log)
     return bool(killed) and not killed.isdisjoint(
         {outcome.pid, *run_files.pids(folder), *named_pids(run_files.log_end(folder))}
     )
 
 
-def _said(found: Findings, folder: RunFolder) -> str:
-    """What the ranks' errors say in full, and the end of the log."""
+def _errors_and_log(found: Findings, folder: RunFolder) -> str:
+    """Return the ranks' whole errors and the end of the log."""
     errors = [str((worker.get("error") or {}).get("message") or "") for worker in found.workers]
     return "\n".join([*errors, run_files.log_end(folder)])
 
 
-def _doubts(experiment: Experiment, found: Findings) -> Verdict | None:
-    """Why the numbers of a run that ended well stand for nothing: other settings than asked for, a loss that is none, more work
-    than the device can do.
+def _invalid(experiment: Experiment, found: Findings) -> Verdict | None:
+    """Return why the numbers of a run that ended well are invalid; None if they are valid.
+
+    Reasons are other settings than asked for, a loss that is not finite, and more work than the device can do.
     """
     wrong = settings_check.of_ranks(experiment, found.workers)
     if wrong:
@@ -247,7 +247,7 @@ def _doubts(experiment: Experiment, found: Findings) -> Verdict | None:
         return Verdict(status=Status.INVALID, kind="nan_loss", cause=f"the loss is not finite: {losses[0].detail}")
     steps = [worker["nonfinite_step"] for worker in found.workers if worker.get("nonfinite_step") is not None]
     if steps:
-        cause = f"the loss was not finite by step {min(steps)}: what was trained fast was not trained"
+        cause = f"the loss was not finite by step {min(steps)}: the speed is that of a failed training"
         return Verdict(status=Status.INVALID, kind="nan_loss", cause=cause)
     if found.impossible:
         return Verdict(status=Status.INVALID, kind="overcounted", cause=found.impossible)
@@ -266,27 +266,26 @@ def _command(
 
 
 def _own_gpus(experiment: Experiment, claim: claims.Claim) -> tuple[Gpu, ...]:
-    """One GPU a process: those that the executor gave to this run, else the first that are visible."""
+    """Return one GPU per process: the GPUs in the claim, or else the first visible ones."""
     if experiment.device is not Device.CUDA:
         return ()
     visible = provenance.visible_gpus()
-    given = claim.details.get("gpus")
-    if given:
-        visible = tuple(gpu for gpu in visible if gpu.uuid in given)
+    if own := claim.details.get("gpus"):
+        visible = tuple(gpu for gpu in visible if gpu.uuid in own)
     if len(visible) < experiment.num_gpus:
         raise LaunchError(f"{experiment.num_gpus} GPUs are needed and {len(visible)} are visible")
     return visible[: experiment.num_gpus]
 
 
-def _keep_to(own: Sequence[int]) -> None:
-    """This process and all that it starts run on these cores, where the executor dealt them out."""
-    if own and hasattr(os, "sched_setaffinity"):
+def _use_only(cores: Sequence[int]) -> None:
+    """Restrict this process and its children to these cores, if the executor dealt out cores."""
+    if cores and hasattr(os, "sched_setaffinity"):
         with suppress(OSError):
-            os.sched_setaffinity(0, own)
+            os.sched_setaffinity(0, cores)
 
 
 def free_port() -> int:
-    """A port that nobody listens on now. Somebody may take it before the run does: that failure is tried again."""
+    """Return a port that is free now. If another process takes it before the run does, the run fails and is tried again."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])

@@ -1,11 +1,9 @@
-"""A command as a script (`command.sh`) that repeats the run by hand. A function from a Command to text.
+"""A command as a script (`command.sh`) that repeats the run by hand, without monitors and time limits.
 
-Nothing that was recorded is touched by a repeat: every path into the run folder leads to a new folder instead, but for
-the files that were written beside the command to be read (`accelerate.yaml`, the instrument). The port is chosen again, and
-a secret is asked for by name, never written down, wherever in a word or variable it stands (the environment is asked for that
-alone). No folder is looked for along CDPATH, or taken for the last one since it is called `-`. No word is bash's to read:
-whatever it holds is quoted, and control characters stand as escapes, so that showing the script is safe.
-What differs from the recorded run: monitors do not watch, no time limit holds.
+A repeat changes nothing that was recorded. Every path into the run folder becomes a path into a new folder, except those of files
+that the command reads (`accelerate.yaml`, the instrument). The port is chosen again. A secret is never written: the script takes
+it from an environment variable. Every word is quoted, and control characters are escaped, so that showing the script is safe.
+`cd` does not search along CDPATH, and a folder named `-` is a folder.
 """
 
 from __future__ import annotations
@@ -41,33 +39,35 @@ fi
 echo "command.sh: this repeat writes into $folder" >&2
 """
 
+_UNSET_LEAKS = f"""\
+for name in $(compgen -e); do
+  case "$name" in
+    {"|".join(LEAKS)}) unset "$name" ;;
+  esac
+done
+"""
+
 _FREE_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 
 
 def command_script(command: Command, environ: Mapping[str, str] = os.environ) -> str:
-    """The text of `command.sh`. `command.argv[0]` must be a Python interpreter where a port is to be chosen again.
+    """Return the text of `command.sh`. `command.argv[0]` must be a Python interpreter if the command has a port.
 
-    `environ` is searched for secrets, whose values may stand in the command.
+    `environ` is searched for secrets, because the command may contain their values.
     """
     writer = _Writer(command, environ)
     words = tuple(writer.words())
-    lines = [_HEAD, _FOLDER, _unset_leaks(), *writer.environment()]
+    port = ""
     if any("$port" in word for word in words) or any(name in command.env for name in _PORT_VARIABLES):
         port = f'port="$({shell_word(command.argv[0])} -c {shell_word(_FREE_PORT)})"\n'
-        lines.insert(2, port)
-    lines.append(f"CDPATH='' cd -- {writer.moved(str(command.cwd))}\n")
+    folder = f"CDPATH='' cd -- {writer.moved(str(command.cwd))}\n"
     option = "-- " if words[:1] and words[0].startswith("-") else ""
-    lines.append(f"exec {option}" + " \\\n  ".join(_by_option(words)) + "\n")
-    return "".join(lines)
-
-
-def _unset_leaks() -> str:
-    patterns = "|".join(LEAKS)
-    return f'for name in $(compgen -e); do\n  case "$name" in\n    {patterns}) unset "$name" ;;\n  esac\ndone\n'
+    run = f"exec {option}" + " \\\n  ".join(_by_option(words)) + "\n"
+    return "".join([_HEAD, _FOLDER, port, _UNSET_LEAKS, *writer.environment(), folder, run])
 
 
 class _Writer:
-    """Texts of one command as words of bash; the same secret is asked for by the same name throughout."""
+    """The words of one command as words of bash. Each secret has one variable throughout."""
 
     def __init__(self, command: Command, environ: Mapping[str, str]) -> None:
         self.command, self.environ = command, environ
@@ -104,10 +104,10 @@ class _Writer:
             previous = word
 
     def moved(self, text: str) -> str:
-        """The text as one shell word; the run folder's path is replaced by `$folder`, but for files to be read from it."""
+        """Return the text as one shell word. Replace the run folder's path by `$folder`, except in paths of files to read."""
         if not self.run_dir:
             return self.quoted(text)
-        doubled = self.run_dir.replace("$", "$$")  # as the launcher writes it where torchrun would read it otherwise
+        doubled = self.run_dir.replace("$", "$$")  # as the launcher writes it, because torchrun would expand a single $
         before, *pieces = re.split(f"({re.escape(doubled)}|{re.escape(self.run_dir)})", text)
         word = self.quoted(before) if before or not pieces else ""
         for run_dir, piece in zip(pieces[::2], pieces[1::2], strict=True):
@@ -115,7 +115,7 @@ class _Writer:
         return word
 
     def quoted(self, text: str) -> str:
-        """The text as one shell word in which each secret is asked for."""
+        """Return the text as one shell word with a variable in place of each secret."""
         word, at = "", 0
         for secret in secrets(text, self.environ, stored=True):
             value = text[secret.start : secret.end]
@@ -134,14 +134,14 @@ def _asked_for(variable: str) -> str:
 
 
 def _place(rest: str, run_dir: str, command: Command) -> str:
-    """What stands for the run folder before `rest`: itself where a recorded file or a sibling's longer name goes on."""
+    """Return the shell word for the run folder before `rest`: the folder itself before a file to read or a longer name."""
     sibling = re.match(r"[\w.-]", rest)
     recorded = any(re.match(rf"/{re.escape(name)}(?![\w./-])", rest) for name in command.files)
     return shell_word(run_dir) if recorded or sibling else '"$folder"'
 
 
 def _by_option(words: tuple[str, ...]) -> Iterator[str]:
-    """The words of one option on one line, so that a script can be read and compared."""
+    """Yield lines with the words of one option each, so that people can read and compare scripts."""
     line: list[str] = []
     for word in words:
         if re.match(r"--?[A-Za-z]", word) and line:

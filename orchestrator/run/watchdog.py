@@ -1,8 +1,7 @@
-"""The watch over a run's progress: its first step and the next ones come in time. It also keeps the claim fresh.
+"""The watch over a run's progress: whether its first step and the next steps come in time. It also keeps the claim fresh.
 
-Judged by the instrument's step files, which grow with the steps, a second late at most; a trainer without them is judged by
-what it prints. Looks seldom: sizes of files, a few times per limit. The limit of a run's whole time is `process.run`'s own.
-Ends nothing.
+The sign of progress is the size of the instrument's step files, or of the output of a trainer without step files. It is read only
+a few times per limit. `process.run` itself keeps the limit of the whole time. Nothing is ended here.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from pathlib import Path
 
 from orchestrator.records import Limit, RunFolder
 
-# A run without progress is noticed this much of its limit late, at most: a fourth.
+# A run without progress is noticed late by at most this part of its limit: a fourth.
 LOOKS_PER_LIMIT = 4
 
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.2, 15.0
 _LAST_BYTES = 200
-# For so long the instrument may keep a step to itself (`workers/instrument/meter.py`): a stall is judged by so much later.
+# The instrument may write a step this much later (`workers/instrument/meter.py`), so a stall is judged this much later.
 WRITTEN_LATE_S = 1.0
 
-# In the last line of a step file (`workers/instrument/meter.py`): saving and evaluation may take as long as they need to.
+# Part of the last line of a step file (`workers/instrument/meter.py`). Saving and evaluation after it have no limit.
 TRAINING_ENDED = b'"ended"'
 
 
@@ -65,7 +64,7 @@ def _over(path: Path) -> bool:
 
 
 class Watch:
-    """A watch over a run from now on. What `signs` shows may be `late_s` old. It uses a clock that nobody sets."""
+    """A watch over a run from now on, by a monotonic clock. The result of `signs` may be `late_s` old."""
 
     def __init__(
         self,

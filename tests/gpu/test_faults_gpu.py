@@ -96,7 +96,7 @@ def test_the_largest_batch_is_found_and_a_larger_one_says_what_it_needed(tmp_pat
     assert (record.status, record.kind) == ("failed", "oom_cuda")
     assert "rank 0" in cause and "OutOfMemoryError" in cause
     assert f"batch {largest + 1} needed at least" in hint and f"{(largest + 1) // 2}, or gradient" in hint, hint
-    assert not [one for one in record.warnings if "more in use" in one.detail]
+    assert not [one for one in record.warnings if "than before it" in one.detail]
 
 
 def test_a_second_ctrl_c_in_mid_training(tmp_path: Path) -> None:
@@ -131,7 +131,11 @@ def test_a_rank_that_hangs_or_is_killed_under_ddp(tmp_path: Path, what: str, sta
     done = tunebench(tmp_path, *RUN)
     (record,) = records(tmp_path)
     assert (record.status, record.kind) == (status, kind), (record, done.err)
-    assert not [one for one in record.warnings if "more in use" in one.detail or "could not be ended" in one.detail]
+    assert not [
+        one
+        for one in record.warnings
+        if "than before it" in one.detail or "could not be ended" in one.detail
+    ]
     if kind == "killed":
         assert "rank 1" in (record.cause or "") and record.signal == signal.SIGKILL
     else:

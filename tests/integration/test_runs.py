@@ -98,7 +98,7 @@ def test_a_gpu_that_is_not_there_is_a_record(store, monkeypatch):
 
 
 BUSY = "GPU 0 (NVIDIA X) was in use (8.0 GiB, process 12 (python))"
-WHAT_TO_DO = "end what runs there, choose others by CUDA_VISIBLE_DEVICES, or say busy_gpus: warn"
+WHAT_TO_DO = "end what runs there, choose other GPUs by CUDA_VISIBLE_DEVICES, or set busy_gpus: warn"
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def busy(monkeypatch):
 def test_a_run_that_must_have_its_gpu_to_itself_is_not_started_on_a_busy_one(store, busy):
     one = experiment("open('started', 'w')\n" + GOOD, device=Device.CUDA, busy_gpus="fail")
     job, record = carried_out(store, one)
-    assert (record.status, record.kind, record.cause) == (Status.FAILED, "launcher", f"{BUSY}: {WHAT_TO_DO}")
+    assert (record.status, record.kind, record.cause) == (Status.FAILED, "launcher", f"{BUSY}; {WHAT_TO_DO}")
     assert (record.exit_code, record.measurements) == (None, ())
     assert not any((job.run_dir / name).exists() for name in ("started", "stdout.log"))
 
@@ -143,7 +143,7 @@ def test_a_monitor_that_fails_behind_the_run_costs_its_own_numbers_only(store, m
     assert (record.status, record.cause) == (Status.OK, None)
     kept = {} if question == "measurements" else {"mean_power_w": 300.0}
     assert values(record) == {"train_runtime": 2.5, "train_loss": 0.5, **kept}
-    said = "monitor broken failed to read what it saw: ZeroDivisionError: no samples"
+    said = "monitor broken could not read its samples: ZeroDivisionError: no samples"
     assert sorted(caveat.detail for caveat in record.warnings) == [said, "seen"]
 
 

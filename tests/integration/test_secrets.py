@@ -272,7 +272,7 @@ def test_run_one_says_none_either(tmp_path: Path) -> None:
     """What it says goes into run-one.log."""
     done = run(tmp_path, "run-one", str(tmp_path / PLANTED["GITHUB_TOKEN"]), environ={})
     assert done.code == 2
-    assert "holds no claimed run" in done.said
+    assert "contains no claimed run" in done.said
     assert leaks(done.said) == []
 
 

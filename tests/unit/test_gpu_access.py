@@ -52,10 +52,10 @@ def test_without_gpus_nobody_looks(policy: str) -> None:
 
 
 def test_warn_says_it_and_goes_on_at_once() -> None:
-    look = Looks((BUSY, "GPU 3 (H100) was in use (2.0 GiB, by no process that can be seen)"))
+    look = Looks((BUSY, "GPU 3 (H100) was in use (2.0 GiB, by no visible process)"))
     assert settle(GPUS, "warn", look=look) == (
         f"{BUSY} when the run began",
-        "GPU 3 (H100) was in use (2.0 GiB, by no process that can be seen) when the run began",
+        "GPU 3 (H100) was in use (2.0 GiB, by no visible process) when the run began",
     )
     assert look.count == 1
 
@@ -65,7 +65,7 @@ def test_fail_names_who_is_there_and_what_to_do() -> None:
     with pytest.raises(LaunchError) as caught:
         settle(GPUS, "fail", look=look)
     assert str(caught.value) == (
-        f"{BUSY}: end what runs there, choose others by CUDA_VISIBLE_DEVICES, or say busy_gpus: warn"
+        f"{BUSY}; end what runs there, choose other GPUs by CUDA_VISIBLE_DEVICES, or set busy_gpus: warn"
     )
     assert look.count == 1
 
@@ -129,7 +129,7 @@ def test_memory_and_processes_make_a_gpu_busy(monkeypatch: pytest.MonkeyPatch) -
     driver(monkeypatch, a=FakeGpu(used=GIB // 2, pids=[HIGH]), b=FakeGpu(used=3 * GIB))
     assert occupants(GPUS) == (
         f"GPU 0 (H100) was in use (0.5 GiB, process {HIGH} of another container)",
-        "GPU 3 (H100) was in use (3.0 GiB, by no process that can be seen)",
+        "GPU 3 (H100) was in use (3.0 GiB, by no visible process)",
     )
 
 
@@ -140,7 +140,7 @@ def test_a_displays_memory_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_memory_tells_where_processes_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     driver(monkeypatch, a=FakeGpu(used=5 * GIB, pids=None), b=FakeGpu(used=0, pids=None))
-    assert occupants(GPUS) == ("GPU 0 (H100) was in use (5.0 GiB, by no process that can be seen)",)
+    assert occupants(GPUS) == ("GPU 0 (H100) was in use (5.0 GiB, by no visible process)",)
 
 
 def test_a_gpu_of_which_nothing_is_said_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def cost(tmp_path: Path) -> Callable[..., parallel_cost.Cost | str | None]:
 
 
 def test_the_mean_of_the_copies_stands_against_the_one_alone(cost: Callable[..., object]) -> None:
-    speeds = {"alone": 100.0, "packed1of2": 94.0, "packed2of2": 96.0}
+    speeds = {"packed1of1": 100.0, "packed1of2": 94.0, "packed2of2": 96.0}
     found = cost(lambda job: record(job, speeds[job.experiment_id.rpartition(".")[2]]))
     assert found == parallel_cost.Cost(experiment_id=CELL.id, copies=2, single=100.0, packed=95.0)
     assert (
@@ -51,18 +51,18 @@ def test_a_run_that_was_not_steady_is_made_again_with_those_beside_it(cost: Call
     def made(job: Job) -> RunRecord:
         name = job.experiment_id.rpartition(".")[2]
         seen.append((name, job.repeat))
-        swings = (name, job.repeat) in {("alone", 1), ("packed2of2", 1)}
+        swings = (name, job.repeat) in {("packed1of1", 1), ("packed2of2", 1)}
         return record(job, None if swings else 100.0 - job.repeat)
 
     found = cost(made)
     assert isinstance(found, parallel_cost.Cost) and (found.single, found.packed) == (98.0, 98.0)
-    assert sorted(seen) == [(name, repeat) for name in ("alone", "packed1of2", "packed2of2") for repeat in (1, 2)]
+    assert sorted(seen) == [(name, repeat) for name in ("packed1of1", "packed1of2", "packed2of2") for repeat in (1, 2)]
 
 
 def test_what_is_never_steady_is_told_after_three_tries(cost: Callable[..., object]) -> None:
     seen: list[int] = []
     found = cost(lambda job: (seen.append(job.repeat), record(job, None))[1])
-    assert found == f"{CELL.id}.alone: {Caveat(kind=CaveatKind.NOT_LEVEL, detail='it swings').sentence}"
+    assert found == f"{CELL.id}.packed1of1: {Caveat(kind=CaveatKind.NOT_LEVEL, detail='it swings').sentence}"
     assert seen == [1, 2, 3]
 
 
@@ -73,7 +73,7 @@ def test_a_failure_is_told_and_not_tried_again(cost: Callable[..., object]) -> N
         seen.append(job.repeat)
         return record(job, None, status=Status.FAILED, kind="data", cause="no rows")
 
-    assert cost(made) == f"{CELL.id}.alone: failed (data: no rows)"
+    assert cost(made) == f"{CELL.id}.packed1of1: failed (data: no rows)"
     assert seen == [1]
 
 
