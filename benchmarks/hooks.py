@@ -29,6 +29,7 @@ from orchestrator.plan.command import build_command
 from orchestrator.plan.config import load_suite
 from orchestrator.plan.expand import expand
 from orchestrator.plan.selection import parse_selection
+from orchestrator.records import RunFolder
 from orchestrator.run import run_files
 from orchestrator.run.data_preparation import prepare_data
 
@@ -71,7 +72,7 @@ def train(folder: Path, *, steps: int) -> dict[str, float]:
     (experiment,) = expand(load_suite(file), parse_selection(), this_machine()).experiments
     prepare_data([experiment])
     command = build_command(experiment, python=sys.executable, gpus=[gpu.uuid for gpu in gpus], run_dir=folder, port=0)
-    run_files.write(command, folder)
+    run_files.write(command, RunFolder(folder))
     os.environ.update({name: value for name, value in command.env.items() if value is not None})
     start = next(i for i, word in enumerate(command.argv) if word.endswith("instrument.py"))
     instrument = loaded(command.argv[start])

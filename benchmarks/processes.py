@@ -64,7 +64,7 @@ from orchestrator.plan.command import THREADS, build_command
 from orchestrator.plan.config import load_suite
 from orchestrator.plan.expand import expand
 from orchestrator.plan.selection import parse_selection
-from orchestrator.records import Device, Experiment, Gpu
+from orchestrator.records import Device, Experiment, Gpu, RunFolder
 from orchestrator.run import run_files
 from orchestrator.run.data_preparation import prepare_data
 
@@ -211,7 +211,7 @@ def process(experiment: Experiment, gpus: Sequence[Gpu]) -> Iterator[Training]:
         for monitor in map(monitors.get, experiment.monitors):
             command = monitor.prepare(command, run_dir)
             stack.enter_context(monitor.watch(run_dir, gpus))
-        run_files.write(command, run_dir)
+        run_files.write(command, RunFolder(run_dir))
         instrument = next(i for i, word in enumerate(command.argv) if word.endswith("instrument.py"))
         ours, gate = Pipe()
         pid = os.fork()

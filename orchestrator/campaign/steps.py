@@ -185,8 +185,7 @@ def refuse_unknown_executor(suite: Suite, name: str | None) -> None:
     except SelectionError as error:
         if name:
             raise
-        message = str(error)
-        raise ConfigError([suite.document.problem(("executor",), message[0].lower() + message[1:])]) from None
+        raise ConfigError([suite.document.problem(("executor",), str(error))]) from None
 
 
 def refuse_options_of_local(executor: str, *, parallel: int | None, gpus: str | None) -> None:

@@ -1,7 +1,6 @@
-"""The executors, one dict: name -> instance. Every executor starts `python -m orchestrator run-one RUN_DIR`.
+"""The executors, one dict: name → instance. Every executor starts `python -m orchestrator run-one RUN_DIR`.
 
-Third parties add theirs by the entry-point group `tunebench.executors`.
-`FakeExecutor` is for tests, ours and others', and is not in the registry.
+Other packages add executors by the entry-point group `tunebench.executors`. `FakeExecutor` is for tests; it is not registered.
 """
 
 from __future__ import annotations
@@ -17,13 +16,11 @@ __all__ = ["EXECUTORS", "LOCAL", "Executor", "FakeExecutor", "LocalExecutor", "g
 
 LOCAL = "local"
 
-EXECUTORS: Mapping[str, Executor] = {
-    LOCAL: LocalExecutor(),
-}
+EXECUTORS: Mapping[str, Executor] = {LOCAL: LocalExecutor()}
 
 _REGISTRY = Registry(kind=Executor, group="tunebench.executors", ours=EXECUTORS)
 
 
 def get(name: str, parallel: int = 1) -> Executor:
-    """Return the executor of that name; `local` then starts up to `parallel` runs at once. Raises SelectionError."""
+    """Return the executor of this name; `local` runs up to `parallel` jobs at once. Raise SelectionError if it does not exist."""
     return LocalExecutor(parallel=parallel) if name == LOCAL and parallel > 1 else _REGISTRY.get(name)

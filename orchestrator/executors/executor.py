@@ -1,4 +1,4 @@
-"""The interface of an executor, for ours and for third parties."""
+"""The interface of an executor, for Tunebench's executors and those of other packages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Executor(Protocol):
     """An executor runs jobs and yields each job when it has ended."""
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
-        """Claim the jobs and run them in their order; yield each with its state. A generator: closing it ends its runs.
+        """Claim the jobs and run them in their order; yield each with its state. Closing the generator ends its runs.
 
-        A job that somebody else claimed first is yielded with the state that it has.
+        Yield a job that another process claimed first with the state that it has.
         """
         ...

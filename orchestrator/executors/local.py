@@ -1,7 +1,7 @@
 """The executor `local`: starts a `run-one` process for each job on this machine, one after the other or several at once.
 
-It knows nothing of retries. When the iterator is closed, or a `run-one` dies without a record, every process with the marker of the
-run is ended. `run-one` reads from its claim which GPUs and cores the run has. Waiting blocks.
+It does not retry. If the iterator is closed, or `run-one` dies without a record, every process with the marker of the run is
+ended. `run-one` reads the GPUs and cores of the run from its claim. Waiting blocks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from orchestrator.errors import ResultsError
 from orchestrator.executors.pool import Pool, Queue, Share
@@ -50,7 +49,7 @@ class _Run:
 
 
 class LocalExecutor:
-    """Starts at most `parallel` runs at a time, in the given order. Concurrent runs share out the visible GPUs."""
+    """An executor that runs at most `parallel` jobs at once, in the given order, each with its own part of the visible GPUs."""
 
     def __init__(self, run_one: Sequence[str] = RUN_ONE, *, parallel: int = 1) -> None:
         self.run_one = tuple(run_one)
@@ -66,36 +65,36 @@ class LocalExecutor:
                 full = full or _full_disk(queue)
                 taken = queue.take(pool) if full is None and len(running) < self.parallel else None
                 if taken is not None:
-                    started = self._start(*taken, beside=[one.job for one in running])
+                    job, share = taken
+                    started = self._start(job, share, neighbours=[run.job for run in running])
                     if started is not None:
                         running.append(started)
                         continue
-                    _free(pool, taken[1])
-                    yield taken[0], claims.state(taken[0].run_dir)
+                    _give_back(pool, share)
+                    yield job, claims.state(job.run_dir)
                     continue
                 if not running:
                     break
-                for one in _await_one(running):
-                    running.remove(one)
-                    _finish(one)
-                    _free(pool, one.share)
-                    ended = one.job.folder.record.exists()
-                    yield one.job, JobState.ENDED if ended else JobState.LOST
+                for run in _await_one(running):
+                    running.remove(run)
+                    _finish(run)
+                    _give_back(pool, run.share)
+                    yield run.job, JobState.ENDED if run.job.folder.record.exists() else JobState.LOST
         finally:
             if running:
                 _end_all(running)
         if full is not None:
             raise full
 
-    def _start(self, job: Job, share: Share | None, *, beside: Sequence[Job]) -> _Run | None:
-        """Start the job and return its run; None where somebody else has the job."""
-        details = {} if share is None else _details(share)
+    def _start(self, job: Job, share: Share | None, *, neighbours: Sequence[Job]) -> _Run | None:
+        """Start the job and return its run; None if another process has the job."""
+        details = {"gpus": [gpu.uuid for gpu in share.gpus], "cores": list(share.cores)} if share else {}
         claim = claims.claim(job, executor="local", details=details)
         if claim is None:
             return None
-        for one in beside:
-            claims.note_neighbour(one.run_dir, job.experiment_id)
-            claims.note_neighbour(job.run_dir, one.experiment_id)
+        for neighbour in neighbours:
+            claims.note_neighbour(neighbour.run_dir, job.experiment_id)
+            claims.note_neighbour(job.run_dir, neighbour.experiment_id)
         argv = [*self.run_one, str(job.run_dir)]
         try:
             child = process.spawn(argv, log=job.folder.run_one_log, env={MARKER: claim.marker})
@@ -120,11 +119,7 @@ def _gpus_of(job: Job) -> int:
     return experiment.num_gpus if experiment.device is Device.CUDA else 0
 
 
-def _details(share: Share) -> dict[str, object]:
-    return {"gpus": [gpu.uuid for gpu in share.gpus], "cores": list(share.cores)}
-
-
-def _free(pool: Pool, share: Share | None) -> None:
+def _give_back(pool: Pool, share: Share | None) -> None:
     if share is not None:
         pool.give_back(share)
 
@@ -132,19 +127,25 @@ def _free(pool: Pool, share: Share | None) -> None:
 def _await_one(running: Sequence[_Run]) -> list[_Run]:
     """Wait until a run ends. Return every run that has ended."""
     with selectors.DefaultSelector() as selector:
-        for one in running:
-            selector.register(one.ended, selectors.EVENT_READ, one)
+        for run in running:
+            selector.register(run.ended, selectors.EVENT_READ, run)
         return [key.data for key, _ in selector.select()]
 
 
-def _finish(one: _Run) -> None:
-    """End what is left of the process tree of a `run-one` that has ended."""
+def _finish(run: _Run) -> None:
+    """End the rest of the process tree of a `run-one` that has ended."""
     with StopSignals() as stop:
-        end_tree(one.marker, root=one.child, hurry=stop.hurried)
-    os.close(one.ended)
-    _drop_empty(one.job.folder.run_one_log)
-    if stop.received is not None:  # it came while it was held back
+        _end(run, stop)
+    if stop.received is not None:  # a signal came while signals were held back
         raise KeyboardInterrupt
+
+
+def _end(run: _Run, stop: StopSignals) -> None:
+    end_tree(run.marker, root=run.child, hurry=stop.hurried)
+    os.close(run.ended)
+    log = run.job.folder.run_one_log
+    if log.exists() and not log.stat().st_size:
+        log.unlink()
 
 
 def _end_all(running: Sequence[_Run]) -> None:
@@ -158,21 +159,19 @@ def _end_all(running: Sequence[_Run]) -> None:
         while living and time.monotonic() < deadline and asked <= _PATIENCE:
             if stop.count >= asked:
                 asked = stop.count + 1
-                for one in living:
-                    one.child.terminate()
+                for run in living:
+                    run.child.terminate()
             with suppress(subprocess.TimeoutExpired):
                 living[0].child.wait(timeout=_LOOK_AGAIN_S)
-            living = [one for one in living if one.child.poll() is None]
-        for one in running:
-            end_tree(one.marker, root=one.child, hurry=stop.hurried)
-            os.close(one.ended)
-            # Stopped before `run-one` could write a record: the claim is this process's, which may live on.
-            write_record(one.job.run_dir, unfinished_record(one.job, Status.CANCELLED))
-            _drop_empty(one.job.folder.run_one_log)
+            living = [run for run in living if run.child.poll() is None]
+        for run in running:
+            _end(run, stop)
+            # `run-one` may have been stopped before it wrote a record.
+            write_record(run.job.run_dir, unfinished_record(run.job, Status.CANCELLED))
 
 
 def _full_disk(queue: Queue) -> ResultsError | None:
-    """Return an error where the disk is too full for the next run's results, else None."""
+    """Return an error if the disk is too full for the next run's results, else None."""
     if not queue.waiting:
         return None
     run_dir = queue.waiting[0][0].run_dir
@@ -181,12 +180,6 @@ def _full_disk(queue: Queue) -> ResultsError | None:
     if free >= LEAST_FREE_BYTES:
         return None
     return ResultsError(
-        f"{folder}: {free / 2**20:.0f} MiB are free, and a run is not begun with less than {LEAST_FREE_BYTES >> 20}; make room "
-        "and give the same command again: what was recorded stays"
+        f"{folder}: {free / 2**20:.0f} MiB are free, and a run needs at least {LEAST_FREE_BYTES >> 20}; make room and repeat "
+        "the command, which keeps what was recorded"
     )
-
-
-def _drop_empty(log: Path) -> None:
-    """Remove the log of a `run-one` that wrote nothing."""
-    if log.exists() and not log.stat().st_size:
-        log.unlink()

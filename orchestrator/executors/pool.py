@@ -1,7 +1,7 @@
-"""The GPUs and cores of each concurrent run, and which run is next. Decides; starts nothing.
+"""The GPUs and cores of each concurrent run, and the choice of the next run. Nothing is started here.
 
-A GPU belongs to one run at a time, and so do the cores that were dealt to it: an equal share of the physical cores of its NUMA
-node, so that neighbours meet on caches and memory channels as little as the machine lets them.
+A GPU belongs to one run at a time, with an equal share of the physical cores of its NUMA node. So concurrent runs share as few
+caches and memory channels as possible.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from orchestrator.records import Gpu, Job
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """The GPUs and cores of one run. `cores` is empty where it may use all; `place` is its number among its neighbours."""
+    """The GPUs and cores of one run. Empty `cores` mean all cores; `place` is the run's number among concurrent runs."""
 
     gpus: tuple[Gpu, ...] = ()
     cores: tuple[int, ...] = ()
@@ -22,9 +22,9 @@ class Share:
 
 
 class Pool:
-    """The GPUs and places that are free. `gpus` in the order in which they are given out, the idlest first.
+    """The free GPUs and places. `gpus` are given out in their order, the idlest first; `places` is the number of concurrent runs.
 
-    `cores_of` maps a GPU's UUID to its cores; `cores_of_place` are those of a run without a GPU; `places`: how many runs at once.
+    `cores_of` maps a GPU's UUID to its cores; `cores_of_place` has the cores of each place, for runs without a GPU.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Queue:
             share = pool.take(num_gpus)
             if share is None:
                 if self.passed >= self.patience:
-                    return None  # the one that waits longest is next, whatever fits meanwhile
+                    return None  # nothing may pass the waiting job any more
                 continue
             self.passed = self.passed + 1 if number else 0
             self.waiting.remove(entry)

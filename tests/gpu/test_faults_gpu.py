@@ -131,11 +131,7 @@ def test_a_rank_that_hangs_or_is_killed_under_ddp(tmp_path: Path, what: str, sta
     done = tunebench(tmp_path, *RUN)
     (record,) = records(tmp_path)
     assert (record.status, record.kind) == (status, kind), (record, done.err)
-    assert not [
-        one
-        for one in record.warnings
-        if "than before it" in one.detail or "could not be ended" in one.detail
-    ]
+    assert not [one for one in record.warnings if "than before it" in one.detail or "could not be ended" in one.detail]
     if kind == "killed":
         assert "rank 1" in (record.cause or "") and record.signal == signal.SIGKILL
     else:

@@ -66,9 +66,9 @@ def test_options_of_the_local_executor_are_refused(folder: Path) -> None:
 
 def test_a_name_that_does_not_exist_is_told_with_its_place(folder: Path) -> None:
     (folder / "scenarios.yaml").write_text(SCENARIOS.replace("one_by_one", "slrm"))
-    expected = "here is no executor 'slrm'; there are: local, one_by_one."
+    expected = "executor 'slrm' is unknown; there are: local, one_by_one."
     assert tunebench(folder, "plan", "scenarios.yaml", PYTHONPATH=f"{folder}:{ROOT}").err == (
-        f"error: scenarios.yaml:1:1: t{expected}\n"
+        f"error: scenarios.yaml:1:1: {expected}\n"
     )
-    assert run(folder, "--executor", "slrm").err == f"error: T{expected}\n"
+    assert run(folder, "--executor", "slrm").err == f"error: {expected}\n"
     assert run(folder, "--executor", "local").code == 1, "the option is asked before the file"
