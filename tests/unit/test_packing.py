@@ -9,17 +9,7 @@ import numpy as np
 import pytest
 import torch
 from arguments import ArgumentError, Own
-from data import (
-    IGNORED,
-    PackedCollator,
-    PackedRows,
-    PaddedCollator,
-    Rows,
-    Tokens,
-    build_collator,
-    build_rows,
-    truncated,
-)
+from data import IGNORED, Tokens, build_collator, build_rows, packed_rows, padded, stacked, truncated
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,13 +26,13 @@ def own(**more: Any) -> Own:
 def test_truncation_drops_rows_with_nothing_left_to_learn() -> None:
     rows, masked = [[1, 2, 3, 4], [5, 6, 7, 8]], [[IGNORED, 2, 3, 4], [IGNORED, IGNORED, 7, 8]]
     cut = truncated(tokens_of(rows, masked), 2)
-    assert (len(cut), cut.input_ids.tolist(), cut.labels.tolist()) == (1, [1, 2], [IGNORED, 2])
+    assert (cut.offsets.tolist(), cut.input_ids.tolist(), cut.labels.tolist()) == ([0, 2], [1, 2], [IGNORED, 2])
     with pytest.raises(ArgumentError, match="within the first 1 tokens; raise --max_seq_len"):
         truncated(tokens_of(rows, masked), 1)
 
 
 def test_packed_rows_are_full_and_positions_begin_anew() -> None:
-    packed = PackedRows(tokens_of([[1, 2, 3], [4, 5, 6, 7], [8, 9]]), 4, packed_attention="block-diagonal")
+    packed = packed_rows(tokens_of([[1, 2, 3], [4, 5, 6, 7], [8, 9]]), 4, packed_attention="block-diagonal")
     rows = [{name: values.tolist() for name, values in packed[index].items()} for index in range(len(packed))]
     assert [row["input_ids"] for row in rows] == [[1, 2, 3, 4], [5, 6, 7, 8]]
     assert [row["position_ids"] for row in rows] == [[0, 1, 2, 0], [0, 1, 2, 0]]
@@ -52,7 +42,7 @@ def test_packed_rows_are_full_and_positions_begin_anew() -> None:
 @given(st.lists(st.lists(st.integers(1, 99), min_size=2, max_size=9), min_size=1, max_size=12), st.integers(2, 16))
 def test_packing_loses_only_the_last_incomplete_chunk(rows: list[list[int]], length: int) -> None:
     flat = [*chain(*rows)]
-    packed = PackedRows(tokens_of(rows), length, packed_attention="block-diagonal")
+    packed = packed_rows(tokens_of(rows), length, packed_attention="block-diagonal")
     together = torch.cat([packed[index]["input_ids"] for index in range(len(packed))]).tolist()
     lengths = {len(packed[index]["input_ids"]) for index in range(len(packed))}
     assert lengths == {min(length, len(flat))}
@@ -65,26 +55,26 @@ def test_packing_loses_only_the_last_incomplete_chunk(rows: list[list[int]], len
 
 
 def test_data_shorter_than_one_chunk_is_one_short_row() -> None:
-    packed = PackedRows(tokens_of([[1, 2, 3]]), 100, packed_attention="concatenated")
+    packed = packed_rows(tokens_of([[1, 2, 3]]), 100, packed_attention="concatenated")
     assert len(packed) == 1
     assert set(packed[0]) == {"input_ids", "labels"}
 
 
 def test_padding_is_masked_and_not_learnt() -> None:
-    rows = Rows(tokens_of([[1, 2, 3], [4, 5]]), None)
-    batch = PaddedCollator(9)([rows[0], rows[1]])
+    rows = build_rows(own(), tokens_of([[1, 2, 3], [4, 5]]), attention="sdpa")
+    batch = padded([rows[0], rows[1]], pad_token_id=9)
     assert batch["input_ids"].tolist() == [[1, 2, 3], [4, 5, 9]]
     assert batch["labels"].tolist() == [[1, 2, 3], [4, 5, IGNORED]]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
 
 
 def test_flash_attention_gets_packed_rows_as_one() -> None:
-    packed = PackedRows(tokens_of([[1, 2], [3, 4]]), 2, packed_attention="block-diagonal")
+    packed = packed_rows(tokens_of([[1, 2], [3, 4]]), 2, packed_attention="block-diagonal")
     rows = [packed[0], packed[1]]
-    assert PackedCollator(flatten=False)(rows)["input_ids"].shape == (2, 2)
-    assert PackedCollator(flatten=True)(rows)["position_ids"].tolist() == [[0, 1, 0, 1]]
+    assert stacked(rows, flatten=False)["input_ids"].shape == (2, 2)
+    assert stacked(rows, flatten=True)["position_ids"].tolist() == [[0, 1, 0, 1]]
     collator = build_collator(own(packing=True, max_seq_len=2), attention="flash_attention_2", pad_token_id=0)
-    assert collator.flatten
+    assert collator.keywords == {"flatten": True}
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])

@@ -13,6 +13,8 @@ of `response_field`, which is then appended to the rendered text. A tokenizer ha
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Dict, Optional
 
@@ -163,18 +165,12 @@ def compiled(chat_template: str) -> Any:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
-    environment.filters["tojson"] = as_json
+    environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
     environment.globals["raise_exception"] = refuse
     try:
         return environment.from_string(chat_template)
     except jinja2.exceptions.TemplateSyntaxError as error:
         raise PreparationError(f"the chat template has a mistake in line {error.lineno}: {error.message}") from error
-
-
-def as_json(value: Any, indent: Optional[int] = None) -> str:
-    import json
-
-    return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ The exit code is 0, or 1 after a last line `error: …` on stderr. The program k
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
@@ -19,7 +20,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 from folders import make_folder
@@ -27,6 +28,7 @@ from formatting import PreparationError, Sample, Spec, Tokenized, check_spec, fo
 from sources import load_rows
 
 SYNTHETIC = "builtin:synthetic"
+PACKAGES = ("numpy", "tokenizers", "transformers", "datasets")
 SYNTHETIC_ROWS, SYNTHETIC_LENGTH, SYNTHETIC_VOCABULARY = 1000, 512, 4096
 
 
@@ -47,19 +49,17 @@ def prepare(spec: Spec) -> bool:
 
 def write(spec: Spec, folder: str) -> None:
     if spec.source == SYNTHETIC:
-        rows, tokenizer = synthetic(spec), None
-        facts = write_tokens(rows, folder) if spec.form == "tokens" else write_lines(map(as_line, rows), folder)
-        write_manifest(spec, folder, facts, tokenizer)
-        return
-    found = load_rows(spec.source, spec.split)[: spec.samples]
-    tokenizer = find_tokenizer(spec) if spec.wants_tokens or spec.chat_template else None
-    special = tokenizer.special_tokens if tokenizer else {}
-    ready = already_tokenized(found, spec)
-    samples = [] if ready else format_rows(found, spec, special_tokens=special)
-    if not spec.wants_tokens:
+        tokenizer, samples, rows = None, [], synthetic(spec)
+    else:
+        found = load_rows(spec.source, spec.split)[: spec.samples]
+        tokenizer = find_tokenizer(spec) if spec.wants_tokens or spec.chat_template else None
+        rows = already_tokenized(found, spec)
+        special = tokenizer.special_tokens if tokenizer else {}
+        samples = [] if rows else format_rows(found, spec, special_tokens=special)
+    if not spec.wants_tokens and samples:
         facts = write_lines(({spec.text_field: sample.text} for sample in samples), folder)
     else:
-        rows = ready or learnable(samples, spec, tokenizer)
+        rows = rows or learnable(samples, spec, tokenizer)
         facts = write_tokens(rows, folder) if spec.form == "tokens" else write_lines(map(as_line, rows), folder)
     write_manifest(spec, folder, facts, tokenizer)
 
@@ -147,30 +147,24 @@ def write_manifest(spec: Spec, folder: str, facts: dict[str, Any], tokenizer: An
         "pad_token_id": tokenizer.pad_token_id if tokenizer else 0,
         "eos_token_id": tokenizer.eos_token_id if tokenizer else None,
         "spec": {name: value for name, value in dataclasses.asdict(spec).items() if name != "path"},
-        "versions": {
-            "python": platform.python_version(),
-            **installed("numpy", "tokenizers", "transformers", "datasets"),
-        },
+        "versions": {"python": platform.python_version(), **installed(*PACKAGES)},
     }
     with open(os.path.join(folder, "manifest.json"), "w", encoding="utf-8") as file:
         json.dump(manifest, file, indent=1)
 
 
 def installed(*names: str) -> dict[str, str]:
-    versions: dict[str, Optional[str]] = {}
+    versions = {}
     for name in names:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
-    return {name: version for name, version in versions.items() if version}
+    return versions
 
 
 def main(argv: Sequence[str]) -> int:
-    if len(argv) != 1:
-        print("error: give one file, SPEC.json, that says what to prepare.", file=sys.stderr)
-        return 1
     try:
+        if len(argv) != 1:
+            raise PreparationError("give one file, SPEC.json, that says what to prepare.")
         prepare(read_spec(argv[0]))
     except PreparationError as error:
         print(f"error: {error}", file=sys.stderr)

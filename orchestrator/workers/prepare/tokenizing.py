@@ -1,7 +1,7 @@
 """Loads a model's tokenizer, or trains a byte-level BPE on the docstrings of the standard library for a model without one.
 
-The trained tokenizer needs only the package `tokenizers`. It is the same for the same Python and size. transformers from
-4.4x on loads it. It is trained once and kept next to the prepared data.
+The trained tokenizer needs only the package `tokenizers`. It is the same for the same Python and size, and every supported
+transformers loads it. It is trained once and kept next to the prepared data.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from formatting import PreparationError
 
 VOCABULARY = 4096
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")  # of a folder that has one
 Encoded = Tuple[Sequence[int], Sequence[int]]
 
 
@@ -25,12 +26,6 @@ class Tokenizer:
 
     def __init__(self, inner: Any, *, special_tokens: dict[str, str], eos: Optional[int], pad: Optional[int]) -> None:
         self.inner, self.special_tokens, self.eos_token_id, self.pad_token_id = inner, special_tokens, eos, pad
-
-    def encode(self, texts: Sequence[str], *, special: bool) -> list[Encoded]:
-        raise NotImplementedError
-
-    def save(self, folder: str) -> None:
-        raise NotImplementedError
 
 
 class Trained(Tokenizer):
@@ -70,8 +65,12 @@ class Pretrained(Tokenizer):
 
 
 def load_tokenizer(name: Optional[str], *, vocab_size: Optional[int], cache: str) -> Tokenizer:
-    """Return the tokenizer of a model; the trained one for `config:` models, no model, and a folder without one."""
-    if name is None or name.startswith("config:") or without_tokenizer(name):
+    """Return a model's own tokenizer, or the trained tokenizer if the model has none (or is a `config:` model or None)."""
+    if (
+        name is None
+        or name.startswith("config:")
+        or (os.path.isdir(name) and not any(os.path.isfile(os.path.join(name, file)) for file in FILES))
+    ):
         return trained(min(vocab_size or VOCABULARY, VOCABULARY), cache)
     try:
         from transformers import AutoTokenizer
@@ -87,12 +86,6 @@ def load_tokenizer(name: Optional[str], *, vocab_size: Optional[int], cache: str
     known = {key: str(value) for key, value in inner.special_tokens_map.items() if isinstance(value, str)}
     pad = inner.pad_token_id if inner.pad_token_id is not None else inner.eos_token_id
     return Pretrained(inner, special_tokens=known, eos=inner.eos_token_id, pad=pad)
-
-
-def without_tokenizer(name: str) -> bool:
-    """Return whether this is a local model folder without a tokenizer."""
-    files = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
-    return os.path.isdir(name) and not any(os.path.isfile(os.path.join(name, file)) for file in files)
 
 
 def trained(size: int, cache: str) -> Tokenizer:

@@ -60,11 +60,14 @@ CHOICES = {
     "peft_method": ("lora", "none"),
     "quantization": ("nf4", "fp4", "int8", "gptq"),
 }
+TYPE_WORDS: Dict[Any, str] = {
+    **{bool: "True or False", int: "a whole number", float: "a number"},
+    **{str: "a text", dict: "a mapping as JSON", list: "a list"},
+}
 REQUIRED = ("model_name_or_path", "training_data_path")
 
 
-@dataclasses.dataclass(frozen=True)
-class Parsed:
+class Parsed(typing.NamedTuple):
     """A command line in three parts. `model` has the words for the model's configuration, not yet typed."""
 
     own: Own
@@ -121,21 +124,18 @@ def check_own(own: Mapping[str, Any]) -> None:
         raise ArgumentError(f"--max_seq_len is {own['max_seq_len']}; give 2 or more, or leave it out.")
     if own.get("quantization") and own.get("peft_method", "none") == "none":
         raise ArgumentError(
-            "--quantization without --peft_method lora: quantised weights cannot be trained; add the adapter."
+            "--quantization without --peft_method lora: quantised weights do not train; add the adapter."
         )
     if own.get("packing") and own.get("padding_free"):
-        raise ArgumentError(
-            "--packing and --padding_free exclude each other: packed rows have no padding; choose one of them."
-        )
+        raise ArgumentError("--packing and --padding_free exclude each other: packed rows have no padding; choose one.")
     if own.get("packing") and not own.get("max_seq_len"):
         raise ArgumentError("--packing needs --max_seq_len, the length that rows are packed to.")
 
 
 def check_unknown(names: Iterable[str], known: Iterable[str], *, what: str) -> None:
     """Refuse names that neither the trainer nor `what` knows, and suggest the nearest known name."""
-    everything = sorted(set(known))
     for name in names:
-        near = difflib.get_close_matches(name, everything, n=1, cutoff=0.6)
+        near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
         hint = f"did you mean --{near[0]}?" if near else "remove it, or look at the list in TrainingArguments."
         raise ArgumentError(f"unknown argument --{name}: neither the trainer nor {what} has it; {hint}")
 
@@ -202,12 +202,4 @@ def literal(text: str) -> Any:
 
 def describe(kinds: Iterable[Any]) -> str:
     """Return in words the values that these types accept."""
-    names: Dict[Any, str] = {
-        bool: "True or False",
-        int: "a whole number",
-        float: "a number",
-        str: "a text",
-        dict: "a mapping as JSON",
-        list: "a list",
-    }
-    return " or ".join(names[kind] for kind in kinds if kind in names) or "another value"
+    return " or ".join(TYPE_WORDS[kind] for kind in kinds if kind in TYPE_WORDS) or "another value"

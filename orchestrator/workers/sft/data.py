@@ -16,10 +16,11 @@ The last, incomplete chunk and chunks without a label are left out.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-from collections.abc import Sequence
-from typing import Any, Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -27,21 +28,16 @@ from arguments import ArgumentError, Own
 from torch.utils.data import Dataset
 
 IGNORED = -100
+FLASH = ("flash", "kernels-community/flash")
 BLOCK_DIAGONAL, CONCATENATED = "block-diagonal", "concatenated"
 
 
-class Tokens:
+class Tokens(NamedTuple):
     """The flat arrays of a prepared folder. Row i is input_ids[offsets[i]:offsets[i + 1]], and so are its labels."""
 
-    def __init__(self, input_ids: Any, labels: Any, offsets: Any) -> None:
-        self.input_ids, self.labels, self.offsets = input_ids, labels, offsets
-
-    def row(self, index: int) -> tuple[Any, Any]:
-        part = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
-        return self.input_ids[part], self.labels[part]
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
+    input_ids: Any
+    labels: Any
+    offsets: Any
 
 
 def load_tokens(folder: str) -> tuple[Tokens, dict[str, Any]]:
@@ -61,7 +57,7 @@ def truncated(tokens: Tokens, limit: Optional[int]) -> Tokens:
     """Return rows of at most `limit` tokens, without the rows that have no label left."""
     lengths = np.diff(tokens.offsets)
     ends = tokens.offsets[:-1] + (lengths if limit is None else np.minimum(lengths, limit))
-    # A row's first label is never predicted, so a row needs one further on.
+    # No model predicts a row's first label, so a row needs another label after it.
     learnt = np.concatenate([[0], np.cumsum(tokens.labels != IGNORED)])
     keep = learnt[ends] - learnt[np.minimum(tokens.offsets[:-1] + 1, ends)] > 0
     if not keep.any():
@@ -69,71 +65,57 @@ def truncated(tokens: Tokens, limit: Optional[int]) -> Tokens:
         raise ArgumentError(f"no row of the training data has a token to learn{reach}; raise --max_seq_len.")
     if keep.all() and (limit is None or lengths.max(initial=0) <= limit):
         return tokens
-    parts = [slice(int(a), int(b)) for a, b in zip(tokens.offsets[:-1][keep], ends[keep])]  # noqa: B905 (Python 3.9)
-    offsets = np.concatenate([[0], np.cumsum([part.stop - part.start for part in parts])])
-    return Tokens(
-        np.concatenate([tokens.input_ids[part] for part in parts]),
-        np.concatenate([tokens.labels[part] for part in parts]),
-        offsets,
-    )
+    spans = np.stack([tokens.offsets[:-1], ends], axis=1)[keep]
+    input_ids, labels = (np.concatenate([flat[a:b] for a, b in spans]) for flat in (tokens.input_ids, tokens.labels))
+    return Tokens(input_ids, labels, np.concatenate([[0], np.cumsum(spans[:, 1] - spans[:, 0])]))
 
 
 class Rows(Dataset):  # type: ignore[misc]
-    """A data set with one sample per row."""
+    """A data set. Row i has the numbers offsets[i] to offsets[i + 1] of each array."""
 
-    packed = False
-    packed_attention: Optional[str] = None
-
-    def __init__(self, tokens: Tokens, max_seq_len: Optional[int]) -> None:
-        self.tokens, self.max_seq_len = tokens, max_seq_len
+    def __init__(
+        self,
+        arrays: Mapping[str, Any],
+        offsets: Any,
+        *,
+        max_seq_len: Optional[int],
+        packed_attention: Optional[str] = None,
+    ) -> None:
+        self.arrays, self.offsets, self.max_seq_len = arrays, offsets, max_seq_len
+        self.packed, self.packed_attention = packed_attention is not None, packed_attention
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        ids, labels = self.tokens.row(index)
-        return {"input_ids": as_tensor(ids), "labels": as_tensor(labels)}
+        part = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        return {name: torch.from_numpy(array[part].astype(np.int64)) for name, array in self.arrays.items()}
 
 
-class PackedRows(Dataset):  # type: ignore[misc]
-    """A data set of chunks of exactly `max_seq_len` tokens, as described above. Fewer tokens make one short row."""
-
-    packed = True
-
-    def __init__(self, tokens: Tokens, max_seq_len: int, *, packed_attention: str) -> None:
-        self.max_seq_len, self.packed_attention = max_seq_len, packed_attention
-        total = len(tokens.input_ids)
-        length, count = min(max_seq_len, total), max(1, total // max_seq_len)
-        used = count * length
-        starts = np.union1d(tokens.offsets[:-1][tokens.offsets[:-1] < used], np.arange(0, used, length))
-        labels = tokens.labels[:used].copy()
-        labels[starts] = IGNORED
+def packed_rows(tokens: Tokens, max_seq_len: int, *, packed_attention: str) -> Rows:
+    """Return chunks of exactly `max_seq_len` tokens, as described above. Fewer tokens make one short row."""
+    total = len(tokens.input_ids)
+    length, count = min(max_seq_len, total), max(1, total // max_seq_len)
+    used = count * length
+    starts = np.union1d(tokens.offsets[:-1][tokens.offsets[:-1] < used], np.arange(0, used, length))
+    labels = tokens.labels[:used].copy()
+    labels[starts] = IGNORED
+    arrays = {"input_ids": tokens.input_ids[:used], "labels": labels}
+    if packed_attention == BLOCK_DIAGONAL:
         since = np.zeros(used, dtype=np.int64)
         since[starts] = starts
-        positions = np.arange(used) - np.maximum.accumulate(since)
-        learnt = (labels.reshape(count, -1) != IGNORED).any(axis=1)
-        if not learnt.any():
-            raise ArgumentError("no chunk of the packed data has a token to learn; raise --max_seq_len.")
-        chunks = (flat.reshape(count, -1)[learnt] for flat in (tokens.input_ids[:used], labels, positions))
-        self.input_ids, self.labels, self.positions = chunks
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        row = {"input_ids": as_tensor(self.input_ids[index]), "labels": as_tensor(self.labels[index])}
-        if self.packed_attention == BLOCK_DIAGONAL:
-            row["position_ids"] = as_tensor(self.positions[index])
-        return row
-
-
-def as_tensor(values: Any) -> Any:
-    return torch.from_numpy(values.astype(np.int64))
+        arrays["position_ids"] = np.arange(used) - np.maximum.accumulate(since)
+    learnt = (labels.reshape(count, -1) != IGNORED).any(axis=1)
+    if not learnt.any():
+        raise ArgumentError("no chunk of the packed data has a token to learn; raise --max_seq_len.")
+    arrays = {name: array.reshape(count, -1)[learnt].reshape(-1) for name, array in arrays.items()}
+    offsets = np.arange(0, learnt.sum() * length + 1, length)
+    return Rows(arrays, offsets, max_seq_len=max_seq_len, packed_attention=packed_attention)
 
 
 def sees_borders(attention: Optional[str]) -> bool:
     """Return whether this attention separates the samples of one row by their `position_ids`."""
-    if (attention or "").startswith(("flash", "kernels-community/flash")):
+    if (attention or "").startswith(FLASH):
         return True
     try:
         from transformers.masking_utils import find_packed_sequence_indices  # noqa: F401
@@ -152,41 +134,27 @@ def build_rows(own: Own, tokens: Tokens, *, attention: Optional[str]) -> Any:
         )
     rows = truncated(tokens, None if own.packing else own.max_seq_len)
     if own.packing and own.max_seq_len:
-        return PackedRows(rows, own.max_seq_len, packed_attention=BLOCK_DIAGONAL if apart else CONCATENATED)
-    return Rows(rows, own.max_seq_len)
+        return packed_rows(rows, own.max_seq_len, packed_attention=BLOCK_DIAGONAL if apart else CONCATENATED)
+    return Rows({"input_ids": rows.input_ids, "labels": rows.labels}, rows.offsets, max_seq_len=own.max_seq_len)
 
 
 # --- batches ---------------------------------------------------------------------------------------------------------
 
 
-class PaddedCollator:
-    """A collator that fills rows on the right to the longest."""
-
-    padding_free = False
-
-    def __init__(self, pad_token_id: int) -> None:
-        self.pad_token_id = pad_token_id
-
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        filled = {"input_ids": self.pad_token_id, "labels": IGNORED, "attention_mask": 0}
-        masked = [{**row, "attention_mask": torch.ones_like(row["input_ids"])} for row in rows]
-        return {
-            name: torch.nn.utils.rnn.pad_sequence([row[name] for row in masked], batch_first=True, padding_value=value)
-            for name, value in filled.items()
-        }
+def padded(rows: Sequence[Mapping[str, Any]], *, pad_token_id: int) -> dict[str, Any]:
+    """Return a batch of rows that are filled on the right to the longest."""
+    filled = {"input_ids": pad_token_id, "labels": IGNORED, "attention_mask": 0}
+    masked = [{**row, "attention_mask": torch.ones_like(row["input_ids"])} for row in rows]
+    return {
+        name: torch.nn.utils.rnn.pad_sequence([row[name] for row in masked], batch_first=True, padding_value=value)
+        for name, value in filled.items()
+    }
 
 
-class PackedCollator:
-    """A collator of rows of one length. Flash attention needs them as one long row: it separates samples within a row only."""
-
-    padding_free = False
-
-    def __init__(self, *, flatten: bool) -> None:
-        self.flatten = flatten
-
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-        return {name: values.reshape(1, -1) for name, values in batch.items()} if self.flatten else batch
+def stacked(rows: Sequence[Mapping[str, Any]], *, flatten: bool) -> dict[str, Any]:
+    """Return a batch of rows of one length. Flash attention needs one long row: it separates samples only within a row."""
+    batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+    return {name: values.reshape(1, -1) for name, values in batch.items()} if flatten else batch
 
 
 class FlatCollator:
@@ -199,15 +167,13 @@ class FlatCollator:
 
         self.flatten = DataCollatorWithFlattening()
 
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         batch: dict[str, Any] = self.flatten([{name: row[name].tolist() for name in row} for row in rows])
         return batch
 
 
 def build_collator(own: Own, *, attention: Optional[str], pad_token_id: int) -> Any:
-    """Return the collator that the arguments ask for."""
+    """Return the collator that the arguments ask for. Workers of a data loader may need to pickle it."""
     if own.packing:
-        return PackedCollator(flatten=(attention or "").startswith(("flash", "kernels-community/flash")))
-    if own.padding_free:
-        return FlatCollator()
-    return PaddedCollator(pad_token_id)
+        return functools.partial(stacked, flatten=(attention or "").startswith(FLASH))
+    return FlatCollator() if own.padding_free else functools.partial(padded, pad_token_id=pad_token_id)

@@ -22,40 +22,36 @@ def load_config(own: Own, words: Mapping[str, Sequence[str]]) -> Any:
 
     name = own.model_name_or_path
     if name.startswith("config:"):
-        fields = dict(CONFIGS.get(name[len("config:") :], {}))
-        if not fields:
+        fields = CONFIGS.get(name[len("config:") :])
+        if fields is None:
             raise ArgumentError(f"there is no model {name!r}; the known sizes are {', '.join(CONFIGS)}.")
-        model_type = fields.pop("model_type")
-        plain = AutoConfig.for_model(model_type, **fields)
-        return AutoConfig.for_model(model_type, **{**fields, **overrides(plain, words, name)})
+        plain = AutoConfig.for_model(**fields)
+        return AutoConfig.for_model(**{**fields, **overrides(plain, words, name)})
     if name.startswith((".", "/", "~")) and not os.path.isfile(os.path.join(name, "config.json")):
         raise ArgumentError(f"there is no model in {name!r}; a local model is a folder with a config.json.")
-    hub: dict[str, Any] = {"trust_remote_code": own.trust_remote_code}
-    if own.revision:
-        hub["revision"] = own.revision
     try:
-        plain = AutoConfig.from_pretrained(name, **hub)
+        plain = AutoConfig.from_pretrained(name, **hub_options(own))
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise ArgumentError(f"the model {name!r} has no configuration that can be read: {first}") from error
     changed = overrides(plain, words, name)
-    return AutoConfig.from_pretrained(name, **hub, **changed) if changed else plain
+    return AutoConfig.from_pretrained(name, **hub_options(own), **changed) if changed else plain
+
+
+def hub_options(own: Own) -> dict[str, Any]:
+    return {"trust_remote_code": own.trust_remote_code, **({"revision": own.revision} if own.revision else {})}
 
 
 def overrides(config: Any, words: Mapping[str, Sequence[str]], model: str) -> dict[str, Any]:
     """Return the words as values of the configuration's fields, each of the type of its present value."""
+    from transformers import TrainingArguments
+
     known = config.to_dict()
     known = {**(known.get("rope_parameters") or {}), **known}  # where transformers 5 keeps rope_theta and its kind
     names = set(known) | set(getattr(config, "attribute_map", {}))
-    from_trainer = {**Own.__dataclass_fields__, **training_field_names()}
+    from_trainer = {*Own.__dataclass_fields__, *TrainingArguments.__dataclass_fields__}
     check_unknown((name for name in words if name not in names), {*names, *from_trainer}, what=f"the model {model}")
     return {name: override(name, items, known.get(name)) for name, items in words.items()}
-
-
-def training_field_names() -> dict[str, Any]:
-    from transformers import TrainingArguments
-
-    return dict(TrainingArguments.__dataclass_fields__)
 
 
 def override(name: str, items: Sequence[str], now: Any) -> Any:
@@ -73,10 +69,8 @@ def override(name: str, items: Sequence[str], now: Any) -> Any:
 def read_value(text: str) -> Any:
     """Return the None, truth, number, list or mapping that the text spells, else the text."""
     plain = {"none": None, "null": None, "true": True, "false": False}
-    if text.lower() in plain:
-        return plain[text.lower()]
     value = literal(text)
-    return text if value is None else value
+    return plain.get(text.lower(), text if value is None else value)
 
 
 # --- building --------------------------------------------------------------------------------------------------------
@@ -102,16 +96,13 @@ def build_model(own: Own, config: Any, *, seed: int) -> Any:
         options["attn_implementation"] = own.attn_implementation
     quantized = quantization_options(own, config)
     set_seed(seed)
-    if own.model_name_or_path.startswith("config:"):
-        with drawing_device(own, config):
-            model = AutoModelForCausalLM.from_config(config, **no_auto(options))
-        if not quantized:
-            return model
-        return load_quantized(model, **quantized, **options)
-    options["trust_remote_code"] = own.trust_remote_code
-    if own.revision:
-        options["revision"] = own.revision
-    return AutoModelForCausalLM.from_pretrained(own.model_name_or_path, config=config, **quantized, **options)
+    if not own.model_name_or_path.startswith("config:"):
+        options.update(quantized, **hub_options(own))
+        return AutoModelForCausalLM.from_pretrained(own.model_name_or_path, config=config, **options)
+    with drawing_device(own, config):  # a configuration has no weights to take a dtype from
+        drawn = {name: value for name, value in options.items() if value != "auto"}
+        model = AutoModelForCausalLM.from_config(config, **drawn)
+    return load_quantized(model, **quantized, **options) if quantized else model
 
 
 def load_quantized(model: Any, **options: Any) -> Any:
@@ -119,11 +110,6 @@ def load_quantized(model: Any, **options: Any) -> Any:
     with tempfile.TemporaryDirectory(dir=os.environ.get("TUNEBENCH_RUN_DIR")) as folder:
         model.save_pretrained(folder)
         return type(model).from_pretrained(folder, **options)
-
-
-def no_auto(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options without `auto`: a configuration has no weights to take a dtype from."""
-    return {name: value for name, value in options.items() if value != "auto"}
 
 
 def drawing_device(own: Own, config: Any) -> Any:
@@ -153,33 +139,28 @@ def count_parameters(config: Any) -> int:
 
 
 def quantization_options(own: Own, config: Any) -> dict[str, Any]:
-    """Return the options of from_pretrained for quantisation. GPTQ models are saved so; others are quantised at loading."""
+    """Return the options of from_pretrained for quantisation. A GPTQ model is quantised already; others at loading."""
+    import torch
+
     ready = getattr(config, "quantization_config", None)
+    here = {"": int(os.environ.get("LOCAL_RANK", 0)) if torch.cuda.is_available() else "cpu"}  # this rank's device
     if own.quantization == "gptq":
         method = ready.get("quant_method") if isinstance(ready, dict) else getattr(ready, "quant_method", None)
         if str(getattr(method, "value", method)) != "gptq":
             raise ArgumentError(f"--quantization gptq needs a GPTQ model, which {own.model_name_or_path!r} is not.")
-        return {"device_map": here()}
+        return {"device_map": here}
     if own.quantization is None:
-        return {"device_map": here()} if ready else {}
+        return {"device_map": here} if ready else {}
     require("bitsandbytes", f"--quantization {own.quantization}")
-    import torch
     from transformers import BitsAndBytesConfig
 
     if own.quantization == "int8":
-        return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True), "device_map": here()}
+        return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True), "device_map": here}
     compute = torch.bfloat16 if own.dtype == "auto" else getattr(torch, own.dtype)
     four_bit = BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type=own.quantization, bnb_4bit_compute_dtype=compute
     )
-    return {"quantization_config": four_bit, "device_map": here()}
-
-
-def here() -> dict[str, Any]:
-    """Return this rank's device as a device map."""
-    import torch
-
-    return {"": int(os.environ.get("LOCAL_RANK", 0)) if torch.cuda.is_available() else "cpu"}
+    return {"quantization_config": four_bit, "device_map": here}
 
 
 def require(package: str, wanted_by: str) -> None:
@@ -203,9 +184,7 @@ def adapt(model: Any, own: Own, *, checkpointing: bool, reentrant: bool) -> Any:
         )
     elif checkpointing and reentrant:
         model.enable_input_require_grads()  # else re-entrant checkpointing sees only frozen inputs, and no gradient
-    targets: Any = own.target_modules or None
-    if targets is not None and len(targets) == 1 and "all-linear" in targets:
-        targets = "all-linear"
+    targets: Any = "all-linear" if own.target_modules == ["all-linear"] else own.target_modules or None
     config = LoraConfig(
         r=own.r, lora_alpha=own.lora_alpha, lora_dropout=own.lora_dropout, target_modules=targets,
         task_type="CAUSAL_LM",

@@ -28,8 +28,6 @@ DEFAULTS = {
     "ddp_find_unused_parameters": False,
     "remove_unused_columns": False,
 }
-
-
 # Two names of one argument, the newer first.
 CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
 
