@@ -138,11 +138,11 @@ def test_a_batch_is_counted_before_it_is_sent() -> None:
 def test_a_batch_that_was_changed_since_is_counted_anew(name: str) -> None:
     batch = sent(a_batch())
     batch[name] = torch.ones((2, 3), dtype=torch.int64)
-    assert counting.told(counting.held(batch)) is None
+    assert counting.noted(counting.held(batch)) is None
     anew = [int(value) for value in counting.sizes(counting.held(batch))]
     assert counting.Counter().count(counting.kept(batch)).read() == anew
     del batch["attention_mask"]
-    assert counting.told(counting.held(batch)) is None
+    assert counting.noted(counting.held(batch)) is None
 
 
 @pytest.mark.parametrize("copied", [False, True])
@@ -193,8 +193,8 @@ def test_what_cannot_be_counted_on_the_host_is_sent_as_it_is() -> None:
     on_gpu = {name: value.as_subclass(OnGpu) for name, value in a_batch().items() if name != "weight"}
     for batch in (on_gpu, {"input_ids": [1, 2]}, {"pixels": torch.ones(1)}):
         assert sent(batch).keys() == batch.keys()
-        assert counting.told(counting.held(sent(batch))) is None
-    assert counting.told(counting.held(sent(a_batch(), wanted=False))) is None
+        assert counting.noted(counting.held(sent(batch))) is None
+    assert counting.noted(counting.held(sent(a_batch(), wanted=False))) is None
 
     def jagged(batch: Any) -> Any:
         return batch
@@ -209,4 +209,4 @@ def test_accelerates_data_loader_sends_by_it(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(data_loader, "send_to_device", counting.noting(data_loader.send_to_device, wanted=lambda: True))
     rows = [{"input_ids": torch.ones(3, dtype=torch.int64), "labels": torch.tensor([-100, 5, 5])}] * 5
     loader = Accelerator(cpu=True).prepare(torch.utils.data.DataLoader(rows, batch_size=2))
-    assert [counting.told(counting.held(batch)) for batch in loader] == [[6, 6, 4, 2, 18]] * 2 + [[3, 3, 2, 1, 9]]
+    assert [counting.noted(counting.held(batch)) for batch in loader] == [[6, 6, 4, 2, 18]] * 2 + [[3, 3, 2, 1, 9]]

@@ -40,7 +40,7 @@ class Broken:
 
 def ranks(count: int, store: Any, *, enough_at: int, **measure: Any) -> list[endings.Ending]:
     return [
-        endings.Ending(measure, rank=rank, stopping=Rule(enough_at), board=store and endings.Board(store), alone=False)
+        endings.Ending(measure, rank=rank, stopping=Rule(enough_at), board=endings.Board(store))
         for rank in range(count)
     ]
 
@@ -96,7 +96,8 @@ def test_what_a_rank_gave_up_on_the_first_rank_gives_up_too(monkeypatch: pytest.
 
 
 def test_without_a_store_nothing_ends_early() -> None:
-    assert together(ranks(2, None, enough_at=1)) == [None, None]
+    ending = endings.build({"within": 0.5}, rank=0, world_size=2, load=lambda name: pytest.fail(name))
+    assert last_step(ending) is None
 
 
 def test_a_store_that_keeps_failing_ends_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,11 +127,11 @@ def test_a_store_that_fails_now_and_then_misleads_nobody() -> None:
 def test_a_rule_that_fails_ends_nothing() -> None:
     rule = Rule(1)
     rule.verdict = lambda: 1 / 0  # type: ignore[assignment, return-value]
-    assert last_step(endings.Ending({}, rank=0, stopping=rule, board=None, alone=True)) is None
+    assert last_step(endings.Ending({}, rank=0, stopping=rule, board=None)) is None
 
 
 def test_one_process_needs_no_store() -> None:
-    alone = endings.Ending({}, rank=0, stopping=Rule(15), board=None, alone=True)
+    alone = endings.Ending({}, rank=0, stopping=Rule(15), board=None)
     assert last_step(alone) == (20, {"why": "within", "half_width": 1 / 20})
 
 

@@ -121,8 +121,8 @@ def test_rows_that_are_tokens_already_stay_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"source": "./no-such.jsonl"}, "error: there is no file or folder './no-such.jsonl'; give the path"),
-        ({"source": "builtin:nothing"}, "built in are builtin:stdlib-docs and builtin:synthetic."),
+        ({"source": "./no-such.jsonl"}, "error: there is no file or folder './no-such.jsonl'; give a JSON"),
+        ({"source": "builtin:nothing"}, "use builtin:stdlib-docs or builtin:synthetic."),
         ({"source": "builtin:stdlib-docs", "colour": 1}, "unexpected keyword argument 'colour'"),
     ],
 )
@@ -166,7 +166,7 @@ def test_splits(split: str | None, rows: range) -> None:
 
 @pytest.mark.parametrize(
     ("split", "sentence"),
-    [("train[1]", "is not understood"), ("train+test", "is not understood"), ("train[10:]", "no rows")],
+    [("train[1]", "is invalid"), ("train+test", "is invalid"), ("train[10:]", "no rows")],
 )
 def test_splits_that_are_refused(split: str, sentence: str) -> None:
     with pytest.raises(PreparationError, match=sentence):
@@ -207,7 +207,7 @@ def test_parquet_goes_through_datasets(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.jsonl", b'{"a": 1}\nnonsense\n', r"a\.jsonl:2: this line is not JSON"),
+        ("a.jsonl", b'{"a": 1}\nnonsense\n', r"a\.jsonl:2: not JSON"),
         ("a.json", b"[1, 2]", "row 1 is int, not an object"),
         ("a.jsonl", b"\xff\xfe\x00", "cannot be read as UTF-8"),
         ("a.csv", b"a,b", "does not end in .json, .jsonl, .parquet"),

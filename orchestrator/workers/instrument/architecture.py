@@ -1,6 +1,6 @@
 """Reads from a built model the facts that decide its work: its matrices, its experts and its attention.
 
-`read` returns a dict for JSON, from which the orchestrator computes FLOPs per token. Numbers are counts of weights:
+`read` returns a dict for JSON. The orchestrator computes FLOPs per token with it. Numbers are counts of weights:
 
     frozen, trainable                 in matrices that multiply every token: linear layers, routers, lm_head (tied to the
                                       embedding or not); not the embedding, which is looked up
@@ -14,9 +14,9 @@
     causal, window                    whether a token sees only previous tokens, and how many (None: all of them)
     unknown                           facts that are not known, as sentences
 
-Quantised weights count as the numbers that they represent. Nothing is guessed. A group of facts is None, and a sentence says
-why, for: a parameter of two or more dimensions in an unknown kind of module, an adapter other than LoRA, a model with two kinds
-of tokens, or frozen layers below all trainable layers.
+Quantised weights count as the numbers that they represent. Nothing is guessed. In these cases a group of facts is None, and
+a sentence says why: a parameter of two or more dimensions in an unknown kind of module; an adapter other than LoRA; a model
+with two kinds of tokens; frozen layers below all trainable layers.
 
 This is a part of the instrument (`instrument.py`). It does not import torch, and knows its classes by their names.
 """
@@ -28,10 +28,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
 
-MATRICES = (
-    *("frozen", "trainable", "expert_frozen", "expert_trainable", "experts", "experts_per_token"),
-    *("outside_layers", "spared"),
-)
+WEIGHTS = ("frozen", "trainable", "expert_frozen", "expert_trainable")
+MATRICES = (*WEIGHTS, "experts", "experts_per_token", "outside_layers", "spared")
 ATTENTION = ("layers", "heads", "head_dim", "kv_heads", "attention_width", "causal", "window")
 ONE_EXPERT = re.compile(r"(?:.*\.)?experts\.\d+")
 IN_AN_EXPERT = re.compile(r"((?:.*\.)?experts)\.\d+(?:\.|$)")
@@ -85,31 +83,28 @@ def config_of(model: Any) -> Any:
 def matrix_facts(model: Any) -> dict[str, Any]:
     config = config_of(model)
     check_adapter(model)
-    found = list(matrices(model))
+    all_matrices = list(matrices(model))
     path, layers = stack_of(model, config)
     check_flow(model, layers[0])
-    counts = {int(matrix.experts) for matrix in found if matrix.experts}
+    counts = {int(matrix.experts) for matrix in all_matrices if matrix.experts}
     per_token = getattr(config, "num_experts_per_tok", None)
     if len(counts) > 1 or (counts and not isinstance(per_token, int)):
         raise Unknown("how many experts a token meets")
 
-    def numbers(*, expert: bool, trainable: bool) -> int:
-        return sum(m.numbers for m in found if m.trainable is trainable and bool(m.experts) is expert)
-
+    numbers: Counter[str] = Counter()
+    for matrix in all_matrices:
+        numbers["expert_" * bool(matrix.experts) + ("trainable" if matrix.trainable else "frozen")] += matrix.numbers
     return {
-        "frozen": numbers(expert=False, trainable=False),
-        "trainable": numbers(expert=False, trainable=True),
-        "expert_frozen": numbers(expert=True, trainable=False),
-        "expert_trainable": numbers(expert=True, trainable=True),
-        "experts": counts.pop() if counts else None,
-        "experts_per_token": per_token if any(matrix.experts for matrix in found) else None,
-        "outside_layers": sum(m.numbers for m in found if not m.path.startswith(path + ".")),
+        **{name: numbers[name] for name in WEIGHTS},
+        "experts": next(iter(counts), None),
+        "experts_per_token": per_token if counts else None,
+        "outside_layers": sum(m.numbers for m in all_matrices if not m.path.startswith(path + ".")),
         "spared": spared(layers),
     }
 
 
 def check_adapter(model: Any) -> None:
-    """Refuse all but one plain LoRA adapter or none. Shapes do not show the work of other kinds, or which of several is used."""
+    """Refuse adapters other than one plain LoRA adapter: shapes do not show what others compute, or which of several is used."""
     adapters = getattr(model, "peft_config", None) or {}
     kinds = {str(getattr(adapter.peft_type, "value", adapter.peft_type)).upper() for adapter in adapters.values()}
     dora = any(getattr(adapter, "use_dora", False) for adapter in adapters.values())
@@ -126,7 +121,7 @@ def stack_of(model: Any, config: Any) -> tuple[str, Any]:
 
 
 def check_flow(model: Any, first_layer: Any) -> None:
-    """Refuse a model whose gradients may not reach the first layer: it needs a trained weight there, or a hook."""
+    """Refuse a model whose gradients may not reach the first layer: they reach it if a weight there is trained, or by a hook."""
     tables = [module for module in model.modules() if is_a(module, "Embedding")]
     trained = any(parameter.requires_grad for part in (first_layer, *tables) for parameter in part.parameters())
     hooks = (vars(module).get(name) for module in model.modules() for name in INPUT_HOOKS)
@@ -184,12 +179,12 @@ def is_trained(layer: Any) -> bool:
 
 def spared(layers: Any) -> Optional[int]:
     """Return the weights that recomputation of all layers need not multiply if it may stop early."""
-    ends = [end_of(layer) for layer in layers]
-    return None if None in ends else sum(end for end in ends if end is not None)
+    known = [end for end in map(end_of, layers) if end is not None]
+    return sum(known) if len(known) == len(layers) else None
 
 
 def end_of(layer: Any) -> Optional[int]:
-    """Return the numbers of a layer's last matrix, if nothing after it keeps its product, else 0; None if unknown."""
+    """Return the size of a layer's last matrix, or 0 if a module after it keeps its product; None if unknown."""
     parts = {name for name, _ in layer.named_children()}
     block = getattr(layer, "mlp", None) or getattr(layer, "block_sparse_moe", None)
     inner = {name for name, _ in block.named_children()} if block is not None else set()
@@ -210,17 +205,17 @@ def end_of(layer: Any) -> Optional[int]:
 
 def attention_facts(model: Any) -> dict[str, Any]:
     config = config_of(model)
-    found = [module for module in model.modules() if "Attention" in type(module).__name__ and sizes_of(module)]
-    sizes = [size for size in map(sizes_of, found) if size]
-    if not found or len(found) != config.num_hidden_layers:
-        raise Unknown(f"attention in {config.num_hidden_layers} layers, of which {len(found)} have one that is known")
-    causal = {getattr(module, "is_causal", by_name(model)) for module in found}
+    named = [(module, sizes_of(module)) for module in model.modules() if "Attention" in type(module).__name__]
+    modules, sizes = [module for module, size in named if size], [size for _, size in named if size]
+    if not modules or len(modules) != config.num_hidden_layers:
+        raise Unknown(f"attention in {config.num_hidden_layers} layers: {len(modules)} have a kind that is known")
+    causal = {getattr(module, "is_causal", by_name(model)) for module in modules}
     if len(causal) > 1 or None in causal:
         raise Unknown("whether attention is causal")
     heads, keys, _ = sizes[0]
     alike = len(set(sizes)) == 1
     return {
-        "layers": len(found),
+        "layers": len(modules),
         "heads": heads if alike else None,
         "head_dim": keys if alike else None,
         "kv_heads": getattr(config, "num_key_value_heads", None),
@@ -246,12 +241,12 @@ def sizes_of(attention: Any) -> Optional[tuple[int, int, int]]:
 
 
 def first(holder: Any, *names: str) -> Optional[int]:
-    found = (getattr(holder, name, None) for name in names)
-    return next((value for value in found if isinstance(value, int)), None)
+    values = (getattr(holder, name, None) for name in names)
+    return next((value for value in values if isinstance(value, int)), None)
 
 
 def by_name(model: Any) -> Optional[bool]:
-    """Return whether a model is causal by its class, as old attention classes do not say; None if unknown."""
+    """Return whether the class of a model is causal, for old attention classes that do not say it; None if unknown."""
     kinds = (type(module).__name__ for module in model.modules())
     return any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds) or None
 

@@ -62,23 +62,19 @@ def counted(parts: Mapping[str, Any]) -> Optional[list[int]]:
     if any(getattr(part, "is_cuda", False) for part in parts.values()):
         return None
     values = sizes(parts)
-    return None if values is None else [int(value) for value in values]
+    return values and [int(value) for value in values]
 
 
 def note(parts: Mapping[str, Any], counts: list[int]) -> None:
     key = id(parts[COUNTED[0]])
-    gone = {COUNTED[0]: functools.partial(_forget, key)}
+    gone = {COUNTED[0]: lambda _: _sent.pop(key, None)}
     _sent[key] = Sent(
         counts, {name: (weakref.ref(part, gone.get(name)), part._version) for name, part in parts.items()}
     )
 
 
-def _forget(key: int, _: object) -> None:
-    _sent.pop(key, None)
-
-
-def told(parts: Mapping[str, Any]) -> Optional[list[int]]:
-    """Return the counts that these tensors were sent with; None if other tensors were sent too, or they have changed."""
+def noted(parts: Mapping[str, Any]) -> Optional[list[int]]:
+    """Return the counts noted for these tensors; None if the batch had other tensors too, or a tensor has changed."""
     sent = _sent.get(id(parts.get(COUNTED[0])))
     if sent is None or sent.parts.keys() != parts.keys():
         return None
@@ -90,13 +86,13 @@ def told(parts: Mapping[str, Any]) -> Optional[list[int]]:
 
 
 def kept(inputs: Any) -> Union[list[int], dict[str, Any]]:
-    """Return the counts that a micro-batch was sent with, else the tensors to count; an empty dict if it is not a batch.
+    """Return the counts noted for a micro-batch, else its tensors that are to be counted; an empty dict if it is not a batch.
 
     Call it before the training step, which may remove labels from its batch or change them.
     """
     try:
         parts = held(inputs)
-        return told(parts) or parts
+        return noted(parts) or parts
     except Exception:  # an unknown kind of batch must not end the training
         return {}
 
@@ -174,7 +170,7 @@ class Batch:
 
 
 class Counter:
-    """A counter of micro-batches.
+    """A counter of micro-batches. It keeps the slots that are free.
 
     A slot is a row of pinned host memory, into which a GPU copies without the host, and the event after that copy.
     """

@@ -30,8 +30,8 @@ trainings = itertools.count()
 
 
 def patiently(ask: Callable[[], Any]) -> Any:
-    """Return the store's answer, although it fails a few times. Raise its error after TRIES: this rank cannot know then
-    whether the other ranks stop."""
+    """Return the store's answer, and ask again if the store fails. Raise its error after TRIES tries: this rank then
+    cannot know whether the other ranks stop."""
     for _ in range(TRIES - 1):
         try:
             return ask()
@@ -62,20 +62,19 @@ class Board:
 
 
 class Ending:
-    """The early end of one training. `measure` is the content of TUNEBENCH_MEASURE, `stopping` the rule of rank 0."""
+    """The early end of one training.
 
-    def __init__(
-        self, measure: Mapping[str, Any], *, rank: int, stopping: Any, board: Optional[Board], alone: bool
-    ) -> None:
+    `measure` is the content of TUNEBENCH_MEASURE, `stopping` the rule of rank 0. Without a board this is the only rank.
+    """
+
+    def __init__(self, measure: Mapping[str, Any], *, rank: int, stopping: Any, board: Optional[Board]) -> None:
         self.at_most: Optional[int] = measure.get("at_most_steps")
-        self.rank, self.stopping, self.board, self.alone = rank, stopping, board, alone
+        self.rank, self.stopping, self.board = rank, stopping, board
         self.half_width: Optional[float] = None
 
     def after(self, step: int, seconds: Sequence[float]) -> Optional[dict[str, Any]]:
         """Return why training ends with step number `step`, or None. `seconds` are newly known step times."""
-        enough = False
-        if self.stopping is not None:
-            enough = self.ask(step, seconds)
+        enough = self.stopping is not None and self.ask(step, seconds)
         if self.at_most is not None and step >= self.at_most:
             return {"why": "at_most_steps", "half_width": self.half_width}
         return {"why": "within", "half_width": self.half_width} if enough else None
@@ -86,15 +85,14 @@ class Ending:
             self.stopping.add(value)
         if step % LOOK_EVERY:
             return False
-        if self.alone:
+        enough = False
+        if self.board is None:
             enough, self.half_width = self.verdict()
-        elif self.board is None:
-            return False
-        else:
-            enough, self.half_width = self.obeyed(self.board, step)
-            if self.rank == 0:
-                self.board.settle(step, json.dumps(self.verdict()))
-        return bool(enough)
+        elif step >= 2 * LOOK_EVERY:
+            enough, self.half_width = json.loads(self.board.read(step - LOOK_EVERY))
+        if self.board is not None and self.rank == 0:
+            self.board.settle(step, json.dumps(self.verdict()))
+        return enough is True
 
     def verdict(self) -> tuple[bool, Optional[float]]:
         """Return the rule's verdict. A rule that fails decides nothing and does not disturb the training."""
@@ -104,22 +102,16 @@ class Ending:
             return False, None
         return bool(enough), half_width
 
-    def obeyed(self, board: Board, step: int) -> tuple[bool, Optional[float]]:
-        if step < 2 * LOOK_EVERY:
-            return False, None
-        enough, half_width = json.loads(board.read(step - LOOK_EVERY))
-        return enough is True, half_width
-
 
 def build(measure: Mapping[str, Any], *, rank: int, world_size: int, load: Callable[[str], Any]) -> Ending:
     """Return the ending of the training that begins now. `load("stopping")` returns the module with the rule."""
     number = next(trainings)  # the same on all ranks: each training has its own keys
-    if not measure.get("within"):
-        return Ending(measure, rank=rank, stopping=None, board=None, alone=world_size == 1)
-    rule = load("stopping").Stopping(measure.get("discard_steps"), measure.get("at_least_steps"), measure["within"])
     store = default_store() if world_size > 1 else None
+    if not measure.get("within") or (world_size > 1 and store is None):
+        return Ending(measure, rank=rank, stopping=None, board=None)
+    rule = load("stopping").Stopping(measure.get("discard_steps"), measure.get("at_least_steps"), measure["within"])
     board = store and Board(sys.modules["torch"].distributed.PrefixStore(f"tunebench/{number}", store))
-    return Ending(measure, rank=rank, stopping=rule, board=board, alone=world_size == 1)
+    return Ending(measure, rank=rank, stopping=rule, board=board)
 
 
 def default_store() -> Any:

@@ -21,7 +21,8 @@ Each part says what its numbers leave out. A loss that is not finite is written 
     TUNEBENCH_TOGGLE_STEPS    for an overhead study: measure only every other block of so many steps
     TUNEBENCH_INSTRUMENT      `off`, for the same: record only errors, final metrics and settings, and do nothing at a step
 
-SIGUSR2 writes the stacks of all threads to stderr. The watchdog asks for them before it ends a run that makes no step.
+SIGUSR2 writes the stacks of all threads to stderr, unless the target uses the signal itself. The watchdog asks for them before
+it ends a run that makes no step.
 
 This file needs only the standard library and never imports torch or transformers. An import hook waits for the target to
 do so. For a target without a Trainer only its status or error is written.
@@ -67,8 +68,8 @@ def part(name: str) -> Any:
 def describe(error: BaseException, *, step: int | None) -> dict[str, Any] | None:
     """Return the error as data, or None for an exit without an error.
 
-    A SystemExit raised `from` an error counts as that error. So does a bare exit code while an error is handled:
-    fms-hf-tuning logs its error and exits with 203.
+    A SystemExit raised `from` an error counts as that error. An exit code that is raised while an error is handled counts as
+    that error, too: fms-hf-tuning logs its error and exits with 203.
     """
     code: int | None = None
     if isinstance(error, SystemExit):
@@ -106,9 +107,8 @@ class AfterImport(importlib.abc.MetaPathFinder):
         finally:
             self.asking = False
         loader: Any = None if spec is None else spec.loader
-        if loader is self.loader or not hasattr(
-            loader, "exec_module"
-        ):  # a loader that a finder reuses is wrapped already
+        # A loader that a finder reuses is wrapped already.
+        if loader is self.loader or not hasattr(loader, "exec_module"):
             return spec
         execute = loader.exec_module
 
@@ -180,20 +180,9 @@ def run(target: list[str], folder: str, recorder: Any) -> None:
     write(folder, recorder.document(), None)
 
 
-def say_pid(folder: str) -> None:
-    """Add this process to `pids.txt`, so that a process that the kernel killed can be found in it. Ignore a full disk."""
-    with contextlib.suppress(OSError), open(os.path.join(folder, "pids.txt"), "a", encoding="ascii") as file:
-        file.write(f"{os.getpid()}\n")
-
-
-def tell_stacks() -> None:
-    """Let SIGUSR2 write the stacks of all threads to stderr, unless the target uses the signal itself."""
+def start() -> None:
     if hasattr(signal, "SIGUSR2"):
         faulthandler.register(signal.SIGUSR2, all_threads=True)
-
-
-def start() -> None:
-    tell_stacks()
     words = sys.argv[1:]
     words = words[1:] if words[:1] == ["--"] else words
     folder = os.environ.get("TUNEBENCH_RUN_DIR")
@@ -205,7 +194,9 @@ def start() -> None:
         recorder = part("recorder").Recorder(folder, load=part, started=STARTED)
     except ValueError as error:
         sys.exit(f"error: TUNEBENCH_MEASURE must be a mapping as JSON, TUNEBENCH_TOGGLE_STEPS a whole number: {error}.")
-    say_pid(folder)
+    # A process that the kernel killed can be found in this file. A full disk is ignored.
+    with contextlib.suppress(OSError), open(os.path.join(folder, "pids.txt"), "a", encoding="ascii") as file:
+        file.write(f"{os.getpid()}\n")
     run(words, folder, recorder)
 
 

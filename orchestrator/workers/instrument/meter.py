@@ -189,10 +189,8 @@ class Meter:
         if not read or None in read:
             self.totals = dict.fromkeys(self.names)
             return dict.fromkeys(self.names)
-        sums = {name: sum(values[i] for values in read if values) for i, name in enumerate(self.names)}
-        self.totals = {
-            name: None if (total := self.totals[name]) is None else total + sums[name] for name in self.names
-        }
+        sums = dict(zip(self.names, map(sum, zip(*read))))  # noqa: B905 (Python 3.9)
+        self.totals = {name: None if total is None else total + sums[name] for name, total in self.totals.items()}
         return sums
 
     def tokens(self) -> dict[str, Optional[int]]:
@@ -201,14 +199,9 @@ class Meter:
         return {"processed": counts["tokens"], **{name: counts[name] for name in self.names[1:]}, "steps": self.steps,
                 "micro": self.micro}  # fmt: skip
 
-    def close(self) -> list[float]:
-        """Write the last lines. Wait for a GPU that hangs, but not forever."""
-        found = self.harvest(wait_s=LONGEST_WAIT_S) or []
-        if not self.pending:
-            self.say_ended()
-        return found
-
     @careful
-    def say_ended(self) -> None:
-        """Write that no further step comes: saving or a last evaluation may follow."""
-        self.lines.write(json.dumps({"ended": round(time.time(), 6)}) + "\n")
+    def close(self) -> None:
+        """Write the last lines, and that no further step comes. Wait for a GPU that hangs, but not forever."""
+        self.harvest(wait_s=LONGEST_WAIT_S)
+        if not self.pending:  # saving or a last evaluation may follow
+            self.lines.write(json.dumps({"ended": round(time.time(), 6)}) + "\n")

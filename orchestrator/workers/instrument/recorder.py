@@ -5,9 +5,9 @@ device. It changes nothing else, and asks the Trainer for nothing but an early e
 (`meter.py`). `stages.py` reads memory at stages; `settings.py` and `architecture.py` read the settings. `instrument.py` makes
 the recorder and writes its results.
 
-What it leaves out: training without `transformers.Trainer`; of several trainings in a process all but the last; and the rest of
-a training in whose callback another training has begun. If a Trainer's own training step does not call that of the base class,
-its steps are timed but their tokens are unknown.
+What it leaves out: training without `transformers.Trainer`; all but the last of several trainings in a process; and the rest of
+a training if another training begins in one of its callbacks. If a Trainer's own training step does not call that of the base
+class, its steps are timed but their tokens are unknown.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Recorder:
         self.rank, self.local_rank, self.world_size = (
             int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1))
         )
-        self.measure: dict[str, Any] | None = json.loads(os.environ.get("TUNEBENCH_MEASURE") or "null")
-        if not isinstance(self.measure, (dict, type(None))):
+        self.measure: dict[str, Any] = json.loads(os.environ.get("TUNEBENCH_MEASURE") or "{}")
+        if not isinstance(self.measure, dict):
             raise ValueError(f"{self.measure!r} is not a mapping")
         self.off = os.environ.get("TUNEBENCH_INSTRUMENT") == "off"
         self.tracker = os.environ.get("TUNEBENCH_MEMORY_TRACKER")
@@ -114,7 +114,7 @@ class Recorder:
         names = ["on_train_begin", "on_log", "on_train_end"]
         if not self.off:
             names += ["on_step_begin", "on_step_end", "on_evaluate", "on_save"]
-        elif (self.measure or {}).get("at_most_steps"):
+        elif self.measure.get("at_most_steps"):
             names += ["on_step_end"]
         return {name: getattr(self, name) for name in names}
 
@@ -193,22 +193,19 @@ class Recorder:
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.reset()
         self.state = state
-        readers = {
-            **self.setting_readers.PREPARED,
-            "recomputation": self.architecture.recomputation,
-            "gpu": self.stages.gpu,
-        }
+        own = {"recomputation": self.architecture.recomputation, "gpu": self.stages.gpu}
         trainer = self.training(state)
-        self.settings.update(self.setting_readers.read(readers, trainer))
+        self.settings.update(self.setting_readers.read({**self.setting_readers.PREPARED, **own}, trainer))
         self.gpu = self.settings.pop("gpu")
         size = max(self.world_size, self.setting_readers.group_size(None))
-        self.ending = self.endings.build(self.measure or {}, rank=self.rank, world_size=size, load=self.load)
+        self.ending = self.endings.build(self.measure, rank=self.rank, world_size=size, load=self.load)
         self.stamp("train_begin")
         if not self.off:
             self.memory.begin(resets=bool(args.skip_memory_metrics) or self.tracker == "light")
-            clock = self.clocks.clock_of(args.device.type)
-            how = {"clock": clock, "counting": self.counting, "toggle": self.toggle}
-            self.meter = self.meters.Meter(self.folder, rank=self.rank, **how)
+            clock, counting = self.clocks.clock_of(args.device.type), self.counting
+            self.meter = self.meters.Meter(
+                self.folder, rank=self.rank, clock=clock, counting=counting, toggle=self.toggle
+            )
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.meter.begin()
@@ -218,9 +215,8 @@ class Recorder:
         if self.meter is not None:
             if not self.meter.batches:  # a custom training step, which does not call the Trainer's
                 self.harvest()
-            if (
-                self.steps == 1 and self.meter.batches
-            ):  # the first step has all batches; the end of an epoch may have fewer
+            # The first step has all batches; the end of an epoch may have fewer.
+            if self.steps == 1 and self.meter.batches:
                 self.settings["gradient_accumulation_steps"] = len(self.meter.batches)
             self.meter.end(state.global_step)
             if getattr(control, "should_evaluate", False) or getattr(control, "should_save", False):
@@ -274,29 +270,22 @@ class Recorder:
         """The number of the last step that ended in a running training, else None."""
         return None if self.state is None else int(self.state.global_step)
 
-    def effective_settings(self) -> dict[str, Any]:
-        settings = dict(self.settings)
-        rows, times = settings.get("per_device_train_batch_size"), settings.get("gradient_accumulation_steps")
-        if rows and times:
-            settings["global_batch"] = rows * times * (settings.get("world_size") or self.world_size)
-        return settings
-
-    def stage_memory(self) -> dict[str, Any]:
-        """Return the memory at the stages. With fewer than two steps there is no steady stage."""
-        return {**self.memory.stages, **({"steady": None} if self.steps < 2 else {})}
-
     def document(self) -> dict[str, Any]:
         """Return the whole record, at the end of the process, whether it failed or not."""
         if self.state is not None:
             self.close()
-        meter = self.meter
+        meter, settings = self.meter, dict(self.settings)
+        rows, times = settings.get("per_device_train_batch_size"), settings.get("gradient_accumulation_steps")
+        if rows and times:
+            settings["global_batch"] = rows * times * (settings.get("world_size") or self.world_size)
+        unsteady = {"steady": None} if self.steps < 2 else {}
         return {
             "rank": self.rank, "local_rank": self.local_rank, "world_size": self.world_size,
             "clock": meter and meter.clock.name, "stamps": {**self.stamps, "written": time.time()},
             "metrics": self.metrics, "tokens": meter.tokens() if meter else {"steps": self.steps},
-            "memory": self.stage_memory(), "peak": self.memory.over_process(), "gpu": self.gpu,
-            "settings": self.effective_settings(), "losses": self.losses, "log_times": self.log_times,
-            "nonfinite_step": self.nonfinite, "measure": self.measure, "stopped": self.stopped, "memory_tracker": self.tracker,
+            "memory": {**self.memory.stages, **unsteady}, "peak": self.memory.over_process(), "gpu": self.gpu,
+            "settings": settings, "losses": self.losses, "log_times": self.log_times,
+            "nonfinite_step": self.nonfinite, "measure": self.measure or None, "stopped": self.stopped,
             "instrument": "off" if self.off else "on", "instrument_error": meter and meter.trouble,
-            "toggle_steps": self.toggle,
+            "memory_tracker": self.tracker, "toggle_steps": self.toggle,
         }  # fmt: skip

@@ -82,11 +82,10 @@ def lora_rank(trainer: Any) -> int | None:
 
 def attention(trainer: Any) -> str | None:
     """Return the attention implementation, by the layers' class if there is one for each, else by the configuration."""
-    for layer in trainer.model.modules():
-        name = type(layer).__name__
-        for ending, method in (("SdpaAttention", "sdpa"), ("FlashAttention2", "flash_attention_2")):
-            if name.endswith(ending):
-                return method
+    names = [type(layer).__name__ for layer in trainer.model.modules()]
+    for ending, method in (("SdpaAttention", "sdpa"), ("FlashAttention2", "flash_attention_2")):
+        if any(name.endswith(ending) for name in names):
+            return method
     return getattr(base_model(trainer).config, "_attn_implementation", None)
 
 
@@ -135,10 +134,10 @@ def compile_mode(trainer: Any) -> str | None:
 
 def optimizer(trainer: Any) -> Any:
     """Return the optimizer without accelerate's wrapper."""
-    found = trainer.optimizer
-    while type(found).__name__ == "AcceleratedOptimizer":
-        found = found.optimizer
-    return found
+    inner = trainer.optimizer
+    while type(inner).__name__ == "AcceleratedOptimizer":
+        inner = inner.optimizer
+    return inner
 
 
 def group_size(_: Any) -> int:
@@ -171,12 +170,9 @@ def padding_free(trainer: Any) -> bool:
 
 
 def longest(trainer: Any) -> int | None:
-    for holder in (trainer.train_dataset, trainer.args):
-        for name in ("max_seq_len", "max_length", "max_seq_length"):
-            value = getattr(holder, name, None)
-            if isinstance(value, int):
-                return value
-    return None
+    names = ("max_seq_len", "max_length", "max_seq_length")
+    values = (getattr(holder, name, None) for holder in (trainer.train_dataset, trainer.args) for name in names)
+    return next((value for value in values if isinstance(value, int)), None)
 
 
 def packed(trainer: Any) -> bool:

@@ -1,8 +1,8 @@
 """Reads the memory of one rank at the stages of its training: after loading, in the first step, in all later steps.
 
 What is measured, and how: on CUDA, the counters of the caching allocator. These are the bytes of tensors, the bytes that it
-reserves, the peak of both in the stage, and how often it freed its cache to retry, with or without success. On any Linux,
-the resident memory of this process and its children, from /proc.
+reserves, and the peak of both in the stage. Two more counters say how often it freed its cache to retry, and how often the
+retry failed. On any Linux, the resident memory of this process and its children, from /proc.
 
 What the numbers leave out: CUDA contexts, communication buffers and other memory that torch does not allocate. Resident
 memory is read only at the end of a stage, and pages that a child shares with its parent count twice. Only this process's own
@@ -14,6 +14,7 @@ This is a part of the instrument (`instrument.py`). It imports only the standard
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -133,22 +134,16 @@ def tree_rss() -> Optional[int]:
     """Return the resident bytes of this process and all its descendants."""
     found, rest = 0, [os.getpid()]
     children: dict[int, list[int]] = {}
-    for pid in processes():
-        fields = stat_fields(pid)
-        if fields:
-            children.setdefault(int(fields[1]), []).append(pid)
+    with contextlib.suppress(OSError):
+        for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+            fields = stat_fields(pid)
+            if fields:
+                children.setdefault(int(fields[1]), []).append(pid)
     while rest:
         pid = rest.pop()
         rest += children.get(pid, [])
         found += resident("VmRSS", pid) or 0
     return found or None
-
-
-def processes() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-    except OSError:
-        return []
 
 
 def stat_fields(pid: Any) -> list[str]:

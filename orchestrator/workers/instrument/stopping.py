@@ -2,11 +2,11 @@
 
 The rule uses the steps after the warm-up: after `discard_steps` steps, else the second half of all steps. The medians of 4
 batches of steps, 6 from 100 steps on, give a 95 % interval by Student's t. Training ends when half the interval is at most
-`within` of the median at two looks in a row. The second look comes after a fifth more steps. At least `at_least_steps` steps
+`within` of the median at two checks in a row. The second check comes after 20 % more steps. At least `at_least_steps` steps
 (default 20) must follow the warm-up.
 
-The cost in truth: who looks until an interval is narrow may stop when it is narrow by luck. Two separate looks reduce that
-error but do not remove it. The interval of a run that ended itself contains the true value in fewer than 95 of 100 cases.
+The cost: a rule that checks until an interval is narrow may stop when it is narrow by luck. Two separate checks reduce that
+error but do not remove it. So the interval of a run that ended early contains the true value in fewer than 95 of 100 cases.
 benchmarks/coverage.py simulates how many; docs/method.md has the figures.
 """
 

@@ -64,8 +64,8 @@ def light(original: Any, memory: Any) -> Any:
             readings = [self.cpu_mem_used_at_start, self.cpu_mem_used()]
             self.cpu_mem_used_peak = max(readings + [memory.high_water()] * self.kernel_knows)
             super().stop(stage)
-            found = getattr(self, "gpu", {}).get(stage) if self.torch is not None else None
-            if found and allocated and not isinstance(found["peaked"], str):
-                found["peaked"] = max(found["peaked"], allocated - found["end"])
+            noted = getattr(self, "gpu", {}).get(stage) if self.torch is not None else None
+            if noted and allocated and not isinstance(noted["peaked"], str):
+                noted["peaked"] = max(noted["peaked"], allocated - noted["end"])
 
     return LightMemoryTracker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import sys
 
@@ -13,11 +14,9 @@ PACKAGES = (
 
 def installed() -> dict[str, str]:
     """Return package → version. `cuda` is the version that torch was built for."""
-    found = {"python": sys.version.split()[0]}
+    versions = {"python": sys.version.split()[0]}
     for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
     cuda = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None)
-    return {**found, "cuda": cuda} if cuda else found
+    return {**versions, "cuda": cuda} if cuda else versions

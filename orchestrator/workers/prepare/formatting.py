@@ -71,7 +71,7 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """The text of a row. `prompt` is the part before a separate response, which is not learnt; None without one."""
+    """The text of a row. `prompt` is the part before a separate response, which is not learnt; None if no response is separate."""
 
     text: str
     prompt: Optional[str] = None
@@ -137,7 +137,7 @@ def instruct(row: Row, spec: Spec) -> Sample:
 
 
 def chat(row: Row, spec: Spec, *, template: Any, special_tokens: Mapping[str, str]) -> Sample:
-    """Return the template rendered on this one message, followed by the response field where tokens are wanted."""
+    """Return the template rendered on this one message, followed by the response field if tokens are wanted."""
     from jinja2.exceptions import TemplateError
 
     try:
@@ -179,8 +179,9 @@ def compiled(chat_template: str) -> Any:
 def tokenize_samples(samples: Sequence[Sample], spec: Spec, *, tokenizer: Any) -> list[Tokenized]:
     """Return every sample as tokens and labels.
 
-    A chat template writes its own special tokens, so none are added to its text, as in transformers. Other text gets those
-    of the tokenizer. Every row ends with an end-of-sequence token, except rows of a chat template for other trainers.
+    A chat template writes its own special tokens, so none are added to its text, as in transformers. Other text gets the
+    special tokens of the tokenizer. Every row ends with an end-of-sequence token, except rows of a chat template for other
+    trainers.
     """
     special = spec.chat_template is None
     close = tokenizer.eos_token_id if special or spec.form == "tokens" else None
@@ -206,5 +207,5 @@ def response_start(sample: Sample, spec: Spec) -> int:
         return len(sample.prompt)
     if not spec.response_template:
         return -1
-    found = sample.text.rfind(spec.response_template)
-    return len(sample.text) + 1 if found < 0 else found + len(spec.response_template)
+    place = sample.text.rfind(spec.response_template)
+    return len(sample.text) + 1 if place < 0 else place + len(spec.response_template)

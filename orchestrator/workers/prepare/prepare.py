@@ -51,11 +51,11 @@ def write(spec: Spec, folder: str) -> None:
     if spec.source == SYNTHETIC:
         tokenizer, samples, rows = None, [], synthetic(spec)
     else:
-        found = load_rows(spec.source, spec.split)[: spec.samples]
+        source_rows = load_rows(spec.source, spec.split)[: spec.samples]
         tokenizer = find_tokenizer(spec) if spec.wants_tokens or spec.chat_template else None
-        rows = already_tokenized(found, spec)
+        rows = already_tokenized(source_rows, spec)
         special = tokenizer.special_tokens if tokenizer else {}
-        samples = [] if rows else format_rows(found, spec, special_tokens=special)
+        samples = [] if rows else format_rows(source_rows, spec, special_tokens=special)
     if not spec.wants_tokens and samples:
         facts = write_lines(({spec.text_field: sample.text} for sample in samples), folder)
     else:

@@ -15,6 +15,7 @@ from typing import Any, Optional
 from formatting import PreparationError, Row
 
 SPLIT = re.compile(r"^(?P<name>[\w.-]+)(\[(?P<start>-?\d+%?)?:(?P<stop>-?\d+%?)?\])?$")
+LISTS = ("data", "train", "rows")  # keys of a JSON document that may hold its rows
 JSON_ENDINGS, ENDINGS = (".json", ".jsonl"), (".json", ".jsonl", ".parquet")
 
 
@@ -22,14 +23,12 @@ def load_rows(source: str, split: Optional[str]) -> list[Row]:
     """Return the rows of a source, in order. Without a split these are all of `train`."""
     if source.startswith("builtin:"):
         return part(builtin(source), split, source)
-    if os.path.isdir(source) and is_saved_dataset(source):
+    if any(os.path.isfile(os.path.join(source, name)) for name in ("dataset_info.json", "dataset_dict.json")):
         return part(through_datasets(source, "load_from_disk", None), split, source)
     if os.path.exists(source):
         return part([row for path in files_of(source, split) for row in read_file(path)], split, source)
     if source.startswith(("/", "./", "../", "~")) or source.endswith(ENDINGS):
-        raise PreparationError(
-            f"there is no file or folder {source!r}; give the path of a JSON, JSONL or Parquet file."
-        )
+        raise PreparationError(f"there is no file or folder {source!r}; give a JSON, JSONL or Parquet file.")
     return through_datasets(source, "load_dataset", split or "train")
 
 
@@ -37,13 +36,11 @@ def builtin(source: str) -> list[Row]:
     from stdlib_docs import stdlib_pairs
 
     if source != "builtin:stdlib-docs":
-        raise PreparationError(
-            f"there is no data set {source!r}; built in are builtin:stdlib-docs and builtin:synthetic."
-        )
+        raise PreparationError(f"there is no data set {source!r}; use builtin:stdlib-docs or builtin:synthetic.")
     rows: list[Row] = list(stdlib_pairs())
     if not rows:
         raise PreparationError(
-            "builtin:stdlib-docs found no sources of this Python's standard library; use builtin:synthetic or a file."
+            "builtin:stdlib-docs: this Python has no library sources; use builtin:synthetic or a file."
         )
     return rows
 
@@ -53,12 +50,10 @@ def builtin(source: str) -> list[Row]:
 
 def split_of(text: Optional[str]) -> tuple[str, Optional[str], Optional[str]]:
     """Return a split such as `train[:10%]` as name, start and stop. Raise PreparationError for any other text."""
-    found = SPLIT.match(text or "train")
-    if not found:
-        raise PreparationError(
-            f"the split {text!r} is not understood; write it like train, train[:2000] or train[10%:20%]."
-        )
-    return found["name"], found["start"], found["stop"]
+    match = SPLIT.match(text or "train")
+    if not match:
+        raise PreparationError(f"the split {text!r} is invalid; write train, train[:2000] or train[10%:20%].")
+    return match["name"], match["start"], match["stop"]
 
 
 def part(rows: list[Row], split: Optional[str], source: str) -> list[Row]:
@@ -78,10 +73,6 @@ def position(text: Optional[str], rows: int) -> Optional[int]:
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
-
-
-def is_saved_dataset(folder: str) -> bool:
-    return any(os.path.isfile(os.path.join(folder, name)) for name in ("dataset_info.json", "dataset_dict.json"))
 
 
 def files_of(source: str, split: Optional[str]) -> list[str]:
@@ -119,9 +110,7 @@ def whole_document(text: str) -> Optional[list[Any]]:
     except ValueError:
         return None
     if isinstance(document, dict):
-        lists = [
-            value for name, value in document.items() if name in ("data", "train", "rows") and isinstance(value, list)
-        ]
+        lists = [value for name, value in document.items() if name in LISTS and isinstance(value, list)]
         return lists[0] if lists else [document]
     return document if isinstance(document, list) else [document]
 
@@ -134,9 +123,7 @@ def json_lines(text: str, path: str) -> list[Row]:
         try:
             rows.append(json.loads(line))
         except ValueError as error:
-            raise PreparationError(
-                f"{path}:{number}: this line is not JSON ({error}); write one object per line."
-            ) from error
+            raise PreparationError(f"{path}:{number}: not JSON ({error}); write one object per line.") from error
     return check_rows(rows, path)
 
 
@@ -157,10 +144,10 @@ def through_datasets(name: str, loader: str, split: Optional[str], **options: An
             "install it in the environment that trains, or use a JSON file or builtin: data."
         ) from error
     try:
-        found = getattr(datasets, loader)(name, **({"split": split} if split else {}), **options)
+        rows = getattr(datasets, loader)(name, **({"split": split} if split else {}), **options)
     except Exception as error:
         text = " ".join(str(error).split())[:300]
         raise PreparationError(f"the data set {name!r} could not be loaded ({type(error).__name__}): {text}") from error
-    if hasattr(found, "keys"):  # a saved dictionary of splits
-        found = found["train"] if "train" in found else found[next(iter(found))]
-    return [dict(row) for row in found]
+    if hasattr(rows, "keys"):  # a saved dictionary of splits
+        rows = rows["train"] if "train" in rows else rows[next(iter(rows))]
+    return [dict(row) for row in rows]

@@ -52,12 +52,12 @@ class Pretrained(Tokenizer):
                 f"the tokenizer {self.inner.name_or_path!r} has no fast version, which is needed to find the "
                 "response in the text; use a model with a fast tokenizer."
             )
-        found = self.inner(
+        encoded = self.inner(
             list(texts), add_special_tokens=special, return_offsets_mapping=True, return_attention_mask=False
         )
         return [
             (ids, [end for _, end in offsets])
-            for ids, offsets in zip(found["input_ids"], found["offset_mapping"])  # noqa: B905 (Python 3.9)
+            for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"])  # noqa: B905 (Python 3.9)
         ]
 
     def save(self, folder: str) -> None:
