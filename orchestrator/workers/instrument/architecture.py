@@ -90,7 +90,6 @@ def matrix_facts(model: Any) -> dict[str, Any]:
     per_token = getattr(config, "num_experts_per_tok", None)
     if len(counts) > 1 or (counts and not isinstance(per_token, int)):
         raise Unknown("how many experts a token meets")
-
     numbers: Counter[str] = Counter()
     for matrix in all_matrices:
         numbers["expert_" * bool(matrix.experts) + ("trainable" if matrix.trainable else "frozen")] += matrix.numbers

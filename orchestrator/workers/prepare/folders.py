@@ -37,8 +37,5 @@ def sync(folder: str) -> None:
     """Flush all files below the folder to the disk, so that they are whole after a crash."""
     for home, _, names in os.walk(folder):
         for name in names:
-            descriptor = os.open(os.path.join(home, name), os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            with open(os.path.join(home, name), "rb") as file:
+                os.fsync(file.fileno())

@@ -99,7 +99,8 @@ def build_model(own: Own, config: Any, *, seed: int) -> Any:
     if not own.model_name_or_path.startswith("config:"):
         options.update(quantized, **hub_options(own))
         return AutoModelForCausalLM.from_pretrained(own.model_name_or_path, config=config, **options)
-    with drawing_device(own, config):  # a configuration has no weights to take a dtype from
+    with drawing_device(own, config):
+        # A configuration has no weights to take a dtype from.
         drawn = {name: value for name, value in options.items() if value != "auto"}
         model = AutoModelForCausalLM.from_config(config, **drawn)
     return load_quantized(model, **quantized, **options) if quantized else model
