@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from factories.cases import cases
 
 from orchestrator.plan.config.accelerate_file import FSDP, OVERRIDDEN, TOP, check
 
@@ -59,39 +60,10 @@ def test_our_own_files_are_right(file: Path) -> None:
     assert check(content if file.parent == ROOT else content.get("accelerate", {})) == []
 
 
-@pytest.mark.parametrize(
-    ("content", "path", "part"),
-    [
-        ({"distributed_typ": "NO"}, ("distributed_typ",), "did you mean distributed_type?"),
-        ({"distributed_type": "DEEPSPEED"}, ("distributed_type",), "one of NO, MULTI_GPU, FSDP"),
-        ({"distributed_type": True}, ("distributed_type",), "holds True"),
-        ({"deepspeed_config": {"zero_stage": 2}}, ("deepspeed_config",), "DeepSpeed is not supported"),
-        ({"compute_environment": "AMAZON_SAGEMAKER"}, ("compute_environment",), "LOCAL_MACHINE"),
-        ({"mixed_precision": "bf32"}, ("mixed_precision",), "no, fp16, bf16, fp8"),
-        ({"num_processes": "two"}, ("num_processes",), "a whole number"),
-        ({"num_processes": True}, ("num_processes",), "a whole number"),
-        ({"debug": "maybe"}, ("debug",), "true or false"),
-        ({"fsdp_config": 3}, ("fsdp_config",), "a mapping"),
-        ({"fsdp_config": {"fsdp_versoin": 2}}, ("fsdp_config", "fsdp_versoin"), "did you mean fsdp_version?"),
-        ({"fsdp_config": {"fsdp_version": 3}}, ("fsdp_config", "fsdp_version"), "one of 1, 2"),
-        ({"fsdp_config": {"sharding_strategy": "full"}}, ("fsdp_config", "sharding_strategy"), "FULL_SHARD"),
-        ({"dynamo_config": {"dynamo_mode": "fast"}}, ("dynamo_config", "dynamo_mode"), "max-autotune"),
-        ({"fp8_config": {"fp8_format": "E9"}}, ("fp8_config", "fp8_format"), "HYBRID"),
-        (
-            {"fsdp_config": {"fsdp_version": 2, "fsdp_reshard_after_forward": "FULL_SHARD"}},
-            ("fsdp_config", "fsdp_reshard_after_forward"),
-            "true or false",
-        ),
-        (
-            {"fsdp_config": {"fsdp_version": 2, "fsdp_forward_prefetch": True}},
-            ("fsdp_config", "fsdp_forward_prefetch"),
-            "leave it out",
-        ),
-    ],
-)
-def test_a_mistake_has_its_place_and_its_cure(content: dict[str, Any], path: tuple[str, ...], part: str) -> None:
+@pytest.mark.parametrize(("content", "path", "part"), cases("accelerate_file/a_mistake_has_its_place_and_its_cure"))
+def test_a_mistake_has_its_place_and_its_cure(content: dict[str, Any], path: list[str], part: str) -> None:
     [(where, message)] = check(content)
-    assert where == path
+    assert where == tuple(path)
     assert part in message
 
 

@@ -10,6 +10,7 @@ import architecture
 import pytest
 import settings
 import torch
+from factories.cases import cases
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -124,17 +125,7 @@ def test_a_quantised_layer_of_unknown_size() -> None:
     assert "what a TorchQuantLinear computes" in reasons(model)
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "said"),
-    [
-        ("mamba", {}, "what MambaMixer.A_log is multiplied with"),
-        (
-            "gpt_neo",
-            {"num_layers": 3, "attention_types": [[["global", "local", "global"], 1]]},
-            "which tokens attention",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("kind", "changes", "said"), cases("architecture/other_kinds_of_models_are_unknown"))
 def test_other_kinds_of_models_are_unknown(kind: str, changes: dict[str, Any], said: str) -> None:
     assert said in reasons(model_of(kind, **changes))
 

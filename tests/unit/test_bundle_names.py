@@ -8,7 +8,7 @@ import string
 from typing import Any
 
 import pytest
-from factories.cases import cases
+from factories.cases import cases, document
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,16 +30,7 @@ def test_a_name_is_hidden_as_it_is_written(text: str, hidden: str) -> None:
     assert hide(text) == hidden
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "cudnn 9.10.2.21, nvidia-cublas==12.8.4.1, 1.2.3.4.5, v1.2.3.4, 560.35.03",  # versions
-        "127.0.0.1:29500 0.0.0.0 255.255.255.0 ::1 localhost",
-        "2026-11-21T08:30:21+00:00 at 12:34:56, std::vector, 00000000:17:00.0, 999.1.1.1",
-        "NVIDIA H100 80GB HBM3, cuda:0, /root/.cache, /home/ubuntu, git@github.com:a/b",
-        "a.b@c and x @ y, $HOME, /home/, 1000 tokens at 1000.5",
-    ],
-)
+@pytest.mark.parametrize("text", document("bundle_names/what_is_no_name_stays"))
 def test_what_is_no_name_stays(text: str) -> None:
     assert hide(text) == text
 

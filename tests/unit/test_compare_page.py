@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from factories import campaigns as made_campaigns
+from factories.cases import cases
 from factories.comparisons import LOSS, MEMORY, NOISY, SPEED, STEP, compared, entry, paired
 from hypothesis import given
 from hypothesis import strategies as st
@@ -405,16 +406,7 @@ def test_stored_campaigns_of_several_runs(tmp_path: Path) -> None:
     assert "baseline · Qwen2.5-7B · 1 GPU" in json.dumps(chart(made, "forest")["views"][0], ensure_ascii=False)
 
 
-@pytest.mark.parametrize(
-    ("labels", "short"),
-    [
-        (["a · x/m · 1", "b · x/m · 1"], ["a", "b"]),
-        (["a · x/m · 1", "b · y/n · 1"], ["a · m", "b · n"]),
-        (["x/m", "y/m"], ["x/m", "y/m"]),
-        (["a · b", "a"], ["a · b", "a"]),
-        (["one · 1"], ["one · 1"]),
-    ],
-)
+@pytest.mark.parametrize(("labels", "short"), cases("compare_page/names_beside_rows_are_short_and_stay_different"))
 def test_names_beside_rows_are_short_and_stay_different(labels: Sequence[str], short: Sequence[str]) -> None:
     assert forest.short(labels) == short
 

@@ -278,19 +278,7 @@ def test_what_forbids_a_comparison_and_what_is_only_told(change: dict[str, Value
         assert ignored.disqualifying == () and ignored.environment == found.environment
 
 
-@pytest.mark.parametrize(
-    ("base", "new", "forbids"),
-    [
-        ({"neighbours": 1}, {"neighbours": 3}, []),
-        ({"neighbours": "1, 2"}, {"neighbours": 3}, []),
-        ({"gpu_power_limit_w": 400}, {"gpu_power_limit_w": 700}, ["gpu_power_limit_w"]),
-        ({"gpu_sm_clock_max_mhz": 1980}, {"gpu_sm_clock_max_mhz": 1755}, ["gpu_sm_clock_max_mhz"]),
-        ({"gpu_persistence_mode": True}, {"gpu_persistence_mode": False}, []),
-        ({"cpu": "Xeon"}, {"cpu": "EPYC"}, ["cpu"]),
-        ({"monitors": "hf_memory_native"}, {"monitors": "hf_memory_native nvml"}, []),
-        ({"data_fingerprint": "a"}, {"data_fingerprint": "b"}, ["data_fingerprint"]),
-    ],
-)
+@pytest.mark.parametrize(("base", "new", "forbids"), cases("compare_pairing/both_sides_say_something"))
 def test_both_sides_say_something(base: dict[str, Value], new: dict[str, Value], forbids: list[str]) -> None:
     found = only(pair(side(entry(around=base)), side(entry(around=new))))
     assert [one.name for one in found.environment] == list(base)

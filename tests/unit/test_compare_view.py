@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from factories.cases import cases
 from factories.comparisons import FIRST, LOSS, MEMORY, NOISY, SPEED, STEP, compared, entry, paired
 from rich.cells import cell_len
 
@@ -109,18 +110,7 @@ def test_every_row_is_counted_once() -> None:
     assert sum(map(int, counts)) == len(everything().rows)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "text"),
-    [
-        (0.949, "-5.1%"),
-        (1.051, "+5.1%"),
-        (1.0, "0.0%"),
-        (0.99999, "0.0%"),
-        (2.0, "+100.0%"),
-        (12.3, "×12.3"),
-        (0.01, "×0.01"),
-    ],
-)
+@pytest.mark.parametrize(("ratio", "text"), cases("compare_view/a_change_in_percent"))
 def test_a_change_in_percent(ratio: float, text: str) -> None:
     assert wording.percent(ratio) == text
 

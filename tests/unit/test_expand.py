@@ -439,18 +439,7 @@ def test_a_custom_trainer_needs_no_model(tmp_path: Path) -> None:
     assert one.custom.folder == str(tmp_path.resolve())
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        (
-            "framework_config=eagre",
-            "--set framework_config: unknown framework configuration 'eagre'; did you mean 'eager'?",
-        ),
-        ("trainer=tlr", "--trainer: unknown trainer 'tlr'; did you mean 'trl'?"),
-        ("num_gpus=0", "--set num_gpus: 0 is not right; a whole number from 1 is expected"),
-        ("device=gpu", "--set device: 'gpu' is not allowed; did you mean 'cuda'?"),
-    ],
-)
+@pytest.mark.parametrize(("setting", "said"), cases("expand/a_mistake_on_the_command_line_is_not_blamed_on_the_file"))
 def test_a_mistake_on_the_command_line_is_not_blamed_on_the_file(setting: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(SelectionError) as caught:
         planned(tmp_path, {"scenarios": [BASE]}, settings=[setting])

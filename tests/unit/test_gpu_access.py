@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from factories.cases import cases
 from fake_pynvml import FakeGpu, FakeNvml
 
 from orchestrator.errors import LaunchError
@@ -97,18 +98,7 @@ def test_a_run_that_is_cancelled_waits_no_longer() -> None:
     assert "60 s" not in found[0], "it did not wait for so long"
 
 
-@pytest.mark.parametrize(
-    ("seen", "words"),
-    [
-        ("foreign:12:python", "process 12 (python)"),
-        ("foreign:12:a:b", "process 12 (a:b)"),
-        ("foreign:12:?", "process 12"),
-        ("foreign:12", "process 12"),
-        ("own:7", "process 7"),
-        ("unknown:90210", "process 90210 of another container"),
-        ("leaving:5", "process 5 that was ending"),
-    ],
-)
+@pytest.mark.parametrize(("seen", "words"), cases("gpu_access/a_process_in_words"))
 def test_a_process_in_words(seen: str, words: str) -> None:
     assert named(seen) == words
 

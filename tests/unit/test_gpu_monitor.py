@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.cases import cases
 from fake_pynvml import FakeGpu, FakeNvml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,17 +125,7 @@ def test_a_gpu_that_was_lost_before_has_a_row_all_the_same() -> None:
     assert alive.uuid == "GPU-bbbb-1"
 
 
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        (None, [0, 1]),
-        ("1", [1]),
-        ("1, 0", [1, 0]),
-        ("0,0", [0]),
-        ("GPU-bbbb-1", [1]),
-        ("GPU-bb", [1]),
-    ],
-)
+@pytest.mark.parametrize(("asked", "expected"), cases("gpu_monitor/gpus_are_chosen_by_index_and_uuid"))
 def test_gpus_are_chosen_by_index_and_uuid(asked: str | None, expected: list[int]) -> None:
     nvml = FakeNvml([FakeGpu(), second()])
     assert [gpu.index for gpu in readings.chosen(nvml, asked)] == expected

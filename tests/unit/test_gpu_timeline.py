@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from factories.cases import document
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -182,22 +183,7 @@ def test_a_closing_line_that_was_cut_off_is_no_cost(cut: int) -> None:
     assert (found.cost, found.problem) == ({}, None)
 
 
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        "",
-        ",",
-        "1,0",
-        "1,0,uuid",
-        "1,0,processes",
-        "x,0,memory,5",
-        "1,x,memory,5",
-        "nan,0,uuid,GPU-x",
-        "# {",
-        "# []",
-        "\x00",
-    ],
-)
+@pytest.mark.parametrize("garbage", document("gpu_timeline/garbage_between_the_lines_is_left_out"))
 def test_garbage_between_the_lines_is_left_out(garbage: str) -> None:
     found = sampled(at(0, 0, "memory", 1), garbage, at(1, 0, "memory", 2))
     assert (found.devices[0].peak(), found.devices[0].uuid, found.cost["cpu_s"]) == (2, None, 1.5)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from factories.cases import document
 from factories.control_groups import small_group
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,18 +56,7 @@ def test_whom_the_kernel_killed(text: str, killed: set[int]) -> None:
     assert killed_for_memory(text) == killed
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "12,931,5140913402,-;Out of memory: Killed process 1 (python)",  # facility 1: a program wrote it
-        "3,931,5140913402,-;x: Out of memory: Killed process 1 (python)",
-        "3,931,5140913402,-;process 1 (Out of memory: Killed process 1 (python)",
-        " Out of memory: Killed process 1 (python)",
-        "Out of memory: Killed process 1 (python)",
-        "3,931,5140913402,-;Out of memory: Killed process x (python)",
-        "3;Out of memory: Killed process 1 (python)",
-    ],
-)
+@pytest.mark.parametrize("line", document("kernel_log/what_the_kernel_did_not_say_counts_for_nothing"))
 def test_what_the_kernel_did_not_say_counts_for_nothing(line: str) -> None:
     assert killed_for_memory(f"{line}\n") == frozenset()
 

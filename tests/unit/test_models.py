@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from arguments import ArgumentError, Own
+from factories.cases import cases
 from models import CONFIGS, count_parameters, load_config
 
 # Billions of parameters, from the models' own cards.
@@ -37,17 +38,7 @@ def test_any_field_of_the_configuration_can_be_overridden() -> None:
     assert (getattr(config, "rope_parameters", None) or vars(config))["rope_theta"] == 5000.0
 
 
-@pytest.mark.parametrize(
-    ("model", "words", "sentence"),
-    [
-        ("config:tiny", {}, "there is no model 'config:tiny'; the known sizes are tiny-llama, tiny-moe"),
-        ("./no-such-folder", {}, "there is no model in './no-such-folder'; a local model is a folder"),
-        ("config:tiny-llama", {"num_hidden_layer": ["1"]}, "did you mean --num_hidden_layers?"),
-        ("config:tiny-llama", {"num_train_epoch": ["1"]}, "did you mean --num_train_epochs?"),
-        ("config:tiny-llama", {"hidden_size": ["big"]}, "has 64 there; give a whole number."),
-        ("config:tiny-llama", {"hidden_size": ["True"]}, "has 64 there; give a whole number."),
-    ],
-)
+@pytest.mark.parametrize(("model", "words", "sentence"), cases("models/a_wrong_model_or_field_is_one_sentence"))
 def test_a_wrong_model_or_field_is_one_sentence(model: str, words: dict[str, list[str]], sentence: str) -> None:
     with pytest.raises(ArgumentError) as error:
         load_config(own(model), words)

@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from factories.cases import cases
 from factories.tables import Made, made_table, speeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,18 +103,7 @@ def test_the_metric_may_be_left_out_and_axes_may_be_joined() -> None:
     assert pivot(slow, "model_name_or_path,framework_config").frame["baseline"].tolist() == [5.0]
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ("model_name_or_path", "ROWS,COLUMNS or ROWS,COLUMNS:METRIC is expected"),
-        ("a,b,c", "ROWS,COLUMNS or"),
-        ("model_name_or_path,framework_config:", "is expected"),
-        ("model_name_or_pth,framework_config", "no column 'model_name_or_pth' here; did you mean 'model_name_or_path'"),
-        ("model_name_or_path,framework_config:tokens", "no column 'tokens' here"),
-        ("model_name_or_path,framework_config:status", "'status' holds words"),
-        ("num_gpus,num_gpus:tokens_per_s", "named as a row and as a column"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "said"), cases("pivots/what_is_no_pivot_is_a_sentence"))
 def test_what_is_no_pivot_is_a_sentence(asked: str, said: str) -> None:
     with pytest.raises(SelectionError, match=said):
         pivot(made_table(Made(runs=speeds(1.0))), asked)

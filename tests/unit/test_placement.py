@@ -55,14 +55,7 @@ def test_auto_takes_gpus_where_there_are_enough(asked: Device, gpus: int, proces
 
 
 @pytest.mark.parametrize(
-    ("model", "source", "trainer", "expected"),
-    [
-        ("./absent", "builtin:synthetic", "huggingface", "there is no model in './absent'; a local model is a folder"),
-        ("org/name", "absent.jsonl", "huggingface", "there is no file or folder 'absent.jsonl'; data is looked for"),
-        ("org/name", "/absent", "huggingface", "there is no file or folder '/absent'"),
-        ("org/name", "org/data", "huggingface", None),
-        ("./absent", "org/data", "custom", None),
-    ],
+    ("model", "source", "trainer", "expected"), cases("placement/paths_that_lead_nowhere_run_elsewhere")
 )
 def test_paths_that_lead_nowhere_run_elsewhere(model: str, source: str, trainer: str, expected: str | None) -> None:
     planned = replace(CPU, model=model, data=DataSpec(source=source, form="tokens"))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from factories.cases import cases
 from factories.results import BASE, ended, failed, stored
 
 from orchestrator.cli.report_show_status import write_report
@@ -139,16 +140,7 @@ def test_a_file_form_alone_tells_its_path(call: Call, results: Path) -> None:
     assert code == 0 and "7 experiments" in out
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--format", "htm"), "there is no format 'htm'; did you mean 'html'"),
-        (("--baseline", "linger"), "no experiment has this framework; did you mean 'liger'"),
-        (("--pivot", "framework,num_gpus"), "no column 'framework' here"),
-        (("--group-by", "modle"), "no column 'modle' here"),
-        (("--pivot", "model_name_or_path,num_gpus", "--group-by", "num_gpus"), "give one of them"),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), cases("report_files/a_mistake_is_a_sentence"))
 def test_a_mistake_is_a_sentence(call: Call, results: Path, words: tuple[str, ...], said: str) -> None:
     code, out, err = call("results", *words)
     assert (code, out) == (2, "")

@@ -69,16 +69,7 @@ def test_what_is_not_understood_is_said(keys: dict[str, Any], said: str) -> None
     assert str(caught.value).startswith(said)
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("repeats=0", "--set repeats: 0 is not right; a whole number from 1 is expected (scenario 'fast')"),
-        ("timeout_s=30m", "--set timeout_s: '30m' is not right; a number is expected (scenario 'fast')"),
-        ("keep=al", "--set keep: 'al' is not allowed; did you mean 'all'? Allowed: all, none (scenario 'fast')"),
-        ("env.A=[1]", "--set env.A: [1] is not right; a text is expected (scenario 'fast')"),
-        ("num_gpus=[1,two]", "--set num_gpus: 'two' is not right; a whole number is expected (scenario 'fast')"),
-    ],
-)
+@pytest.mark.parametrize(("setting", "said"), cases("selection/a_value_of_the_wrong_type_is_said"))
 def test_a_value_of_the_wrong_type_is_said(setting: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(SelectionError) as caught:
         chosen_scenarios(suite(tmp_path, FILE), parse_selection(settings=[setting]))

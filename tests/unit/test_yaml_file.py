@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from factories.cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,24 +39,9 @@ nested:
 """
 
 
-@pytest.mark.parametrize(
-    ("path", "place"),
-    [
-        ((), (2, 1)),
-        (("first",), (2, 1)),
-        (("list",), (3, 1)),
-        (("list", 0), (4, 3)),
-        (("list", 1), (5, 5)),
-        (("list", 1, "y"), (5, 12)),
-        (("list", 1, "y", 1), (5, 22)),
-        (("nested", "deep", "quoted key"), (8, 9)),
-        (("nested", "deep", "no such key", 3), (7, 5)),  # the nearest thing that is there
-        (("list", 7), (3, 1)),
-        (("nothing",), (2, 1)),
-    ],
-)
-def test_every_key_and_item_has_its_place(path: tuple[str | int, ...], place: tuple[int, int], tmp_path: Path) -> None:
-    assert read(tmp_path, PLACED).place(path) == place
+@pytest.mark.parametrize(("path", "place"), cases("yaml_file/every_key_and_item_has_its_place"))
+def test_every_key_and_item_has_its_place(path: list[str | int], place: list[int], tmp_path: Path) -> None:
+    assert read(tmp_path, PLACED).place(tuple(path)) == tuple(place)
 
 
 def test_places_count_characters_and_know_windows_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
@@ -76,19 +62,7 @@ def test_an_alias_has_a_place_at_each_use(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------ merge keys
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}", {"y": 3, "x": 1}),
-        ("a: &a {x: 1, y: 2}\nb: {y: 3, <<: *a}", {"y": 3, "x": 1}),  # one's own key wins wherever << stands
-        ("a: &a {x: 1}\nc: &c {x: 2, z: 3}\nb: {<<: [*a, *c]}", {"x": 1, "z": 3}),  # of several the earlier wins
-        ("a: &a {x: 1}\nc: &c {<<: *a, z: 3}\nb: {<<: *c}", {"x": 1, "z": 3}),
-        ("a: &a {x: 1}\nc: &c {<<: *a, x: 2}\nb: {<<: *c}", {"x": 2}),
-        ("a: &a {x: 1}\nc: &c {x: 2}\nb: {<<: *a, <<: *c}", {"x": 1}),
-        ("b: {<<: {x: 1}, z: 2}", {"x": 1, "z": 2}),
-        ("b: {'<<': 5}", {"<<": 5}),
-    ],
-)
+@pytest.mark.parametrize(("text", "value"), cases("yaml_file/merge_keys"))
 def test_merge_keys(text: str, value: dict[str, Any], tmp_path: Path) -> None:
     assert read(tmp_path, text).value["b"] == value
 
