@@ -74,11 +74,11 @@ def _in_group(base: list[Entry], new: list[Entry]) -> Iterator[Match]:
     if not base or not new or len(base) == len(new) == 1:
         yield from ((before, after, ()) for before, after in zip_longest(base, new))
         return
-    names = keys.telling_apart(base, new)
+    names = keys.distinguishing(base, new)
     if names:
         yield from _by_groups(base, new, names)
         return
-    unlike = tuple(dict.fromkeys((*keys.unlike(base), *keys.unlike(new))))
+    unlike = tuple(dict.fromkeys((*keys.differing(base), *keys.differing(new))))
     yield from ((before, after, _unstated(before, after, unlike)) for before, after in zip_longest(base, new))
 
 
@@ -120,7 +120,7 @@ def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
         for name in dict.fromkeys((*before, *after))
         if name not in keys.SETTLED
         and not (name.startswith(keys.EFFECTIVE) and name.removeprefix(keys.EFFECTIVE) in {*before, *after})
-        and keys.alike(before.get(name)) != keys.alike(after.get(name))
+        and keys.canonical(before.get(name)) != keys.canonical(after.get(name))
         and keys.is_known(name, base, before)
         and keys.is_known(name, new, after)
     )

@@ -29,14 +29,16 @@ Judgement = tuple[str, Rule, Measured]
 def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Comparison:
     """Return the comparison of two paired sides. Raises SelectionError for a metric that no run has."""
     pairs = _with_unique_labels(pairs)
-    comparable = [pair for pair in pairs if standing(pair) is None]
+    comparable = [pair for pair in pairs if verdict_on_pair(pair) is None]
     names, warnings = _metrics(rules, comparable)
     judged, kept = [rules.of(name) for name in names], frozenset(names)
     rows = _rows(pairs, [judgement for pair in comparable for judgement in _judgements(pair, judged, rules)], rules)
     return Comparison(
         base=base.name,
         new=new.name,
-        pairs=tuple(replace(pair, base=_less(pair.base, kept), new=_less(pair.new, kept)) for pair in pairs),
+        pairs=tuple(
+            replace(pair, base=_keep_metrics(pair.base, kept), new=_keep_metrics(pair.new, kept)) for pair in pairs
+        ),
         rows=tuple(rows),
         fleet=_fleet(judged, rows, rules),
         environment=shared(pairs),
@@ -61,7 +63,7 @@ def _with_unique_labels(pairs: Sequence[Pair]) -> list[Pair]:
     return unique
 
 
-def standing(pair: Pair) -> tuple[Verdict, str] | None:
+def verdict_on_pair(pair: Pair) -> tuple[Verdict, str] | None:
     """Return the verdict on a pair without comparable numbers, and the reason; None if the pair has such numbers."""
     base, new = pair.base, pair.new
     if base is None:
@@ -80,7 +82,7 @@ def standing(pair: Pair) -> tuple[Verdict, str] | None:
 
 def failed_newly(pair: Pair) -> bool:
     """Return whether an experiment that ran on base fails on the new side, on comparable machines."""
-    verdict = standing(pair)
+    verdict = verdict_on_pair(pair)
     return verdict is not None and verdict[0] is Verdict.FAILED and pair.base is not None and not _fails(pair.base)
 
 
@@ -149,7 +151,7 @@ def _rows(pairs: Sequence[Pair], judgements: Sequence[Judgement], rules: Rules) 
 
 
 def _without_numbers(pair: Pair) -> Row:
-    verdict, why = standing(pair) or (Verdict.UNTESTED, "neither side has a metric that is judged")
+    verdict, why = verdict_on_pair(pair) or (Verdict.UNTESTED, "neither side has a metric that is judged")
     return Row(label=pair.label, metric="", verdict=verdict, why=why)
 
 
@@ -173,7 +175,7 @@ def _runs(pair: Pair) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
     return (pair.base.runs if pair.base else (), pair.new.runs if pair.new else ())
 
 
-def _less(entry: Entry | None, names: frozenset[str]) -> Entry | None:
+def _keep_metrics(entry: Entry | None, names: frozenset[str]) -> Entry | None:
     """Return the entry with only the compared metrics: a run has two hundred numbers, too many for a file."""
     if entry is None:
         return None

@@ -162,7 +162,7 @@ def test_a_base_of_another_environment_is_left_alone(folder: Path) -> None:
     compared(folder)
     done = rerun(folder, "--runs", "1")
     assert done.code == 0
-    assert "base is left alone: it was measured in another environment (torch was 1.0.0" in done.err
+    assert "base is not run: it was measured in another environment (torch was 1.0.0" in done.err
     assert counts(folder) == {"base/noisy": 3, "base/steady": 3, "new/noisy": 4, "new/steady": 3}
     done = rerun(folder, "--runs", "1", "--ignore", "torch")
     assert counts(folder) == {"base/noisy": 4, "base/steady": 3, "new/noisy": 4, "new/steady": 3}
@@ -188,4 +188,4 @@ def test_killed_in_the_midst_the_same_command_makes_the_rest(folder: Path) -> No
     assert {name: len({one.repeat for one in made}) for name, made in found.items()} == expected
     assert all(record.attempt == 1 or record.repeat > 3 for one in found.values() for record in one)
     again = rerun(folder, "--runs", "2")
-    assert "has its runs already" in again.out
+    assert "already have their runs" in again.out

@@ -245,7 +245,7 @@ def test_many_rows_are_drawn_in_stretches_and_it_is_said_how_many(tmp_path: Path
         view for view in chart(made, "forest")["views"] if view["at"][0] == chart(made, "forest")["views"][0]["at"][0]
     ]
     assert [view["at"][1] for view in views] == ["1–40", "41–80", "81–120"]
-    assert "the 120 worst rows are drawn here, of 150" in made
+    assert "The chart shows the 120 worst rows of each metric (there are 150" in made
     assert len(chart(made, "scatter")["views"][0]["rows"]) == 150
     assert data_of(made)["table"]["rows"] == len(comparison.rows)
 

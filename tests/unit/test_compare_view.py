@@ -98,10 +98,10 @@ def test_the_worst_comes_first_and_no_news_last() -> None:
     labels = [block.pair.label for block in wording.blocks(everything(), Which.ALL)]
     assert labels[:2] == ["broken", "llama-1b · none · 1 GPU"]
     assert labels[-1] == "never ran"
-    shown = [row.verdict for block in wording.blocks(everything(), Which.TELLING) for row in block.rows]
+    shown = [row.verdict for block in wording.blocks(everything(), Which.NOTABLE) for row in block.rows]
     assert Verdict.SAME not in shown and Verdict.UNTESTED not in shown
-    folded = wording.blocks(everything(), Which.FOLDED)
-    both = sum(len(block.rows) for block in (*wording.blocks(everything(), Which.TELLING), *folded))
+    folded = wording.blocks(everything(), Which.UNCHANGED)
+    both = sum(len(block.rows) for block in (*wording.blocks(everything(), Which.NOTABLE), *folded))
     assert both == len(everything().rows)
 
 

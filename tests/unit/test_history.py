@@ -286,7 +286,7 @@ def test_the_terminal_shows_the_steps_first(found: History, golden: Callable[[st
 
 def test_few_campaigns_say_how_many_it_takes(tmp_path: Path) -> None:
     stored(tmp_path / "1", (BASELINE, measured(BASELINE, 1, [1000.0])))
-    assert "one shows in a series of 4 campaigns, and the longest has 1" in terminal.text(history(tmp_path), width=160)
+    assert "a step needs 4 campaigns, and the longest series has 1" in terminal.text(history(tmp_path), width=160)
 
 
 def test_the_csv_files(tmp_path: Path, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:

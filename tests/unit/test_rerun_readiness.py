@@ -193,7 +193,7 @@ def test_an_entry_without_a_folder_of_ours_cannot_run(place: str | None, words: 
 @pytest.mark.parametrize("name", ["../../escaped", "a/b", ".hidden", "x\n", "", "\x1b[31m", "a" * 300])
 def test_an_id_is_a_name_in_its_folder_and_nothing_else(folder: Path, name: str) -> None:
     why = refused(readiness(entry(folder, replace(BASE, id=name)), runs=1, seen=(), here=here))
-    assert "is no experiment's id" in why
+    assert "is not the id of an experiment" in why
 
 
 def test_a_folder_that_is_not_ours_is_not_touched(tmp_path: Path) -> None:
@@ -211,8 +211,8 @@ def test_an_experiment_that_calls_itself_another_cannot_run(folder: Path) -> Non
 
 def test_a_folder_of_another_user_is_run_only_when_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
-    assert "another user's" in refused(looked(folder))
-    assert "another user's" in refused(looked(folder, ignore=["all"]))
+    assert "belongs to another user" in refused(looked(folder))
+    assert "belongs to another user" in refused(looked(folder, ignore=["all"]))
     assert isinstance(looked(folder, ignore=[OWNER]), Ready)
 
 
@@ -303,7 +303,7 @@ def test_where_one_side_cannot_run_the_other_does(tmp_path: Path) -> None:
     new = stored(tmp_path / "new", (BASE, records()))
     found = prepared(None, new)
     assert [side.store.root for side in found.contests[0].sides] == [new]
-    assert found.warnings[0].startswith("full: base is left alone: its numbers are not from")
+    assert found.warnings[0].startswith("full: base is not run: its numbers are not from")
     assert not found.is_stuck
 
 
@@ -333,10 +333,10 @@ def test_lines_say_what_will_run(folder: Path, tmp_path: Path) -> None:
     assert contests.gpu_hours(order) == pytest.approx(6 * 12.5 / 3600)
     nothing = prepare(comparison([], []))
     assert list(contests.lines(nothing, ())) == [
-        "Nothing is inconclusive in this comparison: there is nothing to run again."
+        "No row of this comparison is inconclusive: there is nothing to run again."
     ]
     stuck = prepared(None, tmp_path / "gone")
-    assert list(contests.lines(stuck, ())) == ["Nothing of what is open can run here."]
+    assert list(contests.lines(stuck, ())) == ["None of the open pairs can run here."]
 
 
 # The order.

@@ -1,5 +1,5 @@
 """Follow numbers over many campaigns (`tunebench history`): a series for each experiment and metric, and the steps in it.
 
-`campaigns` reads and orders the places, `trends` makes series of them, `change_points` finds the steps. `as_…` and `trend_page`
-write them, and `folder` protects foreign files.
+`campaigns` reads and orders the places, `trends` makes series, and `change_points` finds steps. `as_csv`, `as_json`, `terminal`
+and `trend_page` make texts, and `files` writes them.
 """

@@ -1,12 +1,14 @@
-"""Write a history as two CSV files: a row for each campaign, experiment and metric; a row for each step. Base units, full
-precision."""
+"""Write a history as two CSV files: one row per campaign, experiment and metric, and one row per step.
+
+Numbers are in base units at full precision.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from orchestrator.compare.history import wording
-from orchestrator.compare.history.history import History, Series, Step
+from orchestrator.compare.history.history import History, Point, Series, Step
 from orchestrator.measure.metrics import metric
 from orchestrator.report.tables import as_csv
 from orchestrator.results.table.rows import Value
@@ -22,56 +24,56 @@ STEPS = (
 
 
 def points(history: History) -> str:
-    """Return the points. `level` is the fitted level. `changes` lists differences from the campaign before. The experiment's key
-    follows."""
-    keys = dict.fromkeys(name for one in history.series for name in one.key if name not in POINTS)
-    rows = [row for one in history.series for row in _points(history, one)]
+    """Return the points.
+
+    `level` is the fitted level. `changes` lists the differences from the campaign before. The names of the experiment's key
+    follow.
+    """
+    keys = dict.fromkeys(name for series in history.series for name in series.key if name not in POINTS)
+    rows = [_point(history, series, point) for series in history.series for point in series.points]
     return as_csv.rows_text(rows, (*POINTS, *keys))
 
 
 def steps(history: History) -> str:
-    """Return the steps, newest first. `change` is new ÷ old − 1; `campaigns_before` is the number of campaigns behind the old
-    level."""
+    """Return the steps, newest first.
+
+    `change` is new ÷ old − 1. `campaigns_before` is the number of campaigns on the old level.
+    """
     return as_csv.rows_text([_step(history, series, step) for series, step in wording.newest_first(history)], STEPS)
 
 
-def _points(history: History, series: Series) -> list[Mapping[str, Value]]:
-    return [
-        {
-            **series.key,
-            **_what(series),
-            "campaign": history.campaigns[point.campaign].name,
-            "began_at": _moment(point.began_at),
-            "value": point.value,
-            "low": point.interval.low if point.interval else None,
-            "high": point.interval.high if point.interval else None,
-            "runs": point.runs,
-            "level": point.level,
-            "changes": wording.changes_text(point.changes) or None,
-        }
-        for point in series.points
-    ]
+def _point(history: History, series: Series, point: Point) -> Mapping[str, Value]:
+    return {
+        **series.key,
+        **_shared(history, series, point),
+        "value": point.value,
+        "low": point.interval.low if point.interval else None,
+        "high": point.interval.high if point.interval else None,
+        "runs": point.runs,
+        "level": point.level,
+    }
 
 
 def _step(history: History, series: Series, step: Step) -> Mapping[str, Value]:
-    point = series.points[step.at]
     return {
-        **_what(series),
-        "campaign": history.campaigns[point.campaign].name,
-        "began_at": _moment(point.began_at),
+        **_shared(history, series, series.points[step.at]),
         "kind": step.kind.value,
         "change": step.change,
         "before": step.before,
         "after": step.after,
         "campaigns_before": step.at - step.since,
-        "changes": wording.changes_text(point.changes) or None,
     }
 
 
-def _what(series: Series) -> dict[str, Value]:
-    return {"experiment": series.label, "id": series.id, "metric": series.metric, "unit": metric(series.metric).unit}
-
-
-def _moment(seconds: float | None) -> str | None:
-    moment = wording.moment(seconds)
-    return moment.isoformat(timespec="seconds") if moment else None
+def _shared(history: History, series: Series, point: Point) -> dict[str, Value]:
+    """Return the cells that both files have."""
+    began_at = wording.moment(point.began_at)
+    return {
+        "campaign": history.campaigns[point.campaign].name,
+        "began_at": began_at.isoformat(timespec="seconds") if began_at else None,
+        "experiment": series.label,
+        "id": series.id,
+        "metric": series.metric,
+        "unit": metric(series.metric).unit,
+        "changes": wording.changes_text(point.changes) or None,
+    }

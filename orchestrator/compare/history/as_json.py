@@ -1,4 +1,7 @@
-"""Write a history as one JSON document: campaigns, series with points and steps, warnings. It marks a folder as ours."""
+"""Write a history as one JSON document: campaigns, series with points and steps, warnings.
+
+The document also identifies a folder that Tunebench wrote.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,18 @@ DOCUMENT = "history"
 
 
 def text(history: History) -> str:
-    """Return the document. Numbers have full precision, missing is null. `level` is the fitted level; `changes` are against the
-    campaign before."""
+    """Return the document. Numbers have full precision, and a missing number is null.
+
+    `level` is the fitted level. `changes` are the differences from the campaign before.
+    """
     fields = asdict(history)
-    for series, one in zip(fields["series"], history.series, strict=True):
-        series["unit"] = metric(one.metric).unit
-        for step, found in zip(series["steps"], one.steps, strict=True):
-            step["change"] = found.change
+    for written, series in zip(fields["series"], history.series, strict=True):
+        written["unit"] = metric(series.metric).unit
+        for written_step, step in zip(written["steps"], series.steps, strict=True):
+            written_step["change"] = step.change
     return as_json.document(tool=TOOL, document=DOCUMENT, **fields)
 
 
-def is_one(path: Path) -> bool:
-    """Return whether a file is such a document."""
+def is_history(path: Path) -> bool:
+    """Return whether a file is a history that Tunebench wrote."""
     return (read_ours(path) or {}).get("document") == DOCUMENT

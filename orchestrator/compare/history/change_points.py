@@ -1,14 +1,16 @@
-"""Find the steps of a series of campaign values from one level to another, by an L1 piecewise-constant fit. Pure.
+"""Find the steps in a series of campaign values, by an L1 piecewise-constant fit. Pure.
 
-The fit minimises the sum of absolute deviations, each in units of its value's noise. With L1, one odd campaign does not shift a
-level. For every number of steps, dynamic programming over all segments finds the best places. An information criterion then
-chooses the number of steps. The ideas are asv's; the code is ours.
+The fit minimises the sum of absolute deviations, each in units of the noise of its value. With L1, one odd campaign does not
+shift a level. For each number of steps, dynamic programming over all segments finds the best places. An information criterion
+chooses the number of steps. The ideas are from asv; the code is not.
 
-It does not see: a drift (it becomes a few steps), a step at the last campaign (`MIN_LENGTH`), and changes that are small against
-the noise. In simulations with white noise of width 1 (benchmarks/change_points.py), under 3 % of the series without a step show
-one, for 4 to 40 campaigns. A step of 3 in the middle is found in 88 % of the series of 16 campaigns, and in 99 % of those of 24.
-A step of 5 is found in 95 % of the series of 8, nearly always within one campaign of its place. If campaigns resemble the one
-before (AR(1), 0.3), the 3 % become 6 %.
+The fit does not find a drift (which becomes a few steps), a step at the last campaign (`MIN_LENGTH`), and changes that are small
+against the noise. benchmarks/change_points.py simulates white noise of width 1:
+
+- Series of 4 to 40 campaigns without a step show a false step in less than 3 % of the cases. If successive campaigns are correlated
+  (AR(1), 0.3), it is 6 %.
+- A step of 3 in the middle is found in 88 % of the series of 16 campaigns, and in 99 % of the series of 24.
+- A step of 5 is found in 95 % of the series of 8 campaigns, nearly always within one campaign of its place.
 """
 
 from __future__ import annotations
@@ -19,25 +21,24 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
 
-# Campaigns to a level: what a single one shows may be that campaign. What is new since last time is `compare`'s to
-# judge.
+# Campaigns on a level: a single value may be an outlier. `compare` judges a change since the last campaign.
 MIN_LENGTH = 2
 
-# Campaigns in which a step can be found.
+# Campaigns that a step needs.
 FEWEST = 2 * MIN_LENGTH
 
 MOST_STEPS = 12
-# Of a step, in logarithms of the number of values. Twice Schwarz's, which counts two parameters a step (a place, a
-# level): the place is sought among all, and campaigns that follow one another are somewhat alike.
+# The penalty of a step, in logarithms of the number of values. It is twice Schwarz's penalty for the two parameters of a
+# step (place and level), since the place is searched among all values, and successive campaigns are correlated.
 PENALTY = 2.0
 
-# Of a normal value from its mean, in standard deviations.
+# The mean absolute deviation of a normal distribution, in standard deviations.
 _MEAN_DEVIATION = math.sqrt(2 / math.pi)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Level:
-    """The values from `start` to before `stop` are around `value`."""
+    """A level: the values from index `start` to before `stop` are around `value`."""
 
     start: int
     stop: int
@@ -45,10 +46,10 @@ class Level:
 
 
 def levels(values: Sequence[float], *, errors: Sequence[float]) -> tuple[Level, ...]:
-    """Return the levels of a series, in order: one if it has no step, none if it is empty.
+    """Return the levels of a series, in order: one level if the series has no step, none if it is empty.
 
-    `errors` are lower bounds of the values' standard errors, in their unit and above 0. They weigh the deviations. No smaller
-    noise is believed, even if a few values are nearly equal. Raises ValueError if one is missing or not above 0.
+    `errors` are lower bounds of the standard errors of the values, above 0. They weigh the deviations. The fit never assumes less
+    noise, even if a few values are nearly equal. Raises ValueError if an error is missing or not above 0.
     """
     if len(errors) != len(values) or not all(error > 0 for error in errors):
         raise ValueError("each value needs a standard error above 0")
@@ -66,9 +67,9 @@ def levels(values: Sequence[float], *, errors: Sequence[float]) -> tuple[Level, 
 
 
 def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return the value with half of the weight on either side, or the middle of two such values. Raises ValueError for none."""
+    """Return the weighted median: half of the weight is on either side. Raises ValueError if there is no value."""
     if not values:
-        raise ValueError("nothing has no median")
+        raise ValueError("the median needs at least one value")
     ordered = sorted(zip(values, weights, strict=True))
     half, below = math.fsum(weights) / 2, 0.0
     for at, (value, weight) in enumerate(ordered):
@@ -81,10 +82,10 @@ def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
 
 
 def _criterion(deviations: float, steps: int, count: int) -> float:
-    """Return the criterion, smaller is better: twice the number of steps, plus the deviations in units of the scale.
+    """Return the information criterion of a fit: the penalty of its steps plus the logarithm of its scale. Smaller is better.
 
-    The scale is what remains for each free value, since a fit with many levels comes close to few values. It is never below that
-    of the errors.
+    The scale is the deviation per degree of freedom, since many levels fit few values closely. It is at least the scale of the
+    errors.
     """
     free = count - 1 - 2 * steps
     if free <= 0:
@@ -93,7 +94,7 @@ def _criterion(deviations: float, steps: int, count: int) -> float:
 
 
 def _fits(costs: Sequence[Sequence[float]]) -> Iterator[tuple[float, list[int]]]:
-    """Return for 0, 1, 2… steps the least sum of deviations, and where each new level begins."""
+    """Yield the least sum of deviations for 0, 1, 2… steps, and the beginnings of the new levels."""
     count = len(costs)
     best = [math.inf if length < min(MIN_LENGTH, count) else costs[0][length - 1] for length in range(1, count + 1)]
     yield best[-1], []
@@ -108,7 +109,7 @@ def _fits(costs: Sequence[Sequence[float]]) -> Iterator[tuple[float, list[int]]]
 
 
 def _one_more(best: Sequence[float], costs: Sequence[Sequence[float]], *, first: int) -> tuple[list[float], list[int]]:
-    """Return, with one more level, the least sum for the first 1, 2… values, and where their last level begins."""
+    """Add a level: return the least sum for the first 1, 2… values, and the beginning of their last level."""
     count = len(costs)
     sums, origins = [math.inf] * count, [0] * count
     for end in range(first + MIN_LENGTH, count + 1):
@@ -119,14 +120,15 @@ def _one_more(best: Sequence[float], costs: Sequence[Sequence[float]], *, first:
 
 
 def _costs(values: Sequence[float], weights: Sequence[float]) -> Iterator[float]:
-    """Return the weighted sum of absolute deviations from the median, of the first one, two, three… values.
+    """Yield the weighted sum of absolute deviations from the median, for the first one, two, three… values.
 
-    Two heaps meet at the weighted median, the top of the lower heap. Their sums make each further value cheap.
+    The top of the lower heap is the weighted median, and the upper heap has the larger values. Running sums make each further
+    value cheap.
     """
     lower: list[tuple[float, float]] = []
     upper: list[tuple[float, float]] = []
     below = above = sum_below = sum_above = 0.0
-    centre = values[0]  # sums are of differences from it: of large numbers that are nearly alike they would lose digits
+    centre = values[0]  # sums of differences from a value keep digits that sums of large, similar numbers would lose
     for value, weight in zip(values, weights, strict=True):
         shifted = value - centre
         if lower and shifted > -lower[0][0]:
@@ -136,14 +138,14 @@ def _costs(values: Sequence[float], weights: Sequence[float]) -> Iterator[float]
             heappush(lower, (-shifted, weight))
             below, sum_below = below + weight, sum_below + weight * shifted
         while below < above:
-            moved, its = heappop(upper)
-            heappush(lower, (-moved, its))
-            above, sum_above = above - its, sum_above - its * moved
-            below, sum_below = below + its, sum_below + its * moved
+            moved, moved_weight = heappop(upper)
+            heappush(lower, (-moved, moved_weight))
+            above, sum_above = above - moved_weight, sum_above - moved_weight * moved
+            below, sum_below = below + moved_weight, sum_below + moved_weight * moved
         while below - lower[0][1] >= above + lower[0][1]:
-            negative, its = heappop(lower)
-            heappush(upper, (-negative, its))
-            below, sum_below = below - its, sum_below + its * negative
-            above, sum_above = above + its, sum_above - its * negative
+            negative, moved_weight = heappop(lower)
+            heappush(upper, (-negative, moved_weight))
+            below, sum_below = below - moved_weight, sum_below + moved_weight * negative
+            above, sum_above = above + moved_weight, sum_above - moved_weight * negative
         middle = -lower[0][0]
         yield max(0.0, sum_above - middle * above + middle * below - sum_below)

@@ -1,6 +1,6 @@
 """The values of a history: campaigns in their order, a series for each experiment and metric, and its steps.
 
-This module has no behaviour. Values are in the base units of `metrics`; a change is new ÷ old − 1, whatever the direction.
+This module has no behaviour. Values are in the base units of `measure.metrics`. A change is always new ÷ old − 1.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from orchestrator.compare.comparison import Difference
 from orchestrator.measure.intervals import Interval
 from orchestrator.results.table.rows import Value
 
-# Of `history.json`.
+# The version of `history.json`.
 SCHEMA_VERSION = 1
 
 
 class Kind(StrEnum):
-    """What a step means to a reader. `CHANGED`: of a metric without a better direction, or one that should not move."""
+    """The meaning of a step. `CHANGED` is for a metric that should not move in either direction."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Campaign:
-    """One place that was read. `began_at` is in seconds since the epoch, None if the place does not say when it ran."""
+    """One place that was read. `began_at` is in seconds since the epoch; None if the place does not state it."""
 
     name: str
     began_at: float | None
@@ -36,9 +36,9 @@ class Campaign:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """One campaign's value of a metric of an experiment: the mean over its ok runs, with an interval if there are several.
+    """The value of a metric in one campaign: the mean over the ok runs, with an interval if there are several runs.
 
-    `campaign` is its place among the campaigns. `changes` are differences of environment and arguments from the point before.
+    `campaign` is the index of the campaign. `changes` are the differences of environment and arguments from the point before.
     """
 
     campaign: int
@@ -52,7 +52,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """A change from one level to another: `at` is the first point on the new level, `since` the first on the old one."""
+    """A change from one level to another. `at` is the first point on the new level, `since` the first point on the old level."""
 
     at: int
     since: int
@@ -67,7 +67,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """A metric of an experiment over the campaigns that have it, oldest first. `id` is that of the last campaign, or None."""
+    """A metric of an experiment over its campaigns, oldest first. `id` is the experiment's id in the last campaign, or None."""
 
     label: str
     key: Mapping[str, Value]
@@ -79,7 +79,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """The result of `tunebench history`. `warnings` are sentences about what could not be read or is left out."""
+    """The result of `tunebench history`. `warnings` are sentences about places that could not be read or are left out."""
 
     campaigns: tuple[Campaign, ...]
     series: tuple[Series, ...]

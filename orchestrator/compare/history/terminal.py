@@ -1,6 +1,6 @@
 """Show a history on a terminal of any width: the steps, newest first, then the course of each experiment.
 
-The output is bounded: rows that are left out are counted, and are in the files. Everything shown is made printable first.
+The output is bounded: rows that are left out are counted, and the files have them. All text is made printable first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CURVE = 24
 
 
 def summary(history: History) -> RenderableType:
-    """Return what to print for a history."""
+    """Return the history as it is printed."""
     if not history.series:
         return Text("No campaign has a number to follow.")
     return Group(*_heading(history), *_steps(history), *_experiments(history))
@@ -38,22 +38,17 @@ def text(history: History, *, width: int) -> str:
 
 
 def _heading(history: History) -> Iterator[RenderableType]:
-    known = [one.began_at for one in history.campaigns if one.began_at is not None]
-    when = f", {wording.day(min(known))} to {wording.day(max(known))} UTC" if known else ""
-    experiments = len({(one.label, one.id) for one in history.series})
-    yield Text(
-        f"{counted(len(history.campaigns), 'campaign')}{when}; {counted(experiments, 'experiment')}", style="bold"
-    )
+    campaigns = ", ".join(filter(None, (counted(len(history.campaigns), "campaign"), wording.period(history))))
+    experiments = len({(series.label, series.id) for series in history.series})
+    yield Text(f"{campaigns}; {counted(experiments, 'experiment')}", style="bold")
 
 
 def _steps(history: History) -> Iterator[RenderableType]:
     steps = wording.newest_first(history)
     if not steps:
-        longest = max(len(one.points) for one in history.series)
-        few = (
-            f": one shows in a series of {FEWEST} campaigns, and the longest has {longest}" if longest < FEWEST else ""
-        )
-        yield Text(f"No step in any series{few}.")
+        longest = max(len(series.points) for series in history.series)
+        few = f": a step needs {FEWEST} campaigns, and the longest series has {longest}"
+        yield Text(f"No step in any series{few if longest < FEWEST else ''}.")
         return
     yield Text(f"\n{counted(len(steps), 'step')}, newest first", style="bold")
     for turn in wording.turns(steps[:MOST_STEPS], history.campaigns):
@@ -62,7 +57,7 @@ def _steps(history: History) -> Iterator[RenderableType]:
         for series, step in turn.steps:
             yield from _step(series, step)
     if len(steps) > MOST_STEPS:
-        yield Text(f"and {len(steps) - MOST_STEPS} earlier ones: see steps.csv")
+        yield Text(f"and {len(steps) - MOST_STEPS} earlier steps: see steps.csv")
 
 
 def _step(series: Series, step: Step) -> Iterator[RenderableType]:
@@ -74,34 +69,34 @@ def _step(series: Series, step: Step) -> Iterator[RenderableType]:
     yield Padding(_indented(series.label), (0, 0, 0, 8))
 
 
-def _indented(said: str) -> RenderableType:
-    return Padding(Text(printable(said), style="dim"), (0, 0, 0, 2))
+def _indented(text: str) -> RenderableType:
+    return Padding(Text(printable(text), style="dim"), (0, 0, 0, 2))
 
 
 def _experiments(history: History) -> Iterator[RenderableType]:
-    groups = [list(group) for _, group in groupby(history.series, key=lambda one: (one.label, one.id))]
-    yield Text("\nCourse of each (first campaign left, last right)", style="bold")
-    called = wording.labels(history)
+    groups = [list(group) for _, group in groupby(history.series, key=lambda series: (series.label, series.id))]
+    yield Text("\nCourse of each experiment (first campaign left, last right)", style="bold")
+    headings = wording.labels(history)
     for group in groups[:MOST_EXPERIMENTS]:
         yield Text(printable(group[0].label))
-        yield _grid(group, called)
+        yield _grid(group, headings)
     if len(groups) > MOST_EXPERIMENTS:
         yield Text(f"and {counted(len(groups) - MOST_EXPERIMENTS, 'more experiment')}: see history.csv")
 
 
-def _grid(group: Sequence[Series], called: Mapping[str, str]) -> Table:
+def _grid(group: Sequence[Series], headings: Mapping[str, str]) -> Table:
     grid = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    for at in range(5):
-        grid.add_column(justify="right" if at in (2, 3) else "left")
-    for one in group:
-        grid.add_row(*(Text(printable(cell)) for cell in _cells(one, called[one.metric])))
+    for column in range(5):
+        grid.add_column(justify="right" if column in (2, 3) else "left")
+    for series in group:
+        grid.add_row(*(Text(printable(cell)) for cell in _cells(series, headings[series.metric])))
     return grid
 
 
-def _cells(series: Series, called: str) -> Iterable[str]:
+def _cells(series: Series, heading: str) -> Iterable[str]:
     change = wording.overall(series)
     return (
-        f"    {called}",
+        f"    {heading}",
         wording.curve(series, width=_CURVE),
         show(series.metric, series.points[-1].value),
         "" if change is None else wording.percent(change),

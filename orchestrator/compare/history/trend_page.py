@@ -1,15 +1,16 @@
 """Write a history as one HTML page: its steps in words, a trend chart for each experiment and metric, the campaigns.
 
-A function from a history to text; `folder` writes it. Frame, colours and scripts are those of every page (`page`).
+A function from a history to text, which `files` writes. Frame, colours and scripts are shared with all pages (`report.page`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.compare.history import wording
 from orchestrator.compare.history.history import Campaign, History, Kind, Point, Series, Step
+from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import DASH, metric, show
 from orchestrator.report.page import shell
 from orchestrator.report.page.charts import colours
@@ -27,11 +28,13 @@ from orchestrator.report.page.shell import Section
 from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded
 
 MOST_STEPS, MOST_VIEWS, MOST_WARNINGS = 100, 500, 100
-# Of all charts together: about 12 MB of a page that should stay below 25.
+# Points of all charts together: about 12 MB. A page should be smaller than 25 MB.
 MOST_POINTS = 60_000
 
 HEIGHT_PX = 400
-# Above is what stands over each step.
+# Series with more points have ticks only at some campaigns.
+_ALL_TICKS = 25
+# The space at the top is for the labels of the steps.
 _MARGINS = {"l": 12, "r": 12, "t": 30, "b": 12}
 
 _CLASSES = {Kind.BETTER: "gain", Kind.WORSE: "failure", Kind.CHANGED: "warning"}
@@ -41,24 +44,20 @@ _DASHES = {Kind.BETTER: "dash", Kind.WORSE: "solid", Kind.CHANGED: "dot"}
 
 def trend_page(history: History) -> str:
     """Return the page as one document that opens from a disk."""
-    chart = _chart(history)
-    charts = [chart_or_absent(chart, "no campaign has a number to follow")]
+    charts = [chart_or_absent(_chart(history), "no campaign has a number to follow")]
     sections = [
         Section(id="steps", title="Steps, newest first", body=_steps(history)),
         Section(id="trends", title="Trends", body=shell.charts_body(charts)),
         Section(id="campaigns", title="Campaigns", body=_campaigns(history)),
     ]
-    return shell.document(title="History", lead=_lead(history), sections=sections, data=shell.page_data(charts))
-
-
-def _lead(history: History) -> str:
-    known = [one.began_at for one in history.campaigns if one.began_at is not None]
-    when = f", from {wording.day(min(known))} to {wording.day(max(known))} UTC" if known else ""
-    return f"{len(history.campaigns):,} campaigns{when}. A step is a lasting change of a series' level."
+    period = wording.period(history)
+    count = f"{len(history.campaigns):,} campaigns{f', from {period}' if period else ''}"
+    lead = f"{count}. A step is a lasting change of a series' level."
+    return shell.document(title="History", lead=lead, sections=sections, data=shell.page_data(charts))
 
 
 def _steps(history: History) -> Any:
-    found = wording.newest_first(history)
+    steps = wording.newest_first(history)
     turns = [
         {
             "when": wording.day(turn.campaign.began_at),
@@ -66,9 +65,9 @@ def _steps(history: History) -> Any:
             "changes": one_line(turn.changes, width=600),
             "steps": [_step(series, step) for series, step in turn.steps],
         }
-        for turn in wording.turns(found[:MOST_STEPS], history.campaigns)
+        for turn in wording.turns(steps[:MOST_STEPS], history.campaigns)
     ]
-    return shell.render("history.html", turns=turns, more=max(0, len(found) - MOST_STEPS))
+    return shell.render("history.html", turns=turns, more=max(0, len(steps) - MOST_STEPS))
 
 
 def _step(series: Series, step: Step) -> dict[str, str]:
@@ -82,44 +81,45 @@ def _step(series: Series, step: Step) -> dict[str, str]:
 
 def _campaigns(history: History) -> Any:
     rows = [
-        {"name": one_line(one.name), "began": wording.day(one.began_at), "experiments": f"{one.experiments:,}"}
-        for one in reversed(history.campaigns)
+        {
+            "name": one_line(campaign.name),
+            "began": wording.day(campaign.began_at),
+            "experiments": f"{campaign.experiments:,}",
+        }
+        for campaign in reversed(history.campaigns)
     ]
-    return shell.render(
-        "campaigns.html",
-        campaigns=rows,
-        warnings=[one_line(said, width=600) for said in history.warnings[:MOST_WARNINGS]],
-    )
+    warnings = [one_line(warning, width=600) for warning in history.warnings[:MOST_WARNINGS]]
+    return shell.render("campaigns.html", campaigns=rows, warnings=warnings)
 
 
 def _chart(history: History) -> Chart:
-    shown, called = list(_that_fit(history.series)), wording.labels(history)
+    shown, headings = _that_fit(history.series), wording.labels(history)
     left_out = len(history.series) - len(shown)
-    notes = [f"{left_out:,} more series without a step are in history.csv."] if left_out else []
+    note = f"{left_out:,} more series without a step are in history.csv."
     return Chart(
         id="trend",
         title="An experiment over the campaigns",
         reading=(
-            "Each point is a campaign: the mean over its runs, with its 95 % interval if it has several. The line is the level "
-            "that was fitted; an upright line is a step, solid where it is for the worse, dashed where it is for the better."
+            "Each point is a campaign: the mean over its runs, with its 95 % interval if there are several runs. The horizontal "
+            "line is the fitted level. A vertical line is a step: solid if it is worse, dashed if it is better."
         ),
         facets=("Experiment", "Metric"),
-        views=tuple(_view(one, history.campaigns, called[one.metric]) for one in shown),
-        notes=tuple(notes),
+        views=tuple(_view(series, history.campaigns, headings[series.metric]) for series in shown),
+        notes=(note,) if left_out else (),
     )
 
 
-def _that_fit(series: Sequence[Series]) -> Iterator[Series]:
-    """Return the series that fit, those with steps first, in their order."""
+def _that_fit(every: Sequence[Series]) -> list[Series]:
+    """Return the series for which the page has room, in their order. Series with steps take precedence."""
     left, fit = MOST_POINTS, set[int]()
-    for at in sorted(range(len(series)), key=lambda at: not series[at].steps):
-        left -= len(series[at].points)
+    for at in sorted(range(len(every)), key=lambda at: not every[at].steps):
+        left -= len(every[at].points)
         if left >= 0 and len(fit) < MOST_VIEWS:
             fit.add(at)
-    return (one for at, one in enumerate(series) if at in fit)
+    return [series for at, series in enumerate(every) if at in fit]
 
 
-def _view(series: Series, campaigns: Sequence[Campaign], called: str) -> View:
+def _view(series: Series, campaigns: Sequence[Campaign], heading: str) -> View:
     at, unit = _places(series), metric(series.metric).unit
     dated = isinstance(at[0], str)
     figure: Figure = {
@@ -128,35 +128,30 @@ def _view(series: Series, campaigns: Sequence[Campaign], called: str) -> View:
             height=HEIGHT_PX,
             margin=_MARGINS,
             x_title="when the campaign began (UTC)" if dated else "campaign, by its place",
-            y_title=for_plotly(f"{called} ({unit})" if unit else called, width=60),
+            y_title=for_plotly(f"{heading} ({unit})" if unit else heading, width=60),
             xaxis={"type": "date"} if dated else {"dtick": 1 if len(at) <= _ALL_TICKS else None},
-            shapes=[_upright(step, at) for step in series.steps],
+            shapes=[
+                upright(at[step.at], {"color": _COLOURS[step.kind], "width": 1.5, "dash": _DASHES[step.kind]})
+                for step in series.steps
+            ],
             annotations=[_label(step, at) for step in series.steps],
         ),
         "narrow": {},
     }
     return View(
-        at=(one_line(series.label), one_line(called)),
+        at=(one_line(series.label), one_line(heading)),
         figure=figure,
         summary=_summary(series),
-        columns=("campaign", "began (UTC)", one_line(called), "interval", "runs", "changed"),
+        columns=("campaign", "began (UTC)", one_line(heading), "interval", "runs", "changed"),
         rows=tuple(_row(series, point, campaigns) for point in series.points),
     )
 
 
-_ALL_TICKS = 25
-
-
 def _places(series: Series) -> list[str | int]:
-    """Return dates if all campaigns have one, else the campaigns' places, counted from 1."""
-    moments = [_date(point) for point in series.points]
-    dates = [moment for moment in moments if moment is not None]
+    """Return the dates of the points if all are known, else the numbers of the campaigns, counted from 1."""
+    moments = [wording.moment(point.began_at) for point in series.points]
+    dates = [f"{moment:%Y-%m-%d %H:%M:%S}" for moment in moments if moment is not None]
     return [*dates] if len(dates) == len(moments) else [point.campaign + 1 for point in series.points]
-
-
-def _date(point: Point) -> str | None:
-    moment = wording.moment(point.began_at)
-    return f"{moment:%Y-%m-%d %H:%M:%S}" if moment else None
 
 
 def _points(series: Series, campaigns: Sequence[Campaign], at: Sequence[str | int]) -> Trace:
@@ -186,30 +181,20 @@ def _level_lines(series: Series, at: Sequence[str | int]) -> list[Trace]:
         return []
     x: list[str | int | None] = []
     y: list[float | None] = []
-    for place, (point, where) in enumerate(zip(series.points, at, strict=True)):
-        if place and point.level != series.points[place - 1].level:
+    for number, (point, place) in enumerate(zip(series.points, at, strict=True)):
+        if number and point.level != series.points[number - 1].level:
             x.append(None)
             y.append(None)
-        x.append(where)
+        x.append(place)
         y.append(rounded(point.level))
     line = {"color": colours.INK, "width": 1.5}
     return [{"type": "scatter", "mode": "lines", "name": "level", "x": x, "y": y, "line": line, "hoverinfo": "skip"}]
 
 
-def _upright(step: Step, at: Sequence[str | int]) -> dict[str, Any]:
-    return upright(at[step.at], {"color": _COLOURS[step.kind], "width": 1.5, "dash": _DASHES[step.kind]})
-
-
 def _label(step: Step, at: Sequence[str | int]) -> dict[str, Any]:
-    return {
-        "x": at[step.at],
-        "y": 1,
-        "yref": "paper",
-        "yanchor": "bottom",
-        "text": for_plotly(wording.percent(step.change)),
-        "showarrow": False,
-        "font": {"color": _COLOURS[step.kind], "size": 12},
-    }
+    place = {"x": at[step.at], "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False}
+    text = for_plotly(wording.percent(step.change))
+    return {**place, "text": text, "font": {"color": _COLOURS[step.kind], "size": 12}}
 
 
 def _row(series: Series, point: Point, campaigns: Sequence[Campaign]) -> tuple[str, ...]:
@@ -220,14 +205,12 @@ def _row(series: Series, point: Point, campaigns: Sequence[Campaign]) -> tuple[s
         wording.day(point.began_at),
         show(name, point.value),
         interval,
-        f"{point.runs} run" if point.runs == 1 else f"{point.runs} runs",
+        counted(point.runs, "run"),
         one_line(wording.changes_shown(point.changes), width=400) if point.changes else DASH,
     )
 
 
 def _summary(series: Series) -> str:
     last = show(series.metric, series.points[-1].value)
-    said = f"{len(series.points)} campaigns; the last has {last}"
-    if not series.steps:
-        return f"{said}; no step."
-    return f"{said}; {', '.join(f'{step.kind.value} ({wording.percent(step.change)})' for step in series.steps)}."
+    steps = ", ".join(f"{step.kind.value} ({wording.percent(step.change)})" for step in series.steps) or "no step"
+    return f"{len(series.points)} campaigns; the last has {last}; {steps}."

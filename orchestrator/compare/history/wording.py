@@ -1,4 +1,4 @@
-"""Put a history into words: steps, changes and values, for the terminal and the page. Pure; it escapes nothing."""
+"""Put a history into words: steps, changes and values, for the terminal and the page. Pure; nothing is escaped."""
 
 from __future__ import annotations
 
@@ -13,19 +13,29 @@ from orchestrator.report.tables.as_markdown import headings
 from orchestrator.results.table.rows import Value
 
 ARROW = "→"
-# Of what changed at a campaign, in one sentence; the files have all of it.
+# Changes of one campaign in a sentence. The files have all changes.
 MOST_CHANGES = 8
 
 _COMMIT = "git_commit"
 _COMMIT_DIGITS, _LONGEST = 10, 80
 _BARS = "▁▂▃▄▅▆▇█"
-# A curve of less than 5 % from its lowest to its highest value is drawn the flatter: noise should not look like
-# mountains.
+# The least span of a curve, as a share: noise below 5 % is drawn flat.
 _LEAST_SPAN = 0.05
+
+SeriesStep = tuple[Series, Step]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """The steps of one campaign that have the same changes. `changes` is their text."""
+
+    campaign: Campaign
+    changes: str
+    steps: tuple[SeriesStep, ...]
 
 
 def moment(seconds: float | None) -> datetime | None:
-    """Return the time in UTC of seconds since the epoch; None where they are unknown or out of a calendar's range."""
+    """Return the time in UTC of seconds since the epoch; None if unknown or outside the range of dates."""
     try:
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
@@ -33,9 +43,15 @@ def moment(seconds: float | None) -> datetime | None:
 
 
 def day(seconds: float | None) -> str:
-    """Return the date and time in UTC; a dash where it is not known."""
+    """Return the date and time in UTC; a dash if it is unknown."""
     when = moment(seconds)
     return f"{when:%Y-%m-%d %H:%M}" if when else DASH
+
+
+def period(history: History) -> str:
+    """Return the dates of the first and the last campaign: `2026-01-01 08:00 to 2026-02-01 08:00 UTC`; empty if unknown."""
+    known = [campaign.began_at for campaign in history.campaigns if campaign.began_at is not None]
+    return f"{day(min(known))} to {day(max(known))} UTC" if known else ""
 
 
 def percent(change: float) -> str:
@@ -44,77 +60,67 @@ def percent(change: float) -> str:
 
 
 def labels(history: History) -> dict[str, str]:
-    """Return metric → heading, or its name where two have the same heading."""
+    """Return metric → heading, or its name if two metrics have the same heading."""
     names = list(dict.fromkeys(series.metric for series in history.series))
     return dict(zip(names, headings(names), strict=True))
 
 
 def step_text(series: Series, step: Step) -> str:
-    """Return the old and the new level, and the change."""
+    """Return the old level, the new level, and the change."""
     name = series.metric
     return f"{metric(name).label} {show(name, step.before)} {ARROW} {show(name, step.after)} ({percent(step.change)})"
 
 
 def changes_text(changes: Sequence[Difference]) -> str:
     """Return all changes since the campaign before, for files."""
-    return "; ".join(f"{one.name} {_word(one.base)} {ARROW} {_word(one.new)}" for one in changes)
+    return "; ".join(f"{change.name} {_word(change.base)} {ARROW} {_word(change.new)}" for change in changes)
 
 
 def changes_shown(changes: Sequence[Difference]) -> str:
-    """Return the changes for people: shortened, and only the first of many; a phrase if there are none."""
-    said = [f"{one.name} {_short(one, one.base)} {ARROW} {_short(one, one.new)}" for one in changes[:MOST_CHANGES]]
-    more = len(changes) - len(said)
-    return "; ".join([*said, *([f"and {more} more"] if more else [])]) or "nothing known"
+    """Return the first changes in short form, for people; a phrase if there are none."""
+    short = [
+        f"{change.name} {_short(change.name, change.base)} {ARROW} {_short(change.name, change.new)}"
+        for change in changes[:MOST_CHANGES]
+    ]
+    more = len(changes) - len(short)
+    return "; ".join([*short, *([f"and {more} more"] if more else [])]) or "nothing known"
 
 
 def _word(value: Value) -> str:
     return DASH if value is None else str(value)
 
 
-def _short(one: Difference, value: Value) -> str:
-    return _word(value)[: _COMMIT_DIGITS if one.name == _COMMIT else _LONGEST]
+def _short(name: str, value: Value) -> str:
+    return _word(value)[: _COMMIT_DIGITS if name == _COMMIT else _LONGEST]
 
 
-Found = tuple[Series, Step]
+def newest_first(history: History) -> list[SeriesStep]:
+    """Return all steps, the newest campaign first. Within a campaign the largest step is first."""
+
+    def place(item: SeriesStep) -> tuple[int, float]:
+        step = item[1]
+        return -_point(item).campaign, -max(step.after / step.before, step.before / step.after)
+
+    return sorted(((series, step) for series in history.series for step in series.steps), key=place)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
-    """The steps of one campaign with the same changes; `changes` lists them in words."""
-
-    campaign: Campaign
-    changes: str
-    steps: tuple[Found, ...]
-
-
-def newest_first(history: History) -> list[Found]:
-    """Return all steps, those of the newest campaign first; within a campaign the largest first."""
-    every = [(series, step) for series in history.series for step in series.steps]
-    return sorted(every, key=lambda one: (-_point(one).campaign, -_size(one[1])))
-
-
-def turns(found: Sequence[Found], campaigns: Sequence[Campaign]) -> list[Turn]:
+def turns(steps: Sequence[SeriesStep], campaigns: Sequence[Campaign]) -> list[Turn]:
     """Return the steps grouped by campaign and by its changes, in their order."""
-    groups: dict[tuple[int, str], list[Found]] = {}
-    for one in found:
-        point = _point(one)
-        said = changes_shown(point.changes)
-        groups.setdefault((point.campaign, said), []).append(one)
+    groups: dict[tuple[int, str], list[SeriesStep]] = {}
+    for item in steps:
+        point = _point(item)
+        groups.setdefault((point.campaign, changes_shown(point.changes)), []).append(item)
     ordered = sorted(groups.items(), key=lambda group: -group[0][0])
-    return [Turn(campaign=campaigns[at], changes=said, steps=tuple(some)) for (at, said), some in ordered]
+    return [Turn(campaign=campaigns[at], changes=text, steps=tuple(group)) for (at, text), group in ordered]
 
 
-def _point(found: Found) -> Point:
-    series, step = found
+def _point(item: SeriesStep) -> Point:
+    series, step = item
     return series.points[step.at]
 
 
-def _size(step: Step) -> float:
-    return max(step.after / step.before, step.before / step.after)
-
-
 def curve(series: Series, *, width: int) -> str:
-    """Return the last values as bars of eight heights, a character each."""
+    """Return the last values as bars of eight heights, one character per value."""
     values = [point.value for point in series.points][-width:]
     low, high = min(values), max(values)
     span = max(high - low, _LEAST_SPAN * max(abs(low), abs(high)))

@@ -1,5 +1,6 @@
-"""More runs of what a comparison left open (`tunebench rerun --from comparison.json`): of exactly that, and interleaved.
+"""Run again what a comparison left open (`tunebench rerun --from comparison.json`): only the open pairs, their sides in turns.
 
-`undecided` says what is open and how many runs it takes, `readiness` which side of it can run here and now, `rounds` runs them in
-turns. The comparison may come from somebody else: it only points at results folders, and what is run is what these hold.
+`undecided` finds the open pairs and the number of runs, `readiness` decides which side can run here and now, `rounds` runs the
+sides in turns. The comparison may come from anyone: it only names results folders, and only experiments of these folders are
+run.
 """

@@ -1,4 +1,4 @@
-"""From a comparison to what can be run of it: every open pair with those of its sides that are ready, and why others are not."""
+"""Turn the open pairs of a comparison into contests: the sides that can run, and the reasons why other sides cannot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.files.printable_text import shell_word
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """What can be run. `open` is how many pairs the comparison left open, `warnings` are sentences about what is left alone."""
+    """The contests that can run. `open` is the number of open pairs. `warnings` are sentences about sides that cannot run."""
 
     contests: tuple[Contest, ...]
     open: int
@@ -22,49 +22,48 @@ class Prepared:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether something is open of which nothing can be run here."""
+        """Return whether pairs are open but none of their sides can run here."""
         return self.open > 0 and not any(contest.sides for contest in self.contests)
 
 
 def prepare(
     comparison: Comparison, *, runs: int | None = None, ignore: Collection[str] = (), here: Here = this_machine
 ) -> Prepared:
-    """Looks at every open pair and its folders; runs and writes nothing."""
+    """Check every open pair and its folders. Nothing is run or written."""
     contests: list[Contest] = []
-    said: list[str] = []
-    found = undecided(comparison, runs=runs)
-    for one in found:
-        if one.runs is None:
-            said.append(
-                f"{one.label:.200}: no number of runs would settle it by what is known; --runs N makes N a side"
-            )
+    warnings: list[str] = []
+    open_pairs = undecided(comparison, runs=runs)
+    for pair in open_pairs:
+        if pair.runs is None:
+            warnings.append(f"{pair.label:.200}: no number of runs is known to settle it; --runs N makes N per side")
             continue
-        sides = []
-        for name, side in _sides(one, runs=one.runs, ignore=ignore, here=here):
+        ready = []
+        for name, side in _sides(pair, runs=pair.runs, ignore=ignore, here=here):
             if isinstance(side, Refused):
-                said.append(f"{one.label:.200}: {name} is left alone: {side.why}")
+                warnings.append(f"{pair.label:.200}: {name} is not run: {side.why}")
             else:
-                sides.append(side)
-        contests.append(Contest(label=one.label, sides=tuple(sides)))
-    return Prepared(contests=tuple(contests), open=len(found), warnings=tuple(said))
+                ready.append(side)
+        contests.append(Contest(label=pair.label, sides=tuple(ready)))
+    return Prepared(contests=tuple(contests), open=len(open_pairs), warnings=tuple(warnings))
 
 
-def _sides(one: Undecided, *, runs: int, ignore: Collection[str], here: Here) -> Iterator[tuple[str, Ready | Refused]]:
-    if one.is_one:  # both halves of one campaign: as many more for each
-        seen = (*one.base.runs, *one.new.runs)
-        yield "it", readiness(one.new, runs=2 * runs, seen=seen, ignore=ignore, here=here)
+def _sides(pair: Undecided, *, runs: int, ignore: Collection[str], here: Here) -> Iterator[tuple[str, Ready | Refused]]:
+    if pair.is_same_experiment:  # the halves of one campaign: each half gets as many more runs
+        seen = (*pair.base.runs, *pair.new.runs)
+        yield "it", readiness(pair.new, runs=2 * runs, seen=seen, ignore=ignore, here=here)
         return
-    for name, entry in (("base", one.base), ("new", one.new)):
+    for name, entry in (("base", pair.base), ("new", pair.new)):
         yield name, readiness(entry, runs=runs, seen=entry.runs, ignore=ignore, here=here)
 
 
 def lines(prepared: Prepared, order: Sequence[Turn]) -> Iterator[str]:
-    """What will run, a line for each experiment."""
+    """Yield what will run, one line per experiment."""
     if not prepared.open:
-        yield "Nothing is inconclusive in this comparison: there is nothing to run again."
+        yield "No row of this comparison is inconclusive: there is nothing to run again."
+    elif prepared.is_stuck:
+        yield "None of the open pairs can run here."
     elif not order:
-        done = not prepared.is_stuck
-        yield "What was open has its runs already: compare again." if done else "Nothing of what is open can run here."
+        yield "The open pairs already have their runs: compare again."
     else:
         sides = [side for contest in prepared.contests for side in contest.sides if side.repeats]
         rounds = max(len(side.repeats) for side in sides)
@@ -73,14 +72,14 @@ def lines(prepared: Prepared, order: Sequence[Turn]) -> Iterator[str]:
 
 
 def compare_again(comparison: Comparison) -> str:
-    """The command that holds the two sides against each other once more."""
+    """Return the command that compares the two sides again."""
     base, new = (_places(comparison, side) for side in ("base", "new"))
     words = ["--aa", base] if base == new else [base, new]
     return " ".join(["tunebench", "compare", *map(shell_word, words)])
 
 
 def _places(comparison: Comparison, side: str) -> str:
-    """The folders that a side's entries lie in; of one that has none, its name."""
+    """Return the folders of a side's entries. If an entry has no folder, return the name of the side."""
     entries = [entry for pair in comparison.pairs if (entry := pair.base if side == "base" else pair.new) is not None]
     folders = dict.fromkeys(entry.folder for entry in entries)
     known = [folder for folder in folders if folder is not None]
@@ -90,5 +89,5 @@ def _places(comparison: Comparison, side: str) -> str:
 
 
 def gpu_hours(order: Sequence[Turn]) -> float:
-    """How long they may take, in hours times GPUs: by what runs of each took, else by its time limit."""
+    """Return how long the runs may take, in hours times GPUs, by the longest run of each experiment or its time limit."""
     return sum((turn.ready.run_s or 0.0) * turn.ready.experiment.num_gpus / 3600 for turn in order)

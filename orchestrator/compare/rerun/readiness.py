@@ -1,9 +1,8 @@
-"""Whether one side of an open pair can be run again here and now, and which of its repeats that would be.
+"""Decide whether one side of an open pair can run again here and now, and choose its repeats.
 
-More runs are only worth something beside the earlier ones if they are made as these were: a side that was measured on another
-host or GPU, under another driver, with other packages or at another commit is left alone, with a sentence. What a comparison
-says of a folder is somebody's word; what counts is what stands in the folder, and that it is this user's own. Starts and writes
-nothing.
+More runs only help if they are made like the earlier runs. A side that was measured on another host or GPU, with another driver,
+other packages or at another commit is not run, and a sentence says why. The text of a comparison is not trusted: only the
+content of the results folder counts, and the folder must belong to this user. Nothing is started or written.
 """
 
 from __future__ import annotations
@@ -28,19 +27,23 @@ from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows, rows
 from orchestrator.results.table.rows import Value
 
+# Words of `ignore`. ALL permits every difference of environment. Only OWNER permits a folder of another user.
 ALL, OWNER = "all", "owner"
-"""Words for `ignore`: every difference of environment; that a folder is another user's, which `all` does not hold."""
 
 _SHOWN = 4
-_SEEN_BY_WORKERS = "provenance_worker_versions_"
+# Sources of a comparison may round the starts of its runs to whole seconds.
+_SAME_START_S = 1.5
+
+# Returns the environment that a run of the experiment would have here and now.
+Here = Callable[[Experiment], Mapping[str, Value]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ready:
-    """An experiment that can run again: its folder's store, and the repeats that are to be run, in their order.
+    """An experiment that can run again: the store of its folder, and the repeats to run, in their order.
 
-    `experiment` owes them: its `repeats` are raised to the last of them. `run_s` is what a run of it took at most, or may take;
-    None where nobody knows.
+    `experiment.repeats` is raised to the last of these repeats. `run_s` is the duration of the longest run, else the time limit;
+    None if both are unknown.
     """
 
     store: Store
@@ -51,19 +54,15 @@ class Ready:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refused:
-    """A side that is left alone, and why: the end of a sentence that begins with which side it is."""
+    """A side that is not run. `why` ends a sentence that begins with the name of the side."""
 
     why: str
-
-
-Here = Callable[[Experiment], Mapping[str, Value]]
-"""What the environment of a run of the experiment would be, if it were made here and now."""
 
 
 def readiness(
     entry: Entry, *, runs: int, seen: Sequence[Run], ignore: Collection[str] = (), here: Here | None = None
 ) -> Ready | Refused:
-    """`seen` are the runs that the comparison knew: what was made since then counts among the `runs` more."""
+    """Return whether a side can make `runs` more runs. `seen` are the runs in the comparison; later runs count towards `runs`."""
     if entry.folder is None or entry.id is None or not Path(entry.folder).is_absolute():
         return Refused(why="its numbers are not from a results folder of tunebench, so it cannot be run again")
     try:
@@ -76,10 +75,12 @@ def _readiness(
     name: str, folder: Path, *, runs: int, seen: Sequence[Run], ignore: Collection[str], here: Here
 ) -> Ready | Refused:
     if not SAFE_ID.fullmatch(name):
-        return Refused(why=f"{name!r:.200} is no experiment's id")
+        return Refused(why=f"{name!r:.200} is not the id of an experiment")
     store = Store.resume(folder)
     if OWNER not in ignore and not _is_own([folder, folder / "experiments", folder / "experiments" / name]):
-        return Refused(why=f"{folder} is another user's, and what stands in it is run; --ignore {OWNER} does that")
+        return Refused(
+            why=f"{folder} belongs to another user, and its commands would be run; --ignore {OWNER} permits this"
+        )
     experiment = store.experiment(name)
     reason = experiment.skip or placement.cannot_run_here(
         experiment, trainers.get(experiment.trainer), provenance.this_machine()
@@ -87,15 +88,16 @@ def _readiness(
     if reason is not None:
         return Refused(why=reason.text)
     stored = store.runs(name)
-    known = {one.repeat: one for one in seen}
+    known = {run.repeat: run for run in seen}
     ok = [run for run in stored if run.record is not None and run.record.status is Status.OK]
     before = [run for run in ok if not _is_new(run, known.get(run.job.repeat))]
-    told = [] if ALL in ignore else [one for one in _changed(experiment, before or ok, here) if one.name not in ignore]
-    if told:
-        return Refused(why=_says(told, folder))
-    repeats = _owed(store, experiment, stored, runs=runs, known=known)
+    changes = [] if ALL in ignore else _changes(experiment, before or ok, here)
+    changes = [change for change in changes if change.name not in ignore]
+    if changes:
+        return Refused(why=_changes_text(changes, folder))
+    repeats = _due_repeats(store, experiment, stored, runs=runs, known=known)
     took = [run.record.wall_s for run in ok if run.record is not None]
-    raised = _raised(replace(experiment, cannot_run_here=None), max(repeats, default=0))
+    raised = _with_repeats(experiment, max(repeats, default=0))
     return Ready(store=store, experiment=raised, repeats=repeats, run_s=max(took, default=experiment.timeout_s))
 
 
@@ -103,25 +105,27 @@ def _is_own(paths: Iterable[Path]) -> bool:
     return all(path.stat().st_uid == os.geteuid() for path in paths) if hasattr(os, "geteuid") else True
 
 
-def _raised(experiment: Experiment, repeats: int) -> Experiment:
-    """The experiment owing at least so many repeats."""
+def _with_repeats(experiment: Experiment, repeats: int) -> Experiment:
+    """Return the experiment with at least so many repeats, ready to run here."""
     rule = experiment.adaptive
     adaptive = replace(rule, min=max(rule.min, repeats), max=max(rule.max, repeats)) if rule else None
-    return replace(experiment, repeats=max(experiment.repeats, repeats), adaptive=adaptive)
+    repeats = max(experiment.repeats, repeats)
+    return replace(experiment, repeats=repeats, adaptive=adaptive, cannot_run_here=None)
 
 
-def _owed(
+def _due_repeats(
     store: Store, experiment: Experiment, stored: Sequence[StoredRun], *, runs: int, known: Mapping[int, Run]
 ) -> tuple[int, ...]:
-    """The repeats by which `runs` more will have been made since the comparison: those that were never run first, then new ones.
+    """Return the repeats that complete `runs` runs since the comparison: first repeats that never ran, then new repeats.
 
-    What ended well since, or is at work now, counts; what failed since does not, and is not tried again but by a new repeat.
+    Runs that ended ok since then count, and so do runs in progress. A run that failed since then does not count; a new repeat
+    replaces it.
     """
     last = {run.job.repeat: run for run in stored}
     made = sum(_is_new(run, known.get(repeat)) for repeat, run in last.items())
     more = max(0, runs - made)
-    asked = replace(experiment, repeats=max(last, default=0) + more, adaptive=None, cannot_run_here=None)
-    return tuple(job.repeat for job in store.plan([asked]))[:more]
+    enough = replace(experiment, repeats=max(last, default=0) + more, adaptive=None, cannot_run_here=None)
+    return tuple(job.repeat for job in store.plan([enough]))[:more]
 
 
 def _is_new(run: StoredRun, before: Run | None) -> bool:
@@ -134,61 +138,51 @@ def _is_new(run: StoredRun, before: Run | None) -> bool:
     return abs(before.started_at - run.record.started_at) > _SAME_START_S
 
 
-_SAME_START_S = 1.5
-"""Sources of a comparison may have cut its runs' starts to whole seconds."""
+def _changes(experiment: Experiment, ok: Sequence[StoredRun], here: Here) -> list[Difference]:
+    """Return the differences of environment between the last of these runs and now.
 
-
-def _changed(experiment: Experiment, ok: Sequence[StoredRun], here: Here) -> list[Difference]:
-    """What is not as it was for the last of these runs. What was not noted then is no difference, but for packages: where
-    any were noted, the others were not there."""
+    A fact that was not recorded is not a difference. Packages are an exception: if any packages were recorded, the list was
+    complete.
+    """
     record = ok[-1].record if ok else None
     row = foreign_rows.run_row(experiment, ok[-1].job, record, []) if record is not None else None
     if row is None or record is None:
         return []
     then, now = _facts(row.measured, record), here(experiment)
-    names = [
-        *then,
-        *(name for name in rows.PACKAGES if name in now and name not in then and record.provenance.get("packages")),
-    ]
-    return [
-        Difference(name=one, base=then.get(one), new=now.get(one)) for one in names if then.get(one) != now.get(one)
-    ]
+    packages = rows.PACKAGES if record.provenance.get("packages") else ()
+    names = [*then, *(name for name in packages if name in now and name not in then)]
+    differences = [Difference(name=name, base=then.get(name), new=now.get(name)) for name in names]
+    return [difference for difference in differences if difference.base != difference.new]
 
 
 def _facts(cells: Mapping[str, Value], record: RunRecord) -> dict[str, Value]:
-    """Less what a worker saw for itself: before a run there is no worker to ask."""
-    own = {name: value for name, value in cells.items() if not name.startswith(_SEEN_BY_WORKERS)}
+    """Return the environment without the facts that only a worker records, since no worker runs before the run."""
+    own = {name: value for name, value in cells.items() if not name.startswith(environment.WORKERS)}
     return environment.of_cells({**own, **environment.gpu_cells(record.provenance.get("gpus"))})
 
 
 def this_machine(experiment: Experiment) -> Mapping[str, Value]:
-    """What a run of the experiment would note of this machine, in the words of a comparison."""
+    """Return the environment that a run of the experiment would record on this machine."""
     return _this_machine(experiment.python, experiment.num_gpus if experiment.device is Device.CUDA else 0)
 
 
 @cache
 def _this_machine(python: str | None, num_gpus: int) -> Mapping[str, Value]:
     gpus = provenance.visible_gpus()[:num_gpus]
+    machine, now = provenance.collect(python, gpus), time.time()
     record = RunRecord(
-        experiment_id="",
-        repeat=1,
-        attempt=1,
-        status=Status.OK,
-        started_at=time.time(),
-        wall_s=0.0,
-        provenance=provenance.collect(python, gpus),
+        experiment_id="", repeat=1, attempt=1, status=Status.OK, started_at=now, wall_s=0.0, provenance=machine
     )
-    nothing = Experiment(id="", scenario="", model="", num_gpus=1, device=Device.CPU, trainer="", arguments={})
-    return {environment.NEIGHBOURS: 0, **_facts(rows.of_run(nothing, record).measured, record)}
+    empty = Experiment(id="", scenario="", model="", num_gpus=1, device=Device.CPU, trainer="", arguments={})
+    return {environment.NEIGHBOURS: 0, **_facts(rows.of_run(empty, record).measured, record)}
 
 
-def _says(told: Sequence[Difference], folder: Path) -> str:
-    parts = ", ".join(f"{one.name} was {_word(one.base)}, here it is {_word(one.new)}" for one in told[:_SHOWN])
-    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-    names = ",".join(one.name for one in told)
+def _changes_text(changes: Sequence[Difference], folder: Path) -> str:
+    parts = [f"{change.name} was {_word(change.base)}, here it is {_word(change.new)}" for change in changes[:_SHOWN]]
+    more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
     return (
-        f"it was measured in another environment ({parts}{more}), and {folder} would hold runs of two; "
-        f"--ignore {names} runs it all the same"
+        f"it was measured in another environment ({', '.join(parts)}{more}), and {folder} would have runs of both; "
+        f"--ignore {','.join(change.name for change in changes)} permits this"
     )
 
 

@@ -1,8 +1,8 @@
-"""The rounds of a rerun: which run comes when, and running them.
+"""Order the runs of a rerun, and run them.
 
-Base and new take turns, so that what drifts in the machine meets both alike: a round holds every open pair once, the pairs in a
-shuffled order, the two sides of a pair one right after the other, which of them first again by chance. Chance is the seed of the
-results folder that the first new side lies in, so that the order can be told from its `suite.json`.
+Base and new take turns, so that a drift of the machine affects both sides alike. A round has every open pair once. The order of
+the pairs, and of the two sides of a pair, is shuffled. The seed comes from the results folder of the first new side, so that the
+order can be reproduced from its `suite.json`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orchestrator.run import data_preparation
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contest:
-    """An open pair as it can be run: the sides that are ready, base first."""
+    """An open pair that can run: its ready sides, base first."""
 
     label: str
     sides: tuple[Ready, ...]
@@ -30,89 +30,90 @@ class Contest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """One run that is to be made."""
+    """One run of the rerun."""
 
     ready: Ready
     repeat: int
 
     @property
     def job(self) -> Job:
-        """Its first try."""
+        """Return the first attempt of the run."""
         return self.ready.store.job(self.ready.experiment.id, repeat=self.repeat, attempt=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The last records of the runs that were to be made; `missing` is how many have none, being at work elsewhere."""
+    """The last records of the runs. `missing` counts the runs without a record, which are in progress elsewhere."""
 
     records: tuple[RunRecord, ...]
     missing: int
 
     @property
     def exit_code(self) -> int:
-        """0 when every run ended well, else 1."""
+        """Return 0 if every run ended ok, else 1."""
         return 0 if not self.missing and all(record.status is Status.OK for record in self.records) else 1
 
 
 def turns(contests: Sequence[Contest], *, seed: object) -> tuple[Turn, ...]:
-    """Every run in its order."""
-    return tuple(_turns(contests, seed))
-
-
-def _turns(contests: Sequence[Contest], seed: object) -> Iterator[Turn]:
-    rounds = max((len(side.repeats) for one in contests for side in one.sides), default=0)
+    """Return all runs in their order."""
+    order: list[Turn] = []
+    rounds = max((len(side.repeats) for contest in contests for side in contest.sides), default=0)
     for number in range(rounds):
         chance = random.Random(f"{seed}:rerun:{number + 1}")
         for contest in chance.sample(contests, len(contests)):
             sides = [side for side in contest.sides if number < len(side.repeats)]
-            for side in chance.sample(sides, len(sides)):
-                yield Turn(ready=side, repeat=side.repeats[number])
+            order += [Turn(ready=side, repeat=side.repeats[number]) for side in chance.sample(sides, len(sides))]
+    return tuple(order)
 
 
 def seed_of(contests: Sequence[Contest]) -> object:
-    """The recorded seed that the order follows from."""
-    last = next((one.sides[-1] for one in contests if one.sides), None)
-    return last.store.suite().get("seed", 0) if last else 0
+    """Return the recorded seed that determines the order."""
+    new = next((contest.sides[-1] for contest in contests if contest.sides), None)
+    return new.store.suite().get("seed", 0) if new else 0
 
 
 def prepare_data(order: Sequence[Turn], *, on_event: Callable[[str], None]) -> tuple[str, ...]:
-    """Makes the data that is no longer there; a sentence for each that could not be made, and whose runs will fail."""
+    """Make the data that does not exist any more. Return a sentence for each data set that failed; its runs will fail."""
     return data_preparation.prepare_data([turn.ready.experiment for turn in order], on_event=on_event)
 
 
 def readers(order: Sequence[Turn]) -> list[Reader]:
-    """Return a reader for each results folder, of the experiments that run again."""
-    return [Reader(store, only={one.id for one in experiments}) for store, experiments in _by_folder(order)]
+    """Return a reader for each results folder, limited to the experiments that run again."""
+    folders = _by_folder(order)
+    return [Reader(store, only={experiment.id for experiment in experiments}) for store, experiments in folders]
 
 
 def carry_out(order: Sequence[Turn], *, executor: Executor, on_event: OnEvent) -> Outcome:
-    """Runs them one after the other. What is interrupted is owed by its folder, and the same comparison goes on with it."""
+    """Run the turns one after the other.
+
+    After an interruption the results folders owe the remaining runs, and a rerun of the same comparison continues.
+    """
     for store, experiments in _by_folder(order):
         store.add(experiments)
     text = f"{len(order)} run(s) are due"
     on_event(Event(kind=EventKind.HANDED_OVER, text=text, jobs=tuple(turn.job for turn in order)))
 
-    def tell(event: Event) -> None:
-        if event.kind is not EventKind.HANDED_OVER:  # all of them were, at once
+    def on_event_of_turn(event: Event) -> None:
+        if event.kind is not EventKind.HANDED_OVER:  # the event above has all jobs
             on_event(event)
 
     for turn in order:
+        store, repeats = turn.ready.store, (turn.repeat,)
         run_benchmark(
-            [turn.ready.experiment], store=turn.ready.store, executor=executor, repeats=(turn.repeat,), on_event=tell
+            [turn.ready.experiment], store=store, executor=executor, repeats=repeats, on_event=on_event_of_turn
         )
-    last = [_last(turn) for turn in order]
+    last = [_last_record(turn) for turn in order]
     return Outcome(records=tuple(record for record in last if record is not None), missing=last.count(None))
 
 
 def _by_folder(order: Sequence[Turn]) -> Iterator[tuple[Store, list[Experiment]]]:
     folders: dict[str, tuple[Store, dict[str, Experiment]]] = {}
     for turn in order:
-        store, experiments = folders.setdefault(str(turn.ready.store.root), (turn.ready.store, {}))
+        _, experiments = folders.setdefault(str(turn.ready.store.root), (turn.ready.store, {}))
         experiments[turn.ready.experiment.id] = turn.ready.experiment
-    for store, experiments in folders.values():
-        yield store, list(experiments.values())
+    return ((store, list(experiments.values())) for store, experiments in folders.values())
 
 
-def _last(turn: Turn) -> RunRecord | None:
-    tries = [run for run in turn.ready.store.runs(turn.ready.experiment.id) if run.job.repeat == turn.repeat]
-    return tries[-1].record if tries else None
+def _last_record(turn: Turn) -> RunRecord | None:
+    attempts = [run for run in turn.ready.store.runs(turn.ready.experiment.id) if run.job.repeat == turn.repeat]
+    return attempts[-1].record if attempts else None

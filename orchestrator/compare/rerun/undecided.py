@@ -1,19 +1,18 @@
-"""What a comparison left open: the pairs with an inconclusive row, and how many more runs a side would settle them. Pure."""
+"""Find the pairs of a comparison that have an inconclusive row, and the number of runs that would settle them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.compare.comparison import Comparison, Entry, Pair, Row, Verdict
+from orchestrator.compare.comparison import Comparison, Entry, Row, Verdict
 
+# More runs per side than anyone waits for. A comparison that asks for more is wrong or hostile.
 MOST_RUNS = 1000
-"""More a side nobody waits for; a comparison that asks for more is wrong, or hostile."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Undecided:
-    """An experiment on both sides of which too little is known. `runs`: more runs a side; None where nobody knows how many."""
+    """An open pair. `runs` is the number of further runs per side; None if it is unknown."""
 
     label: str
     base: Entry
@@ -22,33 +21,30 @@ class Undecided:
     runs: int | None
 
     @property
-    def is_one(self) -> bool:
-        """Whether both sides are the same experiment of the same folder, as when a campaign was held against itself."""
+    def is_same_experiment(self) -> bool:
+        """Return whether both sides are the same experiment of the same folder, as after `compare --aa`."""
         return self.new.folder is not None and (self.new.folder, self.new.id) == (self.base.folder, self.base.id)
 
 
 def undecided(comparison: Comparison, *, runs: int | None = None) -> tuple[Undecided, ...]:
-    """The open pairs in the comparison's order. `runs` stands above what the rows say they need."""
-    return tuple(_found(comparison, runs))
-
-
-def _found(comparison: Comparison, runs: int | None) -> Iterator[Undecided]:
+    """Return the open pairs in the comparison's order. `runs` replaces the number of runs that the rows need."""
     open_rows: dict[str, list[Row]] = {}
     for row in comparison.rows:
         if row.verdict is Verdict.INCONCLUSIVE:
             open_rows.setdefault(row.label, []).append(row)
+    open_pairs = []
     for pair in comparison.pairs:
         rows = open_rows.get(pair.label, [])
-        if rows and pair.base is not None and pair.new is not None:
-            yield _one(pair, pair.base, pair.new, rows, runs)
-
-
-def _one(pair: Pair, base: Entry, new: Entry, rows: list[Row], runs: int | None) -> Undecided:
-    needs = [row.needs for row in rows if row.needs is not None]
-    return Undecided(
-        label=pair.label,
-        base=base,
-        new=new,
-        metrics=tuple(row.metric for row in rows),
-        runs=runs or (min(max(needs), MOST_RUNS) if needs else None),
-    )
+        if not rows or pair.base is None or pair.new is None:
+            continue
+        needs = [row.needs for row in rows if row.needs is not None]
+        open_pairs.append(
+            Undecided(
+                label=pair.label,
+                base=pair.base,
+                new=pair.new,
+                metrics=tuple(row.metric for row in rows),
+                runs=runs or (min(max(needs), MOST_RUNS) if needs else None),
+            )
+        )
+    return tuple(open_pairs)

@@ -10,7 +10,7 @@ package: such a difference is listed before the numbers and forbids nothing. The
 - `gpu_power_limit_w`, `gpu_sm_clock_max_mhz`: other limits of the GPU's speed;
 - `monitors`: a monitor that slows the run watched only one side. A monitor that is not installed here counts as slowing.
 
-A fact that only one side states forbids nothing: a CSV file names no GPU.
+A fact that only one side states forbids nothing: a CSV file names no GPU. The exception is `data` between two results folders.
 """
 
 from __future__ import annotations

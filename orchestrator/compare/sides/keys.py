@@ -51,8 +51,8 @@ def is_known(name: str, entry: Entry, known: Mapping[str, Value]) -> bool:
     return name in known or (entry.whole and name not in FACTS)
 
 
-def alike(value: Value) -> str | float | None:
-    """Return the same result for the same meaning: 2e-5 as text or number, 1 and 1.0, an empty cell and the reference's `none`."""
+def canonical(value: Value) -> str | float | None:
+    """Return the same value for the same meaning: 2e-5 as text or number, 1 and 1.0, an empty cell and the reference's `none`."""
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, (int, float)):
@@ -83,7 +83,7 @@ def groups(entries: Iterable[Entry], names: Sequence[str]) -> dict[Group, list[E
     by_values: dict[Group, list[Entry]] = {}
     for entry in entries:
         known = cells(entry)
-        by_values.setdefault(tuple(alike(known.get(name)) for name in names), []).append(entry)
+        by_values.setdefault(tuple(canonical(known.get(name)) for name in names), []).append(entry)
     return by_values
 
 
@@ -104,7 +104,7 @@ def distinctive(entry: Entry) -> dict[str, Value]:
     }
 
 
-def telling_apart(*sides: Sequence[Entry]) -> tuple[str, ...]:
+def distinguishing(*sides: Sequence[Entry]) -> tuple[str, ...]:
     """Return the names in which entries of a side differ, among the names that all entries state.
 
     With two sides, only names whose values overlap between the sides are returned. If there are none, all names are returned: the
@@ -116,7 +116,7 @@ def telling_apart(*sides: Sequence[Entry]) -> tuple[str, ...]:
     for name in sorted(names):
         if not all(is_known(name, entry, cell) for side in known for entry, cell in side):
             continue
-        values = [{alike(cell.get(name)) for _, cell in side} for side in known]
+        values = [{canonical(cell.get(name)) for _, cell in side} for side in known]
         if any(len(side) > 1 for side in values):
             varying.append(name)
             shared += [name] if set.intersection(*values) else []
@@ -126,17 +126,17 @@ def telling_apart(*sides: Sequence[Entry]) -> tuple[str, ...]:
 def fewest(group: Sequence[Entry]) -> list[str]:
     """Return a small set of names that distinguishes the entries of a group, the reference's names first, for people to read."""
     names: list[str] = []
-    for name in sorted(telling_apart(group), key=lambda name: (name not in REFERENCE, name)):
+    for name in sorted(distinguishing(group), key=lambda name: (name not in REFERENCE, name)):
         if len(groups(group, [*names, name])) > len(groups(group, names)):
             names.append(name)
     return names
 
 
-def unlike(entries: Sequence[Entry]) -> tuple[str, ...]:
+def differing(entries: Sequence[Entry]) -> tuple[str, ...]:
     """Return the names in which entries of one side differ, even if some entries do not state them."""
     known = [distinctive(entry) for entry in entries]
     names = {name for cells in known for name in cells}
-    return tuple(name for name in sorted(names) if len({alike(cells.get(name)) for cells in known}) > 1)
+    return tuple(name for name in sorted(names) if len({canonical(cells.get(name)) for cells in known}) > 1)
 
 
 def label(key: Mapping[str, Value], *, on_cpu: bool = False) -> str:
@@ -144,7 +144,7 @@ def label(key: Mapping[str, Value], *, on_cpu: bool = False) -> str:
     shown = {
         name: value
         for name, value in key.items()
-        if name != "trainer" and (alike(value) is not None or name == "framework_config")
+        if name != "trainer" and (canonical(value) is not None or name == "framework_config")
     }
     return " · ".join(_word(name, value, on_cpu=on_cpu) for name, value in shown.items()) or "the only experiment"
 
@@ -154,5 +154,5 @@ def _word(name: str, value: Value, *, on_cpu: bool) -> str:
         return "none" if value is None else str(value)
     if name == "num_gpus":
         singular, plural = ("process", "processes") if on_cpu else ("GPU", "GPUs")
-        return f"{value} {singular if alike(value) == 1 else plural}"
+        return f"{value} {singular if canonical(value) == 1 else plural}"
     return f"batch {value}" if name == "per_device_train_batch_size" else f"{name}={value}"

@@ -105,7 +105,7 @@ def _pooled(read: Sequence[Sequence[Entry]]) -> list[Entry]:
         seen: Counter[object] = Counter()
         for entry in entries:
             known = keys.distinctive(entry)
-            same = frozenset((name, keys.alike(value)) for name, value in known.items() if value is not None)
+            same = frozenset((name, keys.canonical(value)) for name, value in known.items() if value is not None)
             by_identity.setdefault(entry.id or (same, seen[same]), []).append(entry)
             seen[same] += 1
     return [_joined(same) for same in by_identity.values()]

@@ -1,5 +1,5 @@
-"""Write a comparison for people and programs: on a terminal, as Markdown, JSON and CSV.
+"""Write a comparison for people and programs: on a terminal, as an HTML page, Markdown, JSON and CSV.
 
-Functions from a `Comparison` to text; they judge nothing and print nothing. `as_json` reads its own text back, `files` writes
+Functions from a `Comparison` to text, which judge nothing and print nothing. `as_json` also reads its own text. `files` writes
 texts to the requested files.
 """

@@ -1,8 +1,8 @@
-"""Write a comparison's rows as CSV, in the shape of the reference's outliers.csv: key columns, reference, metric, new.
+"""Write the rows of a comparison as CSV, in the shape of the reference's outliers.csv: key columns, reference, metric, new.
 
-Our columns follow: the verdict, the ratio with its interval, the adjusted p value, runs, and why. Unlike the reference's file, it
-says in which direction a row moved. It has rows for what is missing, new, failed or not comparable, and an empty cell for a
-missing value. Unchanged rows are left out unless requested. Base units at full precision, worst first.
+More columns follow: the verdict, the ratio with its interval, the adjusted p value, the numbers of runs, and the reason. A
+missing value is an empty cell. Pairs that are missing, new, failed or not comparable have a row, too. Unchanged rows are left
+out unless requested. Numbers are in base units at full precision, and the worst row is first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from orchestrator.compare.view.wording import Which
 from orchestrator.report.tables import as_csv
 from orchestrator.results.table.rows import Value
 
-# Columns that follow the key's.
+# Columns that follow the columns of the key.
 JUDGED = (
     *("reference", "metric", "new", "verdict", "ratio", "ratio_low", "ratio_high", "p_adjusted"),
     *("runs_base", "runs_new", "needs", "why", "label"),
@@ -22,7 +22,7 @@ JUDGED = (
 
 def text(comparison: Comparison, *, everything: bool = False) -> str:
     """Return one line for each row of the comparison, with a header line."""
-    blocks = wording.blocks(comparison, Which.ALL if everything else Which.TELLING)
+    blocks = wording.blocks(comparison, Which.ALL if everything else Which.NOTABLE)
     keys = dict.fromkeys(name for pair in comparison.pairs for name in _key(pair) if name not in JUDGED)
     rows = [{**_key(block.pair), **_judged(row)} for block in blocks for row in block.rows]
     return as_csv.rows_text(rows, (*keys, *JUDGED))

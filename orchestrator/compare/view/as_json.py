@@ -1,7 +1,7 @@
 """Write a comparison as one JSON document, and read it back, for `tunebench rerun --from` and other programs.
 
-`text` writes the whole `Comparison` in base units at full precision; missing is null. `load` trusts nothing: the file may come
-from somebody else, and reading it is bounded. A foreign file, or one newer than this program, is refused.
+`text` writes the whole `Comparison` in base units at full precision; a missing value is null. `load` does not trust the file, and
+bounds what it reads. It refuses a file that another program wrote, or a newer version of this one.
 """
 
 from __future__ import annotations
@@ -19,42 +19,40 @@ from orchestrator.files.printable_text import escaped
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-# The document's first entry, by which it is known.
+# The first entry of the document, which identifies it.
 KIND = "tunebench comparison"
 
-# For one file; 10,000 experiments of five runs a side take about 60 MiB.
+# The largest file that is read. 10,000 experiments of five runs per side take about 60 MiB.
 BYTES = 256 * reading.MIB
 
 
 def text(comparison: Comparison) -> str:
-    """Return the document. Characters that control a terminal become `\\uXXXX`, so that it can be printed."""
+    """Return the document. Characters that control a terminal become `\\uXXXX`, so that the text can be printed."""
     inside = _adapter().dump_json(comparison, indent=1).decode()
     return escaped(f'{{\n "kind": "{KIND}",{inside.removeprefix("{")}') + "\n"
 
 
 def load(path: Path) -> Comparison:
-    """Return the comparison of a file. Raises ResultsError if it is not one, or cannot be read."""
+    """Return the comparison of a file. Raises ResultsError if the file is not a comparison, or cannot be read."""
     try:
-        document = reading.read_json(path, limit=BYTES)
-        return parse(document)
+        return parse(reading.read_json(path, limit=BYTES))
     except FileNotFoundError:
-        raise ResultsError(
-            f"There is no {path}: `tunebench compare BASE NEW --output comparison.json` writes one."
-        ) from None
+        command = "tunebench compare BASE NEW --output comparison.json"
+        raise ResultsError(f"{path} does not exist; `{command}` writes such a file.") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ResultsError(f"{path} is not a comparison: {reason}.") from None
 
 
 def parse(document: Any) -> Comparison:
-    """Return the comparison in a JSON value. Raises ValueError, as the end of a sentence, if it is not one."""
+    """Return the comparison in a JSON value. Raises ValueError with the end of a sentence if the value is not a comparison."""
     from pydantic import ValidationError
 
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise ValueError("it is JSON, but not what `tunebench compare --format json` writes")
     if document.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(
-            f"its schema_version is {document.get('schema_version')!r:.40}, this program reads {SCHEMA_VERSION}"
+            f"its schema_version is {document.get('schema_version')!r:.40}, but this program reads {SCHEMA_VERSION}"
         )
     try:
         comparison = _adapter().validate_python({name: value for name, value in document.items() if name != "kind"})
@@ -69,11 +67,11 @@ def _refuse_odd_numbers(comparison: Comparison) -> None:
     """Raise ValueError for a value that is not finite, or a ratio that has no logarithm."""
     ratios = [row.ratio for row in comparison.rows if row.ratio is not None]
     ratios += [line.ratio for line in comparison.fleet]
-    intervals = [found.interval for found in ratios if found.interval is not None]
-    above_0 = [*(one.value for one in ratios), *(end for one in intervals for end in (one.low, one.high))]
+    intervals = [ratio.interval for ratio in ratios if ratio.interval is not None]
+    positive = [*(ratio.value for ratio in ratios), *(end for range_ in intervals for end in (range_.low, range_.high))]
     values = [value for row in comparison.rows for value in (row.base, row.new, row.p_adjusted) if value is not None]
-    if not all(map(math.isfinite, (*above_0, *values))) or min(above_0, default=1) <= 0:
-        raise ValueError("it holds a number that is not finite, or a ratio that is not above 0")
+    if not all(map(math.isfinite, (*positive, *values))) or min(positive, default=1) <= 0:
+        raise ValueError("it has a number that is not finite, or a ratio that is not above 0")
 
 
 @cache

@@ -1,7 +1,7 @@
-"""Write a comparison as Markdown for a comment on a pull request: conclusion, environment, rows worst first, details folded.
+"""Write a comparison as Markdown for a comment on a pull request: conclusion, environment, rows worst first, folded details.
 
-It begins with a mark (`<!-- tunebench compare -->`), so that the comment can be found and replaced. It fits into one comment:
-rows that do not fit are counted. Text from names and logs is only text in it.
+The text begins with a mark (`<!-- tunebench compare -->`), so that a program can find and replace the comment. The text fits
+into one comment: rows that do not fit are counted. Markdown in names and logs is escaped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orchestrator.files.printable_text import one_line
 
 MARK = "<!-- tunebench compare -->"
 
-# Characters; GitHub takes 65,536 a comment.
+# Characters of a comment. GitHub accepts 65,536.
 LONGEST = 60_000
 
 MAX_ROWS, MAX_DIFFERENCES, MAX_WARNINGS = 100, 20, 20
@@ -25,21 +25,21 @@ _CELLS = ("experiment", "metric", "verdict", "change", "95 %", "base → new", "
 
 
 def text(comparison: Comparison, *, conclusion: str, everything: bool = False) -> str:
-    """Return the comment. `conclusion` is the sentence of its first line. `everything`: also the unchanged rows, folded."""
+    """Return the comment. `conclusion` is the sentence of its first line. `everything` adds the unchanged rows, folded."""
     parts = [
         f"{MARK}\n### tunebench compare: {escaped(conclusion)}",
-        f"{escaped(_short(comparison.base))} → {escaped(_short(comparison.new))} · {wording.stand(comparison)} · "
+        f"{escaped(_short(comparison.base))} → {escaped(_short(comparison.new))} · {wording.experiments(comparison)} · "
         f"{wording.counted(comparison)}",
         *_environment(comparison),
         *_fleet(comparison),
     ]
     ends = [*_differences(comparison), *_warnings(comparison), _rules(comparison)]
     left = LONGEST - sum(len(part) + 2 for part in (*parts, *ends)) - 200
-    main = _rows(wording.blocks(comparison, Which.TELLING))
+    main = _rows(wording.blocks(comparison, Which.NOTABLE))
     parts += _bounded(main, left, most=MAX_ROWS)
     if everything:
         left -= sum(map(len, parts[-1:]))
-        unchanged = _rows(wording.blocks(comparison, Which.FOLDED))
+        unchanged = _rows(wording.blocks(comparison, Which.UNCHANGED))
         parts += [
             folded(f"{len(unchanged)} unchanged rows: the same, untested, or failed on both sides", inside)
             for inside in _bounded(unchanged, left)
@@ -48,14 +48,14 @@ def text(comparison: Comparison, *, conclusion: str, everything: bool = False) -
 
 
 def _environment(comparison: Comparison) -> Iterator[str]:
-    found = wording.environment(comparison)
-    if not found:
+    differences = wording.environment(comparison)
+    if not differences:
         return
-    rows = [(*wording.differing(difference), often) for difference, often in found[:MAX_DIFFERENCES]]
+    rows = [(*wording.difference_cells(difference), pairs) for difference, pairs in differences[:MAX_DIFFERENCES]]
     yield "**The environment differs**"
     yield table(("", "base", "new", "pairs"), rows)
-    if len(found) > MAX_DIFFERENCES:
-        yield f"and in {len(found) - MAX_DIFFERENCES} more"
+    if len(differences) > MAX_DIFFERENCES:
+        yield f"and in {len(differences) - MAX_DIFFERENCES} more"
 
 
 def _fleet(comparison: Comparison) -> Iterator[str]:
@@ -63,7 +63,7 @@ def _fleet(comparison: Comparison) -> Iterator[str]:
         (
             wording.heading(line.metric),
             wording.words(line.verdict),
-            wording.percent(line.ratio.value),
+            wording.change(line.ratio),
             wording.interval(line.ratio),
             str(line.pairs),
         )
@@ -75,24 +75,18 @@ def _fleet(comparison: Comparison) -> Iterator[str]:
 
 
 def _rows(blocks: Iterable[Block]) -> list[tuple[str, ...]]:
-    """Return the cells of each row; each experiment is named once."""
-    return [
-        (
-            _short(block.pair.label) if number == 0 else "",
-            wording.heading(row.metric) if row.metric else "",
-            wording.words(row.verdict),
-            wording.percent(row.ratio.value) if row.ratio else "",
-            wording.interval(row.ratio) if row.ratio else "",
-            wording.values(row),
-            _short(wording.note(row)),
-        )
-        for block in blocks
-        for number, row in enumerate(block.rows)
-    ]
+    """Return the cells of each row. Only the first row of an experiment has its name."""
+    rows = []
+    for block in blocks:
+        for number, row in enumerate(block.rows):
+            verdict, metric, *numbers, note = wording.cells(row)
+            label = _short(block.pair.label) if number == 0 else ""
+            rows.append((label, metric, verdict, *numbers, _short(note)))
+    return rows
 
 
 def _bounded(rows: Sequence[tuple[str, ...]], left: int, *, most: int | None = None) -> Iterator[str]:
-    """Yield a table of the rows that fit, and the number of the others."""
+    """Yield a table of the rows that fit, and the number of the rows that do not."""
     shown: list[tuple[str, ...]] = []
     for row in rows[:most]:
         left -= sum(len(escaped(cell)) + 3 for cell in row) + 2
@@ -100,26 +94,22 @@ def _bounded(rows: Sequence[tuple[str, ...]], left: int, *, most: int | None = N
             break
         shown.append(row)
     if shown:
-        yield table(_CELLS, shown, right=("change",)) + _more(len(rows) - len(shown))
+        more = len(rows) - len(shown)
+        yield table(_CELLS, shown, right=("change",)) + (f"\n\nand {more} more rows" if more else "")
     elif rows:
         yield f"{len(rows)} rows do not fit here"
 
 
-def _more(count: int) -> str:
-    return f"\n\nand {count} more rows" if count else ""
-
-
 def _differences(comparison: Comparison) -> Iterator[str]:
     """Yield the arguments that differ between the experiments whose rows are shown."""
-    blocks = wording.blocks(comparison, Which.TELLING)
-    found = [(block.pair, wording.own_differences(block.pair, comparison)) for block in blocks[:MAX_DIFFERENCES]]
+    blocks = wording.blocks(comparison, Which.NOTABLE)
     rows = [
-        (_short(pair.label) if number == 0 else "", *wording.differing(one))
-        for pair, differences in found
-        for number, one in enumerate(differences[:MAX_DIFFERENCES])
+        (_short(block.pair.label) if number == 0 else "", *wording.difference_cells(difference))
+        for block in blocks[:MAX_DIFFERENCES]
+        for number, difference in enumerate(wording.own_differences(block.pair, comparison)[:MAX_DIFFERENCES])
     ][:MAX_ROWS]
     if rows:
-        yield folded("What differs besides", table(("experiment", "", "base", "new"), rows))
+        yield folded("Other differences", table(("experiment", "", "base", "new"), rows))
 
 
 def _warnings(comparison: Comparison) -> Iterator[str]:
@@ -131,8 +121,7 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
 
 
 def _rules(comparison: Comparison) -> str:
-    said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in comparison.rules.items())
-    return f"<sub>Judged by: {escaped(_short(said))}.</sub>"
+    return f"<sub>Judged by: {escaped(_short(wording.judged_by(comparison)))}.</sub>"
 
 
 def _short(value: str) -> str:

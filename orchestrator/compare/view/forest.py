@@ -1,13 +1,13 @@
-"""Draw the forest plot of a comparison: each row's ratio with its interval, worst first, one metric at a time. Pure.
+"""Draw the forest plot of a comparison: the ratio of each row with its interval, worst first, one metric at a time. Pure.
 
-The axis is logarithmic around no change. Changes inside the shaded band do not count. The first row is all pairs together. Colour
-and symbol show the verdict, and words next to the row repeat the ratio.
+The axis is logarithmic, and no change is in its middle. Changes inside the shaded band do not count. The first row is the mean
+over all pairs. Colour and symbol show the verdict, and text next to the row repeats the ratio.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.compare.comparison import Comparison, Fleet, Pair, Row
@@ -35,10 +35,11 @@ from orchestrator.report.page.charts.row_axis import narrow_names, row_axis, tex
 from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded
 
 ROWS, ROW_PX, FRAME_PX = 40, 25, 66
-# Characters of an experiment's name, in words and beside its row; what is longer is cut in its middle.
+# Characters of an experiment's name, in a text and next to its row. A longer name is cut in its middle.
 LABEL, NAME = 160, 50
+COLUMNS = ("experiment", "verdict", "base", "new", "change", "95 % interval", "remarks")
 
-# What stands between the parts of a label.
+# The separator in a label.
 BETWEEN = " · "
 
 MOST_DIFFERENCES = 4
@@ -46,42 +47,38 @@ _LEAST_REACH, _BEYOND_POINTS = math.log(1.03), 2.5
 # A float ends at e^709.
 _MOST_EXPONENT = 700.0
 
+# Shares of the drawing's width: the end of the plot, and the beginnings of the two columns of text.
 _FIELD, _CHANGE_AT, _INTERVAL_AT = 0.62, 0.64, 0.75
-# Shares of the drawing's width: where the field ends and the words' columns begin; on a phone there is one column.
-_NARROW_FIELD, _NARROW_CHANGE_AT = 0.7, 0.74
+# The end of the plot on a phone.
+_NARROW_FIELD = 0.7
 
 
 def forest(
-    comparison: Comparison, of_metric: Mapping[str, Sequence[Row]], called: Mapping[str, str], *, most: int
+    comparison: Comparison, of_metric: Mapping[str, Sequence[Row]], headings: Mapping[str, str], *, most: int
 ) -> Chart:
-    """Return the chart, with at most `most` rows per metric. `of_metric` has the rows with a ratio, worst first; `called` the
-    metrics' headings."""
+    """Return the chart, with at most `most` rows per metric. `of_metric` has the rows with a ratio, worst first."""
     by, pairs = marks.judged_by(comparison), {pair.label: pair for pair in comparison.pairs}
     fleet = {line.metric: line for line in comparison.fleet}
     views = [
-        _view((called[name], stretch), some, fleet.get(name) if at == 0 else None, by=by, pairs=pairs)
+        _view((headings[name], stretch), part, fleet.get(name) if at == 0 else None, by=by, pairs=pairs)
         for name, rows in of_metric.items()
-        for at, (stretch, some) in enumerate(in_stretches(rows[:most], ROWS))
-        if some
+        for at, (stretch, part) in enumerate(in_stretches(rows[:most], ROWS))
+        if part
     ]
+    cut = [f"{len(rows):,} of {headings[name]}" for name, rows in of_metric.items() if len(rows) > most]
+    note = f"The chart shows the {most} worst rows of each metric (there are {', '.join(cut[:8])}); the table has all rows."
     return Chart(
         id="forest",
         title="Ratios with their intervals",
         reading=(
-            "New ÷ base of each experiment with its 95 % interval, worst first, on a logarithmic axis around no change. What lies "
-            "within the shaded band is too small to count. A row without an interval has one run on one side, or is held against a "
-            "tolerance; a wide diamond is the geometric mean over all pairs."
+            "New ÷ base of each experiment with its 95 % interval, worst first, on a logarithmic axis around no change. A change "
+            "inside the shaded band is too small to count. A row without an interval has one run on one side, or is judged by a "
+            "tolerance. A wide diamond is the geometric mean over all pairs."
         ),
         facets=("Metric", "Rows"),
         views=tuple(views),
-        notes=tuple(_notes(of_metric, called, most)),
+        notes=(note,) if cut else (),
     )
-
-
-def _notes(of_metric: Mapping[str, Sequence[Row]], called: Mapping[str, str], most: int) -> list[str]:
-    cut = [f"{len(rows):,} of {called[name]}" for name, rows in of_metric.items() if len(rows) > most]
-    said = f"Of each metric the {most} worst rows are drawn here, of {', '.join(cut[:8])}; the table has all."
-    return [said] if cut else []
 
 
 def _view(
@@ -90,13 +87,13 @@ def _view(
     names = [*([_together(line)] if line else []), *short([row.label for row in rows])]
     ratios = [*([line.ratio] if line else []), *(row.ratio for row in rows if row.ratio is not None)]
     first = len(names) - len(rows)
-    effects = sorted({found for row in rows if (found := marks.effect(row, by)) is not None}, reverse=True)
+    effects = marks.effects(rows, by)
     reach = _reach(ratios, effects)
     figure: Figure = {
         "data": [
             *([_fleet_trace(line)] if line else []),
             *_traces(rows, first, pairs),
-            *_words(ratios, reach),
+            *_texts(ratios, reach),
         ],
         "layout": layout(
             height=len(names) * ROW_PX + FRAME_PX,
@@ -115,25 +112,23 @@ def _view(
         at=at,
         figure=figure,
         summary=_summary(rows, line, effects),
-        columns=("experiment", "verdict", "base", "new", "change", "95 % interval", "remarks"),
-        rows=tuple(
-            [
-                *([_fleet_cells(line)] if line else []),
-                *((one_line(row.label, width=LABEL), *cells(row)) for row in rows),
-            ]
+        columns=COLUMNS,
+        rows=(
+            *([_fleet_cells(line)] if line else []),
+            *((one_line(row.label, width=LABEL), *cells(row)) for row in rows),
         ),
     )
 
 
 def short(labels: Sequence[str]) -> list[str]:
-    """Return the labels without their common parts, and of `owner/model` only the model, if they stay distinct."""
+    """Return the labels without their common parts, and `owner/model` as `model`, if the labels stay distinct."""
     parts = [label.split(BETWEEN) for label in labels]
     common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
-    own = [[part for part in some if part not in common] for some in parts]
+    own = [[part for part in label if part not in common] for label in parts]
     own = own if all(own) else parts
-    less = [BETWEEN.join(part.rpartition("/")[2] or part for part in some) for some in own]
-    whole = [BETWEEN.join(some) for some in own]
-    return next((names for names in (less, whole) if len({*names}) == len({*labels})), list(labels))
+    without_owner = [BETWEEN.join(part.rpartition("/")[2] or part for part in label) for label in own]
+    with_owner = [BETWEEN.join(label) for label in own]
+    return next((names for names in (without_owner, with_owner) if len({*names}) == len({*labels})), list(labels))
 
 
 def _together(line: Fleet) -> str:
@@ -141,44 +136,39 @@ def _together(line: Fleet) -> str:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """Return a row with a ratio in words: verdict, both values, change, interval, remarks."""
-    assert row.ratio is not None
+    """Return a row with a ratio as text: verdict, both values, change, interval, remarks."""
     base, _, new = wording.values(row).partition(" → ")
-    words = (
-        marks.signed(row.verdict),
-        base,
-        new,
-        wording.percent(row.ratio.value),
-        wording.interval(row.ratio) or DASH,
-    )
-    return *(one_line(word) for word in words), one_line(wording.note(row))
+    change, interval = wording.change(row.ratio), wording.interval(row.ratio) or DASH
+    return tuple(map(one_line, (marks.signed(row.verdict), base, new, change, interval, wording.note(row))))
 
 
 def hover(row: Row, pair: Pair | None) -> str:
-    """Return the pointer's text for a row, in any chart."""
+    """Return the hover text of a row, in any chart."""
     verdict, _, _, change, interval, note = cells(row)
     between = f"{change} ({interval})" if interval != DASH else change
-    found = pair.arguments[:MOST_DIFFERENCES] if pair else ()
-    differs = [f"differs in {wording.difference(one)}" for one in found]
-    values = wording.values(row)
-    lines = [row.label, f"{verdict}: {between}", f"{wording.heading(row.metric)} {values}", note, *differs]
+    differences = pair.arguments[:MOST_DIFFERENCES] if pair else ()
+    differs = [f"differs in {wording.difference(difference)}" for difference in differences]
+    values = f"{wording.heading(row.metric)} {wording.values(row)}"
+    lines = [row.label, f"{verdict}: {between}", values, note, *differs]
     return lines_for_plotly([one_line(line, width=LABEL) for line in lines if line])
 
 
 def _fleet_cells(line: Fleet) -> tuple[str, ...]:
-    change, interval = wording.percent(line.ratio.value), wording.interval(line.ratio) or DASH
+    change, interval = wording.change(line.ratio), wording.interval(line.ratio) or DASH
     return _together(line), marks.signed(line.verdict), DASH, DASH, change, interval, ""
 
 
 def _reach(ratios: Sequence[Ratio], effects: Sequence[float]) -> float:
-    """Return how far the axis extends to each side, as a logarithm. A very long interval is cut by the drawing."""
-    points = max([_LEAST_REACH, *(abs(math.log(one.value)) for one in ratios), *(1.4 * math.log1p(e) for e in effects)])
-    ends = [abs(math.log(end)) for one in ratios if one.interval for end in (one.interval.low, one.interval.high)]
+    """Return the extent of the axis to each side, as a logarithm. The drawing cuts a very long interval."""
+    shifts = [abs(math.log(ratio.value)) for ratio in ratios]
+    points = max([_LEAST_REACH, *shifts, *(1.4 * math.log1p(effect) for effect in effects)])
+    intervals = [ratio.interval for ratio in ratios if ratio.interval]
+    ends = [abs(math.log(end)) for interval in intervals for end in (interval.low, interval.high)]
     return 1.06 * max(points, min(max(ends, default=0.0), points * _BEYOND_POINTS))
 
 
 def _range(reach: float, field: float) -> list[float | None]:
-    """Return the axis's range in exponents of ten: the drawing takes its share of the width, words take the rest."""
+    """Return the range of the axis in exponents of ten: the plot takes its share of the width, text takes the rest."""
     ten = reach / math.log(10)
     return [rounded(-ten), rounded(-ten + 2 * ten / field)]
 
@@ -186,33 +176,27 @@ def _range(reach: float, field: float) -> list[float | None]:
 def _axis(reach: float) -> dict[str, Any]:
     values, words = ratio_ticks(reach)
     return {
-        **{"type": "log", "range": _range(reach, _FIELD), "tickvals": [rounded(one) for one in values]},
+        **{"type": "log", "range": _range(reach, _FIELD), "tickvals": [rounded(value) for value in values]},
         **{"ticktext": words, "zeroline": False, "showgrid": True, "fixedrange": True, "tickangle": 0},
     }
 
 
 def _traces(rows: Sequence[Row], first: int, pairs: Mapping[str, Pair]) -> list[Trace]:
-    """Return one trace for each verdict, worst first: its name is in the legend, its rows at their places."""
-    found = []
+    """Return a trace for each verdict, worst first. The legend has the name of the verdict."""
+    traces = []
     for verdict in wording.WORST_FIRST:
-        some = [(place, row) for place, row in enumerate(rows, start=first) if row.verdict is verdict]
-        ratios = [row.ratio for _, row in some if row.ratio is not None]
+        alike = [(place, row) for place, row in enumerate(rows, start=first) if row.verdict is verdict]
+        ratios = [row.ratio for _, row in alike if row.ratio is not None]
         if ratios:
             mark = MARKS[verdict]
-            found.append(
-                _points(wording.words(verdict), ratios, [place for place, _ in some])
-                | {
-                    "marker": {
-                        "color": mark.colour,
-                        "symbol": mark.symbol,
-                        "size": 10,
-                        "line": {"width": 1.5, "color": mark.colour},
-                    },
-                    "hovertext": [hover(row, pairs.get(row.label)) for _, row in some],
-                }
-            )
-            found[-1]["error_x"]["color"] = mark.colour
-    return found
+            outline = {"width": 1.5, "color": mark.colour}
+            trace = _points(wording.words(verdict), ratios, [place for place, _ in alike]) | {
+                "marker": {"color": mark.colour, "symbol": mark.symbol, "size": 10, "line": outline},
+                "hovertext": [hover(row, pairs.get(row.label)) for _, row in alike],
+            }
+            trace["error_x"]["color"] = mark.colour
+            traces.append(trace)
+    return traces
 
 
 def _fleet_trace(line: Fleet) -> Trace:
@@ -232,23 +216,25 @@ def _points(name: str, ratios: Sequence[Ratio], places: Sequence[int]) -> Trace:
     }
 
 
-def _words(ratios: Sequence[Ratio], reach: float) -> list[Trace]:
-    """Return two columns of words behind the drawing: the changes, and their intervals if there is room."""
+def _texts(ratios: Sequence[Ratio], reach: float) -> list[Trace]:
+    """Return two columns of text next to the plot: the changes, and their intervals on a wide screen."""
 
-    def column(words: Sequence[str], share: float, field: float) -> Trace:
-        at = math.exp(min(-reach + 2 * reach / field * share, _MOST_EXPONENT))
+    def column(words: Iterable[str], share: float) -> Trace:
+        at = math.exp(min(-reach + 2 * reach / _FIELD * share, _MOST_EXPONENT))
         return texts([for_plotly(word) for word in words], [(at, place) for place in range(len(ratios))])
 
-    changes = column([wording.percent(one.value) for one in ratios], _CHANGE_AT, _FIELD)
-    intervals = column([wording.interval(one) for one in ratios], _INTERVAL_AT, _FIELD)
+    changes, intervals = (
+        column(map(wording.change, ratios), _CHANGE_AT),
+        column(map(wording.interval, ratios), _INTERVAL_AT),
+    )
     intervals["textfont"] = {"color": colours.MUTED, "size": 12}
     return [changes, intervals | {"meta": WIDE}]
 
 
 def _summary(rows: Sequence[Row], line: Fleet | None, effects: Sequence[float]) -> str:
     verdicts = [row.verdict for row in rows]
-    found = [f"{verdicts.count(one)} {wording.words(one)}" for one in wording.WORST_FIRST if one in verdicts]
-    together = f" All {line.pairs:,} pairs together: {wording.percent(line.ratio.value)}." if line else ""
+    counts = [f"{verdicts.count(known)} {wording.words(known)}" for known in wording.WORST_FIRST if known in verdicts]
+    together = f" All {line.pairs:,} pairs together: {wording.change(line.ratio)}." if line else ""
     band = " and ".join(f"×{1 + effect:.4g} or ÷{1 + effect:.4g}" for effect in effects)
     within = f" The band ends at {band}." if band else ""
-    return f"{counted(len(rows), 'row')}: {', '.join(found)}.{together}{within}"
+    return f"{counted(len(rows), 'row')}: {', '.join(counts)}.{together}{within}"

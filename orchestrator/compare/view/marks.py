@@ -1,12 +1,12 @@
-"""Show a verdict on a page: a sign before its word, a symbol and a colour in the charts. Find the effect by which a row was
-judged.
+"""The sign, symbol and colour of each verdict on a page, and the effect that judged a row. Pure.
 
-Colour is never the only sign: improved is blue and points up, regressed is red and points down. They differ for any colour
-vision, and in print. A sign looks like its symbol. Pure.
+Colour is never the only mark: improved is blue and points up, regressed is red and points down. The marks differ for any colour
+vision, and in print. A sign in a text looks like its symbol in a chart.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.compare import rules
@@ -20,7 +20,7 @@ from orchestrator.report.page.charts import colours
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """How a verdict looks: `colour` is a name of the page's theme, `kind` its kind in a list (gain, warning, failure, nothing)."""
+    """The look of a verdict. `colour` is a name of the page's theme; `kind` is gain, warning, failure or empty, for lists."""
 
     sign: str
     symbol: str
@@ -44,38 +44,40 @@ MARKS = {
 
 
 def signed(verdict: Verdict) -> str:
-    """Return a verdict as the page writes it: `▼ regressed`."""
+    """Return a verdict with its sign: `▼ regressed`."""
     return f"{MARKS[verdict].sign} {wording.words(verdict)}"
 
 
 def judged_by(comparison: Comparison) -> Rules | None:
-    """Return the rules of a comparison from their record; None if the record is not in the words of the options."""
+    """Return the rules of a comparison; None if they are not valid options."""
 
-    def words(name: str) -> list[str]:
-        said = str(comparison.rules.get(name, "default"))
-        return [] if said == "default" else said.split(",")
+    def option(name: str) -> list[str]:
+        text = str(comparison.rules.get(name, "default"))
+        return [] if text == "default" else text.split(",")
 
     try:
-        return rules.parse(metrics=words("metrics"), min_effect=words("min_effect"), threshold=words("threshold"))
+        return rules.parse(metrics=option("metrics"), min_effect=option("min_effect"), threshold=option("threshold"))
     except OrchestratorError:
         return None
 
 
 def rule(metric: str, by: Rules | None) -> Rule | None:
-    """Return the rule of a metric; None if it is not known."""
+    """Return the rule of a metric; None if it is unknown."""
     try:
         return by.of(metric) if by is not None else None
     except OrchestratorError:
         return None
 
 
-def effect(row: Row, by: Rules | None) -> float | None:
-    """Return the share within which a change of a row does not count; None if it is not known.
+def effects(rows: Iterable[Row], by: Rules | None) -> list[float]:
+    """Return the distinct shares up to which changes of these rows do not count, the largest first.
 
-    It is the smallest effect that matters, or the threshold if a side has one run.
+    The share of a row is the smallest effect that matters, or the threshold if a side has one run.
     """
-    found = rule(row.metric, by)
-    if found is None:
-        return None
-    is_tested = row.ratio is not None and row.ratio.interval is not None
-    return found.min_effect if is_tested or found.judged is not Judged.TEST else found.one_run_effect
+    shares = set()
+    for row in rows:
+        known = rule(row.metric, by)
+        if known is not None:
+            is_tested = row.ratio is not None and row.ratio.interval is not None
+            shares.add(known.min_effect if is_tested or known.judged is not Judged.TEST else known.one_run_effect)
+    return sorted(shares, reverse=True)

@@ -1,7 +1,7 @@
 """Write a comparison as one HTML page: the sides, the rules, the verdict, the environment, all experiments, charts, rows.
 
-A function from a comparison to text; `files` writes it. Frame, colours and scripts are those of every page (`page`). `forest` and
-`scatter` make the charts, `page_table` the table.
+A function from a comparison to text, which `files` writes. Frame, colours and scripts are shared with all pages (`report.page`).
+`forest` and `scatter` make the charts, `page_table` makes the table.
 """
 
 from __future__ import annotations
@@ -25,18 +25,13 @@ from orchestrator.report.page.texts import one_line
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-# By which a page of this kind is known; it stands among the first lines.
+# The text near the beginning of a page that identifies a comparison.
 MARK = "<title>Comparison: "
 
 MOST_DIFFERENCES, MOST_LISTED, MOST_WARNINGS = 100, 200, 100
 NAME, SENTENCE = 160, 600
 
-_KINDS = {
-    gate.NOTHING_WORSE: "gain",
-    gate.WORSE: "failure",
-    gate.INCONCLUSIVE: "warning",
-    gate.NOTHING_COMPARABLE: "warning",
-}
+_KINDS = {gate.NOTHING_WORSE: "gain", gate.WORSE: "failure"}
 _LISTS = (
     (Verdict.FAILED, "Failed"),
     (Verdict.MISSING, "Missing on the new side"),
@@ -44,82 +39,73 @@ _LISTS = (
     (Verdict.NEW, "New"),
 )
 
-
-# Rows of the table, and of each metric rows of the forest plot and points of the scatter.
+# Rows of the table; rows per metric of the forest plot; points per metric of the scatter plot.
 MOST_ROWS, MOST_IN_FOREST, MOST_POINTS = 20_000, 120, 1500
 
 
 def page(comparison: Comparison, *, fail_on: Sequence[Cause] = gate.DEFAULT) -> str:
-    """Return the page as one document that opens from a disk. `fail_on` are the causes behind the exit code."""
+    """Return the page as one document that opens from a disk. `fail_on` are the causes that count for the exit code."""
     charts = list(_charts(comparison))
     table = page_table.of(comparison, most=MOST_ROWS)
     left_out = len(comparison.rows) - int(table["rows"])
-    notes = (
-        [f"The page has room for the {table['rows']:,} worst rows; {left_out:,} more are in the CSV."]
-        if left_out
-        else []
-    )
+    note = f"The page has room for the {table['rows']:,} worst rows; {left_out:,} more are in the CSV."
     sections = [
         Section(id="compared", title="What was compared", body=_compared(comparison, fail_on)),
         Section(id="environment", title="Differences of environment", body=_environment(comparison)),
         Section(id="together", title="All experiments together", body=_together(comparison)),
         Section(id="charts", title="Charts", body=shell.charts_body(charts)),
-        Section(id="table", title="All rows", body=shell.table_body(constant=[], notes=notes)),
+        Section(id="table", title="All rows", body=shell.table_body(constant=[], notes=[note] if left_out else [])),
         Section(id="without", title="Without numbers", body=_without_numbers(comparison)),
     ]
-    title = f"{_place(comparison.base)} → {_place(comparison.new)}"
+    base, new = one_line(comparison.base, width=60), one_line(comparison.new, width=60)
     return shell.document(
-        title=f"{MARK.removeprefix('<title>')}{title}",
-        lead=wording.stand(comparison),
+        title=f"{MARK.removeprefix('<title>')}{base} → {new}",
+        lead=wording.experiments(comparison),
         sections=sections,
         data=shell.page_data(charts, table),
     )
 
 
-def _place(name: str) -> str:
-    return one_line(name, width=60)
-
-
-def _conclusion(comparison: Comparison, fail_on: Sequence[Cause]) -> tuple[str, int]:
-    code = gate.exit_code(comparison, fail_on=fail_on)
-    return one_line(wording.conclusion(code, gate.causes(comparison), fail_on)), code
-
-
 def _compared(comparison: Comparison, fail_on: Sequence[Cause]) -> Markup:
     """Return the two sides, the rules, the verdict in one line, and the number of each verdict."""
-    said, code = _conclusion(comparison, fail_on)
-    judged = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in comparison.rules.items())
+    code = gate.exit_code(comparison, fail_on=fail_on)
     facts = [
         ("Base", one_line(comparison.base, width=SENTENCE)),
         ("New", one_line(comparison.new, width=SENTENCE)),
-        ("Judged by", one_line(judged, width=SENTENCE) or "-"),
+        ("Judged by", one_line(wording.judged_by(comparison), width=SENTENCE) or "-"),
         ("Fails on", ", ".join(fail_on) or "nothing"),
     ]
-    return shell.render("comparison.html", facts=facts, conclusion=said, kind=_KINDS[code], tiles=_tiles(comparison))
+    return shell.render(
+        "comparison.html",
+        facts=facts,
+        conclusion=one_line(wording.conclusion(code, gate.causes(comparison), fail_on)),
+        kind=_KINDS.get(code, "warning"),
+        tiles=_tiles(comparison),
+    )
 
 
 def _tiles(comparison: Comparison) -> list[dict[str, str]]:
     counts, old = Counter(row.verdict for row in comparison.rows), len(wording.old_failures(comparison))
     notes = {Verdict.FAILED: f"{old} on both sides" if old else ""}
     return [
-        {"value": f"{counts[one]:,}", "label": marks.signed(one), "note": notes.get(one, "")}
-        for one in wording.WORST_FIRST
-        if counts[one]
+        {"value": f"{counts[verdict]:,}", "label": marks.signed(verdict), "note": notes.get(verdict, "")}
+        for verdict in wording.WORST_FIRST
+        if counts[verdict]
     ]
 
 
 def _environment(comparison: Comparison) -> Markup:
-    found = wording.environment(comparison)
-    forbidding = Counter(name for pair in comparison.pairs for name in pair.disqualifying)
+    differences = wording.environment(comparison)
+    forbidding = {name for pair in comparison.pairs for name in pair.disqualifying}
     rows = [
         {
-            "cells": [one_line(cell) for cell in wording.differing(one)],
-            "often": often,
-            "forbids": one.name in forbidding,
+            "cells": [one_line(cell) for cell in wording.difference_cells(difference)],
+            "often": pairs,
+            "forbids": difference.name in forbidding,
         }
-        for one, often in found[:MOST_DIFFERENCES]
+        for difference, pairs in differences[:MOST_DIFFERENCES]
     ]
-    return shell.render("comparison_environment.html", rows=rows, more=max(0, len(found) - MOST_DIFFERENCES))
+    return shell.render("comparison_environment.html", rows=rows, more=max(0, len(differences) - MOST_DIFFERENCES))
 
 
 def _together(comparison: Comparison) -> Markup:
@@ -128,7 +114,7 @@ def _together(comparison: Comparison) -> Markup:
             "verdict": marks.signed(line.verdict),
             "kind": MARKS[line.verdict].kind,
             "metric": one_line(wording.heading(line.metric)),
-            "change": wording.percent(line.ratio.value),
+            "change": wording.change(line.ratio),
             "interval": wording.interval(line.ratio),
             "pairs": f"{line.pairs:,}",
         }
@@ -143,31 +129,31 @@ def _charts(comparison: Comparison) -> Iterator[Chart | Absent]:
         if row.ratio is not None and row.metric:
             of_metric[row.metric].append(row)
     ordered = {name: sorted(rows, key=wording.badness) for name, rows in of_metric.items()}
-    called, why = _called([*ordered]), "no row has a number above 0 on both sides"
-    yield chart_or_absent(forest(comparison, ordered, called, most=MOST_IN_FOREST), why)
-    yield chart_or_absent(scatter(comparison, ordered, called, most=MOST_POINTS), why)
+    headings, why = _headings([*ordered]), "no row has a number above 0 on both sides"
+    yield chart_or_absent(forest(comparison, ordered, headings, most=MOST_IN_FOREST), why)
+    yield chart_or_absent(scatter(comparison, ordered, headings, most=MOST_POINTS), why)
 
 
-def _called(names: Sequence[str]) -> dict[str, str]:
-    """Return metric → heading; two metrics with the same heading have their names added."""
-    often = Counter(wording.heading(name) for name in names)
-    found = {name: wording.heading(name) for name in names}
-    return {name: one_line(label if often[label] == 1 else f"{label} ({name})") for name, label in found.items()}
+def _headings(names: Sequence[str]) -> dict[str, str]:
+    """Return metric → heading. If two metrics have the same heading, the name of the metric is added."""
+    headings = {name: wording.heading(name) for name in names}
+    counts = Counter(headings.values())
+    return {name: one_line(text if counts[text] == 1 else f"{text} ({name})") for name, text in headings.items()}
 
 
 def _without_numbers(comparison: Comparison) -> Markup:
-    """Return what could not be compared, by kind, and what could not be read."""
+    """Return the experiments that could not be compared, by kind, and the warnings of the readers."""
     old = wording.old_failures(comparison)
     lists = []
     for verdict, title in _LISTS:
         rows = sorted((row for row in comparison.rows if row.verdict is verdict), key=lambda row: row.label in old)
         if rows:
             items = [
-                (one_line(row.label, width=NAME), one_line(_of_what(row), width=SENTENCE)) for row in rows[:MOST_LISTED]
+                (one_line(row.label, width=NAME), one_line(_reason(row), width=SENTENCE)) for row in rows[:MOST_LISTED]
             ]
             more = max(0, len(rows) - MOST_LISTED)
             lists.append({"title": f"{MARKS[verdict].sign} {title}", "count": len(rows), "rows": items, "more": more})
-    warnings = [one_line(said, width=SENTENCE) for said in comparison.warnings]
+    warnings = [one_line(warning, width=SENTENCE) for warning in comparison.warnings]
     return shell.render(
         "comparison_without.html",
         lists=lists,
@@ -176,5 +162,5 @@ def _without_numbers(comparison: Comparison) -> Markup:
     )
 
 
-def _of_what(row: Row) -> str:
+def _reason(row: Row) -> str:
     return f"{wording.heading(row.metric)}: {row.why}" if row.metric else row.why

@@ -1,7 +1,7 @@
-"""Make the table of a comparison's page for its script: a row for each row of the comparison, worst first. Pure.
+"""Make the table of a comparison's page for its script: one table row per row of the comparison, worst first. Pure.
 
-Numbers are there twice, to sort by and to read. Words are there once, with the places of their rows. The names that pair
-experiments are hidden columns, used by filters for a framework or a model. A row opens to the runs of both sides.
+The table has each number twice, to sort by and to read. It has each distinct word once, with the places of its rows. The names
+that pair experiments are hidden columns, for filters by framework or model. A row opens to the runs of both sides.
 """
 
 from __future__ import annotations
@@ -26,23 +26,20 @@ def of(comparison: Comparison, *, most: int) -> dict[str, Any]:
     """Return the table of the `most` worst rows."""
     lines = _worst_first(comparison)[:most]
     keys = _keys(lines)
+    distinct_pairs = {pair.label: pair for pair, _ in lines}
+    differences = {label: _differences(pair, comparison) for label, pair in distinct_pairs.items()}
+    differs_in = "Arguments, and facts of the environment that not all pairs share."
     columns = [
         _words("verdict", "verdict", [marks.signed(row.verdict) for _, row in lines]),
         _words("experiment", "experiment", [one_line(row.label, width=LABEL) for _, row in lines]),
         _words("metric", "metric", [_metric(row) for _, row in lines]),
-        *_numbers(lines),
+        *_numbers([row for _, row in lines]),
         _words("why", "why", [one_line(row.why, width=REMARK) or None for _, row in lines]),
-        _words(
-            "differs",
-            "differs in",
-            _differences(comparison, lines),
-            title="Arguments, and facts of the environment that not all pairs share.",
-        ),
-        *(
-            _words(f"key:{name}", one_line(metric(name).label, width=WORD), _key(lines, name), hidden=True)
-            for name in keys
-        ),
+        _words("differs", "differs in", [differences[pair.label] for pair, _ in lines], title=differs_in),
     ]
+    for name in keys:
+        words = [_word(_entry(pair).key.get(name)) for pair, _ in lines]
+        columns.append(_words(f"key:{name}", one_line(metric(name).label, width=WORD), words, hidden=True))
     return {
         "rows": len(lines),
         "columns": columns,
@@ -55,7 +52,7 @@ def of(comparison: Comparison, *, most: int) -> dict[str, Any]:
 
 
 def _worst_first(comparison: Comparison) -> list[Line]:
-    """Return all rows, not grouped by experiment; failures on both sides come last."""
+    """Return all rows, not grouped by experiment. Failures on both sides come last."""
     pairs, old = {pair.label: pair for pair in comparison.pairs}, wording.old_failures(comparison)
     rows = sorted(comparison.rows, key=lambda row: (row.label in old, wording.badness(row)))
     return [(pairs[row.label], row) for row in rows if row.label in pairs]
@@ -72,96 +69,54 @@ def _words(
     return {"name": name, "label": label, "title": title or label, "hidden": hidden, **in_words(words)}
 
 
-def _numbers(lines: Sequence[Line]) -> Iterator[dict[str, Any]]:
+def _numbers(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     """Yield the columns of numbers, which are sorted by their base units."""
-    rows = [row for _, row in lines]
 
     def column(
-        name: str,
-        label: str,
-        title: str,
-        raw: Callable[[Row], float | None],
-        text: Callable[[Row], str],
-        hidden: bool = False,
+        name: str, title: str, number: Callable[[Row], float | None], text: Callable[[Row], str], **more: Any
     ) -> dict[str, Any]:
-        found = [rounded(raw(row), digits=9) for row in rows]
-        texts = [DASH if number is None else one_line(text(row)) for number, row in zip(found, rows, strict=True)]
-        return {
-            "name": name,
-            "label": label,
-            "title": title,
-            "hidden": hidden or all(one is None for one in found),
-            "raw": found,
-            "shown": texts,
-        }
+        raw = [rounded(number(row), digits=9) for row in rows]
+        texts = [DASH if value is None else one_line(text(row)) for value, row in zip(raw, rows, strict=True)]
+        hidden = all(value is None for value in raw)
+        return {"name": name, "label": name, "title": title, "hidden": hidden, "raw": raw, "shown": texts} | more
 
-    yield column("base", "base", "Base: the mean over runs; for memory the highest.", lambda row: row.base, _base)
-    yield column("new", "new", "New side, likewise.", lambda row: row.new, _new)
-    yield column("change", "change", "New ÷ base, as a change.", _ratio, lambda row: wording.percent(_ratio(row) or 1))
-    yield column("ratio", "ratio", "New ÷ base.", _ratio, lambda row: f"{_ratio(row):.4f}", hidden=True)
-    yield column("interval", "95 % interval", "Interval of the change; sorted by its lower end.", _low, _interval)
-    yield column("p", "p", "After correction over all rows of the metric.", lambda row: row.p_adjusted, _p)
-    yield column(
-        "needs",
-        "needs",
-        "About how many more runs per side would settle it.",
-        lambda row: row.needs,
-        lambda row: f"{row.needs}",
-    )
+    def ratio(row: Row) -> float | None:
+        return row.ratio.value if row.ratio else None
 
+    def low(row: Row) -> float | None:
+        return row.ratio.interval.low if row.ratio and row.ratio.interval else None
 
-def _ratio(row: Row) -> float | None:
-    return row.ratio.value if row.ratio else None
-
-
-def _low(row: Row) -> float | None:
-    return row.ratio.interval.low if row.ratio and row.ratio.interval else None
-
-
-def _interval(row: Row) -> str:
-    return wording.interval(row.ratio) if row.ratio else DASH
-
-
-def _base(row: Row) -> str:
-    return show(row.metric, row.base)
-
-
-def _new(row: Row) -> str:
-    return show(row.metric, row.new)
+    of_base = "Base: the mean over runs; for memory the highest."
+    yield column("base", of_base, lambda row: row.base, lambda row: show(row.metric, row.base))
+    yield column("new", "New side, likewise.", lambda row: row.new, lambda row: show(row.metric, row.new))
+    yield column("change", "New ÷ base, as a change.", ratio, lambda row: wording.change(row.ratio))
+    yield column("ratio", "New ÷ base.", ratio, lambda row: f"{ratio(row):.4f}", hidden=True)
+    of_interval = "Interval of the change; sorted by its lower end."
+    yield column("interval", of_interval, low, lambda row: wording.interval(row.ratio), label="95 % interval")
+    yield column("p", "After correction over all rows of the metric.", lambda row: row.p_adjusted, _p)
+    of_needs = "About how many more runs per side would settle it."
+    yield column("needs", of_needs, lambda row: row.needs, lambda row: f"{row.needs}")
 
 
 def _p(row: Row) -> str:
-    p = row.p_adjusted
-    return DASH if p is None else "< 0.0001" if p < 1e-4 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
+    p = row.p_adjusted or 0.0
+    return "< 0.0001" if p < 1e-4 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
 
 
-def _differences(comparison: Comparison, lines: Sequence[Line]) -> list[str | None]:
-    """Return the differences next to each row, computed once for each pair."""
-    known: dict[str, str | None] = {}
-    for pair, _ in lines:
-        if pair.label not in known:
-            known[pair.label] = _differing(comparison, pair)
-    return [known[pair.label] for pair, _ in lines]
-
-
-def _differing(comparison: Comparison, pair: Pair) -> str | None:
-    found = wording.own_differences(pair, comparison)
-    more = [f"and in {len(found) - MOST_DIFFERENCES} more"] if len(found) > MOST_DIFFERENCES else []
-    said = [wording.difference(one) for one in found[:MOST_DIFFERENCES]]
-    return one_line("; ".join([*said, *more]), width=2 * REMARK) or None
+def _differences(pair: Pair, comparison: Comparison) -> str | None:
+    differences = wording.own_differences(pair, comparison)
+    texts = [wording.difference(difference) for difference in differences[:MOST_DIFFERENCES]]
+    more = len(differences) - len(texts)
+    return one_line("; ".join([*texts, *([f"and in {more} more"] if more else [])]), width=2 * REMARK) or None
 
 
 def _keys(lines: Sequence[Line]) -> list[str]:
     """Return the first names of the keys in which the experiments differ."""
-    found: dict[str, set[str | None]] = {}
+    values: dict[str, set[str | None]] = {}
     for pair, _ in lines:
         for name, value in _entry(pair).key.items():
-            found.setdefault(name, set()).add(_word(value))
-    return [name for name, values in found.items() if len(values) > 1][:MOST_KEYS]
-
-
-def _key(lines: Sequence[Line], name: str) -> list[str | None]:
-    return [_word(_entry(pair).key.get(name)) for pair, _ in lines]
+            values.setdefault(name, set()).add(_word(value))
+    return [name for name, distinct in values.items() if len(distinct) > 1][:MOST_KEYS]
 
 
 def _word(value: Value) -> str | None:
@@ -169,18 +124,19 @@ def _word(value: Value) -> str | None:
 
 
 def _entry(pair: Pair) -> Entry:
-    found = pair.base or pair.new
-    assert found is not None, "a pair has a side"
-    return found
+    entry = pair.base or pair.new
+    assert entry is not None, "a pair has at least one side"
+    return entry
 
 
 def _sides(pair: Pair, name: str) -> Iterator[dict[str, Any]]:
-    """Yield both sides' runs, as the script lists them."""
+    """Yield the runs of both sides, as the script lists them."""
     for side, entry in (("base", pair.base), ("new", pair.new)):
         if entry is None:
             yield {"name": side, "status": "not there", "wall": DASH}
             continue
         values = [show(name, run.numbers.get(name)) for run in entry.runs] if name else []
         more = [f"and {len(values) - MOST_RUNS} more"] if len(values) > MOST_RUNS else []
-        said = {"name": side, "status": one_line(entry.status), "wall": ", ".join([*values[:MOST_RUNS], *more]) or DASH}
-        yield said | ({"cause": one_line(entry.failure, width=REMARK)} if entry.failure else {})
+        shown = ", ".join([*values[:MOST_RUNS], *more]) or DASH
+        cause = {"cause": one_line(entry.failure, width=REMARK)} if entry.failure else {}
+        yield {"name": side, "status": one_line(entry.status), "wall": shown, **cause}

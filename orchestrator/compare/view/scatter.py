@@ -1,7 +1,7 @@
-"""Draw base against new: each experiment is a point, no change is the diagonal, and changes inside the band do not count.
+"""Draw base against new: each experiment is a point, no change is the diagonal, and changes inside the band do not count. Pure.
 
-Both axes are logarithmic with the same range, so that equal ratios are equally far from the diagonal. (Plotly could tie their
-scales, but then draws nothing after another metric is chosen.) Pure.
+Both axes are logarithmic with the same range, so that equal ratios are equally far from the diagonal. (Plotly can tie two
+scales, but then draws nothing after the user chooses another metric.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from orchestrator.compare.comparison import Comparison, Pair, Row, Verdict
 from orchestrator.compare.rules import Rules
 from orchestrator.compare.view import marks, wording
 from orchestrator.compare.view.axes import log_range, value_ticks
-from orchestrator.compare.view.forest import LABEL, cells, hover
+from orchestrator.compare.view.forest import COLUMNS, LABEL, cells, hover
 from orchestrator.compare.view.marks import MARKS
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import Direction
@@ -22,33 +22,33 @@ from orchestrator.report.page.charts.chart import Chart, Figure, Trace, View, la
 from orchestrator.report.page.texts import for_plotly, one_line, rounded
 
 HEIGHT_PX = 520
-# How far the axes go on beyond the outermost values, as a factor, at least; of wide ranges a share.
+# The axes extend beyond the outermost values by at least this factor.
 _ROOM = 1.12
 
 
 def scatter(
-    comparison: Comparison, of_metric: Mapping[str, Sequence[Row]], called: Mapping[str, str], *, most: int
+    comparison: Comparison, of_metric: Mapping[str, Sequence[Row]], headings: Mapping[str, str], *, most: int
 ) -> Chart:
-    """Return the chart, with at most `most` points per metric. `of_metric` has the rows with a ratio, worst first; `called` the
-    metrics' headings."""
+    """Return the chart, with at most `most` points per metric. `of_metric` has the rows with a ratio, worst first."""
     by, pairs = marks.judged_by(comparison), {pair.label: pair for pair in comparison.pairs}
     cut = any(len(rows) > most for rows in of_metric.values())
     return Chart(
         id="scatter",
         title="Base against new",
         reading=(
-            "Each point is an experiment: its value on base to the right, on the new side upwards, both logarithmic. Nothing "
-            "changed on the diagonal; what lies within the shaded band changed by too little to count."
+            "Each point is an experiment, with its value on base on the horizontal axis and its value on the new side on the "
+            "vertical axis; both are logarithmic. On the diagonal nothing changed. A change inside the shaded band is too small "
+            "to count."
         ),
         facets=("Metric",),
-        views=tuple(_view(called[name], rows[:most], by=by, pairs=pairs) for name, rows in of_metric.items() if rows),
-        notes=(f"Of each metric the {most:,} worst rows are drawn; the table has all.",) if cut else (),
+        views=tuple(_view(headings[name], rows[:most], by=by, pairs=pairs) for name, rows in of_metric.items() if rows),
+        notes=(f"The chart shows the {most:,} worst rows of each metric; the table has all rows.",) if cut else (),
     )
 
 
 def _view(name: str, rows: Sequence[Row], *, by: Rules | None, pairs: Mapping[str, Pair]) -> View:
     low, high = _reach(rows)
-    effects = sorted({found for row in rows if (found := marks.effect(row, by)) is not None}, reverse=True)
+    effects = marks.effects(rows, by)
     metric = rows[0].metric
     ticks, words = value_ticks(metric, low, high)
     axis = {"type": "log", "range": log_range(low, high), "tickvals": ticks, "ticktext": words}
@@ -69,7 +69,7 @@ def _view(name: str, rows: Sequence[Row], *, by: Rules | None, pairs: Mapping[st
         at=(name,),
         figure=figure,
         summary=_summary(rows),
-        columns=("experiment", "verdict", "base", "new", "change", "95 % interval", "remarks"),
+        columns=COLUMNS,
         rows=tuple((one_line(row.label, width=LABEL), *cells(row)) for row in rows),
     )
 
@@ -82,55 +82,45 @@ def _reach(rows: Sequence[Row]) -> tuple[float, float]:
 
 
 def _points(rows: Sequence[Row], pairs: Mapping[str, Pair]) -> list[Trace]:
-    """Return a trace for each verdict. Unchanged rows are drawn first, below the others. The legend has the worst first."""
-    found = []
+    """Return a trace for each verdict. Unchanged rows are drawn first, below the other rows. The legend has the worst first."""
+    traces = []
     for rank, verdict in reversed([*enumerate(wording.WORST_FIRST)]):
-        some = [row for row in rows if row.verdict is verdict]
-        if some:
-            mark = MARKS[verdict]
-            found.append(
+        alike, mark = [row for row in rows if row.verdict is verdict], MARKS[verdict]
+        if alike:
+            traces.append(
                 {
-                    **{
-                        "type": "scatter",
-                        "mode": "markers",
-                        "name": for_plotly(wording.words(verdict)),
-                        "legendrank": rank,
-                    },
-                    **{"x": [rounded(row.base) for row in some], "y": [rounded(row.new) for row in some]},
+                    **{"type": "scatter", "mode": "markers", "name": for_plotly(wording.words(verdict))},
+                    **{"x": [rounded(row.base) for row in alike], "y": [rounded(row.new) for row in alike]},
+                    "legendrank": rank,
                     "marker": {"color": mark.colour, "symbol": mark.symbol, "size": 9, "opacity": 0.85},
-                    **{"hovertext": [hover(row, pairs.get(row.label)) for row in some], "hoverinfo": "text"},
+                    **{"hovertext": [hover(row, pairs.get(row.label)) for row in alike], "hoverinfo": "text"},
                 }
             )
-    return found
+    return traces
 
 
 def _diagonal(low: float, high: float) -> Trace:
     ends = [rounded(low), rounded(high)]
     line = {"color": colours.MUTED, "width": 1.2, "dash": "dash"}
-    return _quiet("no change") | {"mode": "lines", "x": ends, "y": ends, "line": line}
+    return _without_hover("no change") | {"mode": "lines", "x": ends, "y": ends, "line": line}
 
 
 def _band(effect: float, low: float, high: float) -> Trace:
-    """Return the band along the diagonal, between ÷(1 + effect) and ×(1 + effect). It extends beyond the axes, which cut it."""
+    """Return the band between ÷(1 + effect) and ×(1 + effect) along the diagonal. It extends beyond the drawing, which cuts it."""
     low, high, factor = low / 2, high * 2, 1 + effect
     x = [low, high, high, low]
     y = [low * factor, high * factor, high / factor, low / factor]
-    corners = {"x": [rounded(one) for one in x], "y": [rounded(one) for one in y]}
-    return _quiet("band") | {
-        "mode": "lines",
-        **corners,
-        "fill": "toself",
-        "fillcolor": colours.SHADE,
-        "line": {"width": 0},
-    }
+    corners = {"x": [rounded(value) for value in x], "y": [rounded(value) for value in y]}
+    fill = {"fill": "toself", "fillcolor": colours.SHADE, "line": {"width": 0}}
+    return _without_hover("band") | {"mode": "lines", **corners, **fill}
 
 
-def _quiet(name: str) -> Trace:
+def _without_hover(name: str) -> Trace:
     return {"type": "scatter", "name": name, "hoverinfo": "skip", "showlegend": False}
 
 
 def _sides(metric: str, by: Rules | None) -> list[dict[str, Any]]:
-    """Return which side of the diagonal is better, if that is known."""
+    """Return annotations that name the better side of the diagonal, if it is known."""
     known = marks.rule(metric, by)
     if known is None:
         return []

@@ -1,7 +1,7 @@
 """Show a comparison on a terminal of 80 columns or more: differences of environment, all experiments as one, then the rows.
 
-Worst first. Unchanged rows (the same, within the threshold, failed on both sides) are only counted unless requested. A line that
-is too wide continues in the next, indented: nothing is cut. `cli` prints it, and the warnings.
+The worst rows come first. Unchanged rows (the same, untested, failed on both sides) are only counted unless requested. A line
+that is too wide continues, indented, on the next line; nothing is cut. `cli` prints the view and the warnings.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from orchestrator.compare.comparison import Comparison, Row, Verdict
+from orchestrator.compare.comparison import Comparison, Verdict
 from orchestrator.compare.view import wording
 from orchestrator.compare.view.wording import Block, Which
 from orchestrator.files.printable_text import printable
@@ -30,14 +30,14 @@ _GAP, _INDENT = 2, 2
 
 
 def view(comparison: Comparison, *, width: int, everything: bool = False) -> RenderableType:
-    """Return what to print. `everything`: also the unchanged rows, and every row however many."""
-    found = wording.blocks(comparison, Which.ALL if everything else Which.TELLING)
-    shown = found if everything else found[:MAX_BLOCKS]
+    """Return the comparison as it is printed. `everything` adds the unchanged rows, and removes the limit on the number of rows."""
+    blocks = wording.blocks(comparison, Which.ALL if everything else Which.NOTABLE)
+    shown = blocks if everything else blocks[:MAX_BLOCKS]
     parts = [*_heading(comparison), *_environment(comparison, everything=everything), *_fleet(comparison, width=width)]
-    widths = _widths([_cells(row) for block in shown for row in block.rows if row.metric])
+    widths = _widths([wording.cells(row) for block in shown for row in block.rows if row.metric])
     for block in shown:
         parts += _block(block, comparison, widths=widths, width=width)
-    return Group(*parts, *_rest(comparison, len(found) - len(shown), everything=everything))
+    return Group(*parts, *_end(comparison, len(blocks) - len(shown), everything=everything))
 
 
 def text(comparison: Comparison, *, width: int = 80, everything: bool = False) -> str:
@@ -48,21 +48,21 @@ def text(comparison: Comparison, *, width: int = 80, everything: bool = False) -
 def _heading(comparison: Comparison) -> Iterator[RenderableType]:
     yield Text(printable(f"base  {comparison.base}"), style="bold", overflow="fold")
     yield Text(printable(f"new   {comparison.new}"), style="bold", overflow="fold")
-    yield Text(wording.stand(comparison))
+    yield Text(wording.experiments(comparison))
 
 
 def _environment(comparison: Comparison, *, everything: bool) -> Iterator[RenderableType]:
-    found = wording.environment(comparison)
-    if not found:
+    differences = wording.environment(comparison)
+    if not differences:
         return
     yield Text("")
     yield Text("Environment differs:", style="bold")
-    shown = found if everything else found[:MAX_DIFFERENCES]
-    for difference, often in shown:
-        where = "" if often == "all" else f"  ({often} pairs)"
+    shown = differences if everything else differences[:MAX_DIFFERENCES]
+    for difference, pairs in shown:
+        where = "" if pairs == "all" else f"  ({pairs} pairs)"
         yield _indented(Text(f"{wording.difference(difference)}{where}", style="yellow", overflow="fold"))
-    if len(found) > len(shown):
-        yield _indented(Text(f"… and {len(found) - len(shown)} more: --all", style="dim"))
+    if len(differences) > len(shown):
+        yield _indented(Text(f"… and {len(differences) - len(shown)} more: --all", style="dim"))
 
 
 def _fleet(comparison: Comparison, *, width: int) -> Iterator[RenderableType]:
@@ -74,7 +74,7 @@ def _fleet(comparison: Comparison, *, width: int) -> Iterator[RenderableType]:
         (
             wording.words(line.verdict),
             wording.heading(line.metric),
-            wording.percent(line.ratio.value),
+            wording.change(line.ratio),
             wording.interval(line.ratio),
             "",
             f"{line.pairs} pairs",
@@ -90,7 +90,7 @@ def _block(block: Block, comparison: Comparison, *, widths: Sequence[int], width
     yield Text("")
     yield Text(printable(block.pair.label), style="bold", overflow="fold")
     for row in block.rows:
-        yield _line(_cells(row), widths=widths, width=width, style=STYLES[row.verdict])
+        yield _line(wording.cells(row), widths=widths, width=width, style=STYLES[row.verdict])
     differences = wording.own_differences(block.pair, comparison)
     for difference in differences[:MAX_DIFFERENCES]:
         yield _indented(Text(f"differs in {wording.difference(difference)}", style="dim", overflow="fold"))
@@ -98,34 +98,21 @@ def _block(block: Block, comparison: Comparison, *, widths: Sequence[int], width
         yield _indented(Text(f"… and in {len(differences) - MAX_DIFFERENCES} more", style="dim"))
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    change = wording.percent(row.ratio.value) if row.ratio else ""
-    between = wording.interval(row.ratio) if row.ratio else ""
-    return (
-        wording.words(row.verdict),
-        wording.heading(row.metric),
-        change,
-        between,
-        wording.values(row),
-        wording.note(row),
-    )
-
-
 def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(cell_len, column), default=0) for column in zip(*rows, strict=True)] or [0] * 6
 
 
 def _line(cells: Sequence[str], *, widths: Sequence[int], width: int, style: str) -> RenderableType:
-    """Return one row: verdict, metric, change and interval in columns; the rest next to them if it fits, else below."""
+    """Return one row: verdict, metric, change and interval in columns, the rest on the same line if it fits, else below."""
     *columns, values, note = cells
+    if not columns[1]:  # a pair without numbers
+        return _indented(Text(f"{columns[0]}: {note}", style=style, overflow="fold"))
     line = Text(style=style)
     for place, (cell, wide) in enumerate(zip(columns, widths, strict=False)):
         if wide:
             blanks = " " * (wide - cell_len(cell))
             line.append(f"{blanks}{cell}" if place == 2 else f"{cell}{blanks}")
             line.append(" " * _GAP)
-    if not columns[1]:  # a pair without numbers: its verdict and why
-        return _indented(Text(f"{columns[0]}: {note}", style=style, overflow="fold"))
     below: list[str] = []
     for extra in filter(None, (values, note)):
         if not below and cell_len(line.plain) + cell_len(extra) + _INDENT <= width:
@@ -141,11 +128,11 @@ def _indented(inside: RenderableType) -> RenderableType:
     return Padding(inside, (0, 0, 0, _INDENT), expand=False)
 
 
-def _rest(comparison: Comparison, hidden: int, *, everything: bool) -> Iterator[RenderableType]:
+def _end(comparison: Comparison, hidden: int, *, everything: bool) -> Iterator[RenderableType]:
     yield Text("")
     if hidden:
         yield Text(f"… and {hidden} more experiments: --all, or a file with --output", style="dim")
     yield Text(f"Rows: {wording.counted(comparison)}", style="bold")
     old = wording.old_failures(comparison)
-    if not everything and any(wording.is_folded(row, old) for row in comparison.rows):
+    if not everything and any(wording.is_unchanged(row, old) for row in comparison.rows):
         yield Text("Use --all to include unchanged rows.", style="dim")

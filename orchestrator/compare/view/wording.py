@@ -33,36 +33,36 @@ class Block:
 
 
 class Which(StrEnum):
-    """Rows with news, rows that are only counted unless requested, or both."""
+    """A choice of rows. UNCHANGED rows are the same, untested, or failed on both sides, and are only counted unless requested."""
 
-    TELLING = "telling"
-    FOLDED = "folded"
+    NOTABLE = "notable"
+    UNCHANGED = "unchanged"
     ALL = "all"
 
 
 def blocks(comparison: Comparison, which: Which) -> list[Block]:
     """Return the pairs that have such rows, the worst pair first."""
     old = old_failures(comparison)
-    of_label: dict[str, list[Row]] = defaultdict(list)
+    rows_of: dict[str, list[Row]] = defaultdict(list)
     for row in comparison.rows:
-        if which is Which.ALL or is_folded(row, old) == (which is Which.FOLDED):
-            of_label[row.label].append(row)
-    found = [
-        Block(pair=pair, rows=tuple(sorted(of_label[pair.label], key=badness)))
+        if which is Which.ALL or is_unchanged(row, old) == (which is Which.UNCHANGED):
+            rows_of[row.label].append(row)
+    unordered = [
+        Block(pair=pair, rows=tuple(sorted(rows_of[pair.label], key=badness)))
         for pair in comparison.pairs
-        if pair.label in of_label
+        if pair.label in rows_of
     ]
-    return sorted(found, key=lambda block: (block.pair.label in old, badness(block.rows[0])))
+    return sorted(unordered, key=lambda block: (block.pair.label in old, badness(block.rows[0])))
 
 
 def old_failures(comparison: Comparison) -> frozenset[str]:
-    """Return the labels of the experiments that fail on base, too."""
+    """Return the labels of the experiments that fail on both sides."""
     failed = {row.label for row in comparison.rows if row.verdict is Verdict.FAILED}
     return frozenset(pair.label for pair in comparison.pairs if pair.label in failed and not failed_newly(pair))
 
 
-def is_folded(row: Row, old: Container[str]) -> bool:
-    """Return whether a row is only counted unless requested; `old` are the failures that base has, too."""
+def is_unchanged(row: Row, old: Container[str]) -> bool:
+    """Return whether a row is the same, untested, or failed on both sides; `old` are the labels of `old_failures`."""
     return row.verdict in (Verdict.SAME, Verdict.UNTESTED) or (row.verdict is Verdict.FAILED and row.label in old)
 
 
@@ -75,8 +75,8 @@ def counted(comparison: Comparison) -> str:
     """Return the number of rows by verdict, worst first: `2 regressed, 40 same`."""
     counts, old = Counter(row.verdict for row in comparison.rows), len(old_failures(comparison))
     counts[Verdict.FAILED] -= old
-    found = [f"{counts[one]} {words(one)}" for one in WORST_FIRST if counts[one]]
-    return ", ".join([*found, *([f"{old} failed on both sides"] if old else [])]) or "nothing to compare"
+    parts = [f"{counts[verdict]} {words(verdict)}" for verdict in WORST_FIRST if counts[verdict]]
+    return ", ".join([*parts, *([f"{old} failed on both sides"] if old else [])]) or "nothing to compare"
 
 
 def words(verdict: Verdict) -> str:
@@ -84,35 +84,47 @@ def words(verdict: Verdict) -> str:
     return verdict.value.replace("_", " ")
 
 
-def percent(change: float) -> str:
-    """Return a ratio as a change: `-5.1%`; from ten times on, the ratio itself."""
-    if not 0.1 < change < 10:
-        return f"×{change:.3g}"
-    text = f"{change - 1:+.1%}"
+def percent(ratio: float) -> str:
+    """Return a ratio as a change: `-5.1%`; the ratio itself if it is at least ten, or at most a tenth."""
+    if not 0.1 < ratio < 10:
+        return f"×{ratio:.3g}"
+    text = f"{ratio - 1:+.1%}"
     return "0.0%" if text in ("+0.0%", "-0.0%") else text
 
 
-def interval(ratio: Ratio) -> str:
+def change(ratio: Ratio | None) -> str:
+    """Return the change of a ratio; empty if there is no ratio."""
+    return percent(ratio.value) if ratio else ""
+
+
+def interval(ratio: Ratio | None) -> str:
     """Return the 95 % interval of the change; empty if there is none."""
-    return f"{percent(ratio.interval.low)} to {percent(ratio.interval.high)}" if ratio.interval else ""
+    if ratio is None or ratio.interval is None:
+        return ""
+    return f"{percent(ratio.interval.low)} to {percent(ratio.interval.high)}"
 
 
 def values(row: Row) -> str:
-    """Return both sides' values with their units: `1,234 → 1,300`; empty for a row without numbers."""
+    """Return both values with their units: `1,234 → 1,300`; empty for a row without numbers."""
     if row.base is None and row.new is None:
         return ""
     return f"{show(row.metric, row.base)} → {show(row.metric, row.new)}"
 
 
 def note(row: Row) -> str:
-    """Return what to know besides the numbers: why, how many runs, how many more."""
+    """Return the remarks on a row: the number of runs, the reason, how many more runs it needs."""
     runs = f"{row.ratio.n_base}+{row.ratio.n_new} runs" if row.ratio and row.ratio.interval else ""
-    turns = "in turns" if row.paired and row.ratio and row.ratio.interval else ""
+    turns = " in turns" if runs and row.paired else ""
     needs = f"needs about {row.needs} more per side" if row.needs else ""
     if row.verdict is Verdict.INCONCLUSIVE and row.needs is None:
         needs = "no number of runs would settle it"
-    said = (" ".join(word for word in (runs, turns) if word), row.why, needs)
-    return printable(", ".join(word for word in said if word))
+    return printable(", ".join(filter(None, (runs + turns, row.why, needs))))
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return a row as text: verdict, heading of the metric, change, interval, both values, remarks."""
+    name = heading(row.metric) if row.metric else ""
+    return words(row.verdict), name, change(row.ratio), interval(row.ratio), values(row), note(row)
 
 
 def heading(name: str) -> str:
@@ -120,43 +132,45 @@ def heading(name: str) -> str:
     return printable(metric(name).label)
 
 
-def difference(found: Difference) -> str:
+def difference(differing: Difference) -> str:
     """Return a difference as text: `torch: 2.12.0 → 2.13.0`."""
-    return f"{_short(found.name)}: {_short(found.base)} → {_short(found.new)}"
+    name, base, new = difference_cells(differing)
+    return f"{name}: {base} → {new}"
 
 
-def differing(found: Difference) -> tuple[str, str, str]:
-    """Return a difference as three cells."""
-    return _short(found.name), _short(found.base), _short(found.new)
-
-
-def _short(value: object) -> str:
-    return one_line(DASH if value is None else value, longest=LONGEST)
+def difference_cells(differing: Difference) -> tuple[str, ...]:
+    """Return a difference as three cells: name, base, new."""
+    cells = (differing.name, differing.base, differing.new)
+    return tuple(one_line(DASH if value is None else value, longest=LONGEST) for value in cells)
 
 
 def environment(comparison: Comparison) -> list[tuple[Difference, str]]:
-    """Return each difference of environment with its number of pairs: those of all pairs first, then the most frequent."""
-    both = [pair for pair in comparison.pairs if pair.base is not None and pair.new is not None]
-    counts = Counter(one for pair in both for one in pair.environment)
-    frequent = sorted(counts.items(), key=lambda one: -one[1])
-    return [(one, "all" if often == len(both) else f"{often} of {len(both)}") for one, often in frequent]
+    """Return each difference of environment with its number of pairs: `all` first, then the most frequent."""
+    two_sided = [pair for pair in comparison.pairs if pair.base is not None and pair.new is not None]
+    counts = Counter(differing for pair in two_sided for differing in pair.environment)
+    total = len(two_sided)
+    return [(differing, "all" if n == total else f"{n} of {total}") for differing, n in counts.most_common()]
 
 
 def own_differences(pair: Pair, comparison: Comparison) -> list[Difference]:
-    """Return the differences of a pair, without those that all pairs share."""
+    """Return the differences of a pair, without the differences that all pairs share."""
     common = frozenset(comparison.environment)
-    return [*(one for one in pair.environment if one not in common), *pair.arguments]
+    return [*(differing for differing in pair.environment if differing not in common), *pair.arguments]
 
 
-def stand(comparison: Comparison) -> str:
+def experiments(comparison: Comparison) -> str:
     """Return the numbers of experiments: `48 experiments on both sides, 2 only on base`."""
-    both = sum(pair.base is not None and pair.new is not None for pair in comparison.pairs)
-    alone = {
-        "only on base": sum(pair.new is None for pair in comparison.pairs),
-        "only on the new side": sum(pair.base is None for pair in comparison.pairs),
-    }
-    first = f"{number_of(both, 'experiment')} on both sides"
-    return ", ".join([first, *(f"{number} {where}" for where, number in alone.items() if number)])
+    only_base = sum(pair.new is None for pair in comparison.pairs)
+    only_new = sum(pair.base is None for pair in comparison.pairs)
+    parts = [f"{number_of(len(comparison.pairs) - only_base - only_new, 'experiment')} on both sides"]
+    parts += [f"{only_base} only on base"] if only_base else []
+    parts += [f"{only_new} only on the new side"] if only_new else []
+    return ", ".join(parts)
+
+
+def judged_by(comparison: Comparison) -> str:
+    """Return the rules of a comparison: `metrics default, level 0.035`."""
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in comparison.rules.items())
 
 
 _OUTCOMES = {0: "nothing worse", 1: "worse", 3: "inconclusive", 4: "nothing comparable"}
@@ -173,12 +187,12 @@ _CAUSES = {
 
 def conclusion(code: int, causes: Mapping[Cause, int], fail_on: Sequence[Cause]) -> str:
     """Return the exit code as a sentence. Causes that `--fail-on` leaves out are named, too."""
-    counting = [one for one in fail_on if causes[one] and (code != 3 or one is Cause.INCONCLUSIVE)]
+    counting = [cause for cause in fail_on if causes[cause] and (code != 3 or cause is Cause.INCONCLUSIVE)]
     why = _causes(counting, causes) if code in (1, 3) else ""
-    left = _causes([one for one in DEFAULT if causes[one] and one not in fail_on], causes)
+    left = _causes([cause for cause in DEFAULT if causes[cause] and cause not in fail_on], causes)
     outcome = "nothing that counts is worse" if code == 0 and left else _OUTCOMES[code]
     return f"{outcome}{f': {why}' if why else ''}{f'; not counted: {left}' if left else ''} (exit code {code})"
 
 
 def _causes(names: Iterable[Cause], causes: Mapping[Cause, int]) -> str:
-    return ", ".join(f"{causes[one]} {_CAUSES[one]}" for one in names)
+    return ", ".join(f"{causes[cause]} {_CAUSES[cause]}" for cause in names)
