@@ -50,7 +50,7 @@ def warnings(run_dir: Path) -> list[Caveat]:
     devices = timeline.devices.values()
     notes = [f"GPU {device.uuid} was lost during the run: {device.lost}" for device in devices if device.lost]
     if devices and not timeline.cost:
-        notes.append(f"{SAMPLES} has no closing line: its sampler died, and saw nothing after its last reading")
+        notes.append(f"{SAMPLES} has no closing line: the sampler died, so nothing was measured after its last reading")
     slowed = _slowed(devices, window) if window else {}
     facts = [(CaveatKind.THROTTLED, f"{name} {share:.0%}") for name, share in slowed.items()]
     strangers = _contamination(devices)["contaminated"]

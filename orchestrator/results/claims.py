@@ -1,7 +1,7 @@
 """The claim and the owner of a run, and its state, which follows from the files of the run folder.
 
 A process claims a run: it prepares the run folder under another name and renames it. Only one of several claimants can do that.
-`run-one` then writes into `owner.json` which process it is. The state is never stored: whether that process lives is looked up.
+`run-one` then writes into `owner.json` which process it is. The state is never stored: it depends on whether that process lives.
 
 The process of another host or container cannot be looked up. Instead, its `run-one` touches a heartbeat file. A process that takes
 over a silent run reads the time from the file server, by a file that it makes and removes. A process that only looks uses its own

@@ -35,8 +35,8 @@ def text_of(experiment: Experiment) -> str:
         text = dump(experiment)
     except ValueError as error:
         raise ResultsError(
-            f"scenario {experiment.scenario!r} cannot be written down ({str(error).splitlines()[0]}); "
-            "is everything that it names, and each path, UTF-8?"
+            f"scenario {experiment.scenario!r} cannot be written ({str(error).splitlines()[0]}); "
+            "all its names and paths must be UTF-8"
         ) from error
     secret = _secret_in(experiment, text)
     if secret is not None:

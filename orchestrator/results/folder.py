@@ -1,7 +1,7 @@
-"""Recognise results folders: a folder with a `suite.json` of Tunebench. Move one out of the way.
+"""Recognise a results folder by its `suite.json`, and move an old results folder out of the way.
 
 No other folder is ever moved, and nothing is deleted or overwritten: an old results folder gets a name with the date. `store`
-knows the contents of the folder.
+reads and writes the contents of the folder.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def move_aside(root: Path) -> Path | None:
 def refuse_foreign(root: Path) -> None:
     """Raise ResultsError for a file, and for a folder with other content than results."""
     if root.exists() and not root.is_dir():
-        raise ResultsError(f"{root} is not a folder; name a new or an empty folder for the results")
+        raise ResultsError(f"{root}: this is not a folder; name a new or an empty folder for the results")
     # Another tunebench may be making the folder at this moment; then it has an unfinished suite.json.
     others = (path for path in (root.iterdir() if root.is_dir() else ()) if not path.name.startswith(f".{SUITE_FILE}."))
     if any(others) and not is_ours(root):
-        raise ResultsError(f"{root} is not empty and not a results folder of tunebench; name a new or an empty folder")
+        raise ResultsError(f"{root}: the folder has other content than results; name a new or an empty folder")
 
 
 def read_suite(root: Path) -> dict[str, Any] | None:

@@ -43,7 +43,7 @@ class Store:
         """Make a new results folder, with the request `asked` in `suite.json`. Raises ResultsError if the folder has content."""
         root = root.absolute()
         if is_ours(root):
-            raise ResultsError(f"{root} holds results already; move them aside or resume into them")
+            raise ResultsError(f"{root}: the folder has results already; move them aside or resume into them")
         if not is_utf8(str(root)):
             place = with_bytes(str(root))
             raise ResultsError(f"{place}: the path is not UTF-8, so records cannot contain it; name another folder")
@@ -56,7 +56,7 @@ class Store:
         except OSError as error:
             raise ResultsError(f"{root}: no results folder can be made here: {error.strerror}") from error
         if not placed:
-            raise ResultsError(f"{root} was made by another run of tunebench just now; resume into it")
+            raise ResultsError(f"{root}: another tunebench has just made this folder; resume into it")
         return Store(root)
 
     @staticmethod
@@ -66,7 +66,9 @@ class Store:
         if not root.is_dir():
             raise ResultsError(f"{root}: there is no such results folder; `tunebench run` makes one")
         if not is_ours(root):
-            raise ResultsError(f"{root} is not a results folder of tunebench: it has no {SUITE_FILE} of tunebench")
+            raise ResultsError(
+                f"{root}: this is not a results folder: it has no {SUITE_FILE} of tunebench; name another folder"
+            )
         return Store(root)
 
     def suite(self) -> dict[str, Any]:
@@ -105,7 +107,7 @@ class Store:
                 known = None  # a crash left it half-written, so it is written anew
             if known is not None and not experiment_file.measure_alike(known, experiment):
                 raise ResultsError(
-                    f"{path} holds another experiment under the id {experiment.id}; use another results folder"
+                    f"{path}: the folder has another experiment with the id {experiment.id}; use another results folder"
                 )
             if known == experiment:
                 return
@@ -120,8 +122,7 @@ class Store:
         except (OSError, ValueError) as error:
             raise ResultsError(f"{path}: cannot be read as an experiment: {_first_line(error)}") from error
         if experiment.id != experiment_id:
-            name = f"{experiment.id!r:.200}"
-            raise ResultsError(f"{path}: calls itself {name}, which is not its folder's name; it is left out")
+            raise ResultsError(f"{path}: its id {experiment.id!r:.200} is not its folder's name; it is left out")
         return experiment
 
     def run(self, job: Job) -> StoredRun:

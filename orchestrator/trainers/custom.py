@@ -1,4 +1,4 @@
-"""The trainer for any command of the user. It fills the placeholders of the command and reads its numbers.
+"""The trainer `custom`, for any command of the user. It fills the placeholders of the command and reads its numbers.
 
 `{argument}` in the command is replaced by an argument of the experiment or by a value of PROVIDED. `{arguments}` as a separate
 word becomes all arguments as `--key value` words. `{{word}}` is a literal `{word}`. The numbers are read from a JSON file, the

@@ -54,7 +54,7 @@ class InstrumentedTrainer(Trainer):
 def single_file() -> str:
     """Return the instrument as one file: workers/instrument/instrument.py with its parts in its table.
 
-    A run has it in its folder, as FILE_NAME. There it can be read, and it can repeat the run.
+    Each run has this file in its folder, as FILE_NAME, so that people can read it and repeat the run.
     """
     own, *texts = ((SOURCES / f"{name}.py").read_text(encoding="utf-8") for name in ("instrument", *PARTS))
     begin, _, end = own.partition(_NO_PARTS)
@@ -83,7 +83,7 @@ def flags(arguments: Mapping[str, Text]) -> list[str]:
 
 
 def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, Text]:
-    """Return the arguments with the run's own output folder as the last: results stay in the run folder."""
+    """Return the arguments with the run's own `output_dir` as the last, so that all files stay in the run folder."""
     others = {name: value for name, value in arguments.items() if name != "output_dir"}
     return {**others, "output_dir": str(RunFolder(run_dir).output)}
 

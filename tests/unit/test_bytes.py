@@ -103,7 +103,7 @@ def test_what_came_by_another_way_stops_at_the_store(tmp_path: Path) -> None:
     """A link may lead to a file of any name."""
     store = Store.create(tmp_path / "results", {})
     one = experiment(arguments={"training_data_path": f"/data/{BYTE}.json"})
-    with pytest.raises(OrchestratorError, match="scenario 's' cannot be written down"):
+    with pytest.raises(OrchestratorError, match="scenario 's' cannot be written"):
         store.add([one])
     assert store.ids() == []
 

@@ -199,7 +199,7 @@ def test_an_id_is_a_name_in_its_folder_and_nothing_else(folder: Path, name: str)
 def test_a_folder_that_is_not_ours_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "experiments" / BASE.id).mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
-    assert "is not a results folder of tunebench" in refused(looked(tmp_path))
+    assert "this is not a results folder" in refused(looked(tmp_path))
     assert sorted(tmp_path.rglob("*")) == before
 
 

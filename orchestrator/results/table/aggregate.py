@@ -60,7 +60,7 @@ class Cell:
 
 
 def over_repeats(name: str, values: Sequence[float]) -> dict[str, Value]:
-    """Return the mean of a metric over several runs, with its interval if INTERVALS has it. The metric is compared by ratios."""
+    """Return the mean of a metric over several runs, with its interval if INTERVALS has it; for metrics compared by ratios."""
     if name not in INTERVALS or min(values) <= 0:
         return {name: mean(values, by_ratio=True)}
     summary = intervals.mean_of_logs(values)

@@ -1,8 +1,8 @@
 """Choose the columns of a table and their order (pure).
 
-A column with the same value in every row is left out, unless it is kept. So are the columns of the drop list, and those that only
-name files. Missing is a value, too: a column that only some rows have varies. Names in both lists may be patterns (`mem_*`). Kept
-wins over dropped, and the user's lists win over the defaults (`choose`).
+A column with the same value in every row is left out, unless it is kept. Columns of the drop list, and columns that only name
+files, are also left out. A missing value is a value, too: a column that only some rows have varies. Names in both lists may be
+patterns (`mem_*`). Kept wins over dropped, and the user's lists win over the defaults (`choose`).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def run_rows(stored: StoredExperiment, warnings: list[str]) -> list[tuple[Job, R
         run.job.experiment_id != stored.experiment.id for run in stored.runs
     ):
         name = f"{stored.experiment.id!r:.200}"
-        warnings.append(f"an experiment that calls itself {name} is left out: that is not its folder's name")
+        warnings.append(f"an experiment with the id {name} is left out: that is not its folder's name")
         return None
     ended = ((run.job, run.record) for run in stored.runs if run.record is not None)
     made = ((job, record, run_row(stored.experiment, job, record, warnings)) for job, record in ended)
@@ -54,7 +54,7 @@ def run_row(experiment: Experiment, job: Job, record: RunRecord, warnings: list[
         return None
     measured = {measurement.name: measurement.value for measurement in record.measurements}
     missing = ", ".join([*_unsound(measured), *_words(measured)])
-    note = Caveat(detail=f"{missing[:200]}: no number that can be reckoned with, left out")
+    note = Caveat(detail=f"{missing[:200]}: unfit for arithmetic, left out")
     return replace(row, warnings=(*row.warnings, note)) if missing else row
 
 
@@ -71,9 +71,9 @@ def _words(measured: Mapping[str, Value]) -> list[str]:
 def _refuse(job: Job, record: RunRecord) -> None:
     """Raise ValueError if a record cannot be the one of this run."""
     if (record.experiment_id, record.repeat, record.attempt) != (job.experiment_id, job.repeat, job.attempt):
-        raise ValueError("it says that it is another run's")
+        raise ValueError("it is another run's")
     if _unsound({"started_at": record.started_at, "wall_s": record.wall_s}):
-        raise ValueError("its times are no times")
+        raise ValueError("its times are invalid")
 
 
 def sound(row: Row) -> Row:

@@ -99,7 +99,7 @@ def _names(roots: Sequence[Path]) -> list[str]:
         names = ["/".join(path.parts[-depth:]) for path in paths]
         if len(set(names)) == len(paths):
             return names
-    raise ResultsError("The same results folder is named twice: name each folder once.")
+    raise ResultsError("A results folder is named twice; name each folder once.")
 
 
 def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[list[Row], list[str]]:
