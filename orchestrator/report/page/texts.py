@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 
 from orchestrator.files.printable_text import printable
-from orchestrator.measure.metrics import show
+from orchestrator.measure.metrics import DASH, Show, show
+from orchestrator.measure.metrics import shown as forms
 
 LONGEST = 300
 
@@ -45,3 +46,12 @@ def rounded(value: float | None, *, digits: int = 6) -> float | None:
 def shown(name: str, value: object) -> str:
     """Return a metric's value as people read it, on one line."""
     return one_line(show(name, value))
+
+
+def seconds(value: float | None) -> str:
+    return DASH if value is None else forms.text(value, Show.SECONDS)
+
+
+def size(value: float | None) -> str:
+    """Return a number of bytes as people read it."""
+    return DASH if value is None else forms.text(value, Show.BYTES)

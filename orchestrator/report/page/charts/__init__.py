@@ -1,1 +1,1 @@
-"""The charts of the report page: functions from table rows to plotly figures."""
+"""The charts of the report page: functions from table rows to Plotly figures."""

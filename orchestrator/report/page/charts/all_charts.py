@@ -1,7 +1,7 @@
-"""The charts of a report: their experiments and runs, the data that they need besides the table, and their order.
+"""The charts of a report, in their order, and the data that they need besides the table.
 
-Reads bounded data from the folders: one record for the capacity of each kind of GPU, and the series of some runs. The charts
-themselves are pure (`bars`, `parts`, `curves`, `over_time`, `balance`).
+Reads bounded data from the folders: one record for the capacity of each kind of GPU, and the series of some runs. The modules of
+the charts are pure (`bars`, `parts`, `curves`, `over_time`, `balance`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SERIES_BYTES = 32 * 2**20
 
 MOST_CARDS = 16
-NO_GPU_SAMPLES = "no run has NVML samples: monitors: [nvml] takes them where there is an NVIDIA GPU"
+NO_GPU_SAMPLES = "no run has NVML samples; on a machine with an NVIDIA GPU, `monitors: [nvml]` records them"
 Runs = Mapping[Key, Sequence[Run]]
 
 
@@ -56,21 +56,20 @@ def charts(
 
 
 def card_sizes(ended: Runs, folders: Folders) -> dict[Key, float]:
-    """Return the GPU capacity of each experiment, read from one record for each kind of GPU, if all its GPUs are alike."""
+    """Return the GPU capacity of each experiment whose GPUs are alike, read from one record for each kind of GPU."""
     by_words: dict[tuple[str | None, str], float | None] = {}
-    found: dict[Key, float] = {}
-    for key, some in ended.items():
-        run = next((run for run in some if run.gpu_words), None)
+    sizes: dict[Key, float] = {}
+    for key, runs_of in ended.items():
+        run = next((run for run in runs_of if run.gpu_words), None)
         folder = run.folder(folders) if run else None
         if run is None or run.gpu_words is None or folder is None:
             continue
         words = (key[0], run.gpu_words)
         if words not in by_words and len(by_words) < MOST_CARDS:
             by_words[words] = _card_size(folder)
-        size = by_words.get(words)
-        if size is not None:
-            found[key] = size
-    return found
+        if (size := by_words.get(words)) is not None:
+            sizes[key] = size
+    return sizes
 
 
 def _card_size(folder: Path) -> float | None:
@@ -82,21 +81,25 @@ def _card_size(folder: Path) -> float | None:
 def _series(
     known: Sequence[Cell], ended: Runs, folders: Folders, cards: Mapping[Key, float], most: int
 ) -> tuple[list[Drawn], list[str]]:
-    """Return the series of as many runs as fit: the first run of each experiment, then the second of each."""
+    """Return the series of as many runs as fit, the first run of each experiment first, and notes about omissions."""
     names = {cell.key: cell.full_name for cell in known}
     drawn: list[Drawn] = []
-    left, read, too_large, over = SERIES_BYTES, 0, 0, 0
+    left, too_large, over = SERIES_BYTES, 0, 0
     for run in runs.in_turn(ended, [cell.key for cell in known]):
         folder = run.folder(folders)
-        size = series.size(folder) if folder is not None and read < most else 0
-        if folder is None or read >= most or size > left:
+        if folder is None or len(drawn) >= most or (size := series.size(folder)) > left:
             over += 1
             continue
-        found = series.read(folder, discarded_steps=run.discarded_steps)
-        left, read, too_large = left - size, read + 1, too_large + (size > series.MAX_BYTES)
-        drawn.append(Drawn(experiment=names[run.key], run=run.name, series=found, card_bytes=cards.get(run.key)))
-    notes = [f"The series of {over:,} more runs are in their folders: the page has room for {read:,}."] if over else []
-    notes += (
-        [f"The series of {too_large:,} runs take more than {series.MAX_BYTES // 2**20} MiB each."] if too_large else []
-    )
+        left, too_large = left - size, too_large + (size > series.MAX_BYTES)
+        points = series.read(folder, discarded_steps=run.discarded_steps)
+        drawn.append(Drawn(experiment=names[run.key], run=run.name, series=points, card_bytes=cards.get(run.key)))
+    notes = []
+    if over:
+        notes.append(
+            f"The page has room for the series of {len(drawn):,} runs; those of {over:,} more are in their folders."
+        )
+    if too_large:
+        notes.append(
+            f"The series of {too_large:,} runs are not drawn: each takes more than {series.MAX_BYTES // 2**20} MiB."
+        )
     return drawn, notes

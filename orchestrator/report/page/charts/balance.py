@@ -1,4 +1,4 @@
-"""The chart of a run's ranks: it shows ranks that compute longer, wait longer or hold more memory than others. Pure."""
+"""The chart of a run's ranks. It shows ranks that compute longer or use more memory than the other ranks. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orchestrator.results.table.columns import column
 if TYPE_CHECKING:
     import pandas as pd
 
-OF = (
+MEASURED = (
     ("compute time per step", "compute_time_s", Show.SECONDS),
     ("peak memory (tensors)", "peak_allocated_bytes", Show.BYTES),
 )
@@ -51,23 +51,22 @@ class _Ranks:
 def balance(ranks: pd.DataFrame, cells: Sequence[Cell]) -> Chart:
     """Return the chart of each rank's difference from the mean of its run's ranks, the most uneven rows first."""
     views = []
-    for word, name, show in OF:
-        found = sorted(_read(ranks, name, cells), key=lambda one: (-one.off(one.worst), one.name))
-        for stretch, some in in_stretches(found[:MOST_ROWS], ROWS):
-            views += [_view((word, stretch), some, show)] if some else []
+    for word, name, show in MEASURED:
+        rows = sorted(_read(ranks, name, cells), key=lambda row: (-row.off(row.worst), row.name))
+        for stretch, drawn in in_stretches(rows[:MOST_ROWS], ROWS):
+            views += [_view((word, stretch), drawn, show)] if drawn else []
     reading = (
-        "Each rank relative to the mean of its run's ranks. All ranks wait for the slowest, and the fullest GPU decides what "
-        f"fits. At most the {MOST_ROWS} most uneven rows are drawn."
+        "Each rank relative to the mean of its run's ranks. All ranks wait for the slowest rank, and the GPU with the highest use "
+        f"limits what fits. At most the {MOST_ROWS} most uneven rows are drawn."
     )
-    return Chart(
-        id="balance", title="Balance between ranks", reading=reading, facets=("Of what", "Rows"), views=tuple(views)
-    )
+    facets = ("Of what", "Rows")
+    return Chart(id="balance", title="Balance between ranks", reading=reading, facets=facets, views=tuple(views))
 
 
 def _read(frame: pd.DataFrame, of: str, cells: Sequence[Cell]) -> list[_Ranks]:
-    """Return the experiments of several ranks that all have a value, each from its first run that ended ok."""
+    """Return the ranks of experiments with several ranks, each experiment from its first run that ended ok."""
     named = {cell.key: cell.full_name for cell in cells if cell.gpus > 1}
-    found: dict[Key, dict[int, float]] = defaultdict(dict)
+    values: dict[Key, dict[int, float]] = defaultdict(dict)
     of_run: dict[Key, tuple[object, object]] = {}
     names = ("results", "id", "repeat", "attempt", "status", "rank", of)
     lists = [column(frame, name) for name in names]
@@ -76,20 +75,20 @@ def _read(frame: pd.DataFrame, of: str, cells: Sequence[Cell]) -> list[_Ranks]:
         if status != "ok" or key not in named or of_run.setdefault(key, (repeat, attempt)) != (repeat, attempt):
             continue
         if isinstance(rank, int) and isinstance(value, (int, float)) and value > 0:
-            found[key][rank] = float(value)
-    return [_Ranks(name=named[key], values=values) for key, values in found.items() if len(values) > 1]
+            values[key][rank] = float(value)
+    return [_Ranks(name=named[key], values=ranks) for key, ranks in values.items() if len(ranks) > 1]
 
 
 def _view(at: tuple[str, str], rows: Sequence[_Ranks], show: Show) -> View:
-    names = [one.name for one in rows]
-    numbers = sorted({rank for one in rows for rank in one.values})
-    reach = max(_LEAST_REACH, *(abs(one.off(rank)) for one in rows for rank in one.values))
+    names = [row.name for row in rows]
+    numbers = sorted({rank for row in rows for rank in row.values})
+    reach = max(_LEAST_REACH, *(abs(row.off(rank)) for row in rows for rank in row.values))
     traces = [_dots(rank, rows) for rank in numbers] if len(numbers) <= MOST_RANKS else [_dots(None, rows)]
-    said = [f"rank {one.worst} {one.off(one.worst):+.2%}" for one in rows]
-    ends = [(one.off(one.worst) + reach * 0.03, row) for row, one in enumerate(rows)]
+    words = [f"rank {row.worst} {row.off(row.worst):+.2%}" for row in rows]
+    ends = [(row.off(row.worst) + reach * 0.03, place) for place, row in enumerate(rows)]
     figure = row_figure(
         names,
-        [*traces, texts([for_plotly(text) for text in said], ends)],
+        [*traces, texts([*map(for_plotly, words)], ends)],
         x_title="difference from the mean",
         x_range=(-reach * 1.1, reach * _ROOM),
         narrow_range=(-reach * 1.2, reach * 2.6),
@@ -98,26 +97,26 @@ def _view(at: tuple[str, str], rows: Sequence[_Ranks], show: Show) -> View:
     )
     figure["layout"]["yaxis"]["showgrid"] = True
     table = [
-        (one_line(one.name), forms.text(one.mean, show), f"rank {one.worst}", f"{one.off(one.worst):+.2%}")
-        for one in rows
+        (one_line(row.name), forms.text(row.mean, show), f"rank {row.worst}", f"{row.off(row.worst):+.2%}")
+        for row in rows
     ]
     return View(
         at=at,
         figure=figure,
-        summary=f"{counted(len(rows), 'row')}; the most uneven is {one_line(names[0])}: {said[0].strip()}.",
+        summary=f"{counted(len(rows), 'row')}; the most uneven is {one_line(names[0])}: {words[0]}.",
         columns=("row", "mean of the ranks", "highest", "above the mean"),
         rows=tuple(table),
     )
 
 
 def _dots(rank: int | None, rows: Sequence[_Ranks]) -> Trace:
-    """Return the dots of one rank over all rows, or those of all ranks as one trace."""
-    dots = [(one, row, of) for row, one in enumerate(rows) for of in one.values if rank in (None, of)]
+    """Return the dots of one rank in all rows; without a rank, the dots of all ranks."""
+    dots = [(row.off(of), place, of) for place, row in enumerate(rows) for of in row.values if rank in (None, of)]
     return scatter(
         "markers",
         "ranks" if rank is None else f"rank {rank}",
-        [(one.off(of), row) for one, row, of in dots],
+        [(off, place) for off, place, _ in dots],
         marker=marker(rank or 0, size=10),
-        hovertext=[f"rank {of}: {one.off(of):+.2%}" for one, _, of in dots],
+        hovertext=[f"rank {of}: {off:+.2%}" for off, _, of in dots],
         hoverinfo="text",
     )

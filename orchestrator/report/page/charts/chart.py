@@ -1,14 +1,13 @@
-"""A chart of a page: its views, each a Plotly figure with the same numbers as a table. Only values.
+"""A chart of a page: its views, each a Plotly figure with the same numbers as a table. Pure.
 
-A figure is a plain dict in the form of Plotly's JSON (`data`, `layout`), with two additions of ours. Colours are names of the
-theme (`colours`). `narrow` has the differences for a phone: `ticktext`, `range` of the x axis, and `text` of the labels'
-trace.
+A figure is a plain dict in the form of Plotly's JSON (`data`, `layout`) with two additions. Colours are names of the theme
+(`colours`). `narrow` has the differences for a phone: `ticktext`, and `range` of the x axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from orchestrator.measure.intervals import Interval
@@ -21,14 +20,16 @@ Trace = dict[str, Any]
 # The `meta` of a trace whose texts are written into the chart.
 LABELS = "labels"
 
-# The `meta` of a trace that a phone has no room for.
+# The `meta` of a trace that is left out on a phone.
 WIDE = "wide"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """One drawing of a chart. `at` has the chosen word for each of the chart's facets. `summary` describes it in a sentence.
-    `columns` and `rows` are its numbers as a table."""
+    """One drawing of a chart, for one word of each facet (`at`).
+
+    `summary` describes it in a sentence. `columns` and `rows` are its numbers as a table.
+    """
 
     at: tuple[str, ...]
     figure: Figure
@@ -39,7 +40,7 @@ class View:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """A chart: `reading` explains it, `facets` name the choices, `notes` say what is left out."""
+    """A chart: `reading` explains it, `facets` are the names of its choices, `notes` describe omissions."""
 
     id: str
     title: str
@@ -60,10 +61,10 @@ class Absent:
 def layout(
     *, height: int, x_title: str, y_title: str = "", legend: bool = False, above: int = 10, **more: Any
 ) -> dict[str, Any]:
-    """Return the layout that all charts share; `more` overrides it, axis by axis.
+    """Return the layout that all charts share. `more` overrides it, axis by axis.
 
-    `height` is without the legend: page.js adds the lines that it takes at the width there is, above the plot. `above` is room
-    for words between the two, in pixels as well.
+    `height` is in pixels, without the legend: charts.js adds the height of the legend, which depends on the width. `above` is the
+    space for words between the legend and the plot, in pixels.
     """
     axis = {
         "gridcolor": colours.GRID,
@@ -75,7 +76,7 @@ def layout(
     shared: dict[str, Any] = {
         "height": height,
         "margin": {"l": 12, "r": 12, "t": above, "b": 12},
-        "minreducedheight": 16,  # plotly keeps 64 pixels for the plot, and writes a single bar's axis title over its ticks
+        "minreducedheight": 16,  # without it, the axis title of a single bar covers its ticks
         "showlegend": legend,
         "legend": {"orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"},
         "hovermode": "closest",
@@ -87,12 +88,17 @@ def layout(
     return {**shared, **more}
 
 
+def figure(traces: Sequence[Trace], *, narrow: dict[str, Any] | None = None, **of_layout: Any) -> Figure:
+    """Return a figure. `narrow` has the differences for a phone; the other arguments are those of `layout`."""
+    return {"data": [*traces], "layout": layout(**of_layout), "narrow": narrow or {}}
+
+
 def axis_title(text: str) -> dict[str, Any]:
     return {"text": text, "standoff": 10, "font": {"size": 12, "color": colours.MUTED}}
 
 
 def scatter(mode: str, name: str, points: Iterable[tuple[float, float]], **more: Any) -> Trace:
-    """Return a trace of points, lines or texts."""
+    """Return a trace of points, lines or texts, as `mode` says."""
     x, y = zip(*points, strict=True) if (points := [*points]) else ((), ())
     return {
         **{"type": "scatter", "mode": mode, "name": for_plotly(name, width=46)},
@@ -131,8 +137,8 @@ def band(begin: float | None, end: float | None) -> dict[str, Any]:
 
 
 def error_bars(values: Iterable[float], intervals: Iterable[Interval | None], **style: object) -> dict[str, Any]:
-    """Return the whiskers of a trace: from each value to the ends of its interval, where it has one."""
-    both = [(value, interval) for value, interval in zip(values, intervals, strict=True)]
+    """Return the whiskers of a trace, from each value to the ends of its interval, if it has an interval."""
+    both = list(zip(values, intervals, strict=True))
     return {
         **{"type": "data", "symmetric": False, "color": colours.INK, **style},
         "array": [rounded(interval.high - value) if interval else None for value, interval in both],
@@ -141,21 +147,19 @@ def error_bars(values: Iterable[float], intervals: Iterable[Interval | None], **
 
 
 def chart_or_absent(chart: Chart, why: str) -> Chart | Absent:
-    """Return the chart; if it has no view, the line that says why."""
+    """Return the chart, or the reason `why` if it has no view."""
     return chart if chart.views else Absent(title=chart.title, why=why)
 
 
 def as_data(chart: Chart) -> dict[str, Any]:
     """Return the chart as JSON values for the page."""
-    views = [
-        {"at": view.at, "figure": view.figure, "summary": view.summary, "columns": view.columns, "rows": view.rows}
-        for view in chart.views
-    ]
+    names = [field.name for field in fields(View)]
+    views = [{name: getattr(view, name) for name in names} for view in chart.views]
     return {"title": chart.title, "facets": chart.facets, "views": views}
 
 
 def in_stretches(items: Sequence[Any], length: int) -> list[tuple[str, Sequence[Any]]]:
-    """Return the items in stretches of at most `length`, each with its name ("1–40")."""
+    """Return the items in stretches of at most `length`, each with its name, such as "1–40"."""
     if len(items) <= length:
         return [("all", items)]
     starts = range(0, len(items), length)

@@ -1,9 +1,9 @@
 """Colours, symbols, dashes and patterns of the series of a chart, by their place.
 
-A colour is the name of a custom property of page.css (`@series-0` is `--series-0`), so that one figure serves the light and the
-dark theme: page.js inserts the theme's colours. The eight colours are those of Okabe and Ito, which people with any usual
-colour vision can distinguish; some are darker or lighter for a contrast of 3 : 1 with the background. Each series also has its
-own symbol, dash or pattern, so no difference depends only on colour. The ninth series differs from the first in these.
+A colour is the name of a custom property of page.css: `@series-0` is `--series-0`. charts.js inserts the theme's colours, so one
+figure serves the light and the dark theme. The eight colours are those of Okabe and Ito, which people with colour-blindness can
+distinguish. Some are darker or lighter, for a contrast of 3 : 1 with the background. Each series also has its own symbol, dash or
+pattern. The ninth series has the colour of the first, and another symbol, dash or pattern.
 """
 
 from __future__ import annotations

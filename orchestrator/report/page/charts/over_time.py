@@ -8,29 +8,26 @@ from statistics import quantiles
 from typing import Any
 
 from orchestrator.files.printable_text import counted
-from orchestrator.measure.metrics import Show
-from orchestrator.measure.metrics import shown as forms
 from orchestrator.report.page.charts import colours
 from orchestrator.report.page.charts.chart import (
     Chart,
-    Figure,
     Trace,
     View,
     axis_title,
     band,
-    layout,
+    figure,
     level,
     marker,
     note,
     scatter,
     upright,
 )
-from orchestrator.report.page.texts import one_line, rounded
+from orchestrator.report.page.texts import one_line, rounded, seconds, size
 from orchestrator.report.series import Device, Point, RunSeries, Steps
 
 GIB = 2**30
 STEPS_PX, DEVICES_PX = 360, 520
-# A first step that is so much longer than all others is marked at the edge; else it would flatten them.
+# A first step that is this many times longer than the others is marked at the edge. Else it would flatten the line.
 _OFF_SCALE = 1.6
 
 FACETS = ("Experiment", "Run")
@@ -48,11 +45,11 @@ class Drawn:
 
 def step_times(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
     """Return the chart of a run's step times: its warm-up, its spikes, its first step."""
-    views = [_steps_view((one.experiment, one.run), one.series.steps) for one in runs if one.series.steps is not None]
+    views = [_steps_view((run.experiment, run.run), run.series.steps) for run in runs if run.series.steps is not None]
     reading = (
-        "Each step, from the moment when the last rank began it to the moment when the last rank ended it. Shaded steps are "
-        "warm-up and count for no number. The dotted line is the median of the others. Spikes took much longer than similar "
-        "steps. Of long runs, the lowest and highest values of each stretch are drawn."
+        "A step lasts from the moment when its last rank begins to the moment when its last rank ends. Shaded steps are warm-up, "
+        "and no metric includes them. The dotted line is the median of the other steps. Spikes took much longer than similar "
+        "steps. In a long run, only the lowest and highest values of each stretch are drawn."
     )
     return Chart(
         id="steps", title="Step times of a run", reading=reading, facets=FACETS, views=tuple(views), notes=tuple(notes)
@@ -60,36 +57,32 @@ def step_times(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
 
 
 def _steps_view(at: tuple[str, str], steps: Steps) -> View:
-    rest = [seconds for _, seconds in steps.points[1:]] or [steps.first[1]]
+    rest = [value for _, value in steps.points[1:]] or [steps.first[1]]
     top, bottom = max(rest), min(rest)
     off_scale = steps.first[1] > _OFF_SCALE * top
     room = max(top - bottom, top * 0.02) * 0.15
     upper = top + 2 * room if off_scale else max(top, steps.first[1]) + room
-    beside = max(0.5, 0.015 * len(rest))
-    begin = steps.first[0] - beside
+    margin = max(0.5, 0.015 * len(rest))
+    begin = steps.first[0] - margin
     traces = [
         _line("step", [point for point in steps.points if point != steps.first or not off_scale]),
         _marks("first step", [(steps.first[0], min(steps.first[1], upper - room / 2))], 1, "diamond", [steps.first[1]]),
-        *([_marks("spike", steps.spikes, 3, "x", [seconds for _, seconds in steps.spikes])] if steps.spikes else []),
+        *([_marks("spike", steps.spikes, 3, "x", [value for _, value in steps.spikes])] if steps.spikes else []),
     ]
-    figure: Figure = {
-        "data": traces,
-        "layout": layout(
-            height=STEPS_PX,
-            x_title="optimizer step",
-            y_title="seconds per step",
-            legend=True,
-            yaxis={"range": [rounded(max(0.0, bottom - room)), rounded(upper)]},
-            xaxis={"zeroline": False, "range": [rounded(begin), rounded(steps.points[-1][0] + beside)]},
-            shapes=_steps_shapes(steps, begin),
-            annotations=_steps_notes(steps, off_scale=off_scale, y=upper - room / 2),
-        ),
-        "narrow": {},
-    }
-    table = [*_steps_table(steps), ("steps drawn", str(len(steps.points)))]
-    return View(
-        at=at, figure=figure, summary=_steps_summary(steps), columns=("of this run", "value"), rows=tuple(table)
+    first = f"first step {seconds(steps.first[1])}, off the scale ↑"
+    drawing = figure(
+        traces,
+        height=STEPS_PX,
+        x_title="optimizer step",
+        y_title="seconds per step",
+        legend=True,
+        yaxis={"range": [rounded(max(0.0, bottom - room)), rounded(upper)]},
+        xaxis={"zeroline": False, "range": [rounded(begin), rounded(steps.points[-1][0] + margin)]},
+        shapes=_steps_shapes(steps, begin),
+        annotations=[note(steps.first[0], rounded(upper - room / 2), first, xanchor="left", xshift=10)] * off_scale,
     )
+    rows = (*_steps_table(steps), ("steps drawn", str(len(steps.points))))
+    return View(at=at, figure=drawing, summary=_steps_summary(steps), columns=("of this run", "value"), rows=rows)
 
 
 def _steps_shapes(steps: Steps, begin: float) -> list[dict[str, Any]]:
@@ -103,36 +96,24 @@ def _steps_shapes(steps: Steps, begin: float) -> list[dict[str, Any]]:
     return shapes
 
 
-def _steps_notes(steps: Steps, *, off_scale: bool, y: float) -> list[dict[str, Any]]:
-    if not off_scale:
-        return []
-    said = f"first step {forms.text(steps.first[1], Show.SECONDS)}, off the scale ↑"
-    return [note(steps.first[0], rounded(y), said, xanchor="left", xshift=10)]
-
-
 def _steps_summary(steps: Steps) -> str:
-    of = f"{counted(steps.steps, 'step')} of {counted(steps.ranks, 'rank')}"
-    first = f"{of}: the first {forms.text(steps.first[1], Show.SECONDS)}"
+    first = f"{counted(steps.steps, 'step')} of {counted(steps.ranks, 'rank')}: the first {seconds(steps.first[1])}"
     if steps.cut is None or steps.median_s is None:
         return f"{first}; there was no steady state."
     spikes = counted(len(steps.spikes), "spike") if steps.spikes else "no spikes"
-    median = forms.text(steps.median_s, Show.SECONDS)
-    return f"{first}, {counted(steps.cut, 'step')} of warm-up, then a median of {median} with {spikes}."
+    return (
+        f"{first}, {counted(steps.cut, 'step')} of warm-up, then a median of {seconds(steps.median_s)} with {spikes}."
+    )
 
 
 def _steps_table(steps: Steps) -> list[tuple[str, str]]:
-    rows = [("steps", str(steps.steps)), ("first step", forms.text(steps.first[1], Show.SECONDS))]
+    rows = [("steps", str(steps.steps)), ("first step", seconds(steps.first[1]))]
     if steps.cut is not None and steps.median_s is not None:
-        rows += [("warm-up steps", str(steps.cut)), ("median after them", forms.text(steps.median_s, Show.SECONDS))]
-        rows += [
-            (f"spike at step {number:.0f}", forms.text(seconds, Show.SECONDS)) for number, seconds in steps.spikes[:10]
-        ]
-    seconds = [value for _, value in steps.points]
-    if len(seconds) >= 20:
-        low, *_, high = quantiles(seconds, n=20)
-        rows.append(
-            ("5 to 95 % of what is drawn", f"{forms.text(low, Show.SECONDS)} – {forms.text(high, Show.SECONDS)}")
-        )
+        rows += [("warm-up steps", str(steps.cut)), ("median after them", seconds(steps.median_s))]
+        rows += [(f"spike at step {number:.0f}", seconds(value)) for number, value in steps.spikes[:10]]
+    if len(steps.points) >= 20:
+        low, *_, high = quantiles((value for _, value in steps.points), n=20)
+        rows.append(("5 to 95 % of what is drawn", f"{seconds(low)} – {seconds(high)}"))
     return rows
 
 
@@ -141,33 +122,25 @@ def _line(name: str, points: Sequence[Point], place: int = 0, **more: Any) -> Tr
     return scatter("lines", name, points, line=line, **more)
 
 
-def _marks(name: str, points: Sequence[Point], place: int, symbol: str, seconds: Sequence[float]) -> Trace:
-    hover = [f"{name}: {forms.text(value, Show.SECONDS)}" for value in seconds]
-    return scatter(
-        "markers", name, points, marker=marker(place, size=10, symbol=symbol), hovertext=hover, hoverinfo="text"
-    )
+def _marks(name: str, points: Sequence[Point], place: int, symbol: str, values: Sequence[float]) -> Trace:
+    look, hover = marker(place, size=10, symbol=symbol), [f"{name}: {seconds(value)}" for value in values]
+    return scatter("markers", name, points, marker=look, hovertext=hover, hoverinfo="text")
 
 
 def devices(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
     """Return the chart of memory and power of a run's GPUs over time."""
     views = [
-        _devices_view((one.experiment, one.run), one.series, one.card_bytes)
-        for one in runs
-        if any(device.memory_bytes or device.power_w for device in one.series.devices)
+        _devices_view((run.experiment, run.run), run.series, run.card_bytes)
+        for run in runs
+        if any(device.memory_bytes or device.power_w for device in run.series.devices)
     ]
     reading = (
-        "From the first reading before the run to the last one after it. The steady state is shaded: energy, power and clocks are "
-        "measured only there, peak memory over the whole run. Of long runs, the lowest and highest values of each stretch are "
-        "drawn."
+        "From the first reading before the run to the last reading after it. The steady state is shaded: energy, power and clocks "
+        "are measured only there, peak memory over the whole run. In a long run, only the lowest and highest values of each "
+        "stretch are drawn."
     )
-    return Chart(
-        id="devices",
-        title="Memory and power over time",
-        reading=reading,
-        facets=FACETS,
-        views=tuple(views),
-        notes=tuple(notes),
-    )
+    title = "Memory and power over time"
+    return Chart(id="devices", title=title, reading=reading, facets=FACETS, views=tuple(views), notes=tuple(notes))
 
 
 def _devices_view(at: tuple[str, str], series: RunSeries, card_bytes: float | None) -> View:
@@ -180,7 +153,8 @@ def _devices_view(at: tuple[str, str], series: RunSeries, card_bytes: float | No
         text = f"GPU capacity: {card_bytes / GIB:.0f} GiB"
         place = {"xref": "paper", "xanchor": "right", "yanchor": "bottom"}
         notes.append(note(1, rounded(card_bytes / GIB), text, colour=colours.BAD, **place))
-    both: dict[str, Any] = layout(
+    drawing = figure(
+        traces,
         height=DEVICES_PX,
         x_title="seconds since the first reading",
         y_title="GiB",
@@ -191,39 +165,33 @@ def _devices_view(at: tuple[str, str], series: RunSeries, card_bytes: float | No
         xaxis={"anchor": "y2", "zeroline": False},
         yaxis={"domain": [0.56, 1], "rangemode": "tozero"},
     )
-    both["yaxis2"] = both["yaxis"] | {"domain": [0, 0.44], "title": axis_title("W")}
-    watched = [_device_row(device) for device in series.devices]
+    axes = drawing["layout"]
+    axes["yaxis2"] = axes["yaxis"] | {"domain": [0, 0.44], "title": axis_title("W")}
     window = f"; the steady state lasted {series.window[1] - series.window[0]:.0f} s" if series.window else ""
     return View(
         at=at,
-        figure={"data": traces, "layout": both, "narrow": {}},
-        summary=f"{counted(len(series.devices), 'GPU')}; highest use {forms.text(peak, Show.BYTES)}{window}.",
+        figure=drawing,
+        summary=f"{counted(len(series.devices), 'GPU')}; highest use {size(peak)}{window}.",
         columns=("GPU", "highest memory", "highest power"),
-        rows=tuple(watched),
+        rows=tuple(map(_device_row, series.devices)),
     )
 
 
 def _device_row(device: Device) -> tuple[str, str, str]:
     memory = max((y for _, y in device.memory_bytes), default=None)
     power = max((y for _, y in device.power_w), default=None)
-    return (
-        one_line(f"{device.place} {device.uuid or ''}"),
-        "-" if memory is None else forms.text(memory, Show.BYTES),
-        "-" if power is None else f"{power:.0f} W",
-    )
+    return one_line(f"{device.place} {device.uuid or ''}"), size(memory), "-" if power is None else f"{power:.0f} W"
 
 
 def _device_lines(place: int, device: Device) -> list[Trace]:
     name = f"GPU {device.place}"
-    held: Mapping[str, Any] = {
-        "legendgroup": name,
-        "hovertemplate": f"{name}: %{{y:.4g}} at %{{x:.4g}} s<extra></extra>",
-    }
+    hover = f"{name}: %{{y:.4g}} at %{{x:.4g}} s<extra></extra>"
+    shared: Mapping[str, Any] = {"legendgroup": name, "hovertemplate": hover}
     lines = []
     if device.memory_bytes:
-        lines.append(_line(name, [(x, y / GIB) for x, y in device.memory_bytes], place, **held))
+        lines.append(_line(name, [(x, y / GIB) for x, y in device.memory_bytes], place, **shared))
     if device.power_w:
-        lines.append(_line(name, device.power_w, place, **held, yaxis="y2", showlegend=not lines))
+        lines.append(_line(name, device.power_w, place, **shared, yaxis="y2", showlegend=not lines))
     for line in lines:
         line["line"]["shape"] = "hv"
     return lines

@@ -1,23 +1,21 @@
-"""Charts of the parts of an experiment: its memory by who counts it, its wall time by stages. Pure: cells in, charts out.
+"""Charts of the parts of an experiment: its memory by the counter, its wall time by the stage. Pure: cells in, charts out.
 
-Memory's three numbers are inside each other and are not added up: the memory of tensors, of torch's allocator, and in use on
-the device. Each is its own maximum, at its own moment and rank. Times follow one another and are added up.
+The three numbers of memory contain each other, and are not added up: the memory of tensors, of torch's allocator, and in use on
+the device. Each is its own maximum, at its own moment and rank. Stages follow one another, and their times are added up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.files.printable_text import counted
 from orchestrator.measure.metrics import MIB, Show, metric
-from orchestrator.measure.metrics import shown as forms
 from orchestrator.report.page.charts import colours
 from orchestrator.report.page.charts.chart import Chart, Trace, View, note, upright
 from orchestrator.report.page.charts.chart_data import Cell, Key, first_measured, noun
 from orchestrator.report.page.charts.row_axis import row_bars, row_figure, row_names, rows_of, texts
-from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, shown
+from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, seconds, shown, size
 
 GIB = 2**30
 
@@ -32,57 +30,36 @@ _WIDTHS = (0.78, 0.52, 0.26)
 _ROOM, _NARROW_ROOM = 1.16, 1.45
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
-    """A stretch of a run's wall time: its name, and a function that returns its seconds, if known."""
-
-    name: str
-    seconds: Callable[[Cell], float | None]
-
-
-def _measuring(cell: Cell) -> float | None:
-    """Return the seconds of the steady state; older records have no steady_s."""
-    steps, rate = cell.numbers.get("steady_steps"), cell.numbers.get("steps_per_s")
-    return cell.numbers.get("steady_s", steps / rate if steps is not None and rate else None)
-
-
-def _named(name: str) -> Callable[[Cell], float | None]:
-    return lambda cell: cell.numbers.get(name)
-
-
-STAGES = (
-    Stage(name="starting (imports)", seconds=_named("startup_s")),
-    Stage(name="loading the model", seconds=_named("model_load_s")),
-    Stage(name="setting up", seconds=_named("trainer_setup_s")),
-    Stage(name="warm-up and compiling", seconds=_named("warmup_s")),
-    Stage(name="measuring (steady)", seconds=_measuring),
-)
+MEASURING = "measuring (steady)"
+# The name of each stage of a run, and the column of its seconds.
+STAGES = {
+    "starting (imports)": "startup_s",
+    "loading the model": "model_load_s",
+    "setting up": "trainer_setup_s",
+    "warm-up and compiling": "warmup_s",
+    MEASURING: "steady_s",
+}
 REST = "the rest (launching, pauses, ending)"
 
 
 def memory(cells: Sequence[Cell], facet: str, *, card_bytes: Mapping[Key, float]) -> Chart:
     """Return the chart of each row's peak memory by parts, with the GPU's capacity (`card_bytes` by the experiment's key)."""
-    sources = [(name, first_measured(cells, names)) for name, names in MEMORY]
-    parts = [(name, source) for name, source in sources if source is not None]
+    parts = [(name, source) for name, names in MEMORY if (source := first_measured(cells, names)) is not None]
     views = []
-    for at, rows in rows_of(cells, lambda cell: any(source in cell.numbers for _, source in parts), _by_need(parts)):
+    measured = [cell for cell in cells if any(source in cell.numbers for _, source in parts)]
+    for at, rows in rows_of(measured, lambda cell: (_largest(cell, parts), cell.name)):
         cards = {card_bytes[cell.key] for cell in rows if cell.key in card_bytes}
         views.append(_memory_view(at, rows, parts, card=cards.pop() if len(cards) == 1 else None))
     reading = (
         "Three peaks, one inside the other: tensors, memory reserved by torch, all memory in use on the device. Each has its own "
         "moment and rank, so they are not added up. A dashed line marks the GPU's capacity, if it is near."
     )
-    return Chart(
-        id="memory",
-        title="Memory by its parts",
-        reading=reading,
-        facets=(facet, noun(cells), "Rows"),
-        views=tuple(views),
-    )
+    facets = (facet, noun(cells), "Rows")
+    return Chart(id="memory", title="Memory by its parts", reading=reading, facets=facets, views=tuple(views))
 
 
-def _by_need(parts: Sequence[tuple[str, str]]) -> Callable[[Cell], Any]:
-    return lambda cell: (max((_bytes(cell, source) or 0.0 for _, source in parts), default=0.0), cell.name)
+def _largest(cell: Cell, parts: Sequence[tuple[str, str]]) -> float:
+    return max((_bytes(cell, source) or 0.0 for _, source in parts), default=0.0)
 
 
 def _bytes(cell: Cell, source: str) -> float | None:
@@ -96,10 +73,10 @@ def _memory_view(
     names = row_names(rows)
     widths = _WIDTHS[-len(parts) :]
     traces = [_nested(place, part, rows, width) for (place, part), width in zip(enumerate(parts), widths, strict=True)]
-    outer = [max((_bytes(cell, source) or 0.0 for _, source in parts), default=0.0) for cell in rows]
+    outer = [_largest(cell, parts) for cell in rows]
     end = max(outer, default=0.0) / GIB
     end = max(end, card / GIB) if card and card / GIB < 6 * end else end
-    words = [f"{forms.text(value, Show.BYTES)}" for value in outer]
+    words = [size(value) for value in outer]
     behind = texts([for_plotly(word) for word in words], [(value / GIB, row) for row, value in enumerate(outer)])
     figure = row_figure(
         names,
@@ -112,24 +89,15 @@ def _memory_view(
         barmode="overlay",
         **(_card_line(card / GIB) if card and card / GIB <= end else {}),
     )
-    said = f"; the GPU has {forms.text(card, Show.BYTES)}" if card else ""
+    capacity = f"; the GPU has {size(card)}" if card else ""
     table = [
         (one_line(name), *(_shown_bytes(cell, source) for _, source in parts))
         for name, cell in zip(names, rows, strict=True)
     ]
     ends = f"from {words[0]} to {words[-1]}" if len(rows) > 1 else words[0]
-    summary = f"{counted(len(rows), 'row')}, {ends}{said}."
-    return View(
-        at=at,
-        figure=figure,
-        summary=summary,
-        columns=("row", *(_part_label(*part) for part in parts)),
-        rows=tuple(table),
-    )
-
-
-def _part_label(name: str, source: str) -> str:
-    return f"{name}: {metric(source).label}"
+    summary = f"{counted(len(rows), 'row')}, {ends}{capacity}."
+    columns = ("row", *(f"{name}: {metric(source).label}" for name, source in parts))
+    return View(at=at, figure=figure, summary=summary, columns=columns, rows=tuple(table))
 
 
 def _shown_bytes(cell: Cell, source: str) -> str:
@@ -152,38 +120,33 @@ def _card_line(gib: float) -> dict[str, Any]:
 
 def wall_time(cells: Sequence[Cell], facet: str) -> Chart:
     """Return the chart of a run's wall time by stages."""
-    found = rows_of(cells, lambda cell: any(stage.seconds(cell) is not None for stage in STAGES), _by_wall)
-    views = [_time_view(at, rows) for at, rows in found]
+    timed = [cell for cell in cells if {*stages_of(cell)} - {REST}]
+    longest_first = rows_of(timed, lambda cell: (-cell.numbers.get("wall_s", 0.0), cell.name))
+    views = [_time_view(at, rows) for at, rows in longest_first]
     reading = (
-        "From the start of the launcher to the end of the run, as the mean over runs. Preparing the data comes before and is not "
-        "included. The rest contains all time that belongs to no stage."
+        "From the start of the launcher to the end of the run, as the mean over runs. The preparation of the data comes before and "
+        "is not included. The rest is the time outside the stages."
     )
-    return Chart(
-        id="time",
-        title="Where the wall time went",
-        reading=reading,
-        facets=(facet, noun(cells), "Rows"),
-        views=tuple(views),
-    )
-
-
-def _by_wall(cell: Cell) -> Any:
-    return (-cell.numbers.get("wall_s", 0.0), cell.name)
+    facets = (facet, noun(cells), "Rows")
+    return Chart(id="time", title="Where the wall time went", reading=reading, facets=facets, views=tuple(views))
 
 
 def stages_of(cell: Cell) -> dict[str, float]:
     """Return the seconds of the known stages, and the rest of the wall time."""
-    known = {stage.name: seconds for stage in STAGES if (seconds := stage.seconds(cell)) is not None}
+    known = {name: cell.numbers[column] for name, column in STAGES.items() if column in cell.numbers}
+    steps, rate = cell.numbers.get("steady_steps"), cell.numbers.get("steps_per_s")
+    if MEASURING not in known and steps is not None and rate:  # older records have no steady_s
+        known[MEASURING] = steps / rate
     rest = cell.numbers.get("wall_s", 0.0) - sum(known.values())
     return known | ({REST: rest} if rest > 0 else {})
 
 
 def _time_view(at: tuple[str, ...], rows: Sequence[Cell]) -> View:
     names, split = row_names(rows), [stages_of(cell) for cell in rows]
-    stages = [name for name in (*(stage.name for stage in STAGES), REST) if any(name in one for one in split)]
-    totals = [sum(one.values()) for one in split]
+    stages = [name for name in (*STAGES, REST) if any(name in parts for parts in split)]
+    totals = [sum(parts.values()) for parts in split]
     traces = [_stage_bars(place, name, rows, split) for place, name in enumerate(stages)]
-    words = [for_plotly(f"{forms.text(total, Show.SECONDS)}") for total in totals]
+    words = [for_plotly(seconds(total)) for total in totals]
     end = max(totals, default=0.0) or 1.0
     figure = row_figure(
         names,
@@ -195,27 +158,18 @@ def _time_view(at: tuple[str, ...], rows: Sequence[Cell]) -> View:
         barmode="stack",
         bargap=0.35,
     )
-    measured = sum(one.get(STAGES[-1].name, 0.0) for one in split)
+    measured = sum(parts.get(MEASURING, 0.0) for parts in split)
     share = measured / sum(totals) if sum(totals) else 0.0
     table = [
-        (one_line(row), *(_seconds(one.get(name)) for name in stages), _seconds(total))
-        for row, one, total in zip(names, split, totals, strict=True)
+        (one_line(row), *(seconds(parts.get(name)) for name in stages), seconds(total))
+        for row, parts, total in zip(names, split, totals, strict=True)
     ]
-    return View(
-        at=at,
-        figure=figure,
-        summary=f"{counted(len(rows), 'row')}; {share:.0%} of the wall time was the measured steady state.",
-        columns=("row", *stages, "total"),
-        rows=tuple(table),
-    )
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else forms.text(value, Show.SECONDS)
+    summary = f"{counted(len(rows), 'row')}; {share:.0%} of the wall time was the measured steady state."
+    return View(at=at, figure=figure, summary=summary, columns=("row", *stages, "total"), rows=tuple(table))
 
 
 def _stage_bars(place: int, name: str, rows: Sequence[Cell], split: Sequence[Mapping[str, float]]) -> Trace:
     values = {row: stages[name] for row, stages in enumerate(split) if name in stages}
-    hover = [lines_for_plotly([rows[row].name, f"{name}: {_seconds(seconds)}"]) for row, seconds in values.items()]
+    hover = [lines_for_plotly([rows[row].name, f"{name}: {seconds(value)}"]) for row, value in values.items()]
     style = {} if name != REST else {"color": colours.MUTED}
     return row_bars(name, values, hover, marker=colours.bar(place) | style)

@@ -1,4 +1,4 @@
-"""The shared parts of charts with a row for each experiment: the axis of names, bars, words, and the number of rows. Pure."""
+"""The shared parts of charts with one row per experiment: the axis of names, bars, words, and the number of rows. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.report.page.charts import colours
-from orchestrator.report.page.charts.chart import LABELS, Figure, Trace, in_stretches, layout, scatter
+from orchestrator.report.page.charts.chart import LABELS, Figure, Trace, figure, in_stretches, scatter
 from orchestrator.report.page.charts.chart_data import ALL, Cell, by_panel, gpu_counts, of_gpus
 from orchestrator.report.page.texts import for_plotly, rounded
 
 NBSP = "\N{NO-BREAK SPACE}"
 
-# Rows in one drawing: about what a reader scrolls through once. More rows are drawn in stretches.
+# Rows in one drawing. More rows are drawn in stretches.
 ROWS = 40
 
 FRAME_PX, ROW_PX = 66, 32
@@ -32,7 +32,7 @@ def row_axis(names: Sequence[str]) -> dict[str, Any]:
 
 
 def narrow_names(names: Sequence[str]) -> list[str]:
-    """Return short names for phones: the beginning of the framework, and only the values of arguments."""
+    """Return short names for phones: the beginning of the framework, and the values of the arguments."""
     return [for_plotly(_short(name), width=_NARROW_NAME) + " " for name in names]
 
 
@@ -82,37 +82,33 @@ def row_figure(
     xaxis: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Figure:
-    """Return a figure with a row for each name; `more` is what `layout` takes. The narrow range is for phones."""
-    return {
-        "data": [*traces],
-        "layout": layout(
-            height=round(len(names) * row_px) + FRAME_PX,
-            xaxis={"range": [*map(rounded, x_range)], **(xaxis or {})},
-            yaxis=row_axis(names),
-            **more,
-        ),
-        "narrow": {"ticktext": narrow_names(names), "range": [*map(rounded, narrow_range)]},
-    }
+    """Return a figure with a row for each name. The narrow range is for phones; `more` is passed to `layout`."""
+    return figure(
+        traces,
+        narrow={"ticktext": narrow_names(names), "range": [*map(rounded, narrow_range)]},
+        height=round(len(names) * row_px) + FRAME_PX,
+        xaxis={"range": [*map(rounded, x_range)], **(xaxis or {})},
+        yaxis=row_axis(names),
+        **more,
+    )
 
 
-def rows_of(
-    cells: Sequence[Cell], has: Callable[[Cell], bool], order: Callable[[Cell], Any]
-) -> list[tuple[tuple[str, ...], list[Cell]]]:
-    """Return the cells that a chart can show, in stretches with their place: panel, GPU count, stretch.
+def rows_of(cells: Sequence[Cell], order: Callable[[Cell], Any]) -> list[tuple[tuple[str, ...], list[Cell]]]:
+    """Return the cells of a chart in stretches with their place: panel, GPU count, stretch.
 
-    GPU counts are together if there is room for all, else one by one.
+    All GPU counts are together if there is room, else each is by itself.
     """
-    found: list[tuple[tuple[str, ...], list[Cell]]] = []
-    for panel, part in by_panel([cell for cell in cells if has(cell)]).items():
+    stretches: list[tuple[tuple[str, ...], list[Cell]]] = []
+    for panel, part in by_panel(cells).items():
         counts = gpu_counts(part)
         choices = [(ALL, part)] if len(part) <= ROWS else [(str(count), of_gpus(part, count)) for count in counts]
         for choice, some in choices:
             rows = sorted(some, key=order)
-            found += [((panel, choice, stretch), list(few)) for stretch, few in in_stretches(rows, ROWS)]
-    return found
+            stretches += [((panel, choice, stretch), list(few)) for stretch, few in in_stretches(rows, ROWS)]
+    return stretches
 
 
 def row_names(rows: Sequence[Cell]) -> list[str]:
-    """Return the names of rows; with their GPUs if those differ."""
+    """Return the names of rows, with their GPU counts if these differ."""
     together = len(gpu_counts(rows)) > 1
     return [f"{cell.name} · {cell.where}" if together else cell.name for cell in rows]
