@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from orchestrator.errors import ResultsError
@@ -26,15 +27,9 @@ MOST_IDS = 10
 def experiment_view(store: Store, wanted: str, *, lines: int) -> Iterator[str]:
     """Yield the lines to show. Raise ResultsError if `wanted` is part of no experiment's id, or of several ids."""
     stored = _find(store, wanted)
-    yield from (printable(redact(text)) for text in _parts(stored, lines))
-
-
-def _parts(stored: StoredExperiment, lines: int) -> Iterator[str]:
-    yield from _facts(stored.experiment)
-    for run in stored.runs:
-        yield from _run(run)
-    if stored.runs:
-        yield from _files(stored.runs[-1], lines)
+    files = _files(stored.runs[-1], lines) if stored.runs else ()
+    for text in chain(_facts(stored.experiment), *map(_run, stored.runs), files):
+        yield printable(redact(text))
 
 
 def _find(store: Store, wanted: str) -> StoredExperiment:

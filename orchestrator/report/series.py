@@ -9,7 +9,7 @@ What it leaves out: the cause of a change, and everything between two points. Nu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -69,7 +69,7 @@ def read(run_dir: Path, *, discarded_steps: int | None) -> RunSeries:
     """Return the series of a run whose record discards this number of steps; None means that it has no steady state."""
     if size(run_dir) > MAX_BYTES:
         return RunSeries(problem=f"its series take more than {MAX_BYTES // 2**20} MiB, and are not drawn")
-    ranks = _sound_ranks(steps.read(run_dir))
+    ranks = {rank: sound for rank, series in steps.read(run_dir).items() if (sound := [*filter(_is_sound, series)])}
     together = steps.together(ranks)
     state = _state(together, discarded_steps)
     samples = samples_of(run_dir, limit=MAX_BYTES)
@@ -136,11 +136,6 @@ def thin(points: Sequence[Point], *, limit: int = POINTS) -> tuple[Point, ...]:
         highest = max(range(begin, end), key=lambda at: points[at][1])
         kept += sorted({lowest, highest})
     return tuple(points[at] for at in (*kept, len(points) - 1))
-
-
-def _sound_ranks(ranks: Mapping[int, Sequence[Step]]) -> dict[int, tuple[Step, ...]]:
-    sound = {rank: tuple(filter(_is_sound, series)) for rank, series in ranks.items()}
-    return {rank: series for rank, series in sound.items() if series}
 
 
 def _state(series: Sequence[Step], discarded_steps: int | None) -> steady_state.Steady | None:

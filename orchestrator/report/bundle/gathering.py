@@ -23,7 +23,8 @@ _VERSION = re.compile(r"==\s*([\w.+!-]+)")
 
 def gather(pieces: Iterable[Piece], *, whole_logs: bool) -> Known:
     """Return the names to hide: those in the files, of this machine, and of the user who bundles."""
-    hosts, users, versions = {*_this_host()}, {*_this_user()}, set[str]()
+    hosts = {socket.gethostname(), platform.node(), os.environ.get("HOSTNAME", "")} - {""}
+    users, versions = {*_this_user()}, set[str]()
     for piece in pieces:
         if piece.path.endswith(".html"):
             continue  # made from the records; its scripts contain paths of other people
@@ -39,10 +40,6 @@ def gather(pieces: Iterable[Piece], *, whole_logs: bool) -> Known:
                 parsed = reading.parse_json(text.encode("utf-8", "replace"), finite=False)
                 hosts |= {*_hosts(parsed)}
     return Known(hosts=frozenset(hosts), users=frozenset(users), versions=frozenset(versions))
-
-
-def _this_host() -> Iterator[str]:
-    yield from filter(None, (socket.gethostname(), platform.node(), os.environ.get("HOSTNAME")))
 
 
 def _this_user() -> Iterator[str]:

@@ -26,9 +26,8 @@ def failures(known: Known) -> Iterator[Highlight]:
     rest = [row for _, rows in often[MOST_OTHERS:] for row in rows]
     if rest:
         kinds = counted(len(often) - MOST_OTHERS, "other kind")
-        yield known.sentence(
-            HighlightKind.FAILURE, f"{counted(len(rest), 'more experiment')} of {kinds} of failure", rest
-        )
+        text = f"{counted(len(rest), 'more experiment')} of {kinds} of failure"
+        yield known.sentence(HighlightKind.FAILURE, text, rest)
 
 
 def _failure(known: Known, kind: str, rows: Sequence[int]) -> Highlight:

@@ -48,19 +48,16 @@ def report_page(
     known, cards = chart_data.read(table, most=MOST_CELLS, baseline=baseline), all_charts.card_sizes(ended, folders)
     charts = list(all_charts.charts(table, known, ended, folders, cards=cards, most_series=MOST_SERIES))
     rows = table_data.of(table, ended, folders, detail_bytes=DETAIL_BYTES)
+    suites = [suite for root in roots if (suite := folder.read_suite(root)) is not None]
+    facts = overview.of(table, suites, card_bytes=sorted({*cards.values()}))
     sections = [
-        Section(id="overview", title="What was run, and where", body=_overview(table, roots, {*cards.values()})),
+        Section(id="overview", title="What was run, and where", body=shell.render("overview.html", overview=facts)),
         *_findings(highlights, table),
         Section(id="charts", title="Charts", body=_charts_body(len(known), len(table.experiments), charts)),
         Section(id="table", title="All experiments", body=shell.table_body(constant=rows.constant, notes=rows.notes)),
     ]
     title = "Report: " + ", ".join(one_line(root.resolve().name, width=60) for root in roots[:3])
     return shell.document(title=title, sections=sections, data=shell.page_data(charts, rows.data))
-
-
-def _overview(table: ResultsTable, roots: Sequence[Path], card_bytes: set[float]) -> Markup:
-    suites = [suite for root in roots if (suite := folder.read_suite(root)) is not None]
-    return shell.render("overview.html", overview=overview.of(table, suites, card_bytes=sorted(card_bytes)))
 
 
 def _findings(highlights: Sequence[Highlight], table: ResultsTable) -> Iterator[Section]:

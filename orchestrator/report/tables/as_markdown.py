@@ -37,7 +37,8 @@ def text(
     if left_out:
         parts.append(f"Also in benchmarks.csv: {escaped(', '.join(left_out))}.")
     if warnings:
-        parts.append(_list_of(warnings))
+        lines = "\n".join(f"- {sentence(line)}" for line in warnings)
+        parts.append(lines if len(warnings) <= MOST_UNFOLDED else folded(f"{len(warnings)} warnings", lines))
     return "\n\n".join(parts) + "\n"
 
 
@@ -47,11 +48,6 @@ def findings(highlights: Sequence[Highlight]) -> str:
 
 
 _MARKED = {HighlightKind.GAIN: "", HighlightKind.WARNING: "**Warning:** ", HighlightKind.FAILURE: "**Failed:** "}
-
-
-def _list_of(warnings: Sequence[str]) -> str:
-    lines = "\n".join(f"- {sentence(line)}" for line in warnings)
-    return lines if len(warnings) <= MOST_UNFOLDED else folded(f"{len(warnings)} warnings", lines)
 
 
 def same_for_all(split: Split) -> str:

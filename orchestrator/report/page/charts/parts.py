@@ -91,7 +91,7 @@ def _memory_view(
     )
     capacity = f"; the GPU has {size(card)}" if card else ""
     table = [
-        (one_line(name), *(_shown_bytes(cell, source) for _, source in parts))
+        (one_line(name), *(shown(source, cell.numbers.get(source)) for _, source in parts))
         for name, cell in zip(names, rows, strict=True)
     ]
     ends = f"from {words[0]} to {words[-1]}" if len(rows) > 1 else words[0]
@@ -100,14 +100,12 @@ def _memory_view(
     return View(at=at, figure=figure, summary=summary, columns=columns, rows=tuple(table))
 
 
-def _shown_bytes(cell: Cell, source: str) -> str:
-    return shown(source, cell.numbers.get(source))
-
-
 def _nested(place: int, part: tuple[str, str], rows: Sequence[Cell], width: float) -> Trace:
     name, source = part
     values = {row: value / GIB for row, cell in enumerate(rows) if (value := _bytes(cell, source)) is not None}
-    hover = [lines_for_plotly([rows[row].name, f"{name}: {_shown_bytes(rows[row], source)}"]) for row in values]
+    hover = [
+        lines_for_plotly([rows[row].name, f"{name}: {shown(source, rows[row].numbers[source])}"]) for row in values
+    ]
     return row_bars(name, values, hover, width=width, marker={"color": f"@part-{place}", "line": {"width": 0}})
 
 

@@ -1,6 +1,6 @@
 "use strict";
-// Draws the charts: one view at a time, when it comes into sight, in the colours of the theme.
-// A view's figure is Plotly's JSON in which a colour "@name" is the style sheet's custom property --name.
+// Draws the charts: one view of each, when the chart becomes visible, in the colours of the theme.
+// The figure of a view is JSON for Plotly, in which a colour "@name" is the custom property --name of the style sheet.
 
 const LEGEND_LINE_PX = 21;
 const PICTURE_PX = 1100;
@@ -26,13 +26,13 @@ class Chart {
     return this.views.find((view) => view.at.every((word, facet) => word === this.at[facet])) ?? this.views[0];
   }
 
-  /** The words that a facet can have, given what is chosen for the facets before it. */
+  /** The words of a facet that fit the chosen words of the facets before it. */
   words(facet) {
     const fit = this.views.filter((view) => view.at.slice(0, facet).every((word, before) => word === this.at[before]));
     return [...new Set(fit.map((view) => view.at[facet]))];
   }
 
-  /** Takes a word where the facet has it, and for later facets what there is beside it. */
+  /** Choose a word of a facet. Later facets keep their word if it fits, else they take the first that fits. */
   choose(facet, word) {
     if (!this.words(facet).includes(word)) return false;
     this.at[facet] = word;
@@ -46,7 +46,7 @@ class Chart {
     return true;
   }
 
-  /** The selects: one for each facet that has a choice anywhere. */
+  /** Show a select for each facet that has several words. */
   offer() {
     const choices = this.place.querySelector(".choices");
     const focused = [...choices.querySelectorAll("select")].indexOf(document.activeElement);
@@ -60,7 +60,7 @@ class Chart {
     if (focused >= 0) choices.querySelectorAll("select")[focused]?.focus();
   }
 
-  /** The view in words: beside the drawing, and as the table of its numbers. */
+  /** Describe the view in words, and as the table of its numbers. */
   describe() {
     const view = this.view();
     this.plot.setAttribute("aria-label", `${this.title}. ${view.summary}`);
@@ -79,7 +79,7 @@ class Chart {
     details.querySelector(".scroll").replaceChildren(table);
   }
 
-  /** Draws the view; the plot is busy (aria-busy) until the last drawing that was asked for is there. */
+  /** Draw the view. The plot is busy (aria-busy) until the last requested drawing is complete. */
   async draw(width) {
     const { data, layout } = painted(this.view().figure, width ?? this.plot.clientWidth);
     const options = { displayModeBar: false, responsive: !width, showTips: false };
@@ -103,7 +103,7 @@ class Chart {
   }
 }
 
-/** Charts that are about the same thing move together: who looks at one model wants to see it everywhere. */
+/** Make a choice in all charts that have it: a reader who chooses a model wants to see it in every chart. */
 function chooseEverywhere(chart, facet, word) {
   chart.choose(facet, word);
   const name = chart.facets[facet];
@@ -118,17 +118,17 @@ function colourOf(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-/** How many lines Plotly's legend takes at a width: all in one, else columns as wide as the longest word. */
+/** The number of lines of Plotly's legend: one if all names fit, else columns as wide as the longest name. */
 function legendLines(data, layout, width) {
   if (!layout.showlegend) return 0;
   const pen = document.createElement("canvas").getContext("2d");
   pen.font = `${layout.font.size}px ${layout.font.family}`;
   const named = data.filter((trace) => trace.showlegend !== false).map((trace) => pen.measureText(trace.name).width + 56);
-  if (named.reduce((sum, one) => sum + one, 0) <= width) return 1;
+  if (named.reduce((sum, length) => sum + length, 0) <= width) return 1;
   return Math.ceil(named.length / Math.max(1, Math.floor(width / Math.max(...named))));
 }
 
-/** A figure as it is drawn now: copied, with the theme's colours, room for its legend, and on a phone its shorter texts. */
+/** A copy of a figure with the theme's colours, space for its legend, and its shorter texts on a phone. */
 function painted(figure, width) {
   const narrow = width < NARROW_PX;
   const colours = new Map();
@@ -170,7 +170,7 @@ for (const place of document.querySelectorAll("[data-chart]")) {
 
 const inSight = new IntersectionObserver((entries) => {
   for (const entry of entries) {
-    const chart = charts.find((one) => one.place === entry.target);
+    const chart = charts.find((drawn) => drawn.place === entry.target);
     if (entry.isIntersecting && !chart.drawn) chart.draw();
   }
 }, { rootMargin: "400px" });
@@ -178,7 +178,7 @@ charts.forEach((chart) => inSight.observe(chart.place));
 
 theme.listeners.push(() => charts.filter((chart) => chart.drawn).forEach((chart) => chart.draw()));
 
-// A turned phone or a drawn window may need the other texts.
+// When a phone is turned or a window is resized, the other texts may be needed.
 let wasNarrow = innerWidth < NARROW_PX;
 addEventListener("resize", () => {
   const narrow = innerWidth < NARROW_PX;
@@ -186,16 +186,16 @@ addEventListener("resize", () => {
   wasNarrow = narrow;
 });
 
-// On paper: light, every chart drawn, as wide as a page.
+// On paper, all charts are drawn, in light colours and as wide as the page.
 const PAPER_PX = 680;
-let asked;
+let themeBefore;
 addEventListener("beforeprint", () => {
-  asked = document.documentElement.dataset.theme;
+  themeBefore = document.documentElement.dataset.theme;
   document.documentElement.dataset.theme = "light";
   charts.forEach((chart) => chart.draw(PAPER_PX));
 });
 addEventListener("afterprint", () => {
-  if (asked) document.documentElement.dataset.theme = asked;
+  if (themeBefore) document.documentElement.dataset.theme = themeBefore;
   else delete document.documentElement.dataset.theme;
   charts.forEach((chart) => chart.draw());
 });

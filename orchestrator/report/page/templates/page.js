@@ -1,10 +1,10 @@
 "use strict";
-// What every page needs: its data, the theme, small makers of elements. Text from the data becomes text nodes, never markup.
+// The parts that every page needs: its data, its theme, and functions that make elements. Text from the data never becomes markup.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const NARROW_PX = 560;
 
-/** A new element with properties, and with texts or elements inside. */
+/** Make an element with properties, and with texts or elements inside. */
 function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -15,7 +15,7 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
-/** A select with its label, which calls `chosen` with the word that was picked. */
+/** Make a select with a label. It calls `chosen` with the chosen word. */
 function choice(label, words, current, chosen) {
   const select = element("select", { onchange: () => chosen(select.value) });
   for (const [value, shown] of words) select.append(element("option", { value, selected: value === current }, shown));
@@ -25,8 +25,8 @@ function choice(label, words, current, chosen) {
 const theme = {
   listeners: [],
   dark() {
-    const asked = document.documentElement.dataset.theme;
-    return asked ? asked === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    const chosen = document.documentElement.dataset.theme;
+    return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   },
   set(name) {
     if (name) document.documentElement.dataset.theme = name;
@@ -40,12 +40,12 @@ const theme = {
   },
 };
 
-// Where a file may keep nothing (a private window, a strict browser), the theme lasts as long as the page.
+// If a page may store nothing (a private window, a strict browser), the theme lasts as long as the page is open.
 function kept(name) {
   try { return localStorage.getItem("tunebench-theme"); } catch { return null; }
 }
 function keep(name) {
-  try { localStorage.setItem("tunebench-theme", name); } catch { /* then it is not kept */ }
+  try { localStorage.setItem("tunebench-theme", name); } catch { /* the theme is not stored */ }
 }
 
 const before = kept();

@@ -1,5 +1,5 @@
 "use strict";
-// The table of all rows: filtered, sorted, a page of it at a time; each row opens on its runs, command, logs' ends and files.
+// The table of all rows, with filters, sorting and pages. A row opens to show its runs, command, ends of logs and files.
 
 class Table {
   constructor(place, data) {
@@ -28,7 +28,7 @@ class Table {
     return column.at[row] === null ? "-" : column.words[column.at[row]];
   }
 
-  /** Of each row the text that the filter looks in. */
+  /** The text of each row that the filter searches. */
   searched() {
     const columns = this.data.columns;
     return this.data.ids.map((id, row) => [id, ...columns.map((column) => this.shown(column, row))].join("\n").toLowerCase());
@@ -93,7 +93,7 @@ class Table {
     this.find();
   }
 
-  /** Shows the rows of these ids alone. */
+  /** Show only the rows with these ids. */
   only(ids) {
     this.clear();
     this.ids = new Set(ids);
@@ -116,7 +116,7 @@ class Table {
     this.show();
   }
 
-  /** What is missing comes last, whichever way the rest is sorted. */
+  /** Sort the rows. Missing values come last in both directions. */
   sort() {
     const { column, down } = this.sorted;
     if (!column) return;
@@ -124,9 +124,9 @@ class Table {
     const way = down ? -1 : 1;
     const compared = column.raw ? (a, b) => a - b : (a, b) => a.localeCompare(b, "en", { numeric: true });
     this.rows.sort((a, b) => {
-      const [one, other] = [value(a), value(b)];
-      if (one === null || other === null) return (one === null) - (other === null) || a - b;
-      return way * compared(one, other) || a - b;
+      const [first, second] = [value(a), value(b)];
+      if (first === null || second === null) return (first === null) - (second === null) || a - b;
+      return way * compared(first, second) || a - b;
     });
   }
 
@@ -154,7 +154,7 @@ class Table {
     this.place.querySelector("tbody").replaceChildren(...rows.flatMap((row) => this.row(row, columns)));
     const all = this.data.rows.toLocaleString("en");
     const found = this.rows.length.toLocaleString("en");
-    const picked = this.ids ? ", of one sentence above" : "";
+    const picked = this.ids ? ", those of one finding" : "";
     this.get("count").textContent = this.rows.length === this.data.rows ? `${all} rows` : `${found} of ${all} rows${picked}`;
     this.get("place").textContent = rows.length ? `${from + 1}–${from + rows.length} of ${found}` : "no row";
     this.get("before").disabled = this.page === 0;
@@ -200,9 +200,9 @@ class Table {
   detail(row, width) {
     const { runs = [], more, of, command, logs = [] } = this.data.details[row];
     const inner = element("div", { className: "inner" }, element("h4", {}, this.data.ids[row]));
-    if (!runs.length) inner.append(element("p", { className: "note" }, "No run of it has ended."));
+    if (!runs.length) inner.append(element("p", { className: "note" }, "No run of this experiment has ended."));
     inner.append(element("ul", {}, ...runs.map((run) => this.run(run))));
-    if (more) inner.append(element("p", { className: "note" }, `${more} more runs are in its folder.`));
+    if (more) inner.append(element("p", { className: "note" }, `${more} more runs are in the folder of the experiment.`));
     if (command) inner.append(element("h4", {}, `Command of ${of}`), pre(command, "Command"));
     for (const log of logs) inner.append(element("h4", {}, `End of ${log.name}, ${of}`), pre(log.end, `End of ${log.name}`));
     return element("tr", { className: "detail" }, element("td", { colSpan: width }, inner));
