@@ -167,7 +167,7 @@ def matrices_in(module: Any) -> Iterator[tuple[int, bool, Optional[int]]]:
 
 
 def is_linear(module: Any) -> bool:
-    """Return whether this is a linear layer, quantised or not, but not an adapter's wrapper around one."""
+    """Return whether this is a linear layer, quantised or not; an adapter's wrapper is not."""
     sizes = (getattr(module, "in_features", None), getattr(module, "out_features", None))
     return all(isinstance(size, int) for size in sizes) and not any(True for _ in module.children())
 

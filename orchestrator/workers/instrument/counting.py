@@ -1,10 +1,10 @@
 """Counts a micro-batch: tokens, tokens that are not padding, tokens with a label, samples, and their squared lengths.
 
-What is measured, and how: each micro-batch is counted on the host, before accelerate sends it to the device. The GPU still works
-on the previous step, so nothing waits for the counting. The counts are kept with the tensors that were sent, and are valid
-while these do not change. Some batches come another way: for an iterable data set accelerate sends the batches of all ranks
-as one and cuts them later. Such a batch, or a changed one, is counted where it is, after its backward pass. Sums on a GPU are
-copied to pinned memory, and nothing waits for them.
+What is measured, and how: each micro-batch is counted on the host, before accelerate sends it to the device. The GPU still
+works on the previous step, so nothing waits for the counting. The counts are kept with the tensors that were sent, and are
+valid while these do not change. Some batches come another way: for an iterable data set accelerate sends the batches of all
+ranks as one and cuts them later. Such a batch, and a batch that was changed, is counted on its device after its backward pass.
+Sums on a GPU are copied to pinned memory, and nothing waits for them.
 
 What the numbers leave out: padding is known from a mask of the tokens' shape. Without a mask every token counts as real, except
 positions that end in several zeros. Several samples in a row are known by `position_ids` that do not continue from the
@@ -35,8 +35,8 @@ class Sent(NamedTuple):
     parts: dict[str, tuple[weakref.ref[Any], int]]
 
 
-# By the id of a batch's tokens, and only while these exist. It is not an attribute of the tensors: a batch must pickle and copy
-# as it does unmeasured.
+# What was sent, by the id of a batch's tokens, as long as the tokens exist. It is not an attribute of the tensors: a batch must
+# pickle and copy as it does unmeasured.
 _sent: dict[int, Sent] = {}
 
 
@@ -46,7 +46,7 @@ def noting(send: Callable[..., Any], *, wanted: Callable[[], bool]) -> Callable[
     @functools.wraps(send)
     def send_to_device(batch: Any, *args: Any, **kwargs: Any) -> Any:
         counts = None
-        with contextlib.suppress(Exception):  # it cannot be counted later either, and is reported there
+        with contextlib.suppress(Exception):  # the count after the training step fails too, and reports it
             counts = counted(held(batch)) if wanted() else None
         sent = send(batch, *args, **kwargs)
         if counts is not None:

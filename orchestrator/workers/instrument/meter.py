@@ -117,7 +117,7 @@ class Meter:
             self.block, self.in_block, self.on = self.block + 1, 0, not self.on
 
     def happened(self, what: str) -> None:
-        """Note an evaluation or a save, whose time is in that of the next step."""
+        """Note an evaluation or a save. Its time is part of the next step."""
         if what not in self.after:
             self.after.append(what)
 
@@ -183,8 +183,7 @@ class Meter:
         self.blocks.write(json.dumps(line) + "\n")
 
     def add_up(self, batches: list[Any]) -> Mapping[str, Optional[int]]:
-        """Return the counts of one step. They and the totals are unknown if a micro-batch cannot be counted, or none was
-        seen."""
+        """Return the counts of one step. Counts and totals are unknown if a micro-batch cannot be counted or none was seen."""
         read = [None if batch is None else batch.read() for batch in batches]
         if not read or None in read:
             self.totals = dict.fromkeys(self.names)

@@ -1,7 +1,7 @@
 """Loads a model's tokenizer, or trains a byte-level BPE on the docstrings of the standard library for a model without one.
 
-The trained tokenizer needs only the package `tokenizers`. It is the same for the same Python and size, and every supported
-transformers loads it. It is trained once and kept next to the prepared data.
+The trained tokenizer needs only the package `tokenizers`. It depends only on the Python version and the size, and every
+supported transformers loads it. It is trained once and kept next to the prepared data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from formatting import PreparationError
 
 VOCABULARY = 4096
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")  # of a folder that has one
+FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "vocab.json",
+)  # a folder with one of them has a tokenizer
 Encoded = Tuple[Sequence[int], Sequence[int]]
 
 

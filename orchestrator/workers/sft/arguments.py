@@ -3,8 +3,8 @@
 `parse` needs neither torch nor transformers: `sft.py` gives it the fields that exist. Values arrive as `--key item item`,
 each a text. The annotation of the field decides the type. A mistake is one sentence, before any model is loaded.
 
-Why not HfArgumentParser: the words are `str()` of YAML values. It refuses `False` for `no`, `None`, `1e3` for a whole
-number, and a mapping in Python's notation.
+It does not use HfArgumentParser, because the words are `str()` of YAML values. That parser refuses `False` for `no`, `None`,
+`1e3` for a whole number, and a mapping in Python's notation.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 - packed: all rows are cut into chunks of exactly `max_seq_len`; every token is work, and all batches have one shape.
 
 Samples of one row stay separate in attention (block-diagonal) if the attention reads `position_ids`. Flash attention does;
-sdpa, eager and flex do from transformers 4.53 on. With an older version packing is the classic concatenation, in which a
-sample sees the end of the previous sample, and padding-free is refused. `packed_attention` names the kind.
+sdpa, eager and flex do from transformers 4.53 on. With an older version, packing is the classic concatenation, in which a
+sample sees the end of the previous sample. Padding-free is then refused. `packed_attention` names the kind.
 
 A sample that is cut at the end of a chunk continues in the next chunk, without its beginning. No label crosses a border.
 The last, incomplete chunk and chunks without a label are left out.

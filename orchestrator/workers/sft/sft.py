@@ -45,7 +45,7 @@ def training_fields() -> dict[str, Any]:
 
 
 def training_arguments(given: typing.Mapping[str, Any]) -> Any:
-    """Return TrainingArguments of the given values and our defaults, or raise ArgumentError where it refuses them."""
+    """Return TrainingArguments of the given values and our defaults, or raise ArgumentError if it refuses them."""
     from transformers import TrainingArguments
 
     known = training_fields()
@@ -83,7 +83,7 @@ def checkpointing(args: Any) -> tuple[bool, bool]:
 
 
 def check_data(own: Own, manifest: typing.Mapping[str, Any], config: Any) -> None:
-    """Refuse data with tokens of another model, or with a loss on everything where only the response is wanted."""
+    """Refuse data with tokens of another model, or with a loss on everything if only the response is wanted."""
     size = getattr(config, "vocab_size", None)
     largest = manifest.get("largest_token_id")
     if size and largest is not None and largest >= size:
@@ -139,7 +139,7 @@ def leave_process_group() -> None:
     """Leave the process group, so that no rank waits for this one and NCCL does not warn.
 
     The wrapped model must be gone first. Else DDP's reducer holds the last reference to the group. It then joins the threads
-    of gloo while it holds the interpreter's lock, for which they may wait. Runs of two ranks hung so.
+    of gloo while it holds the interpreter's lock, for which they may wait. Runs of two ranks hung in this way.
     """
     import gc
 
