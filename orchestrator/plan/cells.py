@@ -1,8 +1,9 @@
-"""The cells of one scenario (its axes crossed, `exclude:` taken away, `include:` added), and the layers of their arguments.
+"""The cells of one scenario, and the layers of their arguments.
 
-Order of the product, slowest first: model, framework configuration, effective batch size, GPU count, packing, max_seq_len,
-then every other axis as it is listed. Knows the meaning of one argument: samples per optimizer step = per-device batch ×
-accumulation × processes; an `effective_batch_size` settles the one that is left open. `matrix` makes experiments of cells.
+The axes are crossed; `exclude:` removes cells, `include:` adds arguments or cells. The order of the product, slowest first:
+model, framework configuration, effective batch size, number of GPUs, packing, max_seq_len, then the other axes as listed.
+Samples per optimizer step = per-device batch × accumulation × processes. An `effective_batch_size` determines the factor
+that is not given. `expand` makes experiments of cells.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from math import prod
 from typing import Any, NamedTuple
 
 from orchestrator.plan.config import Scenario, Suite, argument_text, argument_texts
-from orchestrator.records import Experiment, Reason, Text
+from orchestrator.plan.config.yaml_file import YamlPath
+from orchestrator.records import Reason, Text
 from orchestrator.trainers import Trainer
 
 MODEL, FRAMEWORK, GPUS = "model_name_or_path", "framework_config", "num_gpus"
 BATCH, ACCUMULATION, EFFECTIVE = "per_device_train_batch_size", "gradient_accumulation_steps", "effective_batch_size"
 TRAINER_BATCH_DEFAULT = 8
 FIRST = (MODEL, FRAMEWORK, EFFECTIVE, GPUS, "packing", "max_seq_len")
+MAX_CELLS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,40 +40,12 @@ class Cell:
     included: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Duplicate:
-    """A cell that came to the same experiment as an earlier one of its scenario."""
+class MatrixMistake(Exception):
+    """A mistake in the axes or in `include:`. `path` is its place inside the scenario."""
 
-    id: str
-    scenario: str
-    model: str
-    framework: str | None
-    num_gpus: int
-
-    @classmethod
-    def of(cls, experiment: Experiment) -> Duplicate:
-        return cls(
-            id=experiment.id,
-            scenario=experiment.scenario,
-            model=experiment.model,
-            framework=experiment.framework.name if experiment.framework else None,
-            num_gpus=experiment.num_gpus,
-        )
-
-
-MAX_CELLS = 1_000_000
-
-
-class TooManyCells(Exception):
-    """A product that nobody means, and no memory holds."""
-
-
-class AmbiguousInclude(Exception):
-    """An `include:` entry that starts a new cell without saying which value of an axis it means."""
-
-    def __init__(self, index: int, axis: str) -> None:
-        self.index, self.axis = index, axis
-        super().__init__(axis)
+    def __init__(self, path: YamlPath, message: str) -> None:
+        self.path = path
+        super().__init__(message)
 
 
 def cells(
@@ -79,33 +54,32 @@ def cells(
     include: Sequence[Mapping[str, Any]] = (),
     exclude: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Cell]:
-    """The cells of `axes`, which must hold the model, framework configuration and GPU count. Raises AmbiguousInclude or
-    TooManyCells."""
-    ordered = {name: axes[name] for name in (*FIRST, *axes) if name in axes}
-    names = tuple(ordered)
-    if prod(len(values) for values in ordered.values()) > MAX_CELLS:
-        raise TooManyCells(" × ".join(f"{name} {len(values)}" for name, values in ordered.items() if len(values) > 1))
-    left_out = [_texts(entry) for entry in exclude]
-    added = [_texts(entry) for entry in include]
-    matched = [False] * len(added)
-    for values in product(*ordered.values()):
-        point = dict(zip(names, values, strict=True))
-        if left_out and any(_covers(entry, point) for entry in left_out):
+    """Yield the cells of `axes`, which must contain model, framework configuration and GPU count. Raises MatrixMistake."""
+    axes = {name: axes[name] for name in (*FIRST, *axes) if name in axes}
+    if prod(len(values) for values in axes.values()) > MAX_CELLS:
+        sizes = " × ".join(f"{name} {len(values)}" for name, values in axes.items() if len(values) > 1)
+        message = f"the axes give more than {MAX_CELLS:,} experiments ({sizes}); remove some values"
+        raise MatrixMistake(("matrix",), message)
+    excluded = [argument_texts(entry) for entry in exclude]
+    added = [argument_texts(entry) for entry in include]
+    matched: set[int] = set()
+    for values in product(*axes.values()):
+        point = dict(zip(axes, values, strict=True))
+        if any(_covers(entry, point) for entry in excluded):
             continue
         included: dict[str, int] = {}
         for index, entry in enumerate(added):
-            on_axes = {name: value for name, value in entry.items() if name in ordered}
-            if _covers(on_axes, point):
-                matched[index] = True
-                included |= dict.fromkeys((name for name in entry if name not in ordered), index)
+            if _covers({name: value for name, value in entry.items() if name in axes}, point):
+                matched.add(index)
+                included |= dict.fromkeys((name for name in entry if name not in axes), index)
         yield _cell({**point, **{name: added[index][name] for name, index in included.items()}}, included)
     for index, entry in enumerate(added):
-        if not matched[index]:
-            yield _new_cell(index, entry, ordered)
+        if index not in matched:
+            yield _new_cell(index, entry, axes)
 
 
 def _new_cell(index: int, entry: Mapping[str, Text | None], axes: Mapping[str, Sequence[Any]]) -> Cell:
-    """A cell of its own: what the entry leaves open must have one value only, or be no argument at all."""
+    """Return a new cell from an entry. An axis that the entry does not name must have a single value, or is left out."""
     point: dict[str, Any] = dict(entry)
     for name, values in axes.items():
         if name in point:
@@ -113,7 +87,8 @@ def _new_cell(index: int, entry: Mapping[str, Text | None], axes: Mapping[str, S
         if len(values) == 1:
             point[name] = values[0]
         elif name in (MODEL, FRAMEWORK, GPUS):
-            raise AmbiguousInclude(index, name)
+            message = f"include: this entry starts a new cell but does not say which {name!r}; add the key {name!r}"
+            raise MatrixMistake(("include", index), message)
     return _cell(point, dict.fromkeys(entry, index))
 
 
@@ -122,17 +97,13 @@ def _cell(point: dict[str, Any], included: Mapping[str, int]) -> Cell:
     return Cell(model=model, framework=framework, num_gpus=num_gpus, arguments=point, included=included)
 
 
-def _texts(entry: Mapping[str, Any]) -> dict[str, Text | None]:
-    return {name: argument_text(value) for name, value in entry.items()}
-
-
 def _covers(entry: Mapping[str, Text | None], point: Mapping[str, Any]) -> bool:
-    """Whether every key of `entry` stands in `point` with the same text."""
+    """Return whether `point` has every key of `entry` with the same text."""
     return all(name in point and argument_text(point[name]) == value for name, value in entry.items())
 
 
 class BatchMistake(Exception):
-    """A mistake of the user: the arguments that it concerns, and a sentence. The caller knows their places."""
+    """A mistake in the batch arguments `names`. The caller knows their places."""
 
     def __init__(self, names: tuple[str, ...], message: str) -> None:
         self.names = names
@@ -140,38 +111,36 @@ class BatchMistake(Exception):
 
 
 def settle_batch(arguments: dict[str, Text | None], num_gpus: int) -> Reason | None:
-    """Derive batch or accumulation from an effective batch size, in place. Return a reason where it does not divide."""
+    """Derive batch or accumulation from an effective batch size, in place. Return a reason if it does not divide."""
     wanted = arguments.pop(EFFECTIVE, None)
     if wanted is None:
         return None
     given = tuple(name for name in (BATCH, ACCUMULATION) if arguments.get(name) is not None)
     if len(given) != 1:
-        have = "both are given; set one of them to null" if given else "neither is; give one of them"
-        raise BatchMistake(
-            given, f"with {EFFECTIVE} exactly one of {BATCH} and {ACCUMULATION} is to be given, and {have}"
-        )
-    known, follows = given[0], BATCH if given[0] == ACCUMULATION else ACCUMULATION
+        state = "both are given; set one of them to null" if given else "neither is given; give one of them"
+        raise BatchMistake(given, f"{EFFECTIVE} needs exactly one of {BATCH} and {ACCUMULATION}, and {state}")
+    known, derived = given[0], BATCH if given[0] == ACCUMULATION else ACCUMULATION
     total, part = _whole(EFFECTIVE, wanted), _whole(known, arguments[known])
     if total % (part * num_gpus):
-        arguments[EFFECTIVE] = wanted  # never run, but still a cell of its own
-        text = f"{EFFECTIVE} {total} does not divide by {num_gpus} GPUs × {known} {part}"
+        arguments[EFFECTIVE] = wanted  # the cell never runs, but it needs an id of its own
+        text = f"{EFFECTIVE} {total} is not divisible by {num_gpus} GPUs × {known} {part}"
         return Reason(kind="batch_does_not_divide", text=text)
-    arguments[follows] = str(total // (part * num_gpus))
+    arguments[derived] = str(total // (part * num_gpus))
     return None
 
 
 def _whole(name: str, value: Text | None) -> int:
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10 and int(value) >= 1:
         return int(value)
-    raise BatchMistake((name,), f"{name}: {value!r} is not right; a whole number from 1 is expected")
+    raise BatchMistake((name,), f"{name}: {value!r} is invalid; write a whole number from 1")
 
 
 def global_batch(arguments: Mapping[str, Text], num_gpus: int) -> int | None:
-    """Return the samples per optimizer step over all processes; without a value the Trainer's default counts."""
+    """Return the samples per optimizer step over all processes; a missing value is the Trainer's default."""
     batch, accumulation = arguments.get(BATCH, str(TRAINER_BATCH_DEFAULT)), arguments.get(ACCUMULATION, "1")
     try:
         return _whole(BATCH, batch) * _whole(ACCUMULATION, accumulation) * num_gpus
-    except BatchMistake:  # the trainer's to refuse
+    except BatchMistake:  # the trainer refuses the value
         return None
 
 
@@ -179,14 +148,14 @@ class Layer(NamedTuple):
     """Arguments from one origin, in the trainer's names. `path` is their place in the scenario, () for another origin."""
 
     origin: str
-    path: tuple[str | int, ...]
+    path: YamlPath
     arguments: Mapping[str, Text | None]
 
 
 class Layers:
-    """The layers of one scenario's arguments, the lowest first: `below` those of a cell, the cell's own, and `above` them.
+    """The layers of one scenario's arguments, lowest first: those below the cell, those of the cell, those above it.
 
-    `axes` and `overrides` are the command line's. `notes` are sentences on names that the trainer has changed.
+    `axes` and `overrides` come from the command line. `notes` are sentences on names that the trainer has changed.
     """
 
     def __init__(
@@ -207,9 +176,9 @@ class Layers:
         self._frameworks: dict[str | None, Layer] = {None: Layer("", (), {})}
         self._single: dict[tuple[str, Text | None, int | None], Layer] = {}
 
-    def _layer(self, origin: str, path: tuple[str | int, ...], arguments: Mapping[str, Any]) -> Layer:
-        translated, said = self.trainer.translate(argument_texts(arguments))
-        self.notes.extend(said)
+    def _layer(self, origin: str, path: YamlPath, arguments: Mapping[str, Any]) -> Layer:
+        translated, notes = self.trainer.translate(argument_texts(arguments))
+        self.notes.extend(notes)
         return Layer(origin, path, translated)
 
     def of_framework(self, name: str, arguments: Mapping[str, Text | None]) -> Mapping[str, Text | None]:
@@ -218,7 +187,7 @@ class Layers:
         return self._frameworks[name].arguments
 
     def merged(self, cell: Cell) -> dict[str, Text | None]:
-        """Return a cell's arguments, where the highest layer wins. The model comes first, and no layer may change it."""
+        """Return a cell's arguments; the highest layer wins. The model comes first, and no layer may change it."""
         merged = {MODEL: cell.model, **self.lower, **self._frameworks[cell.framework].arguments}
         for layer in self._of_cell(cell):
             merged.update(layer.arguments)
@@ -230,7 +199,7 @@ class Layers:
         return next((layer for layer in reversed(layers) if name in layer.arguments), self.below[-1])
 
     def _of_cell(self, cell: Cell) -> Iterator[Layer]:
-        """Yield a layer for each argument of a cell: a value of an axis, or what `include:` adds. Each is made once."""
+        """Yield a layer for each argument of a cell: a value of an axis, or an addition of `include:`. Cache each layer."""
         for name, value in cell.arguments.items():
             index = cell.included.get(name)
             layer = self._single.get((name, value, index))
@@ -239,7 +208,7 @@ class Layers:
                 layer = self._single[name, value, index] = self._layer(origin, path, {name: value})
             yield layer
 
-    def _place(self, name: str, index: int | None) -> tuple[str, tuple[str | int, ...]]:
+    def _place(self, name: str, index: int | None) -> tuple[str, YamlPath]:
         if index is not None:
             return "include:", ("include", index, name)
         return ("--axis", ()) if name in self.axes else ("matrix:", ("matrix", name))

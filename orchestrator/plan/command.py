@@ -1,9 +1,9 @@
-"""An experiment and its GPUs -> the command that runs it: argv, environment, the generated accelerate configuration.
+"""The command that runs an experiment: argv, environment, and the generated accelerate configuration.
 
-Pure: it starts nothing and looks at no machine, so a plan can show what a run will do, with `{gpus}`, `{port}` and
-`{run_dir}` in place of what is known only then. The launcher is the same for one process and for many, and so are its
-settings: a comparison of 1 and n GPUs compares nothing else. What would leak in from the parent's environment
-(`ACCELERATE_*`, `RANK`…) is taken out by whoever starts the command.
+Pure: it starts nothing and looks at no machine. A plan shows the command with `{gpus}`, `{port}` and `{run_dir}` for the
+values that are known only at launch. One process and several processes use the same launcher with the same settings, so that
+a comparison of 1 and n GPUs compares nothing else. `machine.child_environment` removes variables such as `ACCELERATE_*` and
+`RANK` from the parent's environment.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from orchestrator.trainers import argument_names, custom, instrumented
 
 CONFIG_NAME = "accelerate.yaml"
 
-# torchrun takes 1 for many processes and the machine's all for one; contended threads cost a factor of 40 on 2 cores.
+# torchrun's default is 1 for several processes and all cores for one. Contended threads cost a factor of 40 on 2 cores.
 THREADS: Mapping[Device, str] = {Device.CUDA: "4", Device.CPU: "1"}
 
-_FSDP_ON_CPU = Reason(
-    kind="fsdp_on_cpu", text="FSDP needs GPUs: on CPU processes accelerate would run plain DDP under its name"
-)
+_FSDP_ON_CPU = Reason(kind="fsdp_on_cpu", text="FSDP needs GPUs; on CPU processes accelerate would silently run DDP")
 _FLASH = ("flash_attention_2", "flash_attention_3")
 _PLAIN = ("MULTI_GPU", "NO", "MULTI_CPU")
 _FSDP = "FSDP"
+_FOR_SHARDING = frozenset({"fsdp_config", "parallelism_config"})
+
+# The port is an option of the command and the GPUs are a variable; `gpu_ids` here would override the variable.
+_OURS = frozenset({"gpu_ids", "main_process_ip", "main_process_port", "distributed_type"})
 
 
 def build_command(
@@ -46,8 +48,8 @@ def build_command(
 ) -> Command:
     """Return the command of one run, in its folder `run_dir`, on `gpus` (ids, or text in their place).
 
-    Without `files`, the command's files are left out: a plan shows only its words and variables.
-    Raises LaunchError where the plan should have refused the experiment.
+    `files=False` leaves out the command's files: a plan shows only words and variables.
+    Raises LaunchError for an experiment that the plan should have refused.
     """
     visible = gpus if isinstance(gpus, str) else ",".join(gpus)
     if experiment.custom is not None:
@@ -72,17 +74,14 @@ def build_command(
 
 
 def _literal(word: str) -> str:
-    """Return the word in the form that torchrun needs, which reads `$$` as `$` and `$local_rank` as a number.
-
-    A user's own command may mean just that, and is left as it is.
-    """
+    """Return the word with `$` escaped for torchrun, which replaces `$$` by `$` and `$local_rank` by a number."""
     if "$" not in word:
         return word
     return word.replace("$", "$$") if Template(word).safe_substitute(local_rank="") != word else word
 
 
 def _files(experiment: Experiment, words: Sequence[str]) -> dict[str, str]:
-    """What the command reads from the run's folder, by name."""
+    """Return name → text of the files that the command reads from the run's folder."""
     files = {CONFIG_NAME: accelerate_config(experiment)}
     if any(os.path.basename(word) == instrumented.FILE_NAME for word in words):
         files[instrumented.FILE_NAME] = instrumented.single_file()
@@ -90,7 +89,7 @@ def _files(experiment: Experiment, words: Sequence[str]) -> dict[str, str]:
 
 
 def environment(experiment: Experiment, *, visible: str, run_dir: Path) -> dict[str, str | None]:
-    """What the run's environment differs by from its parent's. The experiment's own variables come last."""
+    """Return the variables that a run sets or unsets. The experiment's own variables win."""
     env: dict[str, str | None] = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "" if experiment.device is Device.CPU else visible,
@@ -109,7 +108,7 @@ def environment(experiment: Experiment, *, visible: str, run_dir: Path) -> dict[
 
 
 def accelerate_config(experiment: Experiment) -> str:
-    """The text of the run's accelerate configuration: the user's settings, and over them what we know better."""
+    """Return the text of the run's accelerate configuration: the user's settings, overridden by the values of this run."""
     settings = {key: value for key, value in experiment.accelerate.items() if key not in _OURS and value is not None}
     settings["distributed_type"] = distributed_type(experiment)
     if settings["distributed_type"] != _FSDP:
@@ -128,16 +127,10 @@ def accelerate_config(experiment: Experiment) -> str:
     return _yaml(json.dumps(settings, sort_keys=True))
 
 
-_FOR_SHARDING = frozenset({"fsdp_config", "parallelism_config"})
-
-# The port goes on the command line and the GPUs into the environment: gpu_ids here would override the latter.
-_OURS = frozenset({"gpu_ids", "main_process_ip", "main_process_port", "distributed_type"})
-
-
 def distributed_type(experiment: Experiment) -> str:
-    """How accelerate is to distribute. One process is never wrapped, whatever the configuration says.
+    """Return accelerate's distributed type. A single process is never wrapped, whatever the configuration says.
 
-    CPU processes need the type for GPUs: for any other accelerate starts one process alone. It takes gloo by itself.
+    CPU processes need MULTI_GPU, too: for another type accelerate starts only one process. accelerate chooses gloo by itself.
     """
     if experiment.num_gpus == 1:
         return "NO"
@@ -145,46 +138,37 @@ def distributed_type(experiment: Experiment) -> str:
 
 
 def plan_problems(experiment: Experiment) -> Reason | None:
-    """Why this combination can't work on any machine, or None. Says it in the plan, not after an hour of queueing."""
-    for check in (_custom_problem, _model_problem, _distribution_problem, _cpu_problem):
-        problem = check(experiment)
-        if problem is not None:
-            return problem
-    return None
+    """Return the reason why this combination can't work on any machine, or None."""
+    checks = (_custom_problem, _model_problem, _distribution_problem, _cpu_problem)
+    return next((problem for check in checks if (problem := check(experiment)) is not None), None)
 
 
 def _custom_problem(experiment: Experiment) -> Reason | None:
-    if experiment.custom is None:
-        return None
     missing = custom.unknown_placeholders(experiment)
-    if missing:
-        return Reason(kind="unknown_placeholder", text=_placeholder_sentence(experiment, missing))
-    problems = custom.source_problems(experiment.custom)
-    return Reason(kind="custom_metrics", text="; ".join(problems)) if problems else None
+    if not missing:
+        return None
+    return Reason(kind="unknown_placeholder", text=_placeholder_sentence(experiment, missing))
 
 
 def _model_problem(experiment: Experiment) -> Reason | None:
     if not experiment.model.startswith("config:") or trainers.get(experiment.trainer).builds_models:
         return None
-    text = (
-        f"{experiment.trainer} loads models and builds none: name a folder or a hub model instead of {experiment.model}"
-    )
+    text = f"trainer {experiment.trainer} can't build {experiment.model}; name a local folder or a hub model"
     return Reason(kind="model_of_other_trainer", text=text)
 
 
 def _distribution_problem(experiment: Experiment) -> Reason | None:
-    """A single process runs without wrapping, so its distributed type is of no account."""
     asked = _asked_type(experiment)
-    if experiment.num_gpus == 1 or asked in _PLAIN:
+    if experiment.num_gpus == 1 or asked in _PLAIN:  # a single process is never wrapped
         return None
     if asked != _FSDP:
-        text = f"distributed_type {asked} is not supported; MULTI_GPU (DDP) and FSDP are"
+        text = f"distributed_type {asked} is not supported; use MULTI_GPU (DDP) or FSDP"
         return Reason(kind="unsupported_distribution", text=text)
     return _FSDP_ON_CPU if experiment.device is Device.CPU else None
 
 
 def _cpu_problem(experiment: Experiment) -> Reason | None:
-    """What needs a GPU and would stop the run after its start, or silently be something else."""
+    """Return the reason why a setting needs a GPU: without it the run would fail late, or silently run something else."""
     if experiment.device is not Device.CPU:
         return None
     arguments = experiment.arguments
@@ -192,13 +176,13 @@ def _cpu_problem(experiment: Experiment) -> Reason | None:
         return _FSDP_ON_CPU
     attention = arguments.get("attn_implementation")
     if attention in _FLASH:
-        return Reason(kind="flash_attention_on_cpu", text=f"{attention} needs a GPU; sdpa and eager run on a CPU")
+        return Reason(kind="flash_attention_on_cpu", text=f"{attention} needs a GPU; use sdpa or eager on a CPU")
     if argument_names.is_true(arguments.get("use_liger_kernel")):
-        return Reason(kind="liger_on_cpu", text="liger kernels need a GPU; leave use_liger_kernel out on a CPU")
+        return Reason(kind="liger_on_cpu", text="Liger kernels need a GPU; remove use_liger_kernel on a CPU")
     precision = _word(experiment.accelerate.get("mixed_precision", "no"))
     if argument_names.is_true(arguments.get("fp16")) or precision in ("fp16", "fp8"):
         word = "fp16" if precision == "no" else precision
-        return Reason(kind="precision_on_cpu", text=f"mixed precision {word} needs a GPU; bf16 runs on a CPU")
+        return Reason(kind="precision_on_cpu", text=f"mixed precision {word} needs a GPU; use bf16 on a CPU")
     return None
 
 
@@ -207,19 +191,19 @@ def _asked_type(experiment: Experiment) -> str:
 
 
 def _word(value: object) -> str:
-    """A word of a configuration; YAML makes False of a bare `no`."""
+    """Return a word of a configuration. YAML reads a bare `no` as False."""
     return "no" if value is None or value is False else str(value)
 
 
 def _placeholder_sentence(experiment: Experiment, missing: set[str]) -> str:
     shown = ", ".join(f"{{{name}}}" for name in sorted(missing))
     given = ", ".join((*custom.PROVIDED, *(name for name in experiment.arguments if name not in custom.PROVIDED)))
-    return f"the command asks for {shown}, which no argument gives; given are: {given}"
+    return f"the command uses {shown}, but there is no such argument. Allowed: {given}"
 
 
 @lru_cache(maxsize=512)
 def _yaml(settings: str) -> str:
-    """YAML of a JSON object; few configurations are shared by many cells, and dumping YAML is slow."""
+    """Return a JSON object as YAML. Many cells share few configurations, and dumping YAML is slow, hence the cache."""
     import yaml
 
     content: Any = json.loads(settings)

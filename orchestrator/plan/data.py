@@ -1,10 +1,10 @@
-"""The model and the training data of an experiment: what is on this machine, and where the prepared copy of the data belongs.
+"""The model and the training data of an experiment: which files are on this machine, and the path of the prepared data.
 
-Looks at local files, and writes nothing. Paths are looked for next to the scenario file, then in the working folder. A run works in
-its own folder, where a relative path would lead nowhere, so what is found becomes an absolute path.
+Reads local files and writes nothing. A relative path is looked up next to the scenario file, then in the working folder, and
+becomes absolute, because a run works in its own folder.
 
-The path of prepared data is made of the content: the same data, template, tokenizer and length are prepared once and shared by all
-experiments and campaigns (`$TUNEBENCH_CACHE`, else the user's cache folder). Making it is `workers/prepare/prepare.py`'s.
+The path of prepared data contains a digest of the content, template, tokenizer and length. Experiments and campaigns with the
+same digest share one copy in the cache (`$TUNEBENCH_CACHE`, else the user's cache folder). `workers/prepare` writes it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from orchestrator.errors import ConfigError, PreparationError, suggestion
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.records import DataSpec, Text
 
-if TYPE_CHECKING:  # an estimate of memory looks up models here, and loads no pydantic
+if TYPE_CHECKING:  # `memory_fit` imports this module and must not load pydantic
     from orchestrator.plan.config import DataProcessing, Suite
     from orchestrator.trainers import Trainer
 
@@ -37,7 +37,7 @@ _OF_DATA = ("model_name_or_path", "response_template", "response_field", "max_se
 WHOLE_FILE_BYTES = 64 * 1024 * 1024
 MAX_FILES = 10_000
 
-_PATHS = (".", "/", "~")
+_PATH_STARTS = (".", "/", "~")
 DATA_FILES = (".json", ".jsonl", ".parquet")
 CONFIGS_FILE = Path(orchestrator.__file__).parent / "workers" / "sft" / "configs.py"
 
@@ -45,14 +45,15 @@ Prepared = tuple[DataSpec | None, str | None]
 
 
 def prepared_data(suite: Suite, trainer: Trainer) -> Callable[[Mapping[str, Text]], Prepared]:
-    """A function: arguments → what is to be prepared for them and where it will lie; (None, None) where the trainer or the
-    user brings data of their own. It remembers what it has looked at, for as long as it lives: a later plan looks again.
+    """Return a function that maps arguments to the data to prepare and its path, or to (None, None) if there is none.
+
+    Nothing is prepared for trainers and arguments with data of their own. The function caches the files that it has read.
     """
     form, folder = trainer.data_form, cache_folder()
 
     @cache
-    def look_up(source: str, *words: str | None) -> Prepared:
-        spec = _spec(suite, form or "text", source, *words)
+    def look_up(source: str, *texts: str | None) -> Prepared:
+        spec = _spec(suite, form or "text", source, *texts)
         return spec, data_path(spec, folder)
 
     def prepared(arguments: Mapping[str, Text]) -> Prepared:
@@ -60,14 +61,10 @@ def prepared_data(suite: Suite, trainer: Trainer) -> Callable[[Mapping[str, Text
         if form is None or (given is not None and form != "tokens"):
             return None, None
         source = given if isinstance(given, str) else suite.data_processing.dataset_name
-        return look_up(source, *(_word(arguments, name) for name in _OF_DATA))
+        values = (arguments.get(name) for name in _OF_DATA)
+        return look_up(source, *(value if isinstance(value, str) else None for value in values))
 
     return prepared
-
-
-def _word(arguments: Mapping[str, Text], name: str) -> str | None:
-    value = arguments.get(name)
-    return value if isinstance(value, str) else None
 
 
 def _spec(
@@ -106,14 +103,14 @@ def _spec(
 
 
 def _response_template(processing: DataProcessing, form: str, argument: str | None) -> str | None:
-    """Loss is masked while preparing where tokens are prepared; a text trainer masks by its own argument."""
+    """Return the template that masks loss during preparation. A trainer that gets text masks by its own argument."""
     if form == "tokens":
         return argument or processing.response_template
     return processing.response_template if processing.tokenize else None
 
 
 def _fingerprint(path: Path, suite: Suite) -> str:
-    """Over the content; of files too large to read for a plan, over size, beginning and end."""
+    """Return a digest over the content. For large files it covers size, beginning and end."""
     digest = hashlib.sha256()
     try:
         for file in _files(path):
@@ -135,26 +132,25 @@ def _files(path: Path) -> list[Path]:
         return [path]
     found = list(islice((file for file in path.rglob("*") if file.is_file()), MAX_FILES + 1))
     if len(found) > MAX_FILES:
-        raise OSError(f"the folder holds more than {MAX_FILES:,} files; name the one that the data lies in")
+        raise OSError(f"the folder contains more than {MAX_FILES:,} files; name a file or a smaller folder")
     return sorted(found)
 
 
 def cache_folder() -> Path:
-    """Where prepared data lies: `$TUNEBENCH_CACHE`, else `tunebench` in the user's cache folder."""
-    own = os.environ.get("TUNEBENCH_CACHE")
-    if own:
+    """Return the folder of prepared data: `$TUNEBENCH_CACHE`, else `tunebench` in the user's cache folder."""
+    if own := os.environ.get("TUNEBENCH_CACHE"):
         return Path(own).absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "tunebench"
 
 
 def data_path(spec: DataSpec, cache: Path) -> str:
-    """The prepared data of `spec`: a folder of token ids, or the one text file that other trainers are handed.
+    """Return the path of the prepared data: a folder of token ids, or a text file for trainers that tokenize themselves.
 
-    Raises PreparationError for a folder whose name no experiment's file can hold.
+    Raises PreparationError if the path is not UTF-8, because a record could not contain it.
     """
     if not is_utf8(str(cache)):
-        said = "the path of prepared data holds bytes that are no UTF-8; set TUNEBENCH_CACHE to another folder"
-        raise PreparationError(f"{with_bytes(str(cache))}: {said}")
+        message = "the path of prepared data is not UTF-8; set TUNEBENCH_CACHE to another folder"
+        raise PreparationError(f"{with_bytes(str(cache))}: {message}")
     fields = {name: value for name, value in asdict(spec).items() if name != "source" or spec.fingerprint is None}
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.source.rstrip("/").rsplit("/", 1)[-1]).strip("-.")[:40] or "data"
@@ -169,7 +165,7 @@ def published_models() -> Mapping[str, Mapping[str, Any]]:
 
 
 def find_local(name: str, base: Path) -> Path | None:
-    """Return what a name leads to, next to the scenario file or in the working folder; None where nothing is there."""
+    """Return the absolute path of a name next to the scenario file, or else in the working folder; None if neither exists."""
     for candidate in (base / os.path.expanduser(name), Path(name)):
         if os.path.exists(candidate):  # unlike Path.exists, no exception for a name that no disk can hold
             return candidate.resolve()
@@ -177,21 +173,21 @@ def find_local(name: str, base: Path) -> Path | None:
 
 
 def local_model(name: str, base: Path) -> str:
-    """Return the folder of a model on this machine, else the name as it is: a hub's, a `config:`, or a path that leads nowhere."""
+    """Return the folder of a model on this machine, or the name unchanged if there is none."""
     found = None if name.startswith("config:") else find_local(name, base)
     return str(found) if found is not None and (found / "config.json").is_file() else name
 
 
 def missing_model(name: str) -> str | None:
-    """Return a sentence where a name can only be a path and no model is there."""
-    if not name.startswith(_PATHS) or os.path.isfile(os.path.join(name, "config.json")):
+    """Return a sentence if a name is clearly a path and there is no model."""
+    if not name.startswith(_PATH_STARTS) or os.path.isfile(os.path.join(name, "config.json")):
         return None
-    return f"there is no model in {name!r}; a local model is a folder with a config.json"
+    return f"there is no model in {name!r}; name a folder that contains a config.json"
 
 
 def missing_data(source: str) -> str | None:
-    """Return a sentence where a source can only be a file or folder and is not there."""
-    is_path = source.startswith(_PATHS) or source.endswith(DATA_FILES)
+    """Return a sentence if a source is clearly a path and does not exist."""
+    is_path = source.startswith(_PATH_STARTS) or source.endswith(DATA_FILES)
     if not is_path or os.path.exists(source):
         return None
-    return f"there is no file or folder {source!r}; data is looked for beside the scenario file, then where you stand"
+    return f"there is no file or folder {source!r}; put the data next to the scenario file or into the working folder"

@@ -1,6 +1,6 @@
-"""What this machine can run, and what to do about what is missing: a list of findings. Prints nothing, changes nothing.
+"""The findings of `tunebench doctor`: what this machine can run, and what to do about missing parts. Changes nothing.
 
-Versions are read from the packages' metadata; torch is imported in a process of its own, and only here.
+Versions come from the metadata of packages. Only this module imports torch, in a process of its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing looked at: what was found, and what to do where that is not enough."""
+    """One check: what was found, and what to do if that is not enough."""
 
     name: str
     level: Level
@@ -56,7 +56,7 @@ class Finding:
 
 
 def examine(python: str | None = None) -> list[Finding]:
-    """Everything that a run depends on, for the interpreter `python` (ours when None)."""
+    """Return a finding for everything that a run depends on, for the interpreter `python` (default: the current one)."""
     return [
         *_interpreter(python),
         *_packages(python),
@@ -69,26 +69,26 @@ def examine(python: str | None = None) -> list[Finding]:
     ]
 
 
+def _finding(name: str, found: str, *, todo: str | None = None, level: Level = Level.NOTE) -> Finding:
+    """Return a finding, which is ok unless something is to be done; `level` says how serious that is."""
+    return Finding(name=name, level=level if todo else Level.OK, found=found, todo=todo)
+
+
 def _interpreter(python: str | None) -> Iterator[Finding]:
-    yield Finding(name="tunebench's Python", level=Level.OK, found=f"{sys.version.split()[0]} ({sys.executable})")
+    yield _finding("tunebench's Python", f"{sys.version.split()[0]} ({sys.executable})")
     if python:
-        there = Path(python).exists()
-        todo = None if there else "give --python the path of an interpreter that exists"
-        yield Finding(name="training Python", level=Level.OK if there else Level.MISSING, found=python, todo=todo)
+        todo = None if Path(python).exists() else "give --python the path of an existing interpreter"
+        yield _finding("training Python", python, todo=todo, level=Level.MISSING)
 
 
 def _packages(python: str | None) -> Iterator[Finding]:
     installed = this_machine().packages(python)
-    for name in NEEDED:
+    needed = {name: f"install it in the training environment: pip install {name}" for name in NEEDED}
+    optional = {name: f"only needed for {purpose}" for name, purpose in OPTIONAL.items()}
+    for name, todo in {**needed, **optional}.items():
         version = installed.get(name)
-        todo = None if version else f"install it in the training environment: pip install {name}"
-        yield Finding(
-            name=name, level=Level.OK if version else Level.MISSING, found=version or "not installed", todo=todo
-        )
-    for name, purpose in OPTIONAL.items():
-        version = installed.get(name)
-        todo = None if version else f"only needed for {purpose}"
-        yield Finding(name=name, level=Level.OK if version else Level.NOTE, found=version or "not installed", todo=todo)
+        level = Level.MISSING if name in NEEDED else Level.NOTE
+        yield _finding(name, version or "not installed", todo=None if version else todo, level=level)
 
 
 def _torch(python: str | None) -> Finding:
@@ -96,47 +96,41 @@ def _torch(python: str | None) -> Finding:
         version, cuda, available, count = capture([python or sys.executable, "-c", TORCH_CHECK], timeout_s=120).split()
     except (OrchestratorError, ValueError) as error:
         text = (str(error).strip().splitlines() or ["no answer"])[-1]
-        return Finding(name="torch runs", level=Level.MISSING, found=text, todo="repair the installation of torch")
+        return _finding("torch runs", text, todo="repair the installation of torch", level=Level.MISSING)
     if available == "True":
-        return Finding(name="torch runs", level=Level.OK, found=f"{version}, CUDA {cuda}, {count} device(s)")
-    todo = "a build of torch with CUDA is needed for GPUs" if cuda == "None" else "torch sees no GPU: check the driver"
-    return Finding(name="torch runs", level=Level.NOTE, found=f"{version}, CPU only", todo=todo)
+        return _finding("torch runs", f"{version}, CUDA {cuda}, {count} device(s)")
+    todo = "install a build of torch with CUDA to use GPUs" if cuda == "None" else "torch sees no GPU: check the driver"
+    return _finding("torch runs", f"{version}, CPU only", todo=todo)
 
 
 def _gpus() -> Iterator[Finding]:
     gpus = this_machine().gpus
     if not gpus:
         todo = "only scenarios with `device: cpu` or `auto` run here; on a GPU machine check `nvidia-smi` and CUDA_VISIBLE_DEVICES"
-        yield Finding(name="GPUs", level=Level.NOTE, found="none visible", todo=todo)
+        yield _finding("GPUs", "none visible", todo=todo)
     for gpu in gpus:
         size = f", {gpu.memory_bytes / 2**30:.0f} GiB" if gpu.memory_bytes else ""
-        yield Finding(name=f"GPU {gpu.index}", level=Level.OK, found=f"{gpu.name}{size}")
+        yield _finding(f"GPU {gpu.index}", f"{gpu.name}{size}")
 
 
 def _nvidia_smi() -> Finding:
     path = shutil.which("nvidia-smi")
     if path is None:
-        todo = "it comes with the NVIDIA driver; without it there is no mem_nvidia_mem_reserved"
-        return Finding(name="nvidia-smi", level=Level.NOTE, found="not on PATH", todo=todo)
+        todo = "install the NVIDIA driver, which contains it; without it there is no mem_nvidia_mem_reserved"
+        return _finding("nvidia-smi", "not on PATH", todo=todo)
     try:
         driver = capture([path, "--query-gpu=driver_version", "--format=csv,noheader"], timeout_s=30).split()
     except OrchestratorError as error:
-        return Finding(name="nvidia-smi", level=Level.NOTE, found=str(error), todo="check the NVIDIA driver")
-    return Finding(name="nvidia-smi", level=Level.OK, found=f"{path}, driver {driver[0] if driver else 'unknown'}")
+        return _finding("nvidia-smi", str(error), todo="check the NVIDIA driver")
+    return _finding("nvidia-smi", f"{path}, driver {driver[0] if driver else 'unknown'}")
 
 
 def _disk() -> Iterator[Finding]:
     for name, folder in (("disk here", Path.cwd()), ("disk of the data cache", cache_folder())):
         existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
         free = shutil.disk_usage(existing).free
-        enough = free >= SMALL_DISK_BYTES
-        todo = None if enough else "prepared data and checkpoints may not fit; free some space"
-        yield Finding(
-            name=name,
-            level=Level.OK if enough else Level.NOTE,
-            found=f"{free / 2**30:.0f} GiB free ({folder})",
-            todo=todo,
-        )
+        todo = None if free >= SMALL_DISK_BYTES else "free some space; prepared data and checkpoints may not fit"
+        yield _finding(name, f"{free / 2**30:.0f} GiB free ({folder})", todo=todo)
 
 
 def _port() -> Finding:
@@ -144,31 +138,28 @@ def _port() -> Finding:
         try:
             probe.bind(("127.0.0.1", 0))
         except OSError as error:
-            return Finding(
-                name="ports", level=Level.MISSING, found=str(error), todo="let processes listen on 127.0.0.1"
-            )
-        return Finding(name="ports", level=Level.OK, found="a free port can be had on 127.0.0.1")
+            return _finding("ports", str(error), todo="let processes listen on 127.0.0.1", level=Level.MISSING)
+    return _finding("ports", "127.0.0.1 has a free port")
 
 
 def _hub() -> Iterator[Finding]:
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     models = len(list((home / "hub").glob("models--*")))
-    yield Finding(name="HF cache", level=Level.OK, found=f"{home}, {models} model(s) in it")
+    yield _finding("HF cache", f"{home}, {models} model(s) in it")
     offline = [
         name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE") if os.environ.get(name)
     ]
-    found = f"{', '.join(offline)} set" if offline else "not set"
-    todo = "only models in the cache and local folders load" if offline else None
-    yield Finding(name="offline switches", level=Level.NOTE if offline else Level.OK, found=found, todo=todo)
+    todo = "unset them to load models from the hub; now only cached models and local folders load" if offline else None
+    yield _finding("offline switches", f"{', '.join(offline)} set" if offline else "not set", todo=todo)
 
 
 def as_json(findings: list[Finding]) -> str:
-    """The findings as one JSON list."""
+    """Return the findings as one JSON list."""
     return json.dumps([asdict(finding) for finding in findings], indent=2) + "\n"
 
 
 def as_table(findings: list[Finding]) -> Table:
-    """The findings as a table, what is to be done last."""
+    """Return the findings as a table."""
     view = Table(box=None, pad_edge=False, header_style="bold")
     view.add_column("what", no_wrap=True)
     view.add_column("", no_wrap=True)

@@ -1,10 +1,10 @@
-"""`expand`: a suite and a selection → the experiments, each with its identity. Pure: the machine is an argument.
+"""`expand` makes the experiments of a suite and a selection, each with its id. Pure: the machine is an argument.
 
-Precedence, lowest first: what the trainer starts from < defaults.yaml < framework configuration < axis < scenario argument <
-`--set`. Every layer is put into the trainer's names before the layers meet, so that an old name in one and a new name in
-another are the same argument. A layer knows its origin, so that a mistake is told with its place in the file. Two cells of a
-scenario that come to the same experiment are run once. What is wrong anywhere is `skip`; what merely cannot run on this machine is
-`cannot_run_here`.
+Precedence of arguments, lowest first: the trainer's defaults < defaults.yaml < framework configuration < axis < scenario
+argument < `--set`. Every layer is translated to the trainer's names before the layers are merged, so that an old and a new
+name of one argument meet. A layer knows its origin, so that an error can name the place in the file.
+Two cells of a scenario that give the same experiment run once. `skip` is the reason why an experiment can run nowhere,
+`cannot_run_here` the reason why it cannot run on this machine.
 """
 
 from __future__ import annotations
@@ -23,20 +23,18 @@ from orchestrator.plan.cells import (
     BATCH,
     EFFECTIVE,
     FRAMEWORK,
-    MAX_CELLS,
     MODEL,
-    AmbiguousInclude,
     BatchMistake,
     Cell,
-    Duplicate,
     Layers,
-    TooManyCells,
+    MatrixMistake,
     cells,
     global_batch,
     settle_batch,
 )
 from orchestrator.plan.command import plan_problems
 from orchestrator.plan.config import Scenario, Suite
+from orchestrator.plan.config.suite import NEEDS_CUSTOM
 from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data
 from orchestrator.plan.experiment_id import Digester, Tagger, accelerate_settings
 from orchestrator.plan.placement import cannot_run_here, placed_on, undone, wrong_anywhere
@@ -53,17 +51,17 @@ _AS_WRITTEN = ("python", "monitors", "busy_gpus", "timeout_s", "startup_timeout_
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What `expand` found: experiments in order, duplicates that it collapsed, sentences that are worth saying once."""
+    """The result of `expand`. `collapsed` are the duplicates that were left out, `notes` sentences for the user."""
 
     experiments: tuple[Experiment, ...]
-    collapsed: tuple[Duplicate, ...]
+    collapsed: tuple[Experiment, ...]
     notes: tuple[str, ...]
 
 
 def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
-    """The experiments of the chosen scenarios. Raises ConfigError or SelectionError for what is the user's mistake."""
+    """Return the experiments of the chosen scenarios. Raises ConfigError or SelectionError for a mistake of the user."""
     experiments: dict[str, Experiment] = {}
-    collapsed: list[Duplicate] = []
+    collapsed: list[Experiment] = []
     problems: list[Problem] = []
     notes: dict[str, None] = dict.fromkeys(suite.notes)
     for scenario in chosen_scenarios(suite, selection):
@@ -73,11 +71,11 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
                 known = experiments.setdefault(experiment.id, experiment)
                 if known.scenario != experiment.scenario:
                     message = (
-                        f"its experiment {experiment.id} has the id of one of scenario {known.scenario!r}; rename one"
+                        f"scenario {known.scenario!r} has an experiment with the same id {experiment.id}; rename one"
                     )
                     raise ConfigError([suite.problem(scenario, ("name",), message)])
                 if known is not experiment:
-                    collapsed.append(Duplicate.of(experiment))
+                    collapsed.append(experiment)
             notes.update(dict.fromkeys((*expansion.notes, *expansion.layers.notes)))
         except ConfigError as error:
             problems.extend(error.problems)
@@ -87,7 +85,7 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
 
 
 class _Expansion:
-    """One scenario on its way to experiments. Its cached properties are what all of its cells share, each worked out once."""
+    """The expansion of one scenario. Its cached properties hold what all cells share."""
 
     def __init__(self, suite: Suite, scenario: Scenario, selection: Selection, machine: Machine) -> None:
         self.suite, self.scenario, self.selection, self.machine = suite, scenario, selection, machine
@@ -98,17 +96,13 @@ class _Expansion:
     def experiments(self) -> Iterator[Experiment]:
         """Yield an experiment for each cell. Raises ConfigError for the first kind of mistake that is found."""
         self._refuse(checks.watching(self.scenario, self.trainer))
-        written = next(one for one in self.suite.scenarios if one.name == self.scenario.name)
+        written = next(scenario for scenario in self.suite.scenarios if scenario.name == self.scenario.name)
         self._refuse(checks.entries(written, self.axes, self.suite.frameworks))
         try:
             for cell in cells(self.axes, include=self.scenario.include, exclude=self.scenario.exclude):
                 yield self._experiment(cell)
-        except AmbiguousInclude as error:
-            message = f"include: this entry starts a new cell, so it must say which {error.axis!r} is meant"
-            raise ConfigError([self._problem(("include", error.index), message)]) from None
-        except TooManyCells as error:
-            message = f"the axes come to more than {MAX_CELLS:,} experiments ({error}); take values away"
-            raise ConfigError([self._problem(("matrix",), message)]) from None
+        except MatrixMistake as error:
+            raise ConfigError([self._problem(error.path, str(error))]) from None
 
     def _refuse(self, found: checks.Found) -> None:
         problems = [self._problem(path, message) for path, message in found]
@@ -138,7 +132,7 @@ class _Expansion:
                 raise SelectionError(f"--trainer: {message}") from None
             raise ConfigError([self._problem(("trainer",), message)]) from None
         if name == "custom" and self.scenario.custom is None:
-            raise ConfigError([self._problem((), "'trainer: custom' needs a 'custom:' section with the command")])
+            raise ConfigError([self._problem((), NEEDS_CUSTOM)])
         return trainer
 
     @cached_property
@@ -147,7 +141,7 @@ class _Expansion:
         if self.trainer.name == "custom":
             return models or ("none",)
         if not models:
-            message = f"no {MODEL}; name at least one model under arguments:, for example config:tiny-llama"
+            message = f"{MODEL} is missing; name at least one model under 'arguments:', for example config:tiny-llama"
             raise ConfigError([self._problem((), message)])
         self._refuse(checks.models(models, self.trainer))
         return tuple(local_model(name, self.suite.document.file.parent) for name in models)
@@ -163,7 +157,7 @@ class _Expansion:
 
     @cached_property
     def frameworks(self) -> dict[str | None, Framework | None]:
-        """The framework configurations of the axis and of `include:`, their arguments in the trainer's names."""
+        """The framework configurations of the axis and of `include:`, with their arguments in the trainer's names."""
         added = (entry[FRAMEWORK] for entry in self.scenario.include if FRAMEWORK in entry)
         return {name: self._framework(name) for name in dict.fromkeys((*self.axes[FRAMEWORK], *added))}
 
@@ -171,7 +165,7 @@ class _Expansion:
         if name is None:
             return None
         if name not in self.suite.frameworks:
-            # load_suite has checked the names in the file: this name was given on the command line
+            # load_suite has checked the names in the file, so this name was given on the command line.
             message = f"unknown framework configuration {name!r}{suggestion(name, self.suite.frameworks)}"
             raise SelectionError(f"--set framework_config: {message}")
         framework = self.suite.frameworks[name]
@@ -183,18 +177,16 @@ class _Expansion:
         if self.scenario.custom is None or self.trainer.name != "custom":
             return None
         added = (name for entry in self.scenario.include for name in entry)
-        brought = (name for one in self.frameworks.values() if one for name in one.arguments)
-        batches = (BATCH, ACCUMULATION) if EFFECTIVE in {*self.axes, *self.layers.upper, *self.layers.lower} else ()
-        given = {*self.layers.lower, *self.layers.upper, *self.axes, *added, *brought, *batches} - {
-            FRAMEWORK,
-            EFFECTIVE,
-        }
-        self._refuse(checks.custom(self.scenario, given))
+        of_frameworks = (name for framework in self.frameworks.values() if framework for name in framework.arguments)
+        given = {*self.layers.lower, *self.layers.upper, *self.axes}
+        batches = (BATCH, ACCUMULATION) if EFFECTIVE in given else ()
+        given |= {*added, *of_frameworks, *batches}
+        self._refuse(checks.custom(self.scenario, given - {FRAMEWORK, EFFECTIVE}))
         return replace(self.scenario.custom.record(), folder=str(self.suite.document.file.parent.resolve()))
 
     @cached_property
     def shared(self) -> dict[str, Any]:
-        """The fields that all experiments of the scenario have alike."""
+        """The fields that have the same value in all experiments of the scenario."""
         measure = self.scenario.measure
         return {
             "scenario": self.scenario.name,
@@ -207,7 +199,7 @@ class _Expansion:
 
     @cached_property
     def launches(self) -> dict[str | None, dict[str, Any]]:
-        """The fields that all experiments with the same framework configuration have alike."""
+        """The fields that have the same value in all experiments with the same framework configuration."""
         return {
             name: {
                 "framework": framework,
@@ -233,23 +225,24 @@ class _Expansion:
         return self._finish(cell, arguments, skip)
 
     def _check(self, arguments: Mapping[str, Text], cell: Cell) -> None:
-        """Check arguments that no cell before this one had. Raises ConfigError for values that the trainer cannot take."""
+        """Check arguments that no earlier cell had. Raises ConfigError for values that the trainer does not accept."""
         self.notes.extend(checks.near_names(arguments, self.trainer))
         self.notes.extend(checks.too_few_steps(self.scenario, arguments, self.trainer))
-        wrong = [(said, self.layers.origin(name, cell)) for name, said in checks.values(arguments, self.trainer)]
-        if wrong:
-            raise ConfigError(
-                [self._problem(at.path, said if at.path else f"{said} ({at.origin})") for said, at in wrong]
-            )
+        problems = []
+        for name, message in checks.values(arguments, self.trainer):
+            layer = self.layers.origin(name, cell)
+            problems.append(self._problem(layer.path, message if layer.path else f"{message} ({layer.origin})"))
+        if problems:
+            raise ConfigError(problems)
 
     def _settle_batch(self, arguments: dict[str, Text | None], cell: Cell) -> Reason | None:
         try:
             return settle_batch(arguments, cell.num_gpus)
         except BatchMistake as error:
             layers = [(name, self.layers.origin(name, cell)) for name in error.names]
-            said = ", ".join(f"{name} in {layer.origin}" for name, layer in layers)
+            origins = ", ".join(f"{name} in {layer.origin}" for name, layer in layers)
             path = next((layer.path for _, layer in layers if layer.path), ())
-            raise ConfigError([self._problem(path, f"{error}{f' ({said})' if said else ''}")]) from None
+            raise ConfigError([self._problem(path, f"{error}{f' ({origins})' if origins else ''}")]) from None
 
     def _finish(self, cell: Cell, arguments: dict[str, Text], skip: Reason | None) -> Experiment:
         scenario, trainer = self.scenario, self.trainer

@@ -1,9 +1,13 @@
-"""An experiment's identity: a readable tag and twelve digits of a hash over everything that changes the measurement.
+"""An experiment's id: a readable tag, and twelve digits of a hash over everything that changes the measurement.
 
-Hashed: arguments as the trainer gets them, the framework configuration's content, model, GPU count, device, trainer, the
-environment's name, variables, the launcher's configuration, the data's description and content, `measure`, monitors that
-perturb. Not hashed: repeats, limits, tags, paths of ours, ports, GPU ids, package versions (those are provenance). So adding or
-reordering scenarios changes no other id, and a results folder is resumed by what its experiments are, not by their number.
+Hashed:
+
+- the arguments as the trainer gets them, the model, the trainer, the command of `custom:`;
+- GPU count, device, interpreter, variables, the launcher's configuration;
+- the contents of the framework configuration and of the data, `measure`, monitors that perturb.
+
+Not hashed: repeats, limits, tags, Tunebench's own paths, ports, GPU ids, package versions (they are provenance).
+So new or reordered scenarios change no other id, and a results folder resumes by the content of its experiments.
 """
 
 from __future__ import annotations
@@ -21,14 +25,14 @@ from orchestrator.records import DataSpec, Experiment, Framework, Text
 
 MAX_PART = 80
 
+# Names of devices on Windows, also with a suffix after a dot.
 _RESERVED = frozenset(
     ("CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(1, 10)))
 )
-"""Names of devices on Windows, with any suffix after a dot."""
 
 
 def accelerate_settings(base: Mapping[str, Any], framework: Framework | None) -> dict[str, Any]:
-    """The launcher's configuration: accelerate.yaml with the framework configuration's changes, nested ones too."""
+    """Return the launcher's configuration: accelerate.yaml with the framework configuration's changes, merged deeply."""
     settings = {name: value for name, value in base.items() if name not in OVERRIDDEN}
     return _merged(settings, framework.accelerate) if framework else settings
 
@@ -42,9 +46,9 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
 
 class Digester:
-    """Makes the digests of experiments; `perturbing` names the monitors that change the measurement.
+    """Makes the digests of experiments. `perturbing` names the monitors that change the measurement.
 
-    Many experiments share the same objects (the launcher's configuration, variables, data), whose texts are made once.
+    Many experiments share the same objects (the launcher's configuration, variables, data); their texts are cached.
     """
 
     def __init__(self, perturbing: frozenset[str]) -> None:
@@ -66,7 +70,7 @@ class Digester:
         plain = (experiment.device, experiment.model, experiment.num_gpus, experiment.python, experiment.trainer)
         key = (*map(id, shared), *plain)
         frame = self._frames.get(key)
-        if frame is None:  # with the objects, so that no other object gets the id of one of them
+        if frame is None:  # the entry keeps the objects alive, so that no new object gets the id of an old one
             frame = self._frames[key] = (*self._frame(experiment), shared)
         before, after, _ = frame
         arguments = ", ".join([self._pair(pair) for pair in sorted(experiment.arguments.items())])
@@ -93,13 +97,13 @@ class Digester:
             "python": experiment.python,
             "trainer": experiment.trainer,
         }
-        if experiment.measure is not None:  # a key that nobody uses changes nobody's ids
+        if experiment.measure is not None:  # ids of experiments without `measure` must not change
             content["measure"] = asdict(experiment.measure)
         return f'{{"accelerate": {canonical(experiment.accelerate)}, "arguments": ', f", {canonical(content)[1:]}"
 
 
 def _data_identity(data: DataSpec) -> dict[str, Any]:
-    """A local file is what it contains, wherever it lies; anything else is its name."""
+    """Return what identifies the data: the content of a local file, whatever its path, or else the name."""
     fields = asdict(data)
     if data.fingerprint is not None:
         del fields["source"]
@@ -107,7 +111,7 @@ def _data_identity(data: DataSpec) -> dict[str, Any]:
 
 
 class Tagger:
-    """Makes ids of one scenario: `<scenario>-<tag>-<digest>`, fit for a folder's name."""
+    """Makes the ids of one scenario: `<scenario>-<tag>-<digest>`, safe as the name of a folder."""
 
     def __init__(self, scenario: str, form: str) -> None:
         self.prefix, self.form = f"{_plain(scenario)}-", form
@@ -132,5 +136,5 @@ def _short_model(model: str) -> str:
 
 @lru_cache(maxsize=65536)
 def _plain(text: str) -> str:
-    """Letters, digits and `._=-` alone, so that the id is one word in a shell and a folder on any disk."""
+    """Reduce a text to letters, digits and `._=-`, so that an id is one word in a shell and a folder on any disk."""
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-.=")[:MAX_PART] or "x"

@@ -1,12 +1,13 @@
-"""Whether and where an experiment can run: wrong anywhere (`skip`), or merely not on this machine.
+"""Reasons why an experiment can't run: on any machine (`skip`), or only on this machine (`cannot_run_here`).
 
-Told apart so that a plan made on a laptop holds for the cluster. Pure: the machine is a value, looked at by `provenance`.
+The two are separate so that a plan made on a laptop is valid for the cluster. Pure: `machine.provenance` provides the machine.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -18,51 +19,45 @@ from orchestrator.trainers import Trainer
 
 
 def placed_on(asked: Device, num_gpus: int, machine: Machine) -> Device:
-    """`auto` settled: GPUs where there are enough of them, else CPU processes."""
+    """Return the device; `auto` becomes GPUs if there are enough, else CPU processes."""
     if asked is not Device.AUTO:
         return asked
     return Device.CUDA if machine.gpus and len(machine.gpus) >= num_gpus else Device.CPU
 
 
 def wrong_anywhere(experiment: Experiment, trainer: Trainer, asked: Device) -> Reason | None:
-    """Why the experiment means nothing on any machine, or None."""
-    steps = experiment.arguments.get("max_steps")
-    if (
-        trainer.instrumented
-        and isinstance(steps, str)
-        and re.fullmatch(r"-?\d+", steps)
-        and int(steps) != -1
-        and int(steps) < 1
-    ):
-        text = f"max_steps {steps} is no number of steps; give 1 or more, or -1 for whole epochs"
+    """Return the reason why the experiment can run on no machine, or None."""
+    steps = str(experiment.arguments.get("max_steps"))
+    if trainer.instrumented and re.fullmatch(r"-?\d+", steps) and int(steps) < 1 and int(steps) != -1:
+        text = f"max_steps {steps} is invalid; write a whole number from 1, or -1 for whole epochs"
         return Reason(kind="max_steps", text=text)
     framework = experiment.framework
     if framework is None:
         return None
+    label = f"framework configuration {framework.name!r}"
     if framework.plugin_file and trainer.name != "fms_hf_tuning":
-        text = f"{framework.name!r} is an acceleration-framework plugin file, which only trainer fms_hf_tuning takes"
+        text = f"{label} is an acceleration-framework plugin file; use it with trainer fms_hf_tuning"
         return Reason(kind="framework_of_other_trainer", text=text)
     if framework.device and asked is not Device.AUTO and framework.device is not experiment.device:
-        text = f"framework configuration {framework.name!r} works on {framework.device} only, and device is {experiment.device}"
+        text = f"{label} works only on {framework.device}, and device is {experiment.device}"
         return Reason(kind="framework_needs_device", text=text)
     if experiment.num_gpus < framework.min_gpus:
-        text = f"framework configuration {framework.name!r} means nothing under {framework.min_gpus} processes"
-        return Reason(kind="framework_needs_gpus", text=text)
+        return Reason(kind="framework_needs_gpus", text=f"{label} needs at least {framework.min_gpus} processes")
     return None
 
 
 def undone(framework: Framework, merged: Mapping[str, Text | None]) -> Reason | None:
-    """An argument that undoes its framework configuration would be measured under the wrong name."""
-    for name, meant in framework.arguments.items():
-        found = merged.get(name)
-        if found != meant:
-            text = f"{name} is {found!r} here, and framework configuration {framework.name!r} means {meant!r}"
+    """Return the first argument that undoes its framework configuration: the result would have the wrong name."""
+    for name, expected in framework.arguments.items():
+        value = merged.get(name)
+        if value != expected:
+            text = f"{name} is {value!r}, but framework configuration {framework.name!r} sets it to {expected!r}"
             return Reason(kind="undoes_framework_config", text=text)
     return None
 
 
 def cannot_run_here(experiment: Experiment, trainer: Trainer, machine: Machine) -> Reason | None:
-    """Why this machine cannot run the experiment, or None."""
+    """Return the reason why this machine can't run the experiment, or None."""
     return (
         _no_interpreter(experiment.python)
         or _no_plugin_file(experiment.framework)
@@ -81,7 +76,7 @@ def _no_interpreter(python: str | None) -> Reason | None:
 def _no_plugin_file(framework: Framework | None) -> Reason | None:
     if framework is None or framework.plugin_file is None or framework.digest:
         return None
-    text = f"framework configuration {framework.name!r} needs {framework.plugin_file}, which is not there"
+    text = f"framework configuration {framework.name!r} needs the file {framework.plugin_file}, which does not exist"
     return Reason(kind="no_plugin_file", text=text)
 
 
@@ -96,32 +91,31 @@ def _no_gpu(experiment: Experiment, machine: Machine) -> Reason | None:
     framework, have = experiment.framework, len(machine.gpus)
     if experiment.device is Device.CUDA and have < experiment.num_gpus:
         if not have:
-            return Reason(kind="no_gpu", text="no NVIDIA GPU is visible (device: cpu or auto would use CPU processes)")
-        return Reason(kind="too_few_gpus", text=f"{experiment.num_gpus} GPUs are asked for, {have} are visible")
+            return Reason(kind="no_gpu", text="no NVIDIA GPU is visible; `device: cpu` or `auto` uses CPU processes")
+        return Reason(kind="too_few_gpus", text=f"{experiment.num_gpus} GPUs are needed, but only {have} are visible")
     if framework and framework.device and framework.device is not experiment.device:
-        return Reason(
-            kind="no_gpu", text=f"framework configuration {framework.name!r} works on {framework.device} only"
-        )
+        text = f"framework configuration {framework.name!r} works only on {framework.device}"
+        return Reason(kind="no_gpu", text=text)
     return None
 
 
 def _no_package(experiment: Experiment, trainer: Trainer, machine: Machine) -> Reason | None:
-    wanted = (
-        *trainer.requires_for(experiment.arguments),
-        *(experiment.framework.requires if experiment.framework else ()),
-    )
-    if not wanted:
+    of_framework = experiment.framework.requires if experiment.framework else ()
+    required = dict.fromkeys((*trainer.requires_for(experiment.arguments), *of_framework))
+    if not required:
         return None
     installed = machine.packages(experiment.python)
-    missing = [text for text in dict.fromkeys(wanted) if not _satisfied(text, installed.get(_name(text)))]
+    missing = [text for text in required if not _satisfied(text, installed.get(_name(text)))]
     if not missing:
         return None
     where = f"in {experiment.python}" if experiment.python else "in this environment"
-    missing = [
-        text for text in missing if text != _name(text) or sum(_name(text) == _name(other) for other in missing) == 1
+    names = Counter(map(_name, missing))
+    shown = [
+        f"{text} (installed: {installed[_name(text)]})" if _name(text) in installed else text
+        for text in missing
+        if text != _name(text) or names[text] == 1  # a bare name adds nothing to one with a version
     ]
-    found = [f"{text} (here: {installed[_name(text)]})" if _name(text) in installed else text for text in missing]
-    return Reason(kind="package_missing", text=f"not installed {where}: {', '.join(found)}")
+    return Reason(kind="package_missing", text=f"missing {where}: {', '.join(shown)}; install with pip")
 
 
 @lru_cache(maxsize=1024)
@@ -133,13 +127,13 @@ def _requirement(text: str) -> Any:
 
 @lru_cache(maxsize=1024)
 def _plain(text: str) -> bool:
-    """A name alone, for which packaging need not be imported."""
+    """Return whether the text is only a name, so that `packaging` need not be imported."""
     return re.fullmatch(r"[\w.-]+", text) is not None
 
 
 @lru_cache(maxsize=1024)
 def _name(text: str) -> str:
-    """The distribution's name as `Machine.packages` has it."""
+    """Return the distribution's name in the form that `Machine.packages` uses."""
     return re.sub(r"[-_.]+", "-", text if _plain(text) else str(_requirement(text).name)).lower()
 
 
@@ -149,5 +143,5 @@ def _satisfied(text: str, version: str | None) -> bool:
         return version is not None
     try:
         return bool(_requirement(text).specifier.contains(version, prereleases=True))
-    except ValueError:  # an installed version that is none, as some vendors' builds have
+    except ValueError:  # some vendors' builds have an invalid version
         return False

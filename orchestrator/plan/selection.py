@@ -13,30 +13,18 @@ from orchestrator.plan.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.plan.config import Scenario, Suite, argument_text, parse_scalar
 from orchestrator.records import Text
 
-SETTABLE = (
-    "busy_gpus",
-    "device",
-    "framework_config",
-    "keep",
-    "measure",
-    "monitors",
-    "num_gpus",
-    "python",
-    "repeats",
-    "stall_timeout_s",
-    "startup_timeout_s",
-    "tags",
-    "timeout_s",
-    "trainer",
+# Keys of a scenario that `--set KEY=VALUE` can change; `arguments` and `env` are set part by part.
+SETTABLE = sorted(
+    Scenario.model_fields.keys() - {"arguments", "custom", "env", "exclude", "include", "matrix", "name", "slow"}
 )
 
-# Keys of a scenario whose parts can be set one by one.
+# Keys of a scenario whose parts can be set one by one, too.
 NESTED = ("measure", "repeats")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The choices of one call. Empty `scenarios` means all that are not slow; `overrides` are arguments that beat all."""
+    """The choices of one call. Empty `scenarios` means all that are not slow; `overrides` are arguments that always win."""
 
     scenarios: tuple[str, ...] = ()
     axes: Mapping[str, tuple[Text | None, ...]] = field(default_factory=dict)
@@ -47,7 +35,7 @@ class Selection:
 def parse_selection(
     *, scenarios: Sequence[str] = (), axes: Sequence[str] = (), settings: Sequence[str] = (), **keys: Any
 ) -> Selection:
-    """Return the selection of `--scenario`, `--axis NAME=V,V` and `--set PATH=VALUE`; `keys` are options with their own names."""
+    """Return the selection of `--scenario`, `--axis NAME=V,V`, `--set PATH=VALUE` and options for single keys (`keys`)."""
     for option, texts in (("--scenario", scenarios), ("--axis", axes), ("--set", settings)):
         _refuse_bytes(option, texts)
     overrides: dict[str, Any] = {}
@@ -65,18 +53,19 @@ def parse_selection(
             changed[head] = parse_scalar(value)
         else:
             hint = suggestion(path, ("arguments.NAME", "env.NAME", "measure.within", *SETTABLE))
-            example = f"; an argument of the trainer is set by --set arguments.{path}={value}"
-            meant = example if hint.startswith(".") and not rest else ""
-            raise SelectionError(f"--set {path}: unknown key{meant}{hint}")
+            example = f"; for an argument of the trainer write --set arguments.{path}={value}"
+            raise SelectionError(
+                f"--set {path}: unknown key{example if hint.startswith('.') and not rest else ''}{hint}"
+            )
     return Selection(scenarios=tuple(scenarios), axes=_axes(axes), overrides=overrides, settings=changed)
 
 
 def _refuse_bytes(option: str, texts: Sequence[str]) -> None:
     for text in texts:
         if not is_utf8(text):
-            said = "holds bytes that are no UTF-8, which no file of results can hold; write it in UTF-8"
             masked = redact(text)
-            raise SelectionError(f"{option} {masked if MASK in masked else with_bytes(text)} {said}")
+            shown = masked if MASK in masked else with_bytes(text)
+            raise SelectionError(f"{option} {shown} is not UTF-8, so results can't record it; write it in UTF-8")
 
 
 def whole_numbers(text: str, *, option: str) -> tuple[int, ...]:
@@ -92,18 +81,18 @@ def _axes(texts: Sequence[str]) -> dict[str, tuple[Text | None, ...]]:
     for text in texts:
         name, values = _split(text, option="--axis", example="per_device_train_batch_size=1,2,4")
         if name in axes:
-            raise SelectionError(f"--axis {name} is given twice; write all its values in one, separated by commas")
+            raise SelectionError(f"--axis {name} is given twice; write all values in one option, separated by commas")
         if name in ("num_gpus", "framework_config"):
-            raise SelectionError(f"--axis {name}: use --num-gpus or --set framework_config=[…] for it")
+            raise SelectionError(f"--axis {name} is not allowed; use --num-gpus or --set framework_config=[…]")
         items = _comma_list(values)
         if not all(items):
-            raise SelectionError(f'--axis {text!r} has an empty value; write "" for an empty text, null for none')
+            raise SelectionError(f'--axis {text!r} has an empty value; write "" for an empty text, or null for none')
         axes[name] = tuple(argument_text(parse_scalar(item)) for item in items)
     return axes
 
 
 def _comma_list(text: str) -> list[str]:
-    """Split at commas outside brackets, so that a list can be one value of an axis: `[q_proj,v_proj],all-linear`."""
+    """Split a text at commas outside brackets. A list can be one value of an axis: `[q_proj,v_proj],all-linear`."""
     items, depth, start = [], 0, 0
     for position, character in enumerate(text):
         depth += (character in "[{") - (character in "]}")
@@ -116,7 +105,7 @@ def _comma_list(text: str) -> list[str]:
 def _split(text: str, *, option: str, example: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise SelectionError(f"{option} {text!r} is not understood; write it like {option} {example}")
+        raise SelectionError(f"{option} {text!r} is invalid; write it like {option} {example}")
     return name, value
 
 
@@ -127,8 +116,11 @@ def chosen_scenarios(suite: Suite, selection: Selection) -> list[Scenario]:
         if name not in names:
             raise SelectionError(f"{suite.document.file}: there is no scenario {name!r}{suggestion(name, names)}")
     wanted = set(selection.scenarios)
-    chosen = [one for one in suite.scenarios if (one.name in wanted if wanted else not one.slow)]
-    return [_with_settings(one, selection.settings) for one in chosen]
+    return [
+        _with_settings(scenario, selection.settings)
+        for scenario in suite.scenarios
+        if (scenario.name in wanted if wanted else not scenario.slow)
+    ]
 
 
 def _with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
@@ -151,7 +143,7 @@ def _with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
 
 
 def models_named(suite: Suite, scenario: Scenario, selection: Selection) -> tuple[str, ...]:
-    """Return the models, from the strongest place that names any."""
+    """Return the models from the place with the highest precedence that names any."""
     places = (
         selection.overrides.get(MODEL),
         scenario.arguments.get(MODEL),
@@ -165,7 +157,7 @@ def models_named(suite: Suite, scenario: Scenario, selection: Selection) -> tupl
 
 
 def axes_of(scenario: Scenario, selection: Selection, models: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
-    """Return axis → values: the command line's replace the scenario's; an overridden argument is not an axis any more."""
+    """Return axis → values. The command line replaces the scenario's axes; an overridden argument is no longer an axis."""
     listed: dict[str, tuple[Any, ...]] = {**scenario.matrix, **selection.axes}
     axes: dict[str, tuple[Any, ...]] = {
         MODEL: models,

@@ -1,13 +1,13 @@
-"""A plan shown: as a table, as one JSON document, or as the shell line of every run. Values to text; prints nothing.
+"""A plan as a table, as one JSON document, or as the shell command of every run. Prints nothing.
 
-The document and the lines are made piece by piece, so that 100,000 cells stream.
+The document and the commands are generators, so that a plan of 100,000 cells streams.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from rich.text import Text as Line
 
 from orchestrator.files.printable_text import counted, printable, shell_word
 from orchestrator.files.redaction import MASK, is_secret_name, redact_words, redactor
-from orchestrator.plan.cells import Duplicate
+from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, MODEL
 from orchestrator.plan.command import build_command
 from orchestrator.plan.expand import Plan
 from orchestrator.records import Command, Experiment, Reason, as_items
@@ -30,18 +30,15 @@ ROWS_SHOWN = 200
 HEADINGS = ("id", "scenario", "framework", "model", "arguments", "GPUs", "batch", "times", "trainer", "memory", "state")
 FLEXIBLE = ("scenario", "framework", "model", "arguments", "trainer", "memory", "state")
 GAP, MIN_WIDTH = 2, 4
-IN_COLUMNS = frozenset(
-    {"effective_batch_size", "model_name_or_path", "per_device_train_batch_size", "gradient_accumulation_steps"}
-)
+IN_COLUMNS = frozenset({EFFECTIVE, MODEL, BATCH, ACCUMULATION})
+REASONS_SHOWN = 12
 Justify = Literal["left", "right"]
-Masked = Callable[[str], str]
-"""A text with its secrets masked."""
-
+Redactor = Callable[[str], str]
 RUN_DIR, GPUS, PORT = Path("{run_dir}"), "{gpus}", "{port}"
 
 
 def planned_command(experiment: Experiment, python: str) -> Command:
-    """The command of a run, with `{gpus}` `{port}` `{run_dir}` for what is only known at launch."""
+    """Return the command of a run, with `{gpus}`, `{port}` and `{run_dir}` for values that are known only at launch."""
     return build_command(
         experiment, python=experiment.python or python, gpus=GPUS, run_dir=RUN_DIR, port=PORT, files=False
     )
@@ -49,13 +46,13 @@ def planned_command(experiment: Experiment, python: str) -> Command:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
-    """Whether memory is estimated, and the GPU's that it is held against, in bytes (None: against none)."""
+    """The GPU memory that estimates are compared with, in bytes; None only estimates."""
 
     memory_bytes: int | None = None
 
 
 def card(*, fit: bool, gpu_memory: str | None) -> Card | None:
-    """What `--fit` and `--gpu-memory` ask for; the latter implies the former. Raises SelectionError for no amount of memory."""
+    """Return the card of `--fit` and `--gpu-memory`, or None without estimates. Raises SelectionError for a wrong amount."""
     if gpu_memory is None:
         return Card() if fit else None
     from orchestrator.plan.memory_fit import parse_memory
@@ -64,11 +61,11 @@ def card(*, fit: bool, gpu_memory: str | None) -> Card | None:
 
 
 def json_document(plan: Plan, python: str, *, fit: Card | None = None) -> Iterator[str]:
-    """One JSON document, in pieces: `experiments`, `collapsed`, `notes`."""
-    masked = redactor()
+    """Yield the pieces of one JSON document: `experiments`, `collapsed`, `notes`."""
+    redact = redactor()
     yield '{"experiments": ['
     for index, experiment in enumerate(plan.experiments):
-        document = _experiment(experiment, python, masked)
+        document = _experiment(experiment, python, redact)
         if fit is not None:
             from orchestrator.plan.memory_fit import json_value
 
@@ -76,36 +73,42 @@ def json_document(plan: Plan, python: str, *, fit: Card | None = None) -> Iterat
         yield (",\n" if index else "\n") + json.dumps(document)
     yield '\n],\n"collapsed": ['
     for index, duplicate in enumerate(plan.collapsed):
-        yield (",\n" if index else "\n") + json.dumps(_masked(_duplicate(duplicate), masked))
-    yield f'\n],\n"notes": {json.dumps(_masked(list(plan.notes), masked))}}}\n'
+        yield (",\n" if index else "\n") + json.dumps(_masked(_identity(duplicate), redact))
+    yield f'\n],\n"notes": {json.dumps(_masked(list(plan.notes), redact))}}}\n'
 
 
-def _masked(value: Any, masked: Masked) -> Any:
-    """A value with all its texts masked. Most stand in a mapping, and cost no call of their own: a large plan has millions."""
+def _masked(value: Any, redact: Redactor) -> Any:
+    """Return a value with all its texts masked. Texts of a mapping cost no extra call: a large plan has millions."""
     if isinstance(value, dict):
         return {
             name: MASK
             if item and is_secret_name(name)
-            else masked(item)
+            else redact(item)
             if type(item) is str
-            else _masked(item, masked)
+            else _masked(item, redact)
             for name, item in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [_masked(item, masked) for item in value]
-    return masked(value) if isinstance(value, str) else value
+        return [_masked(item, redact) for item in value]
+    return redact(value) if isinstance(value, str) else value
 
 
-def _experiment(experiment: Experiment, python: str, masked: Masked) -> dict[str, Any]:
-    """What the document says of an experiment, masked."""
-    command = planned_command(experiment, python)
-    received = get_trainer(experiment.trainer).arguments(experiment, RUN_DIR)
-    document = {
+def _identity(experiment: Experiment) -> dict[str, Any]:
+    return {
         "id": experiment.id,
         "scenario": experiment.scenario,
         "framework_config": experiment.framework.name if experiment.framework else None,
         "model_name_or_path": experiment.model,
         "num_gpus": experiment.num_gpus,
+    }
+
+
+def _experiment(experiment: Experiment, python: str, redact: Redactor) -> dict[str, Any]:
+    """Return the masked entry of an experiment in the document."""
+    command = planned_command(experiment, python)
+    received = get_trainer(experiment.trainer).arguments(experiment, RUN_DIR)
+    document = {
+        **_identity(experiment),
         "device": experiment.device,
         "trainer": experiment.trainer,
         "global_batch": experiment.global_batch,
@@ -116,20 +119,19 @@ def _experiment(experiment: Experiment, python: str, masked: Masked) -> dict[str
         "skip": _reason(experiment.skip),
         "cannot_run_here": _reason(experiment.cannot_run_here),
     }
-    return {**_masked(document, masked), "command": redact_words(command.argv, masked)}
+    return {**_masked(document, redact), "command": redact_words(command.argv, redact)}
 
 
 def _variables(command: Command) -> dict[str, str]:
-    """The variables that are set, secrets masked."""
-    named = ((name, value) for name, value in command.env.items() if value is not None)
-    return {name: MASK if is_secret_name(name) else value for name, value in named}
+    """Return the variables that are set, with secrets masked."""
+    return {name: MASK if is_secret_name(name) else value for name, value in command.env.items() if value is not None}
 
 
-def shell_line(command: Command, masked: Masked) -> str:
-    """The command as one line to read or paste: variables, then argv. What is unset stands as `env -u NAME`."""
+def shell_line(command: Command, redact: Redactor) -> str:
+    """Return the command as one shell line: variables, then argv; `env -u NAME` unsets a variable."""
     unset = [word for name, value in command.env.items() if value is None for word in ("-u", name)]
-    variables = [f"{name}={shell_word(masked(value))}" for name, value in _variables(command).items()]
-    words = map(shell_word, redact_words(command.argv, masked))
+    variables = [f"{name}={shell_word(redact(value))}" for name, value in _variables(command).items()]
+    words = map(shell_word, redact_words(command.argv, redact))
     return " ".join([*(["env", *unset] if unset else []), *variables, *words])
 
 
@@ -137,43 +139,35 @@ def _reason(reason: Reason | None) -> dict[str, str] | None:
     return {"kind": reason.kind, "reason": reason.text} if reason else None
 
 
-def _duplicate(duplicate: Duplicate) -> dict[str, Any]:
-    return {
-        "id": duplicate.id,
-        "scenario": duplicate.scenario,
-        "framework_config": duplicate.framework,
-        "model_name_or_path": duplicate.model,
-        "num_gpus": duplicate.num_gpus,
-    }
-
-
 def command_lines(experiments: Iterable[Experiment], python: str) -> Iterator[str]:
-    """A comment with the id and the shell line of each experiment's run."""
-    masked = redactor()
+    """Yield for each experiment a comment with its id, and the shell line of its run."""
+    redact = redactor()
     for experiment in experiments:
         reason = experiment.skip or experiment.cannot_run_here
         note = f"  ({'skipped' if experiment.skip else 'cannot run here'}: {reason.text})" if reason else ""
-        yield f"# {experiment.id}{_one_line(note)}\n{shell_line(planned_command(experiment, python), masked)}\n"
+        yield f"# {experiment.id}{_one_line(note)}\n{shell_line(planned_command(experiment, python), redact)}\n"
 
 
 def _one_line(text: str) -> str:
-    """A comment that goes on in the next line would be a command there."""
+    """Return a text as one line. The second line of a comment would be a command, and of a cell a row of its own."""
     return printable(" ".join(text.splitlines()))
 
 
 def table(plan: Plan, *, width: int, fit: Card | None = None) -> Group:
-    """The first 200 experiments, a row each, for a terminal of `width` columns; with `fit` the memory that each would take.
+    """Return the first 200 experiments, one per row, for a terminal of `width` columns; with `fit` their memory.
 
-    What is the same for all of them stands above the table, once.
+    Values that are the same in all rows appear once, above the table.
     """
     shown = plan.experiments[:ROWS_SHOWN]
-    apart = _told_apart(shown)
-    memory = _memory(shown, fit)
-    masked = redactor()
-    rows = [_row(one, apart[one.scenario], masked, memory=cell) for one, cell in zip(shown, memory, strict=True)]
+    axes = _axes(shown)
+    redact = redactor()
+    rows = [
+        _row(experiment, axes[experiment.scenario], redact, memory=memory)
+        for experiment, memory in zip(shown, _memory(shown, fit), strict=True)
+    ]
     constant = {name for name in HEADINGS if len({str(row[name]) for row in rows}) == 1}
     constant -= {"id", "framework", "GPUs", "state"}
-    # One cell a column, a line a row: a table of rows would cost ten times as much to lay out.
+    # Each column is one cell with a line for each row: rich needs ten times as long to lay out real rows.
     view = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
     columns = [name for name in HEADINGS if name not in constant and any(str(row[name]) for row in rows)]
     widths = {name: max(cell_len(text) for text in (name, *(str(row[name]) for row in rows))) for name in columns}
@@ -188,29 +182,29 @@ def table(plan: Plan, *, width: int, fit: Card | None = None) -> Group:
 
 
 def _taken(widths: Mapping[str, int]) -> int:
-    """The width of the columns that are never cut, and of the gaps."""
+    """Return the width of the columns that are never cut, and of the gaps."""
     return GAP * len(widths) + sum(width for name, width in widths.items() if name not in FLEXIBLE)
 
 
 def _fitted(needs: Mapping[str, int], room: int) -> dict[str, int]:
-    """Widths for columns that may be cut: the narrow ones get what they need, the wide ones share what is left."""
-    given: dict[str, int] = {}
+    """Return the widths of columns that may be cut: narrow columns get their full width, wide ones share the rest."""
+    widths: dict[str, int] = {}
     for name, need in sorted(needs.items(), key=lambda item: item[1]):
-        share = (room - sum(given.values())) // (len(needs) - len(given))
-        given[name] = max(MIN_WIDTH, min(need, share))
-    return given
+        share = (room - sum(widths.values())) // (len(needs) - len(widths))
+        widths[name] = max(MIN_WIDTH, min(need, share))
+    return widths
 
 
-def _told_apart(experiments: Sequence[Experiment]) -> dict[str, frozenset[str]]:
-    """For each scenario, the arguments in which experiments differ that the other columns show alike: its axes."""
-    alike: dict[tuple[Any, ...], Experiment] = {}
-    differing: dict[str, set[str]] = {}
-    for one in experiments:
-        first = alike.setdefault((one.scenario, one.model, one.num_gpus, one.framework and one.framework.name), one)
-        every = one.arguments.keys() | first.arguments.keys()
-        names = {name for name in every if one.arguments.get(name) != first.arguments.get(name)}
-        differing.setdefault(one.scenario, set()).update(names - IN_COLUMNS)
-    return {scenario: frozenset(names) for scenario, names in differing.items()}
+def _axes(experiments: Sequence[Experiment]) -> dict[str, set[str]]:
+    """Return for each scenario the arguments that distinguish experiments with equal values in the other columns."""
+    firsts: dict[tuple[Any, ...], Experiment] = {}
+    axes: dict[str, set[str]] = {}
+    for experiment in experiments:
+        framework = experiment.framework and experiment.framework.name
+        first = firsts.setdefault((experiment.scenario, experiment.model, experiment.num_gpus, framework), experiment)
+        names = {name for name, _ in experiment.arguments.items() ^ first.arguments.items()}
+        axes.setdefault(experiment.scenario, set()).update(names - IN_COLUMNS)
+    return axes
 
 
 def _memory(shown: Sequence[Experiment], fit: Card | None) -> Sequence[str]:
@@ -221,58 +215,56 @@ def _memory(shown: Sequence[Experiment], fit: Card | None) -> Sequence[str]:
     return column(shown, gpu_memory_bytes=fit.memory_bytes)
 
 
-def _row(experiment: Experiment, apart: frozenset[str], masked: Masked, *, memory: str) -> dict[str, Line]:
+def _row(experiment: Experiment, axes: Collection[str], redact: Redactor, *, memory: str) -> dict[str, Line]:
     state = Line("ready")
     if experiment.skip:
         state = Line(f"skip: {experiment.skip.kind}", style="yellow")
     elif experiment.cannot_run_here:
         state = Line(f"not here: {experiment.cannot_run_here.kind}", style="yellow")
-    told = ((name, value) for name, value in experiment.arguments.items() if name in apart)
+    repeats = f"{experiment.repeats}–{experiment.adaptive.max}" if experiment.adaptive else str(experiment.repeats)
     texts = {
         "id": experiment.id.rsplit("-", 1)[-1],
         "scenario": experiment.scenario,
         "framework": experiment.framework.name if experiment.framework else "none",
         "model": experiment.model,
         "arguments": " ".join(
-            f"{name}={MASK if is_secret_name(name) else ','.join(as_items(value))}" for name, value in told
+            f"{name}={MASK if is_secret_name(name) else ','.join(as_items(value))}"
+            for name, value in experiment.arguments.items()
+            if name in axes
         ),
         "GPUs": f"{experiment.num_gpus}{' (cpu)' if experiment.device == 'cpu' else ''}",
         "batch": str(experiment.global_batch or "-"),
-        "times": f"{experiment.repeats}–{experiment.adaptive.max}×"
-        if experiment.adaptive
-        else f"{experiment.repeats}×",
+        "times": f"{repeats}×",
         "trainer": experiment.trainer,
         "memory": memory,
     }
-    # A text of several lines would push all other columns out of step.
-    return {name: Line(_one_line(masked(text))) for name, text in texts.items()} | {"state": state}
+    return {name: Line(_one_line(redact(text))) for name, text in texts.items()} | {"state": state}
 
 
 def summary(plan: Plan, *, fit: Card | None = None) -> list[str]:
-    """Totals, then each reason for not running with how many it concerns, what fits, then the notes."""
-    ready = [one for one in plan.experiments if not (one.skip or one.cannot_run_here)]
-    total = len(plan.experiments)
-    least, most = sum(one.repeats for one in ready), sum(most_repeats(one) for one in ready)
+    """Return the lines below the table: totals, duplicates, reasons for not running, how many fit, notes."""
+    experiments = plan.experiments
+    ready = [experiment for experiment in experiments if not (experiment.skip or experiment.cannot_run_here)]
+    total, least = len(experiments), sum(experiment.repeats for experiment in ready)
+    most = sum(most_repeats(experiment) for experiment in ready)
     runs = counted(least, "run") if least == most else f"{least:,} to {counted(most, 'run')}"
     lines = [f"{counted(total, 'experiment')}, {runs} to do here."]
     if total > ROWS_SHOWN:
-        lines.append(f"The first {ROWS_SHOWN} rows are shown; --json and --commands give all {total}.")
+        lines.append(f"The first {ROWS_SHOWN} rows are shown; use --json or --commands to see all {total}.")
     if plan.collapsed:
         same = Counter(duplicate.id for duplicate in plan.collapsed)
         examples = ", ".join(f"{name} ({times + 1}×)" for name, times in same.most_common(3))
-        lines.append(
-            f"{counted(len(plan.collapsed), 'duplicate')} collapsed, each run once: {examples}{', …' if len(same) > 3 else ''}"
-        )
-    skipped = Counter((one.skip.kind, one.skip.text) for one in plan.experiments if one.skip)
+        more = ", …" if len(same) > 3 else ""
+        lines.append(f"{counted(len(plan.collapsed), 'duplicate')} left out, each runs once: {examples}{more}")
+    skipped = Counter(experiment.skip for experiment in experiments if experiment.skip)
     elsewhere = Counter(
-        (one.cannot_run_here.kind, one.cannot_run_here.text)
-        for one in plan.experiments
-        if one.cannot_run_here and not one.skip
+        experiment.cannot_run_here for experiment in experiments if experiment.cannot_run_here and not experiment.skip
     )
     for label, reasons in (("skipped", skipped), ("cannot run here", elsewhere)):
-        lines += [f"{label} ({kind}), {times}×: {text}" for (kind, text), times in reasons.most_common(12)]
-        if len(reasons) > 12:
-            lines.append(f"{label}: {len(reasons) - 12} more reasons, all in --json")
+        for reason, times in reasons.most_common(REASONS_SHOWN):
+            lines.append(f"{label} ({reason.kind}), {times}×: {reason.text}")
+        if len(reasons) > REASONS_SHOWN:
+            lines.append(f"{label}: {len(reasons) - REASONS_SHOWN} more reasons; use --json to see all")
     if fit is not None and fit.memory_bytes is not None:
         from orchestrator.plan.memory_fit import summary as how_many_fit
 

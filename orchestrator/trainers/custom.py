@@ -90,22 +90,6 @@ def unknown_placeholders(experiment: Experiment) -> set[str]:
     return placeholders(experiment.custom.command) - known
 
 
-def source_problems(custom: CustomCommand) -> tuple[str, ...]:
-    """Return a sentence for each mistake in the settings for reading the numbers."""
-    problems: list[str] = []
-    for name, source in custom.metrics.items():
-        if source.unit is not None and source.unit not in UNITS:
-            problems.append(f"metric {name}: unknown unit {source.unit!r}; known are {', '.join(UNITS)}")
-        if custom.results == "log" and source.pattern is None:
-            problems.append(f"metric {name}: results 'log' needs a 'pattern', a regular expression with one group")
-        if source.pattern is not None:
-            try:
-                re.compile(source.pattern)
-            except re.error as error:
-                problems.append(f"metric {name}: the pattern {source.pattern!r} is not a regular expression: {error}")
-    return tuple(problems)
-
-
 def filled(experiment: Experiment, *, run_dir: Path, at_launch: Mapping[str, str]) -> list[str]:
     """Return the command with every placeholder filled in one pass. A list that is a whole word becomes several words."""
     if experiment.custom is None:

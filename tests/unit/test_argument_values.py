@@ -48,15 +48,15 @@ def test_all_of_a_cell_are_told_at_once(tmp_path: Path) -> None:
 def test_where_a_value_comes_from_is_said(tmp_path: Path) -> None:
     matrix = "  matrix:\n    torch_dtype: [bfloat16, bf8]\n"
     assert said(tmp_path, "seed: 1", more=matrix).startswith(
-        "scenarios.yaml:5:5: scenario 's': dtype: 'bf8' is not right"
+        "scenarios.yaml:5:5: scenario 's': dtype: 'bf8' is invalid"
     )
-    assert said(tmp_path, "seed: 1", settings=["arguments.seed=x"]).endswith("a whole number is expected (--set)")
-    assert said(tmp_path, "bf16: true", axes=["seed=1,x"]).endswith("a whole number is expected (--axis)")
+    assert said(tmp_path, "seed: 1", settings=["arguments.seed=x"]).endswith("write a whole number (--set)")
+    assert said(tmp_path, "bf16: true", axes=["seed=1,x"]).endswith("write a whole number (--axis)")
     matrix = "  matrix:\n    seed: [1, 2]\n"
-    assert said(tmp_path, "bf16: true", more=matrix, axes=["seed=1,x"]).endswith("a whole number is expected (--axis)")
+    assert said(tmp_path, "bf16: true", more=matrix, axes=["seed=1,x"]).endswith("write a whole number (--axis)")
     include = "  include:\n  - {num_gpus: 1, seed: 3}\n  - {num_gpus: 4, framework_config: null, seed: x}\n"
     assert said(tmp_path, "bf16: true", more=include).startswith(
-        "scenarios.yaml:6:43: scenario 's': seed: 'x' is not right"
+        "scenarios.yaml:6:43: scenario 's': seed: 'x' is invalid"
     )
     assert said(tmp_path, "bf16: true", more=f"{matrix}{include}").startswith(
         "scenarios.yaml:8:43: scenario 's': seed: 'x'"
@@ -85,7 +85,10 @@ def test_what_may_be_right_passes(argument: str, trainer: str, tmp_path: Path) -
 
 def test_a_name_near_to_one_of_the_trainers_is_pointed_out_and_passes(tmp_path: Path) -> None:
     plan = planned(tmp_path, "max_stepz: 5")
-    assert "max_stepz is no argument of the trainer; is max_steps meant?" in "\n".join(plan.notes)
+    assert (
+        "max_stepz is not an argument of the trainer, so the model's configuration gets it; did you mean max_steps?"
+        in "\n".join(plan.notes)
+    )
     assert not any("is no argument" in note for note in planned(tmp_path, "num_hidden_layers: 5").notes)
 
 

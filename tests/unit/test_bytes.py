@@ -47,15 +47,15 @@ def test_what_is_shown_can_be_written(text: str) -> None:
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        ({"settings": [f"arguments.x={BYTE}"]}, "--set arguments.x=\\xff holds bytes that are no UTF-8"),
-        ({"settings": [f"arguments.{BYTE}=1"]}, "--set arguments.\\xff=1 holds bytes"),
-        ({"settings": ["repeats=2", f"env.A={BYTE}"]}, "--set env.A=\\xff holds bytes"),
-        ({"settings": [f"python=/{BYTE}"]}, "--set python=/\\xff holds bytes"),
-        ({"settings": [f"unknown{BYTE}"]}, "--set unknown\\xff holds bytes"),
-        ({"axes": [f"lr=1,{BYTE}"]}, "--axis lr=1,\\xff holds bytes"),
-        ({"axes": [f"{BYTE}=1"]}, "--axis \\xff=1 holds bytes"),
-        ({"scenarios": [f"one{BYTE}"]}, "--scenario one\\xff holds bytes"),
-        ({"settings": [f"env.HF_TOKEN=abcdefgh{BYTE}ijkl"]}, f"--set env.HF_TOKEN={MASK} holds bytes"),
+        ({"settings": [f"arguments.x={BYTE}"]}, "--set arguments.x=\\xff is not UTF-8"),
+        ({"settings": [f"arguments.{BYTE}=1"]}, "--set arguments.\\xff=1 is not UTF-8"),
+        ({"settings": ["repeats=2", f"env.A={BYTE}"]}, "--set env.A=\\xff is not UTF-8"),
+        ({"settings": [f"python=/{BYTE}"]}, "--set python=/\\xff is not UTF-8"),
+        ({"settings": [f"unknown{BYTE}"]}, "--set unknown\\xff is not UTF-8"),
+        ({"axes": [f"lr=1,{BYTE}"]}, "--axis lr=1,\\xff is not UTF-8"),
+        ({"axes": [f"{BYTE}=1"]}, "--axis \\xff=1 is not UTF-8"),
+        ({"scenarios": [f"one{BYTE}"]}, "--scenario one\\xff is not UTF-8"),
+        ({"settings": [f"env.HF_TOKEN=abcdefgh{BYTE}ijkl"]}, f"--set env.HF_TOKEN={MASK} is not UTF-8"),
     ],
 )
 def test_a_choice_is_refused(choice: dict[str, Any], said: str) -> None:
@@ -79,7 +79,7 @@ def test_a_path_of_the_campaigns_files_is_refused(kind: str, tmp_path: Path) -> 
             os.symlink(tmp_path / beside, tmp_path / f"in{BYTE}" / beside)
     with pytest.raises(ConfigError) as caught:
         load_suite(given.pop("scenarios"), **given)
-    assert f"its path holds bytes that are no UTF-8 ({tmp_path}/in\\xff/{name})" in str(caught.value)
+    assert f"its path is not UTF-8 ({tmp_path}/in\\xff/{name})" in str(caught.value)
 
 
 def test_a_results_folder_of_such_a_name_is_not_made(tmp_path: Path) -> None:
@@ -123,5 +123,5 @@ def test_the_command_says_it_and_exits_with_2(words: tuple[str | bytes, ...], tm
     env = {"PYTHONPATH": str(ROOT), "HF_TOKEN": b"\xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8", "HOME": str(tmp_path)}
     ended = subprocess.run(argv, cwd=tmp_path, capture_output=True, timeout=60, env=env)  # type: ignore[arg-type]
     assert ended.returncode == 2, ended.stderr
-    assert ended.stderr.startswith(f"error: {rest[-2]} ".encode()) and b"\\xff holds bytes" in ended.stderr
+    assert ended.stderr.startswith(f"error: {rest[-2]} ".encode()) and b"\\xff is not UTF-8" in ended.stderr
     assert not (tmp_path / "results").exists()

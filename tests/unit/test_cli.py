@@ -234,7 +234,7 @@ def test_a_starter_file_is_written_once_and_plans(call: Call) -> None:
     assert load_suite(Path("mine.yaml")).scenarios[0].name == "first"
     assert call("plan", "mine.yaml")[0] == 0
     code, _, err = call("init", "mine.yaml")
-    assert code == 2 and "exists already" in err
+    assert code == 2 and "exists and was not changed" in err
 
 
 def test_the_schema_in_the_repository_is_the_one_that_is_printed(call: Call, request: pytest.FixtureRequest) -> None:

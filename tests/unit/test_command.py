@@ -167,7 +167,7 @@ def test_what_cannot_work_is_said_in_the_plan(changes: dict[str, Any], kind: str
 
 
 def test_a_command_that_can_not_be_filled_is_refused() -> None:
-    with pytest.raises(LaunchError, match=r"asks for \{widht\}, which no argument gives"):
+    with pytest.raises(LaunchError, match=r"uses \{widht\}, but there is no such argument"):
         build(experiment(trainer="custom", custom=CustomCommand(command=("train", "{widht}"))))
 
 

@@ -119,14 +119,14 @@ OURS: dict[str, Callable[[Rows], Rows]] = {
 
 # What the reference raises as a traceback, or drops in silence, is a sentence with its place.
 OUR_ERRORS = {
-    "batch-both": "scenarios.yaml:5:5: scenario 's': with effective_batch_size exactly one of",
-    "batch-neither": "scenarios.yaml:2:3: scenario 's': with effective_batch_size exactly one of",
+    "batch-both": "scenarios.yaml:5:5: scenario 's': effective_batch_size needs exactly one of",
+    "batch-neither": "scenarios.yaml:2:3: scenario 's': effective_batch_size needs exactly one of",
     "fc-null": "scenarios.yaml:3:3: scenario 's': framework_config: the list is blank",
     "fc-typo-key": "scenarios.yaml:3:3: scenario 's': unknown key 'framework_configs'; did you mean 'framework_config'?",
     "fc-unknown": "scenarios.yaml:3:41: scenario 's': unknown framework configuration 'no-such-config'",
     "filter-unknown": "there is no scenario 'nope'",
-    "no-model": "scenarios.yaml:2:3: scenario 's': no model_name_or_path",
-    "second-scenario-broken": "scenarios.yaml:4:3: scenario 'b': no model_name_or_path",
+    "no-model": "scenarios.yaml:2:3: scenario 's': model_name_or_path is missing",
+    "second-scenario-broken": "scenarios.yaml:4:3: scenario 'b': model_name_or_path is missing",
 }
 
 APART = {"batch-pdtbs-2", "slow-string-false"}  # have a test of their own
@@ -165,7 +165,7 @@ def test_a_batch_that_does_not_divide_is_refused_instead_of_floored() -> None:
         assert (ours == reference) is divides
     skip = planned["experiments"][2]["skip"]
     assert skip["kind"] == "batch_does_not_divide"
-    assert skip["reason"] == "effective_batch_size 4 does not divide by 4 GPUs × per_device_train_batch_size 2"
+    assert skip["reason"] == "effective_batch_size 4 is not divisible by 4 GPUs × per_device_train_batch_size 2"
 
 
 def test_slow_is_a_truth_value_not_any_text() -> None:

@@ -92,12 +92,6 @@ def test_what_can_not_be_read_is_missing(tmp_path: Path, text: str, results: str
     assert read(tmp_path, results, train_loss=MetricSource(key="loss")) == {"train_loss": None}
 
 
-def test_mistakes_in_the_description_are_sentences() -> None:
-    metrics = {"a": MetricSource(pattern="("), "b": MetricSource(unit="lightyears"), "c": MetricSource(pattern="x")}
-    said = custom.source_problems(CustomCommand(command=("x",), results="log", metrics=metrics))
-    assert [sentence.split(":")[0] for sentence in said] == ["metric a", "metric b", "metric b"]
-
-
 def test_metrics_finds_the_command_in_the_experiment_s_file(tmp_path: Path) -> None:
     run_dir = tmp_path / "runs" / "r1-t1"
     run_dir.mkdir(parents=True)

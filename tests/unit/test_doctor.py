@@ -32,7 +32,7 @@ def test_an_interpreter_that_is_not_there_is_said_and_is_exit_code_1(in_process:
     found = by_name(out)
     assert code == 1
     assert found["training Python"]["level"] == found["torch runs"]["level"] == "missing"
-    assert "interpreter that exists" in str(found["training Python"]["todo"])
+    assert "existing interpreter" in str(found["training Python"]["todo"])
 
 
 def test_for_people_it_is_a_table(in_process: Call) -> None:

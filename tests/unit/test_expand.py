@@ -134,7 +134,7 @@ def test_an_argument_that_undoes_its_framework_is_skipped_with_the_reason(tmp_pa
     plan = planned(tmp_path, text)
     assert [one.skip.text if one.skip else None for one in plan.experiments] == [
         *(None, None, None),
-        "attn_implementation is 'sdpa' here, and framework configuration 'eager' means 'eager'",
+        "attn_implementation is 'sdpa', but framework configuration 'eager' sets it to 'eager'",
     ]
 
 
@@ -468,7 +468,7 @@ def test_a_model_beside_the_scenario_file_is_found_there(tmp_path: Path) -> None
 def test_an_axis_that_changes_nothing_is_said(tmp_path: Path) -> None:
     text = "scenarios:\n- {name: s, framework_config: [eager], arguments: {model_name_or_path: m, seed: 3}}\n"
     plan = planned(tmp_path, text, axes=["seed=1,2", "max_steps=11,12"])
-    assert plan.notes == ("--axis seed changes nothing in scenario 's', whose arguments: say what it is",)
+    assert plan.notes == ("--axis seed has no effect in scenario 's', whose 'arguments:' set it; remove it there",)
     assert len(plan.experiments) == 2
 
 
@@ -489,4 +489,7 @@ def test_a_secret_in_a_scenario_is_pointed_out_by_its_name_alone(tmp_path: Path)
     env = "{HF_TOKEN: hush-hush, OMP_NUM_THREADS: 1, WANDB_API_KEY: null}"
     notes = planned(tmp_path, f"scenarios:\n- {{name: s, arguments: {{model_name_or_path: m}}, env: {env}}}\n").notes
     (note,) = [one for one in notes if "sets" in one]
-    assert note.startswith("scenario 's' sets HF_TOKEN, which no run takes from a file") and "hush" not in note
+    assert (
+        note.startswith("scenario 's' sets the secret HF_TOKEN, and no run accepts secrets from a file")
+        and "hush" not in note
+    )

@@ -37,12 +37,12 @@ from orchestrator.plan.memory_fit import (
     estimate,
     fits,
     json_value,
+    model_states,
     parse_memory,
-    standing,
     summary,
 )
+from orchestrator.plan.memory_fit.model_states import ModelStates
 from orchestrator.plan.memory_fit.shapes import FAMILIES
-from orchestrator.plan.memory_fit.standing import Standing
 from orchestrator.plan.memory_fit.training import Training, training_of
 from orchestrator.records import DataSpec, Device, Experiment, Framework, Text
 
@@ -188,7 +188,7 @@ def kept_by_torch(model: Any, one: Experiment, *, compiled: bool) -> int:
 def kept_by_formula(training: Training) -> int:
     """The activations, autocast's copies of weights, and what the loss keeps: log-softmax, or compiled the logits."""
     loss = (training.compute_bytes if training.compiled else 4) * training.tokens * training.shape.vocab_size
-    copies = Standing.of(training).backward_copies
+    copies = ModelStates.of(training).backward_copies
     return activations.kept_bytes(training) + copies + loss
 
 
@@ -333,10 +333,10 @@ def test_the_states_are_those_of_the_real_optimizer(name: str, build: Any, kind:
     optimizer.step()
     tensors = [value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
     real = sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.dim())
-    standing_bytes = Standing.of(training_of(one))
-    assert standing_bytes.optimizer == real
-    assert standing_bytes.gradients == sum(one.grad.nbytes for one in model.parameters() if one.grad is not None)
-    assert standing_bytes.weights == sum(one.nbytes for one in model.parameters())
+    states = ModelStates.of(training_of(one))
+    assert states.optimizer == real
+    assert states.gradients == sum(one.grad.nbytes for one in model.parameters() if one.grad is not None)
+    assert states.weights == sum(one.nbytes for one in model.parameters())
 
 
 def test_8_bit_states_have_a_scale_for_256_and_leave_the_embedding_in_32_bits() -> None:
@@ -347,7 +347,7 @@ def test_8_bit_states_have_a_scale_for_256_and_leave_the_embedding_in_32_bits() 
         weight.numel() * (8 if name.endswith("embed_tokens.weight") else 2 + 2 * 4 / 256)
         for name, weight in model.named_parameters()
     )
-    found = Standing.of(training_of(experiment(optim="adamw_bnb_8bit", **changes)))
+    found = ModelStates.of(training_of(experiment(optim="adamw_bnb_8bit", **changes)))
     assert found.optimizer == round(real)
 
 
@@ -373,7 +373,7 @@ def test_what_an_optimizer_step_makes_beside_the_states(name: str, build: Any, d
     optimizer = build(list(model.parameters()))
     optimizer.step()
     real = highest_allocation(optimizer.step, tmp_path / "trace.json")
-    largest_or_all = standing.step_workspace_bytes(training_of(one))
+    largest_or_all = model_states.step_workspace_bytes(training_of(one))
     assert largest_or_all == pytest.approx(real, rel=0.05, abs=40_000)
 
 

@@ -93,7 +93,7 @@ def test_what_an_argument_needs_is_asked_too() -> None:
     planned = replace(CPU, arguments={"peft_method": "lora", "quantization": "nf4"})
     reason = cannot_run_here(planned, get("huggingface"), Installed(versions=NEEDED))
     assert reason is not None
-    assert reason.text == "not installed in this environment: peft, bitsandbytes"
+    assert reason.text == "missing in this environment: peft, bitsandbytes; install with pip"
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", "~nobody-of-that-name/bin/python", "x" * 5000, "a\0b"])

@@ -153,7 +153,7 @@ def test_a_pipe_is_read(tmp_path: Path) -> None:
 
 
 def test_a_device_without_an_end_is_refused() -> None:
-    with pytest.raises(ConfigError, match="more than 8 MiB"):
+    with pytest.raises(ConfigError, match="exceeds the limit of 8 MiB"):
         read_document(Path("/dev/zero"))
 
 

@@ -1,8 +1,7 @@
-"""The YAML files of a campaign: read, checked, and turned into a `Suite`."""
+"""The YAML files of a campaign, read and checked as a `Suite`."""
 
 from orchestrator.plan.config.argument_text import argument_text, argument_texts, canonical
-from orchestrator.plan.config.file_keys import DataProcessing, Scenario, SuiteFile
-from orchestrator.plan.config.json_schema import schema_text
+from orchestrator.plan.config.file_keys import DataProcessing, Scenario, SuiteFile, schema_text
 from orchestrator.plan.config.suite import Suite, load_suite, shipped_folder
 from orchestrator.plan.config.yaml_file import Document, parse_scalar, read_document
 

@@ -1,9 +1,8 @@
-"""The keys of an accelerate configuration file: which there are, and what each may hold.
+"""The keys of an accelerate configuration file, and their allowed values.
 
-A table of accelerate 1.x's own keys, so that a misspelt one is an error in the plan, with its nearest right name;
-accelerate itself would refuse the file at launch, or, inside `fsdp_config`, ignore the key in silence. Keys that only a
-launch can know (OVERRIDDEN) are accepted, because files that people have hold them, and replaced. Not here: reading the
-file, lines and columns (`yaml_file`), what becomes of it (`launcher`).
+The tables contain accelerate 1.x's own keys, so that the plan reports a misspelt key. accelerate itself would refuse the
+file at launch, or silently ignore a key inside `fsdp_config`. Values that only a launch knows (OVERRIDDEN) are accepted and
+then replaced, because people's files contain them. `yaml_file` reads the file, `command` writes the file of a run.
 """
 
 from __future__ import annotations
@@ -11,175 +10,140 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from types import MappingProxyType
 from typing import Any
 
 Path = tuple[str, ...]
 
+# Keys whose value in the file is ignored: every run gets its own.
 OVERRIDDEN = frozenset(
     {"gpu_ids", "machine_rank", "main_process_ip", "main_process_port", "num_machines", "num_processes", "rdzv_backend"}
     | {"same_network", "use_cpu"}
 )
-"""Keys whose value in the file is of no account: every run gets its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """What a key may hold: one of `words` (in any case), or something of `types`."""
+    """The allowed values of a key: one of `words` in any case, or a value of one of `types`. `text` describes them."""
 
     types: tuple[type, ...] = ()
     words: tuple[str, ...] = ()
-    meant: str = ""
+    text: str = ""
 
-
-def _one_of(*words: str) -> Kind:
-    return Kind(words=words, meant=f"one of {', '.join(words)}")
-
-
-YES_NO = Kind(types=(bool,), words=("true", "false", "yes", "no"), meant="true or false")
-WHOLE = Kind(types=(int,), meant="a whole number")
-TEXT = Kind(types=(str,), meant="a text")
-WORDS = Kind(types=(list,), meant="a list of words")
-
-DISTRIBUTED = ("NO", "MULTI_GPU", "FSDP", "MULTI_CPU")
-PRECISIONS = ("no", "fp16", "bf16", "fp8")
-_WRAPS = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
-_STATE_DICTS = ("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT")
-_SHARDING = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", "1", "2", "3", "4", "5")
-_BACKENDS = (
-    *("no", "eager", "aot_eager", "inductor", "aot_ts_nvfuser", "nvprims_nvfuser", "cudagraphs", "ofi", "fx2trt"),
-    *("onnxrt", "tensorrt", "aot_torchxla_trace_once", "torchxla_trace_once", "tvm", "hpu_backend", "neuron"),
-)
-_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 Table = Mapping[str, Kind]
 
-TOP: Table = MappingProxyType(
-    {
-        "compute_environment": _one_of("LOCAL_MACHINE"),
-        "debug": YES_NO,
-        "distributed_type": _one_of(*DISTRIBUTED),
-        "downcast_bf16": YES_NO,
-        "dynamo_backend": _one_of(*_BACKENDS),
-        "enable_cpu_affinity": YES_NO,
-        "gpu_ids": Kind(types=(str, int), meant="a text such as 'all'"),
-        "machine_rank": WHOLE,
-        "main_process_ip": TEXT,
-        "main_process_port": WHOLE,
-        "main_training_function": TEXT,
-        "mixed_precision": _one_of(*PRECISIONS),
-        "num_machines": WHOLE,
-        "num_processes": WHOLE,
-        "rdzv_backend": TEXT,
-        "same_network": YES_NO,
-        "tpu_env": WORDS,
-        "tpu_use_cluster": YES_NO,
-        "tpu_use_sudo": YES_NO,
-        "use_cpu": YES_NO,
-    }
+
+def _one_of(*words: str) -> Kind:
+    return Kind(words=words, text=f"one of {', '.join(words)}")
+
+
+def _all(kind: Kind, prefix: str, *names: str) -> Table:
+    return {f"{prefix}{name}": kind for name in names}
+
+
+YES_NO = Kind(types=(bool,), words=("true", "false", "yes", "no"), text="true or false")
+WHOLE = Kind(types=(int,), text="a whole number")
+TEXT = Kind(types=(str,), text="a text")
+WORDS = Kind(types=(list,), text="a list of words")
+
+_WRAPS = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
+_PREFETCHES = ("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH")
+_STATE_DICTS = ("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT")
+_SHARDING = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", "1", "2", "3", "4", "5")
+_BACKENDS = _one_of(
+    *("no", "eager", "aot_eager", "inductor", "aot_ts_nvfuser", "nvprims_nvfuser", "cudagraphs", "ofi", "fx2trt"),
+    *("onnxrt", "tensorrt", "aot_torchxla_trace_once", "torchxla_trace_once", "tvm", "hpu_backend", "neuron"),
 )
 
-FSDP: Table = MappingProxyType(
-    {
-        "fsdp_activation_checkpointing": YES_NO,
-        "fsdp_activation_checkpointing_offload": YES_NO,
-        "fsdp_auto_wrap_policy": _one_of(*_WRAPS),
-        "fsdp_backward_prefetch": _one_of("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"),
-        "fsdp_backward_prefetch_policy": _one_of("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"),
-        "fsdp_cpu_ram_efficient_loading": YES_NO,
-        "fsdp_forward_prefetch": YES_NO,
-        "fsdp_ignored_modules": TEXT,
-        "fsdp_min_num_params": WHOLE,
-        "fsdp_offload_params": YES_NO,
-        "fsdp_reshard_after_forward": _one_of("true", "false", *_SHARDING),
-        "fsdp_sharding_strategy": _one_of(*_SHARDING),
-        "fsdp_state_dict_type": _one_of(*_STATE_DICTS),
-        "fsdp_sync_module_states": YES_NO,
-        "fsdp_transformer_layer_cls_to_wrap": TEXT,
-        "fsdp_use_orig_params": YES_NO,
-        "fsdp_version": _one_of("1", "2"),
-    }
-)
+TOP: Table = {
+    **_all(YES_NO, "", "debug", "downcast_bf16", "enable_cpu_affinity", "same_network", "use_cpu"),
+    **_all(YES_NO, "tpu_", "use_cluster", "use_sudo"),
+    **_all(WHOLE, "", "machine_rank", "main_process_port", "num_machines", "num_processes"),
+    **_all(TEXT, "", "main_process_ip", "main_training_function", "rdzv_backend"),
+    "compute_environment": _one_of("LOCAL_MACHINE"),
+    "distributed_type": _one_of("NO", "MULTI_GPU", "FSDP", "MULTI_CPU"),
+    "dynamo_backend": _BACKENDS,
+    "gpu_ids": Kind(types=(str, int), text="a text such as 'all'"),
+    "mixed_precision": _one_of("no", "fp16", "bf16", "fp8"),
+    "tpu_env": WORDS,
+}
 
-DYNAMO: Table = MappingProxyType(
-    {
-        "dynamo_backend": _one_of(*_BACKENDS),
-        "dynamo_mode": _one_of(*_MODES),
-        "dynamo_use_dynamic": YES_NO,
-        "dynamo_use_fullgraph": YES_NO,
-        "dynamo_use_regional_compilation": YES_NO,
-    }
-)
+FSDP: Table = {
+    **_all(YES_NO, "fsdp_activation_checkpointing", "", "_offload"),
+    **_all(YES_NO, "fsdp_", "cpu_ram_efficient_loading", "forward_prefetch", "offload_params"),
+    **_all(YES_NO, "fsdp_", "sync_module_states", "use_orig_params"),
+    **_all(TEXT, "fsdp_", "ignored_modules", "transformer_layer_cls_to_wrap"),
+    **_all(_one_of(*_PREFETCHES), "fsdp_backward_prefetch", "", "_policy"),
+    "fsdp_auto_wrap_policy": _one_of(*_WRAPS),
+    "fsdp_min_num_params": WHOLE,
+    "fsdp_reshard_after_forward": _one_of("true", "false", *_SHARDING),
+    "fsdp_sharding_strategy": _one_of(*_SHARDING),
+    "fsdp_state_dict_type": _one_of(*_STATE_DICTS),
+    "fsdp_version": _one_of("1", "2"),
+}
 
-FP8: Table = MappingProxyType(
-    {
-        "fp8_amax_compute_algo": _one_of("max", "most_recent"),
-        "fp8_amax_history_len": WHOLE,
-        "fp8_backend": _one_of("AO", "TE", "MSAMP"),
-        "fp8_enable_fsdp_float8_all_gather": YES_NO,
-        "fp8_format": _one_of("HYBRID", "E4M3", "E5M2"),
-        "fp8_interval": WHOLE,
-        "fp8_margin": WHOLE,
-        "fp8_opt_level": _one_of("O1", "O2"),
-        "fp8_override_linear_precision": WORDS,
-        "fp8_pad_inner_dim": YES_NO,
-        "fp8_use_autocast_during_eval": YES_NO,
-    }
-)
+DYNAMO: Table = {
+    **_all(YES_NO, "dynamo_use_", "dynamic", "fullgraph", "regional_compilation"),
+    "dynamo_backend": _BACKENDS,
+    "dynamo_mode": _one_of("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+}
 
-SECTIONS: Mapping[str, Table] = MappingProxyType({"fsdp_config": FSDP, "dynamo_config": DYNAMO, "fp8_config": FP8})
+FP8: Table = {
+    **_all(YES_NO, "fp8_", "enable_fsdp_float8_all_gather", "pad_inner_dim", "use_autocast_during_eval"),
+    **_all(WHOLE, "fp8_", "amax_history_len", "interval", "margin"),
+    "fp8_amax_compute_algo": _one_of("max", "most_recent"),
+    "fp8_backend": _one_of("AO", "TE", "MSAMP"),
+    "fp8_format": _one_of("HYBRID", "E4M3", "E5M2"),
+    "fp8_opt_level": _one_of("O1", "O2"),
+    "fp8_override_linear_precision": WORDS,
+}
 
-_ELSEWHERE: Mapping[str, str] = MappingProxyType(
-    {
-        "deepspeed_config": "DeepSpeed is not supported; distributed_type is MULTI_GPU (DDP) or FSDP",
-        "megatron_lm_config": "Megatron-LM is not supported; distributed_type is MULTI_GPU (DDP) or FSDP",
-        "mpirun_config": "MPI launches are not supported; every run is on one machine",
-        "parallelism_config": "tensor and context parallelism are not supported",
-        "command_file": "TPU pods are not supported",
-        "commands": "TPU pods are not supported",
-        "tpu_name": "TPU pods are not supported",
-        "tpu_vm": "TPU pods are not supported",
-        "tpu_zone": "TPU pods are not supported",
-        "fp16": "this is called mixed_precision: fp16 today",
-    }
-)
+SECTIONS: Mapping[str, Table] = {"fsdp_config": FSDP, "dynamo_config": DYNAMO, "fp8_config": FP8}
+
+_UNSUPPORTED: Mapping[str, str] = {
+    "deepspeed_config": "DeepSpeed is not supported; use distributed_type MULTI_GPU (DDP) or FSDP",
+    "megatron_lm_config": "Megatron-LM is not supported; use distributed_type MULTI_GPU (DDP) or FSDP",
+    "mpirun_config": "MPI is not supported, because every run is on one machine; remove this key",
+    "parallelism_config": "tensor and context parallelism are not supported; remove this key",
+    **dict.fromkeys(
+        ("command_file", "commands", "tpu_name", "tpu_vm", "tpu_zone"), "TPU pods are not supported; remove this key"
+    ),
+    "fp16": "this key has been renamed; write mixed_precision: fp16",
+}
 
 
 def check(mapping: Mapping[Any, Any]) -> list[tuple[Path, str]]:
-    """Every mistake in a configuration: where (`("fsdp_config", "fsdp_version")`) and a sentence; empty if it is right.
+    """Return every mistake in a configuration, or in a part of one, as its path and a sentence.
 
-    Also right for a part of one, as a framework configuration's `accelerate:` holds.
+    A path is for example `("fsdp_config", "fsdp_version")`.
     """
-    problems = list(_table_problems(mapping, TOP, ()))
-    if not problems:
-        problems += _version_problems(mapping)
-    return problems
+    return list(_table_problems(mapping, TOP, ())) or list(_version_problems(mapping))
 
 
 def _table_problems(mapping: Mapping[Any, Any], table: Table, path: Path) -> Iterator[tuple[Path, str]]:
     for key, value in mapping.items():
         name = str(key)
         section = SECTIONS.get(name) if not path else None
-        kind = table.get(name) or table.get(_prefixed(name, path))
+        kind = table.get(name) or table.get(_prefix(path) + name)
         if section is not None:
             if isinstance(value, Mapping):
                 yield from _table_problems(value, section, (name,))
             elif value is not None:
-                yield (name,), f"{name} holds {value!r}; a mapping of settings is meant"
+                yield (name,), f"{name}: {value!r} is invalid; write a mapping of settings"
         elif kind is not None:
             if not _fits(value, kind):
-                yield (*path, name), f"{name} holds {value!r}; {kind.meant} is meant"
-        elif value or name not in _ELSEWHERE:  # `accelerate config` writes blank ones into every file
+                yield (*path, name), f"{name}: {value!r} is invalid; write {kind.text}"
+        elif value or name not in _UNSUPPORTED:  # `accelerate config` writes blank unsupported keys into every file
             yield (*path, name), _unknown(name, table, path)
 
 
-def _prefixed(name: str, path: Path) -> str:
-    """accelerate puts the section's prefix before a key that lacks it."""
-    return f"{path[0].removesuffix('config')}{name}" if path else name
+def _prefix(path: Path) -> str:
+    """Return the prefix that accelerate puts before a section's keys without it: `fsdp_` in `fsdp_config`."""
+    return path[0].removesuffix("config") if path else ""
 
 
 def _fits(value: object, kind: Kind) -> bool:
-    """Null is right everywhere: it means accelerate's own default. YAML makes False of a bare `no`."""
+    """Return whether a key may have this value. Null is always valid: accelerate's default. YAML reads `no` as False."""
     if value is None:
         return True
     words = {word.lower() for word in kind.words}
@@ -191,34 +155,30 @@ def _fits(value: object, kind: Kind) -> bool:
 
 
 def _unknown(name: str, table: Table, path: Path) -> str:
-    if not path and name in _ELSEWHERE:
-        return f"{name}: {_ELSEWHERE[name]}"
-    prefix = _prefixed("", path)
+    if not path and name in _UNSUPPORTED:
+        return f"{name}: {_UNSUPPORTED[name]}"
+    prefix = _prefix(path)
     known = {key.removeprefix(prefix): key for key in (*table, *(SECTIONS if not path else ()))}
     near = get_close_matches(name.removeprefix(prefix), known, n=1, cutoff=0.6)
     where = f"in {path[0]}" if path else "in an accelerate configuration"
-    hint = f"; did you mean {known[near[0]]}?" if near else f"; known are {', '.join(sorted(known.values()))}"
+    hint = f"; did you mean {known[near[0]]}?" if near else f". Allowed: {', '.join(sorted(known.values()))}"
     return f"unknown key {name} {where}{hint}"
 
 
 def _version_problems(mapping: Mapping[Any, Any]) -> Iterator[tuple[Path, str]]:
-    """What the two versions of FSDP don't share; accelerate would raise in every rank."""
-    found = mapping.get("fsdp_config")
-    config: Mapping[str, Any] = {_prefixed_fsdp(key): value for key, value in found.items()} if found else {}
-    if str(config.get("fsdp_version", "1")) == "2":
-        if _is_true(config.get("fsdp_forward_prefetch")):
-            yield ("fsdp_config", "fsdp_forward_prefetch"), "FSDP version 2 has no fsdp_forward_prefetch; leave it out"
-        reshard = config.get("fsdp_reshard_after_forward")
-        if reshard is not None and str(reshard).lower() not in ("true", "false"):
-            message = f"fsdp_reshard_after_forward holds {reshard!r}; FSDP version 2 takes true or false"
-            yield ("fsdp_config", "fsdp_reshard_after_forward"), message
-    elif _is_true(config.get("fsdp_activation_checkpointing_offload")) and "fsdp_version" in config:
-        message = "fsdp_activation_checkpointing_offload needs fsdp_version: 2"
-        yield ("fsdp_config", "fsdp_activation_checkpointing_offload"), message
-
-
-def _prefixed_fsdp(key: object) -> str:
-    return str(key) if str(key).startswith("fsdp_") else f"fsdp_{key}"
+    """Yield settings that belong to the other version of FSDP; accelerate would raise in every rank."""
+    section = "fsdp_config"
+    settings = {f"fsdp_{str(key).removeprefix('fsdp_')}": value for key, value in (mapping.get(section) or {}).items()}
+    prefetch, reshard = "fsdp_forward_prefetch", "fsdp_reshard_after_forward"
+    offload = "fsdp_activation_checkpointing_offload"
+    if str(settings.get("fsdp_version", "1")) == "2":
+        if _is_true(settings.get(prefetch)):
+            yield (section, prefetch), f"FSDP version 2 has no {prefetch}; remove it"
+        value = settings.get(reshard)
+        if value is not None and str(value).lower() not in ("true", "false"):
+            yield (section, reshard), f"{reshard}: {value!r} is invalid in FSDP version 2; write true or false"
+    elif _is_true(settings.get(offload)) and "fsdp_version" in settings:
+        yield (section, offload), f"{offload} needs FSDP version 2; write fsdp_version: 2"
 
 
 def _is_true(value: object) -> bool:

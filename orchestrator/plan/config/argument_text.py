@@ -1,7 +1,7 @@
-"""What a YAML value becomes on its way to a trainer: the text of one argument, or the texts of a list.
+"""The text of an argument for a trainer, made from its YAML value.
 
-The rule is the reference's: `str()` of what YAML 1.1 makes of the value, so that `2e-5` stays as written (it is text
-there), `2.0e-5` becomes `2e-05`, `yes` becomes `True`; a list becomes its items; null takes the argument away.
+The text is `str()` of the YAML 1.1 value, as in the reference system: `2e-5` is a text and stays as written, `2.0e-5`
+becomes `2e-05`, `yes` becomes `True`. A list becomes the texts of its items; null removes the argument.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from orchestrator.records import Text
 
 
 def argument_text(value: Any) -> Text | None:
-    """The text that a trainer receives for `value`, the texts of its items, or None where the argument is taken away."""
+    """Return the text that a trainer receives for `value`, the texts of a list's items, or None for null."""
     if value is None:
         return None
     if isinstance(value, (list, tuple)):
@@ -23,12 +23,12 @@ def argument_text(value: Any) -> Text | None:
 
 
 def argument_texts(values: Mapping[str, Any]) -> dict[str, Text | None]:
-    """`argument_text` for each value of a mapping, in its order."""
+    """Return a mapping with `argument_text` of each value."""
     return {name: argument_text(value) for name, value in values.items()}
 
 
 def shown(value: object) -> str:
-    """A value as it may be named in a sentence: in YAML's words, and short."""
+    """Return a value for an error message: in YAML's words, and short."""
     if value is None:
         return "a blank (null)"
     text = str(value).lower() if isinstance(value, bool) else repr(value)
@@ -39,10 +39,10 @@ _ENCODER = json.JSONEncoder(sort_keys=True, default=str)
 
 
 def canonical(value: Any) -> str:
-    """One text for one content, whatever the order of its keys: what a digest is taken over."""
+    """Return a text for a digest: the same for the same content, in whatever order its keys are."""
     try:
         return _ENCODER.encode(value)
-    except TypeError:  # keys of several types, or of a type that JSON has not
+    except TypeError:  # keys of several types, or of a type that JSON does not have
         return _ENCODER.encode(_text_keys(value))
 
 

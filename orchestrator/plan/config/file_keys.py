@@ -1,11 +1,11 @@
-"""The YAML files, as pydantic models: which keys there are, of which types, and what each means.
+"""The pydantic models of the YAML files: keys, types, ranges and descriptions.
 
-Does: types, unknown keys, ranges. Does not: look across files (that is `suite`) or multiply anything (`matrix`). The
-descriptions here are what `tunebench schema` prints and what editors show while a scenario file is written.
+`tunebench schema` prints the descriptions, and editors show them. `suite` checks what concerns several files or keys.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -40,7 +40,7 @@ class Model(BaseModel):
 
 
 class Metric(Model):
-    """Where one number of a custom trainer is read."""
+    """The source of one number of a custom trainer."""
 
     key: str | None = Field(None, description="Key in the JSON object, dots for nesting (`summary.tokens`).")
     column: str | None = Field(None, description="Column of the CSV file; the last row's value is taken.")
@@ -54,7 +54,7 @@ class Custom(Model):
     """A training command of your own (`trainer: custom`)."""
 
     command: Annotated[tuple[str, ...], AfterValidator(value_types.not_empty)] = Field(
-        description="The command as a list; `{argument}` stands for an argument of the experiment."
+        description="The command as a list; `{NAME}` is replaced by that argument of the experiment."
     )
     launcher: Literal["accelerate", "none"] = Field(
         "accelerate", description="`accelerate`: start it through accelerate; `none`: start it unchanged."
@@ -74,13 +74,13 @@ class Custom(Model):
 
 
 class Measure(Model):
-    """How the steady state of a run is found, and when enough of it was seen; in optimizer steps."""
+    """Settings of the steady state and of the early stop, in optimizer steps."""
 
     discard_steps: Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(value_types.refuse_bool)] | None = Field(
-        None, description="Warm-up: number of steps that count for no speed. Default: it is found."
+        None, description="Warm-up: number of first steps that no speed includes. Default: detected."
     )
     at_least_steps: Whole | None = Field(
-        None, description="Steady steps that a speed needs (default 10), or an early stop (default 20)."
+        None, description="Number of steady steps that a speed needs (default 10), or an early stop (default 20)."
     )
     at_most_steps: Whole | None = Field(
         None, description="Training ends after this number of steps, whatever max_steps says."
@@ -96,7 +96,7 @@ class Measure(Model):
             needed = " and ".join(
                 f"{name} {value}" for name, value in (("discard_steps", warm_up), ("at_least_steps", least)) if value
             )
-            raise ValueError(f"at_most_steps {most} leaves no room for {needed}; raise it to {warm_up + least} or more")
+            raise ValueError(f"at_most_steps {most} is too small for {needed}; raise it to at least {warm_up + least}")
         return self
 
     def record(self) -> records.Measure:
@@ -104,15 +104,17 @@ class Measure(Model):
 
 
 class RepeatsRange(Model):
-    """Repeats until the runs agree: at least `min`, then more until their interval is within ± `within`, at most `max`."""
+    """Repeats until the runs agree: at least `min` and at most `max`, until their interval is within ± `within`."""
 
     min: Annotated[int, Field(ge=2, le=1000), BeforeValidator(value_types.refuse_bool)] = Field(
         3, description="Number of runs before the interval is checked."
     )
     max: Annotated[int, Field(ge=2, le=1000), BeforeValidator(value_types.refuse_bool)] = Field(
-        10, description="Number of runs after which the cell ends anyway."
+        10, description="Number of runs at which the repeats end in any case."
     )
-    within: Share = Field(description="Half the 95 % interval of the speed over runs, as a share of it, such as 1%.")
+    within: Share = Field(
+        description="Target for half the 95 % interval of the speed over runs, as a share of the speed, such as 1%."
+    )
 
     @model_validator(mode="after")
     def _in_order(self) -> RepeatsRange:
@@ -129,57 +131,57 @@ def _repeats_kind(value: Any) -> str:
 
 
 class Scenario(Model):
-    """A named set of experiments: axes that are crossed, and arguments that all of its cells share."""
+    """A named set of experiments: axes that are crossed, and arguments that all cells share."""
 
     name: str = Field(min_length=1, description="Name that `--scenario` chooses; unique in the file.")
     framework_config: Frameworks = Field(
         (None,), description="Short names of framework configurations; null means without."
     )
-    slow: bool = Field(False, description="Run only when named.")
+    slow: bool = Field(False, description="Run only if `--scenario` names it.")
     arguments: Arguments = Field(
         default_factory=dict,
         description="Trainer arguments; a list for `model_name_or_path` is an axis, null removes a default.",
     )
     matrix: dict[str, AxisValues] = Field(default_factory=dict, description="Any argument as an axis: name → values.")
     include: tuple[dict[str, Any], ...] = Field((), description="Cells to add, or arguments for the cells that match.")
-    exclude: tuple[dict[str, Any], ...] = Field((), description="Cells to leave out: those that match every key given.")
+    exclude: tuple[dict[str, Any], ...] = Field((), description="Cells to leave out: a cell that matches all keys.")
     num_gpus: GpuCounts | None = Field(None, description="Training processes; one GPU each, or CPU processes.")
     device: Device = Field(
-        Device.CUDA, description="`cuda`, `cpu`, or `auto`: GPUs where there are enough, else CPU processes."
+        Device.CUDA, description="`cuda`, `cpu`, or `auto`: GPUs if there are enough, else CPU processes."
     )
     trainer: str | None = Field(None, description="huggingface (default), fms_hf_tuning, trl, custom, or your own.")
     python: str | None = Field(None, description="Interpreter of the training environment. Default: Tunebench's own.")
     repeats: Annotated[
         Annotated[Whole, Tag("number")] | Annotated[RepeatsRange, Tag("range")], Discriminator(_repeats_kind)
-    ] = Field(1, description="How often each cell is run: a number, or `{min: 3, max: 10, within: 1%}`.")
-    measure: Measure | None = Field(None, description="How the steady state is found, and when a run may end early.")
+    ] = Field(1, description="Number of runs of each cell, or a range such as `{min: 3, max: 10, within: 1%}`.")
+    measure: Measure | None = Field(None, description="Settings of the steady state and of the early stop.")
     monitors: Words = Field(
         (), description="Monitors of the run: hf_memory, hf_memory_native, nvidia_smi, nvml, or your own."
     )
     busy_gpus: Literal["wait", "warn", "fail"] = Field(
-        "wait", description="What to do about a GPU that others use: wait (a minute, then warn), warn, or fail the run."
+        "wait", description="If others use the GPU: wait (one minute, then warn), warn, or fail the run."
     )
-    timeout_s: Seconds | None = Field(None, description="A run that takes longer is ended, in seconds.")
+    timeout_s: Seconds | None = Field(None, description="Longest duration of a run, in seconds.")
     startup_timeout_s: Seconds | None = Field(
-        None, description="A run that has not made its first step so long after its start is ended, in seconds."
+        None, description="Longest time from the start of a run to its first step, in seconds."
     )
     stall_timeout_s: Seconds | None = Field(
-        None, description="A run that makes no step for longer, after its first one, is ended, in seconds."
+        None, description="Longest time without a step after the first step, in seconds."
     )
-    keep: Literal["none", "all"] = Field("none", description="What to keep of the run's output folder: none, or all.")
-    tags: Words = Field((), description="Words to select and group by; they change nothing.")
+    keep: Literal["none", "all"] = Field("none", description="Files to keep of the run's output folder: none, or all.")
+    tags: Words = Field((), description="Words for selecting and grouping; they do not change the experiment.")
     env: Environment = Field(default_factory=dict, description="Environment variables of the run; null unsets one.")
     custom: Custom | None = Field(None, description="The command of `trainer: custom`.")
 
     def how_often(self) -> dict[str, Any]:
-        """The repeats that are owed at once, and the rule for more of them: `repeats` and `adaptive` of an experiment."""
+        """Return the fields `repeats` (runs that are always due) and `adaptive` (the rule for more) of an experiment."""
         if isinstance(self.repeats, int):
             return {"repeats": self.repeats, "adaptive": None}
         return {"repeats": self.repeats.min, "adaptive": self.repeats.record()}
 
 
 class DataProcessing(Model):
-    """What is trained on, and how rows become text. Prepared once, before anything is measured."""
+    """The training data, and how rows become text. Prepared once, before anything is measured."""
 
     dataset_name: str = Field(
         "yahma/alpaca-cleaned",
@@ -188,18 +190,16 @@ class DataProcessing(Model):
     )
     dataset_split: str = Field("train", description="Split, with a slice if wanted: `train[:2000]`.")
     formatting: Literal["instruct", "none"] | None = Field(
-        "instruct", description="Instruction template, where there is no chat template."
+        "instruct", description="Instruction template, if there is no chat template."
     )
     chat_template: str | None = Field(None, description="Jinja template over `messages`.")
     tokenize: bool = Field(
-        False, description="Prepare token ids rather than text (always so for the built-in trainer)."
+        False, description="Prepare token ids instead of text. The built-in trainer always gets token ids."
     )
-    input_field: str = Field("input", description="Field with the instruction's further context.")
-    dataset_text_field: str = Field(
-        "output", description="Field with the answer. The text that is made also gets this name."
-    )
-    response_field: str | None = Field(None, description="Field whose text is the only text with loss.")
-    response_template: str | None = Field(None, description="Text after which loss begins.")
+    input_field: str = Field("input", description="Field with the context of the instruction.")
+    dataset_text_field: str = Field("output", description="Field with the answer, and name of the prepared text.")
+    response_field: str | None = Field(None, description="Field with the only text that is trained on.")
+    response_template: str | None = Field(None, description="Text after which the trained part begins.")
     samples: Whole | None = Field(None, description="Rows of `builtin:synthetic`.")
     seed: Annotated[int, BeforeValidator(value_types.refuse_bool)] = Field(
         0, description="Seed of `builtin:synthetic`."
@@ -222,19 +222,17 @@ class SuiteFile(Model):
 
 
 class FrameworkFile(Model):
-    """A framework configuration: a named bundle of what makes training fast."""
+    """A framework configuration: a named bundle of settings that make training fast."""
 
-    description: str = Field("", description="One sentence on what it does.")
-    arguments: Arguments = Field(default_factory=dict, description="Trainer arguments; null takes one away.")
+    description: str = Field("", description="One sentence on its effect.")
+    arguments: Arguments = Field(default_factory=dict, description="Trainer arguments; null removes one.")
     accelerate: dict[str, Any] = Field(default_factory=dict, description="Changes to the accelerate configuration.")
     env: Environment = Field(default_factory=dict, description="Environment variables; null unsets one.")
     requires: Annotated[Words, AfterValidator(value_types.requirements)] = Field(
         (), description="Packages that must be installed, with version ranges where needed."
     )
-    device: Literal[Device.CUDA, Device.CPU] | None = Field(
-        None, description="The only device on which it means anything."
-    )
-    min_gpus: Whole = Field(1, description="Fewer processes than this make no sense.")
+    device: Literal[Device.CUDA, Device.CPU] | None = Field(None, description="The only device on which it works.")
+    min_gpus: Whole = Field(1, description="Smallest number of processes.")
 
 
 class FrameworkEntry(Model):
@@ -246,6 +244,12 @@ class FrameworkEntry(Model):
 
 
 class FrameworkContents(Model):
-    """frameworks/CONTENTS.yaml: short names and their files."""
+    """The file frameworks/CONTENTS.yaml: short names and their files."""
 
     framework_configs: tuple[FrameworkEntry, ...]
+
+
+def schema_text() -> str:
+    """Return the JSON Schema of the scenario file, for editors and for the copy in `docs/`."""
+    schema = SuiteFile.model_json_schema()
+    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=2) + "\n"

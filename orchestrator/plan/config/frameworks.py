@@ -6,34 +6,30 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import ConfigError, Problem, suggestion
+from orchestrator.errors import Problem, suggestion
+from orchestrator.plan.config.accelerate_file import check as check_accelerate
 from orchestrator.plan.config.argument_text import argument_texts, canonical
 from orchestrator.plan.config.check import check, misplaced
 from orchestrator.plan.config.file_keys import FrameworkContents, FrameworkEntry, FrameworkFile
-from orchestrator.plan.config.yaml_file import Document, read_document
+from orchestrator.plan.config.yaml_file import Document, read_or_report
 from orchestrator.records import Device, Framework
 
 
 def load_frameworks(folder: Path, problems: list[Problem]) -> dict[str, Framework]:
-    """Short name → configuration, in the order of CONTENTS.yaml; what is wrong is appended to `problems`."""
-    contents_file = folder / "CONTENTS.yaml"
-    try:
-        document = read_document(contents_file)
-    except ConfigError as error:
-        problems.extend(error.problems)
+    """Return short name → configuration, in the order of CONTENTS.yaml. Mistakes are appended to `problems`."""
+    document = read_or_report(folder / "CONTENTS.yaml", problems)
+    contents = check(FrameworkContents, document, problems) if document else None
+    if document is None or contents is None:
         return {}
-    contents = check(FrameworkContents, document, problems)
     frameworks: dict[str, Framework] = {}
-    for index, entry in enumerate(contents.framework_configs if contents else ()):
+    for index, entry in enumerate(contents.framework_configs):
         place = ("framework_configs", index, "shortname")
         if entry.shortname in frameworks:
-            problems.append(
-                document.problem(place, f"the short name {entry.shortname!r} stands here twice; rename one")
-            )
+            message = f"the short name {entry.shortname!r} is used twice; rename one"
+            problems.append(document.problem(place, message))
         elif entry.shortname == "none":
-            problems.append(
-                document.problem(place, "'none' means 'without a framework configuration'; choose another name")
-            )
+            message = "'none' means 'without a framework configuration'; choose another name"
+            problems.append(document.problem(place, message))
         else:
             framework = _load_entry(entry, document, index, problems)
             if framework:
@@ -44,18 +40,16 @@ def load_frameworks(folder: Path, problems: list[Problem]) -> dict[str, Framewor
 def _load_entry(entry: FrameworkEntry, contents: Document, index: int, problems: list[Problem]) -> Framework | None:
     file = contents.file.parent / entry.filename
     if entry.plugins is not None and not file.exists():
-        # The reference's lists name files of another package. The plan holds without them; a run does not.
+        # The reference system's lists name files of another package. A plan works without the file, a run does not.
         return Framework(name=entry.shortname, digest="", plugin_file=str(file.absolute()))
     if not file.is_file():
         place = ("framework_configs", index, "filename")
-        there = [path.name for path in contents.file.parent.glob("*.yaml") if path.name != contents.file.name]
-        message = f"there is no file {entry.filename!r} in {contents.file.parent}{suggestion(entry.filename, there)}"
+        names = [path.name for path in contents.file.parent.glob("*.yaml") if path.name != contents.file.name]
+        message = f"there is no file {entry.filename!r} in {contents.file.parent}{suggestion(entry.filename, names)}"
         problems.append(contents.problem(place, message))
         return None
-    try:
-        document = read_document(file)
-    except ConfigError as error:
-        problems.extend(error.problems)
+    document = read_or_report(file, problems)
+    if document is None:
         return None
     if entry.plugins is not None or (isinstance(document.value, dict) and "plugins" in document.value):
         return Framework(name=entry.shortname, digest=_digest(document.value), plugin_file=str(file.absolute()))
@@ -63,8 +57,6 @@ def _load_entry(entry: FrameworkEntry, contents: Document, index: int, problems:
 
 
 def _from_file(name: str, document: Document, problems: list[Problem]) -> Framework | None:
-    from orchestrator.plan.config.accelerate_file import check as check_accelerate
-
     content = check(FrameworkFile, document, problems)
     if content is None:
         return None

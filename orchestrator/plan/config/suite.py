@@ -1,7 +1,7 @@
-"""`load_suite`: the YAML files of a campaign as one value, or every mistake in them at once.
+"""`load_suite` reads the YAML files of a campaign as one value, or raises all mistakes in them at once.
 
-Where the files lie: `defaults.yaml`, `accelerate.yaml` and `frameworks/` are looked for beside the scenario file, else the
-shipped ones are taken, and a note says so. Does not multiply or choose: that is `matrix`.
+`defaults.yaml`, `accelerate.yaml` and `frameworks/` are read from the folder of the scenario file. If one is missing there, the
+shipped file is read, and a note says so. `expand` makes experiments of the suite.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from typing import Any
 import orchestrator
 from orchestrator.errors import ConfigError, Problem, suggestion
 from orchestrator.files.printable_text import is_utf8, with_bytes
+from orchestrator.plan.config.accelerate_file import check as check_accelerate
 from orchestrator.plan.config.argument_text import argument_texts, shown
 from orchestrator.plan.config.check import SCENARIO_ONLY, check, misplaced
 from orchestrator.plan.config.file_keys import DataProcessing, Scenario, SuiteFile
 from orchestrator.plan.config.frameworks import load_frameworks
-from orchestrator.plan.config.yaml_file import Document, YamlPath, read_document
+from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
 from orchestrator.records import Framework, Text
 
-AXES_OF_OURS = frozenset({"framework_config", "num_gpus"})
+# Keys of a scenario that `include:` and `exclude:` may name, because they are axes.
+AXIS_KEYS = frozenset({"framework_config", "num_gpus"})
+NEEDS_CUSTOM = "'trainer: custom' needs a command; add a 'custom:' section with a 'command:'"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """What the YAML files of a campaign say, checked. `notes` are sentences on where the files were found."""
+    """The checked content of a campaign's YAML files. `notes` are sentences on where the files were found."""
 
     document: Document
     scenarios: tuple[Scenario, ...]
@@ -40,13 +43,13 @@ class Suite:
     notes: tuple[str, ...] = ()
 
     def problem(self, scenario: Scenario, path: YamlPath, message: str) -> Problem:
-        """A problem at `path` inside `scenario`, as it stands in the scenario file."""
-        index = next(index for index, one in enumerate(self.scenarios) if one.name == scenario.name)
+        """Return a problem at `path` inside `scenario`, with its place in the scenario file."""
+        index = [known.name for known in self.scenarios].index(scenario.name)
         return self.document.problem(("scenarios", index, *path), f"scenario {scenario.name!r}: {message}")
 
 
 def shipped_folder() -> Path:
-    """The folder with the YAML files that come with Tunebench: the repository's root, or the installed copy."""
+    """Return the folder of Tunebench's own YAML files: the installed copy, or the repository's root."""
     package = Path(orchestrator.__file__).resolve().parent
     installed = package / "shipped"
     return installed if installed.is_dir() else package.parent
@@ -55,9 +58,9 @@ def shipped_folder() -> Path:
 def load_suite(
     scenarios: Path, *, defaults: Path | None = None, accelerate: Path | None = None, frameworks: Path | None = None
 ) -> Suite:
-    """Read the four kinds of file. Raises ConfigError with every problem found in any of them."""
+    """Return the suite of a scenario file. Raises ConfigError with the problems of all its files."""
     problems: list[Problem] = []
-    document = _document(scenarios, problems)
+    document = read_or_report(scenarios, problems)
     parsed = check(SuiteFile, document, problems) if document else None
     shipped: list[str] = []
     files = {
@@ -66,7 +69,7 @@ def load_suite(
         "accelerate": _find(accelerate, scenarios, "accelerate.yaml", shipped),
         "frameworks": _find(frameworks, scenarios, "frameworks", shipped),
     }
-    notes = [f"{', '.join(shipped)}: not beside {scenarios}, so what is shipped is taken"] if shipped else []
+    notes = [f"{', '.join(shipped)}: not in the folder of {scenarios}; Tunebench's own is used"] if shipped else []
     problems.extend(_unnameable(files.values()))
     default_arguments = _arguments(files["defaults"], problems)
     launch = _accelerate(files["accelerate"], problems)
@@ -91,43 +94,37 @@ def load_suite(
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:
-    """As a reader meets them: file after file, from top to bottom, none twice."""
+    """Return the problems by file, line and column, without duplicates."""
     files = list(dict.fromkeys(str(problem.file) for problem in problems))
-    return sorted(dict.fromkeys(problems), key=lambda one: (files.index(str(one.file)), one.line, one.column))
-
-
-def _document(file: Path, problems: list[Problem]) -> Document | None:
-    try:
-        return read_document(file)
-    except ConfigError as error:
-        problems.extend(error.problems)
-        return None
+    return sorted(
+        dict.fromkeys(problems), key=lambda problem: (files.index(str(problem.file)), problem.line, problem.column)
+    )
 
 
 def _find(given: Path | None, scenarios: Path, name: str, shipped: list[str]) -> Path:
     if given is not None:
         return given
-    beside = scenarios.parent / name
-    if (beside / "CONTENTS.yaml" if name == "frameworks" else beside).exists():
-        return beside
+    own = scenarios.parent / name
+    if (own / "CONTENTS.yaml" if name == "frameworks" else own).exists():
+        return own
     if scenarios.parent.resolve() != shipped_folder():
         shipped.append(name)
     return shipped_folder() / name
 
 
 def _unnameable(files: Iterable[Path]) -> Iterator[Problem]:
-    """Paths go into the records, as `{scenario_dir}` of a command and as what was asked."""
+    """Yield a problem for each path that is not UTF-8: records contain the paths."""
     for file in files:
-        place = str(file.absolute())
-        if not is_utf8(place):
-            said = f"its path holds bytes that are no UTF-8 ({with_bytes(place)}); rename the folder or the file"
-            yield Problem(file=file, message=said)
+        path = str(file.absolute())
+        if not is_utf8(path):
+            message = f"its path is not UTF-8 ({with_bytes(path)}); rename the folder or the file"
+            yield Problem(file=file, message=message)
 
 
 def _mapping(file: Path, meaning: str, problems: list[Problem]) -> Document | None:
-    document = _document(file, problems)
+    document = read_or_report(file, problems)
     if document is not None and not isinstance(document.value, dict):
-        problems.append(document.problem((), f"a mapping of {meaning} is expected"))
+        problems.append(document.problem((), f"the file contains no mapping; write a mapping of {meaning}"))
         return None
     return document
 
@@ -141,8 +138,6 @@ def _arguments(file: Path, problems: list[Problem]) -> dict[str, Text | None]:
 
 
 def _accelerate(file: Path, problems: list[Problem]) -> dict[str, Any]:
-    from orchestrator.plan.config.accelerate_file import check as check_accelerate
-
     document = _mapping(file, "accelerate's settings", problems)
     if document is None:
         return {}
@@ -151,24 +146,23 @@ def _accelerate(file: Path, problems: list[Problem]) -> dict[str, Any]:
 
 
 def _across(document: Document, suite: SuiteFile, frameworks: Mapping[str, Framework], *, whole: bool) -> list[Problem]:
-    """What no single value shows: names used twice or unknown, one key as an axis and an argument at once.
+    """Return the problems that concern several values: names used twice, unknown names, one key in two places.
 
-    `whole`: all framework configurations could be read, so that one that is not among them is the scenario's mistake.
+    `whole` means that all framework configurations could be read, so that an unknown name is the scenario's mistake.
     """
     problems: list[Problem] = []
     seen: dict[str, int] = {}
     for index, scenario in enumerate(suite.scenarios):
         root: YamlPath = ("scenarios", index)
         if scenario.name in seen:
-            message = (
-                f"the name {scenario.name!r} is taken by scenario {seen[scenario.name] + 1} of the file; rename one"
-            )
+            first = seen[scenario.name] + 1
+            message = f"scenario {first} of the file has the same name {scenario.name!r}; rename one"
             problems.append(document.problem((*root, "name"), message))
         seen.setdefault(scenario.name, index)
         problems.extend(misplaced(document, scenario.arguments, (*root, "arguments")))
         problems.extend(misplaced(document, scenario.matrix, (*root, "matrix")))
         unknown = _unknown_frameworks(scenario, frameworks) if whole else iter(())
-        for path, message in (*unknown, *_twice_said(scenario), *_models(scenario)):
+        for path, message in (*unknown, *_contradictions(scenario), *_models(scenario)):
             problems.append(document.problem((*root, *path), f"scenario {scenario.name!r}: {message}"))
     return problems
 
@@ -179,30 +173,26 @@ Found = Iterator[tuple[YamlPath, str]]
 def _unknown_frameworks(scenario: Scenario, frameworks: Mapping[str, Framework]) -> Found:
     for position, name in enumerate(scenario.framework_config):
         if name is not None and name not in frameworks:
-            hint = "; write null for 'without one'." if name.lower() == "none" else suggestion(name, frameworks)
+            hint = "; write null for none" if name.lower() == "none" else suggestion(name, frameworks)
             yield ("framework_config", position), f"unknown framework configuration {name!r}{hint}"
 
 
-def _twice_said(scenario: Scenario) -> Found:
-    """One argument in two places of a scenario, of which only one can hold; a command and a trainer that take none."""
+def _contradictions(scenario: Scenario) -> Found:
+    """Yield arguments that are in two places of a scenario, and a trainer that does not match `custom:`."""
     for key in scenario.matrix.keys() & scenario.arguments.keys():
-        yield ("matrix", key), f"{key!r} stands in matrix: and in arguments:; keep one of them"
+        yield ("matrix", key), f"{key!r} is in 'matrix:' and in 'arguments:'; keep one of them"
     for kind in ("include", "exclude"):
         for index, entry in enumerate(getattr(scenario, kind)):
-            for key in entry.keys() & (SCENARIO_ONLY - AXES_OF_OURS):
-                yield (kind, index, key), f"{kind}: {key!r} is a key of the scenario, which has one value for all cells"
+            for key in entry.keys() & (SCENARIO_ONLY - AXIS_KEYS):
+                message = f"{kind}: {key!r} has one value for all cells of the scenario; remove it from the entry"
+                yield (kind, index, key), message
             for key in (entry.keys() & scenario.arguments.keys()) - {"model_name_or_path"}:
-                yield (
-                    (kind, index, key),
-                    f"{kind}: {key!r} stands in arguments: too, which holds for every cell; keep one",
-                )
+                yield (kind, index, key), f"{kind}: {key!r} is also in 'arguments:', for every cell; keep one of them"
     if scenario.custom is not None and scenario.trainer != "custom":
-        yield (
-            ("custom",),
-            f"a 'custom:' section needs 'trainer: custom', and trainer is {scenario.trainer or 'left out'}",
-        )
+        trainer = f"the trainer is {scenario.trainer!r}" if scenario.trainer else "the key 'trainer' is missing"
+        yield ("custom",), f"{trainer}, but 'custom:' needs 'trainer: custom'; write it or remove 'custom:'"
     if scenario.custom is None and scenario.trainer == "custom":
-        yield ("trainer",), "'trainer: custom' needs a 'custom:' section with the command"
+        yield ("trainer",), NEEDS_CUSTOM
 
 
 def _models(scenario: Scenario) -> Found:
@@ -210,7 +200,5 @@ def _models(scenario: Scenario) -> Found:
         models = named.get("model_name_or_path")
         for model in models if isinstance(models, (list, tuple)) else [models] if models is not None else []:
             if not isinstance(model, (str, int, float)) or isinstance(model, bool) or model == "":
-                message = (
-                    f"model_name_or_path: {shown(model)} is no model; a hub name, a folder or config:NAME is expected"
-                )
-                yield (section, "model_name_or_path"), message
+                message = f"{shown(model)} is invalid; write a hub name, a folder or config:NAME"
+                yield (section, "model_name_or_path"), f"model_name_or_path: {message}"

@@ -1,6 +1,6 @@
-"""The types of single values in the YAML files: numbers, shares, names, lists that may be written as one value.
+"""The types of values in the YAML files: numbers, shares, names, lists that may be written as one value.
 
-Each brings its own sentence for what is wrong and its own piece of the JSON Schema. `file_keys` puts them into keys.
+Each type has its own error message and its own part of the JSON Schema. `file_keys` uses the types for its keys.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 
 def refuse_bool(value: Any) -> Any:
-    """YAML's `yes` would pass for the number 1."""
+    """Return the value. Raises ValueError for a bool: pydantic would accept YAML's `yes` as the number 1."""
     if isinstance(value, bool):
-        raise ValueError(f"a number is expected, not {str(value).lower()}")
+        raise ValueError(f"{str(value).lower()} is invalid; write a number")
     return value
 
 
@@ -25,9 +25,7 @@ def _as_tuple(value: Any) -> Any:
 
 def _frameworks(value: Any) -> Any:
     if value is None:
-        raise ValueError(
-            "the list is blank; write [null] for 'without a framework configuration', or leave the key out"
-        )
+        raise ValueError("the list is blank; write [null] for 'without a framework configuration', or remove the key")
     return _as_tuple(value)
 
 
@@ -38,7 +36,7 @@ def not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _environment(value: Any) -> Any:
-    """Variables are text: numbers are taken as YAML reads them, null unsets."""
+    """Return variables with numbers as text. Null unsets a variable."""
     if isinstance(value, dict):
         return {name: str(item) if isinstance(item, (int, float)) else item for name, item in value.items()}
     return value
@@ -47,7 +45,7 @@ def _environment(value: Any) -> Any:
 def _variable_names(value: dict[str, str | None]) -> dict[str, str | None]:
     for name in value:
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            raise ValueError(f"{name!r} is no name of a variable; letters, digits and _ are allowed")
+            raise ValueError(f"{name!r} is not the name of a variable; write letters, digits and _")
     return value
 
 
@@ -55,15 +53,15 @@ TAG_WORDS = ("model", "framework", "num_gpus", "trainer", "device")
 
 
 def tag(value: str) -> str:
-    """Plain names alone: a width or an attribute in the braces could make any text of any length."""
+    """Return the tag. Raises ValueError for anything but plain names in braces: a width could make a text of any length."""
     allowed = ", ".join(f"{{{word}}}" for word in TAG_WORDS)
     try:
         parts = list(Formatter().parse(value))
     except ValueError as error:
-        raise ValueError(f"{value!r} is not understood ({error}); allowed in it are {allowed}") from None
+        raise ValueError(f"{value!r} is invalid ({error}); in braces write one of {allowed}") from None
     for _, name, form, conversion in parts:
         if name is not None and (name not in TAG_WORDS or form or conversion):
-            raise ValueError(f"{{{name}{':' if form else ''}{form}}} is not understood; allowed are {allowed}")
+            raise ValueError(f"{{{name}{':' if form else ''}{form}}} is invalid; write one of {allowed}")
     return value
 
 
@@ -75,9 +73,8 @@ def requirements(value: tuple[str, ...]) -> tuple[str, ...]:
             try:
                 Requirement(text)
             except InvalidRequirement:
-                raise ValueError(
-                    f"{text!r} is no package; write it like 'liger-kernel' or 'bitsandbytes>=0.45'"
-                ) from None
+                message = f"{text!r} is not a package; write it like 'liger-kernel' or 'bitsandbytes>=0.45'"
+                raise ValueError(message) from None
     return value
 
 
@@ -88,19 +85,19 @@ def results(value: str) -> str:
 
 
 def _share(value: Any) -> Any:
-    """`1%` or 0.01; a text such as `1e-2`, which YAML takes for one, is the number that it means."""
+    """Return the number of `1%`, of 0.01, or of a text such as `1e-2`, which YAML does not read as a number."""
     if isinstance(value, str):
         try:
             number = float(value.strip().removesuffix("%"))
         except ValueError:
-            raise ValueError(f"{value!r} is no share; write it like 1% or 0.01") from None
+            raise ValueError(f"{value!r} is not a share; write it like 1% or 0.01") from None
         return number / 100 if value.strip().endswith("%") else number
     return refuse_bool(value)
 
 
 def _below_one(value: float) -> float:
     if not 0 < value < 1:
-        raise ValueError(f"{value:g} is not right; a share between 0 and 1 is expected, such as 1% or 0.01")
+        raise ValueError(f"{value:g} is invalid; write a share between 0 and 1, such as 1% or 0.01")
     return value
 
 

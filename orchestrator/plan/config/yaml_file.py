@@ -1,15 +1,16 @@
-"""A YAML file as plain values that remember where each of them stood.
+"""A YAML file as plain values, with the line and column of each key and item.
 
-Does: read safely (size, encoding, nesting and alias bombs are refused with a sentence), keep line and column of every key
-and item, refuse duplicate keys, understand anchors and merge keys. Does not: know what the file means; that is `config`.
-Values are YAML 1.1's (`yes` is True, `2e-5` is text), because the field's files are written for it.
+Refuses files that are too large or too deep, alias bombs, other encodings than UTF-8 and duplicate keys. Supports anchors
+and merge keys. Values follow YAML 1.1 (`yes` is True, `2e-5` is a text), because files for trainers are written for it.
+The other modules of `config` know the meaning of the keys.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,18 @@ MAX_VALUES = 1_000_000
 
 YamlPath = tuple[str | int, ...]
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_NO_VALUE = (ValueError, OverflowError, KeyError, IndexError)  # what YAML's own tags raise: !!bool perhaps, !!int ''
+_NO_VALUE = (ValueError, OverflowError, KeyError, IndexError)  # raised by YAML's tags: `!!bool perhaps`, `!!int ''`
 _SURROGATE = re.compile("[\\ud800-\\udfff]")
+# Part of a message of PyYAML → what to do.
 _CURES = (
-    ("mapping values are not allowed", "; quote a text that holds ': ', and check the indentation"),
-    ("unexpected end of stream", "; close the quote or bracket that was opened"),
-    ("undefined alias", "; an anchor (&name) must stand before its alias (*name)"),
+    ("mapping values are not allowed", "; quote a text that contains ': ', and check the indentation"),
+    ("unexpected end of stream", "; close the quote or bracket"),
+    ("undefined alias", "; define the anchor (&name) before its alias (*name)"),
     ("did not find expected", "; check the indentation, the brackets and the quotes"),
     ("found another document", "; keep one of them"),
     ("a tab", "; indent with spaces"),
     ("unknown escape", "; in double quotes write \\\\ for a backslash, or use single quotes"),
-    ("block sequence entries", "; begin the list in a line of its own, or write [a, b]"),
+    ("block sequence entries", "; begin the list on a new line, or write [a, b]"),
 )
 _VALUE = "tag:yaml.org,2002:value"
 _MAP, _SEQ, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:merge"
@@ -41,18 +43,16 @@ _MAP, _SEQ, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "tag:yaml
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """What a file says. `marks` maps the path of a key or item to its line and column, both from 1."""
+    """The content of a file. `marks` maps the path of a key or item to its line and column, both from 1."""
 
     file: Path
     value: Any
     marks: Mapping[YamlPath, tuple[int, int]] = field(default_factory=dict)
 
     def place(self, path: YamlPath) -> tuple[int, int]:
-        """Line and column of the nearest thing to `path` that stands in the file."""
-        for length in range(len(path), 0, -1):
-            if path[:length] in self.marks:
-                return self.marks[path[:length]]
-        return self.marks.get((), (1, 1))
+        """Return line and column of `path`, or of its nearest parent that is in the file."""
+        parents = (path[:length] for length in range(len(path), -1, -1))
+        return next((self.marks[parent] for parent in parents if parent in self.marks), (1, 1))
 
     def problem(self, path: YamlPath, message: str) -> Problem:
         line, column = self.place(path)
@@ -60,7 +60,7 @@ class Document:
 
 
 def read_document(file: Path) -> Document:
-    """Read one YAML file. Raises ConfigError, whose problems name the place, for whatever is wrong with it."""
+    """Return the content of one YAML file. Raises ConfigError, whose problems name file, line and column."""
     text = _read_text(file)
     try:
         _refuse_depth(file, text)
@@ -68,7 +68,7 @@ def read_document(file: Path) -> Document:
         try:
             node = loader.get_single_node()
             if node is None:
-                raise _error(file, None, "the file is empty")
+                raise _error(file, None, "the file is empty; write its keys or remove the file")
             _refuse_bomb(file, node)
             reader = _Reader(file, loader)
             value = reader.construct(node, ())
@@ -81,36 +81,47 @@ def read_document(file: Path) -> Document:
     return Document(file=file, value=value, marks=reader.marks)
 
 
+def read_or_report(file: Path, problems: list[Problem]) -> Document | None:
+    """Return the content of one YAML file, or None after appending its mistakes to `problems`."""
+    try:
+        return read_document(file)
+    except ConfigError as error:
+        problems.extend(error.problems)
+        return None
+
+
 def parse_scalar(text: str) -> Any:
-    """One value as YAML 1.1 reads it, for the command line: `True`, `2e-5`, `[a, b]`. Text where it is no YAML."""
+    """Return a value of the command line as YAML 1.1 reads it: `True`, `2e-5`, `[a, b]`. Return invalid YAML as text."""
     try:
         value = yaml.load(text, Loader=_Loader) if text.count("[") + text.count("{") <= MAX_DEPTH else text
     except (yaml.YAMLError, RecursionError, *_NO_VALUE):
         return text
-    if "\\x00" in repr(value):  # no program can be handed a NUL
+    if "\\x00" in repr(value):  # no command line can contain NUL
         return text
     return text if value is None and text.strip() not in ("null", "~", "Null", "NULL") else value
 
 
 def _read_text(file: Path) -> str:
     try:
-        with file.open("rb") as stream:  # a pipe has no size, and a device no end
+        with file.open("rb") as stream:  # bounded: a pipe has no size, and a device no end
             raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise _error(file, None, f"cannot be read: {error.strerror or error}") from None
+        raise _error(file, None, f"cannot be read ({error.strerror or error}); check the path") from None
     if len(raw) > MAX_BYTES:
-        raise _error(file, None, f"the file has more than {MAX_BYTES // 2**20} MiB, which no such file needs")
+        raise _error(
+            file, None, f"the file exceeds the limit of {MAX_BYTES // 2**20} MiB; check that it is the right file"
+        )
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        said = f"byte {raw[error.start]:#04x} is not UTF-8; save the file as UTF-8"
-        raise ConfigError([Problem(file=file, line=line, message=said)]) from None
+        message = f"byte {raw[error.start]:#04x} is not UTF-8; save the file as UTF-8"
+        raise ConfigError([Problem(file=file, line=line, message=message)]) from None
     unprintable = yaml.reader.Reader.NON_PRINTABLE.search(text)
     if unprintable:
         line, start = text.count("\n", 0, unprintable.start()) + 1, text.rfind("\n", 0, unprintable.start())
-        said = f"the control character {unprintable[0]!r} is not allowed in YAML; take it out"
-        raise ConfigError([Problem(file=file, line=line, column=unprintable.start() - start, message=said)])
+        message = f"the control character {unprintable[0]!r} is not allowed in YAML; remove it"
+        raise ConfigError([Problem(file=file, line=line, column=unprintable.start() - start, message=message)])
     return text
 
 
@@ -120,47 +131,43 @@ def _refuse_depth(file: Path, text: str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
-                raise _error(file, event.start_mark, f"nested deeper than {MAX_DEPTH} levels")
+                raise _error(file, event.start_mark, f"the value is nested deeper than {MAX_DEPTH} levels; flatten it")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
 
 def _refuse_bomb(file: Path, root: yaml.Node) -> None:
-    """Aliases repeat what they name: count what the file would unfold to, each node once, before unfolding it."""
-    measured: dict[int, tuple[int, int]] = {}
-    open_nodes: set[int] = set()
+    """Count the values that the file has once its aliases are expanded. Raises ConfigError before they fill the memory."""
+    measured: dict[int, tuple[int, int] | None] = {}
 
     def measure(node: yaml.Node) -> tuple[int, int]:
         if id(node) in measured:
-            return measured[id(node)]
-        if id(node) in open_nodes:
-            raise _error(file, node.start_mark, "an anchor contains itself")
-        open_nodes.add(id(node))
+            known = measured[id(node)]
+            if known is None:  # it is being measured
+                raise _error(file, node.start_mark, "the anchor contains itself; remove the alias inside it")
+            return known
+        measured[id(node)] = None
         children = [measure(child) for child in _children(node)]
-        open_nodes.discard(id(node))
         values = 1 + sum(count for count, _ in children)
         depth = 1 + max((level for _, level in children), default=0)
         if values > MAX_VALUES:
-            raise _error(file, node.start_mark, f"its aliases unfold to more than {MAX_VALUES:,} values")
+            raise _error(file, node.start_mark, f"the aliases expand to more than {MAX_VALUES:,} values; remove some")
         if depth > MAX_DEPTH + 1:
-            raise _error(file, node.start_mark, f"its aliases nest deeper than {MAX_DEPTH} levels")
+            raise _error(file, node.start_mark, f"the aliases nest deeper than {MAX_DEPTH} levels; remove some")
         measured[id(node)] = values, depth
         return values, depth
 
     measure(root)
 
 
-def _children(node: yaml.Node) -> Iterator[yaml.Node]:
-    if isinstance(node, yaml.SequenceNode):
-        yield from node.value
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield key
-            yield value
+def _children(node: yaml.Node) -> Iterable[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return chain.from_iterable(node.value)
+    return node.value if isinstance(node, yaml.SequenceNode) else ()
 
 
 class _Reader:
-    """Turns nodes into values, noting marks and problems on the way."""
+    """Turns nodes into values, and collects their marks and problems."""
 
     def __init__(self, file: Path, loader: Any) -> None:
         self.file, self.loader = file, loader
@@ -178,7 +185,7 @@ class _Reader:
         return self._scalar(node)
 
     def _scalar(self, node: yaml.Node) -> Any:
-        if node.tag == _VALUE:  # YAML 1.1 keeps a bare = for a use that nobody has
+        if node.tag == _VALUE:  # YAML 1.1 gives a bare `=` a tag that no one uses
             return node.value
         try:
             value = self.loader.construct_object(node)
@@ -186,12 +193,12 @@ class _Reader:
             return self._refuse_tag(node)
         except _NO_VALUE:
             kind = node.tag.rsplit(":", 1)[-1]
-            return self._note(node, f"{node.value!r:.60} is no {kind}; quote it if a text is meant")
+            return self._note(node, f"{node.value!r:.60} is not a valid {kind}; quote it if it is a text")
         if isinstance(value, str):
             if "\0" in value:
-                return self._note(node, "the character NUL can't be handed to a program; take it out")
+                return self._note(node, "the text contains the character NUL; remove it")
             if _SURROGATE.search(value):
-                return self._note(node, "half of a surrogate pair is no character; write the character itself")
+                return self._note(node, "the text contains half of a surrogate pair; write the character itself")
         return value
 
     def _mapping(self, node: yaml.MappingNode, path: YamlPath) -> Any:
@@ -205,20 +212,20 @@ class _Reader:
                 continue
             key = self._key(key_node)
             if key in own:
-                self._note(key_node, f"the key {key!r} stands here twice; keep one of them")
+                self._note(key_node, f"the key {key!r} is used twice; keep one of them")
             own[key] = value_node
             self.marks[(*path, str(key))] = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
         return {key: self.construct(value, (*path, str(key))) for key, value in {**merged, **own}.items()}
 
     def _merged(self, node: yaml.Node) -> dict[Any, yaml.Node]:
-        """What `<<:` brings in: of several mappings the earlier wins, and each may itself merge."""
+        """Return the keys that `<<:` adds. The first of several mappings wins, and each may contain `<<:`."""
         if isinstance(node, yaml.SequenceNode):
             result: dict[Any, yaml.Node] = {}
             for item in node.value:
                 result = {**self._merged(item), **result}
             return result
         if not isinstance(node, yaml.MappingNode):
-            self._note(node, "'<<' merges a mapping or a list of mappings, and this is neither")
+            self._note(node, "'<<' needs a mapping or a list of mappings; write an alias such as *name")
             return {}
         own = {self._key(key): value for key, value in node.value if key.tag != _MERGE}
         for key, value in node.value:
@@ -228,13 +235,13 @@ class _Reader:
 
     def _key(self, node: yaml.Node) -> Any:
         if not isinstance(node, yaml.ScalarNode):
-            self._note(node, "a key is a single word here, not a list or a mapping")
+            self._note(node, "a list or a mapping can't be a key; write a single word")
             return None
         return self._scalar(node)
 
     def _refuse_tag(self, node: yaml.Node) -> None:
         tag = node.tag.replace("tag:yaml.org,2002:", "!!")
-        self._note(node, f"the tag {tag} is not allowed here; write a plain value without it")
+        self._note(node, f"the tag {tag} is not allowed; write a plain value without it")
 
     def _note(self, node: yaml.Node, message: str) -> None:
         mark = node.start_mark
@@ -247,13 +254,13 @@ def _error(file: Path, mark: Any, message: str) -> ConfigError:
 
 
 def _yaml_error(file: Path, error: yaml.YAMLError, text: str) -> ConfigError:
-    """The parser's complaint with its place; of its jargon, what people run into has a cure beside it."""
+    """Return PyYAML's message with its place, and with what to do about frequent mistakes."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    said = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
-    if "cannot start any token" in said and mark:
+    message = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
+    if "cannot start any token" in message and mark:
         first = text[mark.index : mark.index + 1]
-        said = f"a text that begins with {first} must be quoted" if first != "\t" else "a tab stands here"
-    cure = next((cure for words, cure in _CURES if words in said), "")
+        message = f"a text that begins with {first} must be quoted" if first != "\t" else "a tab is here"
+    cure = next((cure for words, cure in _CURES if words in message), "")
     opened = getattr(error, "context_mark", None)
-    since = f" (it began in line {opened.line + 1})" if opened and mark and opened.line != mark.line else ""
-    return _error(file, mark, f"not valid YAML: {said.removeprefix('but ')}{since}{cure}")
+    begin = f" (it began in line {opened.line + 1})" if opened and mark and opened.line != mark.line else ""
+    return _error(file, mark, f"not valid YAML: {message.removeprefix('but ')}{begin}{cure}")

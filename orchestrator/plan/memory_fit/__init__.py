@@ -1,11 +1,14 @@
-"""The peak GPU memory of an experiment, estimated from its configuration alone, and whether a card can hold it.
+"""An estimate of an experiment's peak GPU memory from its configuration, and whether it fits on a GPU.
 
-Seven nouns: `shapes` (a model's sizes, from its configuration file), `adapters` (what is trained beside its weights), `training`
-(what of an experiment's arguments decides about memory), `standing` (weights, gradients, optimizer states), `activations` (what
-the forward pass keeps for the backward pass), `estimate` (the moments of a training step and the largest of them), `verdict` (an
-estimate against a card, in words).
-Nothing here needs a GPU, torch or transformers, starts a process or goes to a network; docs/memory-fit.md says how far the
-numbers hold.
+- `shapes`: the sizes of a model, from its configuration file;
+- `adapters`: the trained adapters;
+- `training`: the settings that memory depends on;
+- `model_states`: weights, gradients, optimizer states;
+- `activations`: what the forward pass keeps for the backward pass;
+- `estimate`: the moments of a training step, and the largest;
+- `verdict`: the comparison with a GPU's capacity, in words.
+
+Needs no GPU, torch, transformers, process or network. docs/memory-fit.md lists the errors of the estimate.
 """
 
 from orchestrator.plan.memory_fit.estimate import Estimate, Moment, Unknown, estimate

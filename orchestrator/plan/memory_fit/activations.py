@@ -1,17 +1,17 @@
-"""What the forward pass keeps for the backward pass, in bytes: read off the modules of transformers 5 and PEFT, term by term.
+"""Bytes that the forward pass keeps for the backward pass, derived from the modules of transformers 5 and PEFT.
 
-Each function is a sum over the tensors that torch saves (`torch.autograd.graph.saved_tensors_hooks` shows them;
-tests/unit/test_fit.py holds the sums to it). The terms, for a token and a layer of hidden size h:
+Each function sums the tensors that torch saves. `torch.autograd.graph.saved_tensors_hooks` shows them, and
+tests/unit/test_fit.py compares the sums with it. The terms per token, in a layer of hidden size h:
 
-- a norm keeps its input in float32 (4h, and that is the residual itself where weights are float32), and where its weight is
-  trained the normed input too;
-- a matrix that is trained keeps its input. Those that read the same tensor share it, unless autocast makes a copy for each;
-  an adapter keeps a copy of its own, since PEFT takes its input to the adapter's float32 and autocast back;
-- attention keeps queries, keys, values and its output; eager, also every score, once as softmax made it in float32;
-- the gated MLP keeps gate, the activation of it, up and their product.
+- A norm keeps its input in float32 (4h). With float32 weights this is the residual itself. A norm whose weight is trained
+  also keeps the normed input.
+- A trained matrix keeps its input. Matrices with the same input share it, unless autocast copies it for each.
+  Each adapter keeps a copy, because PEFT casts its input to float32 and autocast casts it back.
+- Attention keeps queries, keys, values and its output. Eager attention also keeps every score, in float32 after softmax.
+- The gated MLP keeps the gate, its activation, up, and their product.
 
-What the compiler keeps is what torch's partitioner decides: the inputs of matrix products and residuals, the rest is
-computed again. Left out: position and mask tensors, random states; together under 0.1 % of a real model.
+Compiled, torch's partitioner keeps the inputs of matrix products and the residuals, and computes the rest again.
+Left out: position and mask tensors and random states, together less than 0.1 % of a real model.
 """
 
 from __future__ import annotations
@@ -20,58 +20,57 @@ from orchestrator.plan.memory_fit.training import Attention, Training
 
 FLOAT32 = 4
 INDEX = 8
+
+# Bytes per score for the product of gradients and probabilities, which softmax's backward pass makes on CUDA only.
 SOFTMAX_PRODUCT = FLOAT32
-"""For a score, what CUDA's softmax makes in its backward pass beside gradients: their product with the probabilities. A CPU's
-makes none."""
 
 
 def kept_bytes(training: Training) -> int:
-    """Everything that one forward pass over the batch keeps, but for logits and loss."""
-    layers = training.shape.layers
+    """Return the bytes that one forward pass over the batch keeps, without logits and loss."""
+    layers, around = training.shape.layers, outside_bytes(training)
     if training.checkpointed:
-        a_token = layers * checkpoint_bytes(training) + outside_bytes(training)
-    else:
-        a_token = layers * layer_bytes(training) + outside_bytes(training) - _untouched_below(training)
-    return round(a_token * training.tokens) + (0 if training.checkpointed else _shared_mask(training))
+        return (layers * checkpoint_bytes(training) + around) * training.tokens
+    per_token = layers * layer_bytes(training) + around - _untouched_below(training)
+    return per_token * training.tokens + _shared_mask(training)
 
 
 def checkpoint_bytes(training: Training) -> int:
-    """What is kept of a layer that is computed again: its input, for one token."""
+    """Return the bytes per token that a checkpointed layer keeps: its input."""
     return training.weight_bytes * training.shape.hidden_size
 
 
 def layer_bytes(training: Training) -> int:
-    """What one whole layer keeps for one token."""
+    """Return the bytes per token that one whole layer keeps."""
     return _compiled_layer(training) if training.compiled else _norms(training) + _attention(training) + _mlp(training)
 
 
 def outside_bytes(training: Training) -> int:
-    """What lies around the layers, for one token: token ids, labels, the last norm and the output matrix' input."""
+    """Return the bytes per token that are kept around the layers: ids, labels, last norm, input of the output matrix."""
     hidden, trained = training.shape.hidden_size, training.adapters is None
     ids = INDEX * (2 if trained else 1)
     if training.compiled:
         return ids + (training.weight_bytes + training.compute_bytes * trained) * hidden + FLOAT32
-    one = (2 if training.liger else FLOAT32) * hidden + FLOAT32
-    if trained and not training.liger:
-        one += training.weight_bytes * hidden
-    return ids + one + (training.compute_bytes * hidden if trained and not training.liger else 0)
+    if training.liger:
+        return ids + 2 * hidden + FLOAT32
+    normed_and_input = (training.weight_bytes + training.compute_bytes) * hidden if trained else 0
+    return ids + FLOAT32 * hidden + FLOAT32 + normed_and_input
 
 
 def backward_bytes(training: Training) -> int:
-    """The most that the backward pass of one layer holds besides what was kept, for one token."""
+    """Return the largest number of bytes per token that one layer's backward pass needs besides the kept ones."""
     shape, compute = training.shape, training.compute_bytes
     gradients = 2 * compute * shape.intermediate_size
     if training.adapters is not None and training.compute_bytes == 2 and not training.compiled:
-        gradients += FLOAT32 * shape.intermediate_size  # the adapter's input has its gradient in float32 first
+        gradients += FLOAT32 * shape.intermediate_size  # the gradient of an adapter's input is float32 first
     most = gradients + training.weight_bytes * shape.hidden_size
     if training.attention is Attention.EAGER:
         copy = compute if compute < FLOAT32 else 0
         scores = (2 * FLOAT32 + SOFTMAX_PRODUCT - copy) * shape.heads * training.row_tokens
-        most = max(most, scores - _mlp(training))  # by then the MLP's own are gone
+        most = max(most, scores - _mlp(training))  # what the MLP kept is free by then
     return most
 
 
-# --- the terms -------------------------------------------------------------------------------------------------------
+# --- the terms, in bytes per token -----------------------------------------------------------------------------------
 
 
 def _norms(training: Training) -> int:
@@ -112,16 +111,16 @@ def _mlp(training: Training) -> int:
 
 
 def _has_own_inputs(training: Training) -> bool:
-    """Whether each adapter keeps a copy of its input: for the cast to its float32, or for dropout."""
+    """Return whether each adapter keeps a copy of its input: for the cast to float32, or for dropout."""
     adapters = training.adapters
     return adapters is not None and (training.compute_bytes < FLOAT32 or adapters.dropout)
 
 
 def _inputs(training: Training, readers: tuple[str, ...], width: int) -> int:
-    """What matrices that read one tensor keep of it, and what adapters keep between their two matrices."""
+    """Return what the matrices `readers` keep of their common input, and what adapters keep between their two matrices."""
     adapters, compute = training.adapters, training.compute_bytes
     if adapters is None:
-        # One reader's input is a product or attention's output: in the compute type already, and no copy is made.
+        # A single reader's input is in the compute type already, so autocast makes no copy.
         return compute * width * (len(readers) if training.casts else 1)
     adapted = len(adapters.targets.intersection(readers))
     number = compute if training.autocast else FLOAT32
@@ -131,13 +130,12 @@ def _inputs(training: Training, readers: tuple[str, ...], width: int) -> int:
 
 
 def _untouched_below(training: Training) -> int:
-    """What the first layer does not keep under LoRA, for one token: nothing below its adapters asks for a gradient."""
+    """Return what the first layer does not keep under LoRA, because no part below its adapters needs a gradient."""
     adapters, shape = training.adapters, training.shape
     if adapters is None:
         return 0
-    norm = (
-        FLOAT32 if not (training.compiled or training.liger) else training.weight_bytes
-    ) * shape.hidden_size + FLOAT32
+    number = training.weight_bytes if training.compiled or training.liger else FLOAT32
+    norm = number * shape.hidden_size + FLOAT32
     if training.compiled:
         return norm
     if adapters.targets.isdisjoint(("q_proj", "k_proj", "v_proj")):
@@ -167,5 +165,5 @@ def _compiled_layer(training: Training) -> int:
 
 
 def _shared_mask(training: Training) -> int:
-    """Compiled, the layers share one mask in the compute type."""
+    """Return the bytes of the mask that compiled layers share."""
     return training.compute_bytes * training.rows * training.row_tokens**2 if training.compiled else 0

@@ -1,6 +1,6 @@
-"""Adapters that are trained in the place of a model's weights: which matrices they stand beside, and how wide they are.
+"""Adapters that are trained instead of a model's weights: their rank and the matrices that they adapt.
 
-LoRA alone is known; any other way of `peft_method` is NotKnown. What they take is `standing`'s and `activations`'s to reckon.
+Only LoRA is known; every other `peft_method` raises NotKnown. `model_states` and `activations` compute their memory.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from orchestrator.plan.memory_fit.read_argument import is_off, whole, word
 from orchestrator.plan.memory_fit.shapes import ModelShape, NotKnown
 from orchestrator.records import Text, as_items
 
+# PEFT's own choice of matrices, for arguments without `target_modules`.
 PEFT_DEFAULTS: Mapping[str, frozenset[str]] = dict.fromkeys(
     ("llama", "mistral", "qwen2", "qwen3"), frozenset({"q_proj", "v_proj"})
 )
-"""What LoRA adapts where `target_modules` does not say, as PEFT has it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Adapters:
-    """LoRA: rank, the names of the adapted matrices, whether their inputs are dropped out."""
+    """The settings of LoRA: rank, names of the adapted matrices, and whether their inputs get dropout."""
 
     rank: int
     targets: frozenset[str]
@@ -29,7 +29,7 @@ class Adapters:
 
 
 def adapters_of(arguments: Mapping[str, Text], shape: ModelShape) -> Adapters | None:
-    """Those that the arguments ask for. Raises NotKnown."""
+    """Return the adapters that the arguments ask for, or None. Raises NotKnown."""
     method = word(arguments, "peft_method") or "none"
     if method == "none":
         return None
@@ -46,7 +46,7 @@ def _targets(given: Text | None, shape: ModelShape) -> frozenset[str]:
     names = frozenset(matrix.name for matrix in shape.matrices)
     if given is None or given == "None":
         if shape.family not in PEFT_DEFAULTS:
-            raise NotKnown(f"what LoRA adapts of {shape.family} by itself")
+            raise NotKnown(f"the default target_modules for {shape.family}")
         return PEFT_DEFAULTS[shape.family]
     words = as_items(given)
     if len(words) == 1 and words[0].startswith("["):

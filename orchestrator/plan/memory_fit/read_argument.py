@@ -1,4 +1,4 @@
-"""One argument's text as a word, a switch or a number, as far as an estimate asks for it. Types are the trainer's to check."""
+"""Functions that read an argument's text as a word, a switch or a number, for an estimate. The trainer checks the types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_off(value: Text) -> bool:
 
 
 def whole(arguments: Mapping[str, Text], name: str, default: int | None) -> int:
-    """A whole number from 1, also where it is written as 1e3."""
+    """Return a whole number from 1, which may be written as 1e3. Raises NotKnown for other values."""
     text = arguments.get(name, "" if default is None else str(default))
     try:
         number = float(text) if isinstance(text, str) else 0.0

@@ -1,8 +1,8 @@
-"""A model's sizes, read from its configuration: `config:NAME`, a local folder, or a hub model that lies in the local cache.
+"""The sizes of a model, read from its configuration: `config:NAME`, a local folder, or a hub model in the local cache.
 
-Dense decoders of the Llama kind are known (FAMILIES), their parameters counted to the last one. Everything else is
-NotKnown, with the reason: mixtures of experts, other architectures, quantised weights, a configuration that is not on this
-machine. Reads files and nothing else; no network, no transformers.
+Dense decoders like Llama are known (FAMILIES), with exact counts of parameters. Everything else raises NotKnown with the
+reason: mixtures of experts, other architectures, quantised weights, a configuration that is not on this machine.
+Only reads files: no network, no transformers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from orchestrator.files import reading
 from orchestrator.plan.data import published_models
 from orchestrator.records import Text
 
+# The defaults of each family for fields that a configuration leaves out, in addition to COMMON.
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "llama": {"vocab_size": 32000, "intermediate_size": 11008, "attention_bias": False, "mlp_bias": False},
     "mistral": {"vocab_size": 32000, "intermediate_size": 14336, "num_key_value_heads": 8, "sliding_window": 4096},
@@ -26,7 +27,6 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
               "attention_bias": False},
     "granite": {"vocab_size": 32000, "intermediate_size": 11008, "attention_bias": False, "mlp_bias": False},
 }  # fmt: skip
-"""Families and what a configuration that leaves a field out means by it, beside COMMON."""
 
 COMMON: Mapping[str, Any] = {
     "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": None,
@@ -35,19 +35,17 @@ COMMON: Mapping[str, Any] = {
 
 _WINDOWS = {"sliding_window": None, "use_sliding_window": False, "layer_types": None}
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-_POINTER_BYTES = 1024
-"""For the file of a branch in the hub's cache, which holds one commit."""
-
+_POINTER_BYTES = 1024  # limit for the file of a branch in the hub's cache, which contains one commit
 _NUMBERS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 
 
 class NotKnown(Exception):
-    """Memory can't be estimated, and why, in a few words. Caught inside the package: a caller sees `Unknown`."""
+    """The reason, in a few words, why memory can't be estimated. Caught in `estimate`, which returns `Unknown`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Matrix:
-    """One weight matrix of a layer: the module's name, and how many numbers go in and out."""
+    """One weight matrix of a layer: the module's name and its numbers of inputs and outputs."""
 
     name: str
     inputs: int
@@ -61,9 +59,10 @@ class Matrix:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """The sizes that decide about memory. `head_norms`: queries and keys are normed. `window`: attention's reach, in tokens.
+    """The sizes that memory depends on.
 
-    `dtype` is what the configuration says that its weights are stored in, None where it says nothing.
+    `head_norms`: queries and keys are normed. `window`: reach of attention, in tokens. `dtype`: type of the stored weights,
+    None if the configuration does not contain it.
     """
 
     family: str
@@ -95,13 +94,13 @@ class ModelShape:
         """The matrices of one layer."""
         hidden, inner, query, kv = self.hidden_size, self.intermediate_size, self.query_width, self.kv_width
         return (
-            Matrix(name="q_proj", inputs=hidden, outputs=query, bias=self.qkv_bias),
-            Matrix(name="k_proj", inputs=hidden, outputs=kv, bias=self.qkv_bias),
-            Matrix(name="v_proj", inputs=hidden, outputs=kv, bias=self.qkv_bias),
-            Matrix(name="o_proj", inputs=query, outputs=hidden, bias=self.output_bias),
-            Matrix(name="gate_proj", inputs=hidden, outputs=inner, bias=self.mlp_bias),
-            Matrix(name="up_proj", inputs=hidden, outputs=inner, bias=self.mlp_bias),
-            Matrix(name="down_proj", inputs=inner, outputs=hidden, bias=self.mlp_bias),
+            Matrix("q_proj", hidden, query, self.qkv_bias),
+            Matrix("k_proj", hidden, kv, self.qkv_bias),
+            Matrix("v_proj", hidden, kv, self.qkv_bias),
+            Matrix("o_proj", query, hidden, self.output_bias),
+            Matrix("gate_proj", hidden, inner, self.mlp_bias),
+            Matrix("up_proj", hidden, inner, self.mlp_bias),
+            Matrix("down_proj", inner, hidden, self.mlp_bias),
         )
 
     @cached_property
@@ -124,7 +123,7 @@ class ModelShape:
 
 
 def read_shape(model: str, arguments: Mapping[str, Text], *, revision: str | None, hub: str) -> ModelShape:
-    """The shape of a model with the overrides that stand among `arguments`. Raises NotKnown."""
+    """Return the shape of a model; `arguments` may override fields of its configuration. Raises NotKnown."""
     fields = _fields(model, revision, hub)
     known = {*FAMILIES.get(str(fields.get("model_type")), ()), *COMMON, *_WINDOWS}
     given = frozenset((name, value) for name, value in arguments.items() if name in known)
@@ -132,7 +131,7 @@ def read_shape(model: str, arguments: Mapping[str, Text], *, revision: str | Non
 
 
 def hub_folder(env: Mapping[str, str | None]) -> str:
-    """Where the hub's files are cached for a run with these variables: HF_HUB_CACHE, or `hub` in HF_HOME."""
+    """Return the folder of the hub's cache for a run with these variables: HF_HUB_CACHE, or `hub` in HF_HOME."""
     names = ("HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME")
     cached, home, caches = (env[name] if name in env else os.environ.get(name) for name in names)
     return cached or os.path.join(home or os.path.join(caches or "~/.cache", "huggingface"), "hub")
@@ -181,22 +180,22 @@ def _shape(model: str, revision: str | None, hub: str, given: frozenset[tuple[st
 
 
 def _value(text: Text) -> Any:
-    """One argument's text as the value of a configuration's field."""
+    """Return an argument's text as the value of a configuration's field."""
     words = {"true": True, "false": False, "none": None, "null": None}
-    if not isinstance(text, str) or text.lower() in words:
-        return words[text.lower()] if isinstance(text, str) else text
-    return int(text) if text.strip().isdecimal() else text
+    if not isinstance(text, str):
+        return text
+    return int(text) if text.strip().isdecimal() else words.get(text.lower(), text)
 
 
 def _number(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise NotKnown(f"{name} is {value!r:.80}, no number from 1")
+        raise NotKnown(f"{name} {value!r:.80} is not a whole number from 1")
     return value
 
 
 @cache
 def _fields(model: str, revision: str | None, hub: str) -> Mapping[str, Any]:
-    """The configuration as its source has it."""
+    """Return the model's configuration without any defaults. Raises NotKnown."""
     if model.startswith("config:"):
         configs = published_models()
         if model.removeprefix("config:") not in configs:
@@ -210,12 +209,12 @@ def _fields(model: str, revision: str | None, hub: str) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         raise NotKnown(f"{file} can't be read: {reading.reason(error)}") from error
     if not isinstance(fields, dict):
-        raise NotKnown(f"{file} is no configuration")
+        raise NotKnown(f"{file} is not a configuration")
     return fields
 
 
 def _config_file(model: str, revision: str | None, hub: str) -> Path | None:
-    """A folder's own file, or that of the snapshot that the cache has for the revision."""
+    """Return the config.json of a local folder, or of the cached snapshot for the revision; None if there is none."""
     try:
         local = Path(model).expanduser() / "config.json"
         if local.is_file():
@@ -226,5 +225,5 @@ def _config_file(model: str, revision: str | None, hub: str) -> Path | None:
         commit = reading.read_text(pointer.resolve(), limit=_POINTER_BYTES).strip() if pointer.is_file() else name
         file = stored / "snapshots" / commit / "config.json"
         return file if file.is_file() else None
-    except (OSError, ValueError, RuntimeError):  # a name that no file can have; a home that nobody has
+    except (OSError, ValueError, RuntimeError):  # an impossible file name, or an unknown home folder
         return None

@@ -1,8 +1,7 @@
-"""What of an experiment decides about memory: its arguments' texts and launch settings as one value, hashable and small.
+"""The settings of an experiment that its memory depends on, as one hashable value.
 
-Only the built-in trainer's arguments are understood, and only what an estimate exists for; everything else is NotKnown,
-with the reason, since a wrong number is worse than none. Estimates nothing itself, and checks nothing that memory does not
-depend on: a wrong argument is the trainer's to refuse.
+Only the built-in trainer's arguments are known. A setting without an estimate raises NotKnown with the reason, because a
+wrong number is worse than none. Arguments that do not concern memory are not checked here; the trainer checks them.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from orchestrator.trainers.argument_names import is_true
 
 BYTES_OF = {"float32": 4, "bfloat16": 2, "float16": 2}
 
+# Arguments that change memory in a way that has no estimate, unless their value means no.
 UNKNOWN_ARGUMENTS: Mapping[str, str] = {
     "quantization": "quantised weights",
     "load_in_4bit": "quantised weights",
@@ -38,41 +38,45 @@ UNKNOWN_ARGUMENTS: Mapping[str, str] = {
     "parallelism_config": "parallelism_config",
     "attention_dropout": "attention dropout",
 }
-"""Arguments that change memory in a way that is not estimated, wherever they say more than no."""
 
 CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
+
+# Families for which Liger fuses the output matrix with the loss, and replaces only the usual norms.
 LIGER_FAMILIES = frozenset({"llama", "mistral", "qwen2"})
-"""Families for which Liger joins the output matrix and the loss, and norms nothing else."""
+
+# Optimizers whose states are estimated. Paged ones move an unknown part of their states to the host.
+OPTIMIZERS = frozenset({"adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit", "adamw_8bit", "adafactor", "sgd"})
 
 
 class Attention(StrEnum):
-    """How attention is computed. `FUSED`: no score ever lies in memory. `EAGER`: all of them do."""
+    """The kind of attention. `EAGER` keeps all scores in memory, `FUSED` keeps none."""
 
     FUSED = "fused"
     EAGER = "eager"
 
 
-class Spread(StrEnum):
-    """How several processes share the work: `REPLICAS` is DDP, `SHARDS` is FSDP 2."""
+class Parallelism(StrEnum):
+    """The division of work between processes. `FSDP` is version 2."""
 
     NONE = "none"
-    REPLICAS = "replicas"
-    SHARDS = "shards"
+    DDP = "ddp"
+    FSDP = "fsdp"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
     """Everything that an estimate depends on.
 
-    `weight_bytes` is a weight's size as the forward pass finds it, `stored_bytes` as it lies between the steps (they differ
-    where FSDP keeps float32), `compute_bytes` a number's in matrix products; `autocast`: the Trainer asked for one.
-    A batch is `rows` × `row_tokens`, all of them taken as full. `masked`: attention gets a mask, so that the keys and values
-    of grouped queries are written out for every head. `keeps_gathered`: FSDP leaves layers gathered after the forward pass.
+    - `weight_bytes`: size of a weight in the forward pass; `stored_bytes`: its size between steps. They differ if FSDP keeps
+      float32 weights. `compute_bytes`: size of a number in matrix products. `autocast`: the Trainer uses autocast.
+    - A batch is `rows` × `row_tokens`, without padding.
+    - `masked`: attention gets a mask, so that keys and values of grouped queries are copied for every head.
+    - `keeps_gathered`: FSDP keeps layers gathered after the forward pass.
     """
 
     shape: ModelShape
     processes: int
-    spread: Spread
+    parallelism: Parallelism
     keeps_gathered: bool
     weight_bytes: int
     stored_bytes: int
@@ -92,7 +96,7 @@ class Training:
 
     @property
     def casts(self) -> bool:
-        """Whether autocast makes copies of weights and of the inputs of matrix products."""
+        """True if autocast copies weights and the inputs of matrix products."""
         return self.weight_bytes != self.compute_bytes
 
     @property
@@ -101,22 +105,22 @@ class Training:
 
 
 def training_of(experiment: Experiment) -> Training:
-    """The experiment as an estimate sees it. Raises NotKnown."""
+    """Return the settings of an experiment that its memory depends on. Raises NotKnown."""
     _refuse_unknown(experiment)
     arguments = experiment.arguments
     revision = word(arguments, "revision")
     shape = read_shape(experiment.model, arguments, revision=revision, hub=hub_folder(experiment.env))
-    spread = _spread(experiment)
+    parallelism = _parallelism(experiment)
+    sharded = parallelism is Parallelism.FSDP
     autocast = _autocast(experiment)
     weight = BYTES_OF[_dtype(experiment, shape)]
     compute = 2 if autocast else weight
-    sharded = spread is Spread.SHARDS
     attention = _attention(arguments)
     rows, row_tokens = _batch(arguments)
     training = Training(
         shape=shape,
         processes=experiment.num_gpus,
-        spread=spread,
+        parallelism=parallelism,
         keeps_gathered=sharded and not is_true(plain(_fsdp(experiment).get("fsdp_reshard_after_forward", True))),
         weight_bytes=compute if sharded else weight,
         stored_bytes=4 if sharded else weight,
@@ -139,12 +143,12 @@ def training_of(experiment: Experiment) -> Training:
     return training
 
 
-# --- what no estimate exists for -------------------------------------------------------------------------------------
+# --- settings without an estimate ------------------------------------------------------------------------------------
 
 
 def _refuse_unknown(experiment: Experiment) -> None:
     if experiment.device is not Device.CUDA or is_true(experiment.arguments.get("use_cpu")):
-        raise NotKnown("it runs on a CPU")
+        raise NotKnown("the run uses a CPU")
     if experiment.trainer != "huggingface" or experiment.custom is not None:
         raise NotKnown(f"trainer {experiment.trainer}")
     if experiment.framework is not None and experiment.framework.plugin_file is not None:
@@ -158,44 +162,39 @@ def _refuse_unknown(experiment: Experiment) -> None:
 
 
 def _refuse_combinations(training: Training, attention: str) -> None:
-    """What the formulas were not derived for, though each part is known by itself."""
+    """Raise NotKnown for a combination that the formulas do not cover, although each setting is known by itself."""
     adapters, shape = training.adapters, training.shape
     if training.compiled:
         if training.checkpointed or training.liger or training.attention is Attention.EAGER or shape.head_norms:
-            raise NotKnown("compiled together with checkpointing, Liger, eager attention or normed heads")
+            raise NotKnown("compilation with checkpointing, Liger, eager attention or normed heads")
         if attention.startswith("flash"):
-            raise NotKnown("compiled flash attention")
+            raise NotKnown("compilation with flash attention")
         if adapters is not None and (adapters.dropout or len(adapters.targets) < len(shape.matrices)):
-            raise NotKnown("compiled LoRA on some of the matrices, or with dropout")
+            raise NotKnown("compilation with LoRA on only some matrices, or with dropout")
         if training.casts and adapters is not None:
-            raise NotKnown("compiled LoRA under autocast over float32")
+            raise NotKnown("compilation with LoRA under autocast of float32 weights")
     if training.liger and (shape.family not in LIGER_FAMILIES or training.weight_bytes != 2):
-        raise NotKnown("Liger for this model or over float32")
-    if training.spread is Spread.SHARDS and (adapters is not None or training.compiled or training.liger):
-        raise NotKnown("FSDP with LoRA, compilation or Liger")
+        raise NotKnown("Liger for this model or with float32 weights")
     if training.optimizer not in OPTIMIZERS:
         raise NotKnown(f"optimizer {training.optimizer}")
-    if training.spread is Spread.SHARDS and training.optimizer not in ("adamw_torch", "adamw_torch_fused"):
-        raise NotKnown(f"optimizer {training.optimizer} under FSDP")
-
-
-OPTIMIZERS = frozenset(
-    {"adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit", "adamw_8bit", "adafactor", "sgd"}
-)  # fmt: skip
-"""Optimizers whose states are estimated. A paged one moves them to the host as it needs: how much is not known before."""
+    if training.parallelism is Parallelism.FSDP:
+        if adapters is not None or training.compiled or training.liger:
+            raise NotKnown("FSDP with LoRA, compilation or Liger")
+        if training.optimizer not in ("adamw_torch", "adamw_torch_fused"):
+            raise NotKnown(f"optimizer {training.optimizer} under FSDP")
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _spread(experiment: Experiment) -> Spread:
+def _parallelism(experiment: Experiment) -> Parallelism:
     asked = str(experiment.accelerate.get("distributed_type", "MULTI_GPU")).upper()
     if experiment.num_gpus == 1:
-        return Spread.NONE
+        return Parallelism.NONE
     if asked not in ("MULTI_GPU", "NO", "MULTI_CPU", "FSDP"):
         raise NotKnown("DeepSpeed" if asked == "DEEPSPEED" else f"distributed_type {asked}")
     if distributed_type(experiment) != "FSDP":
-        return Spread.REPLICAS
+        return Parallelism.DDP
     settings = _fsdp(experiment)
     if str(settings.get("fsdp_version", "1")) != "2":
         raise NotKnown("FSDP 1")
@@ -204,8 +203,8 @@ def _spread(experiment: Experiment) -> Spread:
     if is_true(plain(settings.get("fsdp_offload_params"))):
         raise NotKnown("FSDP that offloads to the host")
     if _autocast(experiment) is None or settings.get("fsdp_mixed_precision_policy"):
-        raise NotKnown("FSDP without autocast, or with a precision policy of its own")
-    return Spread.SHARDS
+        raise NotKnown("FSDP without autocast, or with its own precision policy")
+    return Parallelism.FSDP
 
 
 def _fsdp(experiment: Experiment) -> Mapping[str, Any]:
@@ -214,22 +213,23 @@ def _fsdp(experiment: Experiment) -> Mapping[str, Any]:
 
 
 def _autocast(experiment: Experiment) -> str | None:
-    """The type that autocast computes in."""
-    for name, dtype in (("bf16", "bfloat16"), ("fp16", "float16")):
+    """Return the type that autocast computes in, or None without autocast."""
+    dtypes = {"bf16": "bfloat16", "fp16": "float16"}
+    for name, dtype in dtypes.items():
         if is_true(experiment.arguments.get(name)):
             return dtype
-    word = plain(experiment.accelerate.get("mixed_precision"))
-    if is_off(word):
+    precision = plain(experiment.accelerate.get("mixed_precision"))
+    if is_off(precision):
         return None
-    if word not in ("bf16", "fp16"):
-        raise NotKnown(f"mixed precision {word}")
-    return {"bf16": "bfloat16", "fp16": "float16"}[word]
+    if precision not in dtypes:
+        raise NotKnown(f"mixed precision {precision}")
+    return dtypes[precision]
 
 
 def _dtype(experiment: Experiment, shape: ModelShape) -> str:
     asked = word(experiment.arguments, "dtype") or word(experiment.arguments, "torch_dtype") or "float32"
     if asked == "auto":
-        # Random weights have no type to take over; stored ones have it in their configuration, or it is seen at loading.
+        # Random weights have no stored type. Stored weights have it in their configuration, or it is unknown until loading.
         asked = "float32" if experiment.model.startswith("config:") else shape.dtype or ""
     if asked not in BYTES_OF:
         raise NotKnown(f"weights of type {asked or 'auto'}")
@@ -249,15 +249,15 @@ def _attention(arguments: Mapping[str, Text]) -> str:
 
 
 def _batch(arguments: Mapping[str, Text]) -> tuple[int, int]:
-    """Rows and tokens a row; without padding the batch is one long row."""
+    """Return the rows and the tokens per row. A padding-free batch is one long row."""
     rows, length = whole(arguments, "per_device_train_batch_size", 8), whole(arguments, "max_seq_len", None)
     return (1, rows * length) if is_true(arguments.get("padding_free")) else (rows, length)
 
 
 def _is_masked(experiment: Experiment, shape: ModelShape, rows: int, row_tokens: int) -> bool:
-    """Whether attention by sdpa gets a mask: rows of several lengths, several samples in a row, or a short window.
+    """Return whether sdpa gets a mask: for rows of different lengths, several samples in a row, or a short window.
 
-    Compiled, transformers always makes one, since what a mask holds can't decide about what is compiled.
+    Not for compiled models: transformers then always makes a mask, because compiled code can't depend on its content.
     """
     arguments = experiment.arguments
     if _attention(arguments).startswith("flash"):

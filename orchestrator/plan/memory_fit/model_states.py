@@ -1,8 +1,8 @@
-"""What lies on a GPU whatever the batch: weights, gradients, optimizer states, and the copies that are made of them.
+"""Memory on a GPU that does not depend on the batch: weights, gradients, optimizer states, and copies of them.
 
-Counted for full fine-tuning and LoRA, for one process, DDP (which keeps a second copy of all gradients, its buckets) and
-FSDP 2 (which spreads all three, keeps them in float32 under autocast, and gathers weights in the compute type). When each of
-it lies there is `estimate`'s affair.
+Covers full fine-tuning and LoRA, with one process, DDP or FSDP 2. DDP keeps a second copy of all gradients, its buckets.
+FSDP 2 shards weights, gradients and states, keeps them in float32 under autocast, and gathers weights in the compute type.
+`estimate` knows which of them are in memory at which moment.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.plan.memory_fit.activations import FLOAT32
-from orchestrator.plan.memory_fit.training import Spread, Training
+from orchestrator.plan.memory_fit.training import Parallelism, Training
 
+# Numbers of an 8-bit state that share one scale in bitsandbytes.
 _BLOCK = 256
-"""Numbers of an 8-bit state that share one scale, as bitsandbytes has it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
-    """Bytes that do not depend on the batch, on one GPU.
+class ModelStates:
+    """Bytes on one GPU that do not depend on the batch.
 
-    `held` gradients lie there even before a backward pass. `forward_copies` and `backward_copies` are autocast's copies of
-    the weights at the end of the forward pass and in the backward pass, `layer_copies` those of one layer; `unsharded` are
-    the gradients of one layer before FSDP spreads them, `gradients_above` all but those of the first layer and the embedding.
+    - `held`: gradients that exist even before a backward pass.
+    - `gradients_above`: all gradients but those of the first layer and the embedding.
+    - `forward_copies`, `backward_copies`: autocast's copies of the weights at the end of the forward pass and in the backward
+      pass; `layer_copies`: those of one layer.
+    - `unsharded`: the gradients of one layer before FSDP shards them.
     """
 
     weights: int
@@ -39,33 +41,30 @@ class Standing:
     step_workspace: int
 
     @classmethod
-    def of(cls, training: Training) -> Standing:
+    def of(cls, training: Training) -> ModelStates:
         trained, number = _trained(training)
-        shards = training.processes if training.spread is Spread.SHARDS else 1
+        shape, sharded = training.shape, training.parallelism is Parallelism.FSDP
+        shards = training.processes if sharded else 1
         gradients = trained * number // shards
         trains_base = training.adapters is None
         everything, head, layer = _copies(training)
-        outer = number * training.shape.embedding_parameters // shards if trains_base else 0
-        one_layer = (
-            number * training.shape.layer_parameters // shards if trains_base else gradients // training.shape.layers
-        )
-        tied = training.shape.tied
-        gathered_layer = training.compute_bytes * training.shape.layer_parameters
+        outer = number * shape.embedding_parameters // shards if trains_base else 0
+        one_layer = number * shape.layer_parameters // shards if trains_base else gradients // shape.layers
         return cls(
             weights=_weights(training),
             optimizer=_states(training) // shards,
             gradients=gradients,
             held=gradients if training.accumulates else 0,
-            buckets=gradients if training.spread is Spread.REPLICAS else 0,
+            buckets=gradients if training.parallelism is Parallelism.DDP else 0,
             head_gradient=outer,
-            gradients_above=gradients - one_layer - (0 if tied else outer),
-            # Casts of trained weights stay in autocast's cache until the forward pass ends, those of frozen ones do not.
+            gradients_above=gradients - one_layer - (0 if shape.tied else outer),
+            # Casts of trained weights stay in autocast's cache until the forward pass ends; casts of frozen weights do not.
             forward_copies=everything if trains_base or not training.checkpointed else head,
             backward_copies=head if training.checkpointed else everything,
             layer_copies=layer,
-            unsharded=2 * gathered_layer if training.spread is Spread.SHARDS else 0,
-            # A tied embedding gets its two gradients one after the other, and they are added up.
-            step_workspace=max(step_workspace_bytes(training) // shards, outer if tied else 0),
+            unsharded=2 * training.compute_bytes * shape.layer_parameters if sharded else 0,
+            # A tied embedding has two gradients, which are added.
+            step_workspace=max(step_workspace_bytes(training) // shards, outer if shape.tied else 0),
         )
 
 
@@ -78,16 +77,16 @@ def _adapter_parameters(training: Training) -> int:
 
 
 def _trained(training: Training) -> tuple[int, int]:
-    """How many numbers are trained, and the bytes of each: PEFT keeps adapters in float32."""
+    """Return the number of trained parameters and the bytes of each. PEFT keeps adapters in float32."""
     if training.adapters is not None:
         return _adapter_parameters(training), FLOAT32
     return training.shape.parameters, training.stored_bytes
 
 
 def _weights(training: Training) -> int:
-    """Weights as they lie on one GPU; with FSDP its shard, the parts around the layers, and two layers gathered ahead."""
+    """Return the bytes of the weights on one GPU; with FSDP its shard, the parts around the layers, and two gathered layers."""
     shape = training.shape
-    if training.spread is not Spread.SHARDS:
+    if training.parallelism is not Parallelism.FSDP:
         return shape.parameters * training.stored_bytes + _adapter_parameters(training) * FLOAT32
     layers = shape.layers if training.keeps_gathered else min(2, shape.layers)
     gathered = shape.outside_parameters + layers * shape.layer_parameters
@@ -95,7 +94,7 @@ def _weights(training: Training) -> int:
 
 
 def _copies(training: Training) -> tuple[int, int, int]:
-    """Autocast's copies in the compute type: of all matrices, of the output matrix, of one layer's."""
+    """Return the bytes of autocast's copies: of all matrices, of the output matrix, and of one layer."""
     shape, adapters = training.shape, _adapter_parameters(training)
     cast_adapters = adapters * training.compute_bytes if training.autocast else 0
     one_layer = cast_adapters // shape.layers
@@ -107,7 +106,7 @@ def _copies(training: Training) -> tuple[int, int, int]:
 
 
 def _states(training: Training) -> int:
-    """The optimizer's states, of the whole model."""
+    """Return the bytes of the optimizer's states for the whole model."""
     trained, number = _trained(training)
     if training.optimizer in ("adamw_torch", "adamw_torch_fused"):
         return 2 * number * trained
@@ -120,7 +119,7 @@ def _states(training: Training) -> int:
 
 
 def _factors(training: Training) -> int:
-    """Rows and columns of Adafactor's factored states: those of every matrix, and norms and biases whole."""
+    """Return the size of Adafactor's states: a row and a column of each matrix, and all of norms and biases."""
     shape, adapters = training.shape, training.adapters
     if adapters is not None:
         adapted = [matrix for matrix in shape.matrices if matrix.name in adapters.targets]
@@ -132,10 +131,10 @@ def _factors(training: Training) -> int:
 
 
 def step_workspace_bytes(training: Training) -> int:
-    """What the optimizer makes beside its states, for the whole model.
+    """Return the bytes that the optimizer step needs besides the states, for the whole model.
 
-    AdamW and SGD (with weight decay) work on lists of all weights and make one more of them; the fused AdamW and the 8-bit
-    one make nothing. Adafactor takes one weight at a time, in float32: two updates, and 16-bit gradient and weight as well.
+    AdamW, and SGD with weight decay, copy all weights. The fused AdamW and the 8-bit AdamW copy nothing.
+    Adafactor makes two float32 updates of one weight at a time, and float32 copies of a 16-bit gradient and weight.
     """
     trained, number = _trained(training)
     if training.optimizer == "adamw_torch" or (training.optimizer == "sgd" and training.decays):
