@@ -231,7 +231,7 @@ class _Expansion:
         problems = []
         for name, message in checks.values(arguments, self.trainer):
             layer = self.layers.origin(name, cell)
-            problems.append(self._problem(layer.path, message if layer.path else f"{message} ({layer.origin})"))
+            problems.append(self._problem(layer.path, message if layer.path else f"{message} (from {layer.origin})"))
         if problems:
             raise ConfigError(problems)
 

@@ -50,10 +50,10 @@ def test_where_a_value_comes_from_is_said(tmp_path: Path) -> None:
     assert said(tmp_path, "seed: 1", more=matrix).startswith(
         "scenarios.yaml:5:5: scenario 's': dtype: 'bf8' is invalid"
     )
-    assert said(tmp_path, "seed: 1", settings=["arguments.seed=x"]).endswith("write a whole number (--set)")
-    assert said(tmp_path, "bf16: true", axes=["seed=1,x"]).endswith("write a whole number (--axis)")
+    assert said(tmp_path, "seed: 1", settings=["arguments.seed=x"]).endswith("write a whole number (from --set)")
+    assert said(tmp_path, "bf16: true", axes=["seed=1,x"]).endswith("write a whole number (from --axis)")
     matrix = "  matrix:\n    seed: [1, 2]\n"
-    assert said(tmp_path, "bf16: true", more=matrix, axes=["seed=1,x"]).endswith("write a whole number (--axis)")
+    assert said(tmp_path, "bf16: true", more=matrix, axes=["seed=1,x"]).endswith("write a whole number (from --axis)")
     include = "  include:\n  - {num_gpus: 1, seed: 3}\n  - {num_gpus: 4, framework_config: null, seed: x}\n"
     assert said(tmp_path, "bf16: true", more=include).startswith(
         "scenarios.yaml:6:43: scenario 's': seed: 'x' is invalid"
@@ -62,7 +62,7 @@ def test_where_a_value_comes_from_is_said(tmp_path: Path) -> None:
         "scenarios.yaml:8:43: scenario 's': seed: 'x'"
     )
     (tmp_path / "defaults.yaml").write_text("weight_decay: heavy\n")
-    assert said(tmp_path, "seed: 1").endswith(f"a number is expected ({tmp_path}/defaults.yaml)")
+    assert said(tmp_path, "seed: 1").endswith(f"write a number (from {tmp_path}/defaults.yaml)")
 
 
 @pytest.mark.parametrize(
