@@ -1,9 +1,13 @@
 """The process tree of a run: finds its members and ends them. `process` starts them.
 
-A process belongs to the tree by any of four signs, since it can escape each of them: the marker in its environment
-(`TUNEBENCH_RUN`), the session of the process that was started, the control group, if there is one, and its descent, in a process
-that adopts orphans (`run-one`). A tree is ended with INT, TERM and KILL, each with a bounded wait. Then its members are looked
-for again.
+A process belongs to the tree by any of four signs, since it can escape each of them:
+
+- the marker in its environment (`TUNEBENCH_RUN`),
+- the session of the process that was started,
+- the control group, if there is one,
+- its descent, if this process adopts orphans (`run-one`).
+
+A tree is ended with INT, TERM and KILL, each with a bounded wait. Then its members are searched for again.
 """
 
 from __future__ import annotations

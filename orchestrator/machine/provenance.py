@@ -34,7 +34,7 @@ _PATHS_SCRIPT = "import json, platform, sys; print(json.dumps([platform.python_v
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The machine of a plan: the facts from which `plan` decides what cannot run here."""
+    """The machine of a plan. From its GPUs and cores, `plan` decides what cannot run here."""
 
     gpus: tuple[Gpu, ...] = ()
     cpu_count: int = 1

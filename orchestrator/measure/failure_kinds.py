@@ -16,9 +16,9 @@ from orchestrator.records import Experiment
 BATCH = "per_device_train_batch_size"
 _CAPACITY = re.compile(
     r"Tried to allocate (?P<tried>[\d.]+ [KMG]iB)[\s\S]*?total capacity of (?P<capacity>[\d.]+ [KMG]iB)"
-    r" of which (?P<free>[\d.]+ [KMG]iB) is free"
+    r" of \w+ (?P<free>[\d.]+ [KMG]iB) is free"
 )
-_PIECES = re.compile(r"[^\n]*?(?P<pieces>[\d.]+ [KMG]iB) is reserved by PyTorch but unallocated")  # of the same message
+_PIECES = re.compile(r"[^\n]*?(?P<pieces>[\d.]+ [KMG]iB) is reserved by PyTorch but unallocated")  # in the same message
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _MODULE = re.compile(r"No module named '?(?P<name>[A-Za-z_][\w]*)")
@@ -30,8 +30,8 @@ class FailureKind:
     """A kind of failure. `word` is the `kind` of a record, `meaning` a sentence for the documentation.
 
     `pattern` is a regular expression that finds it in an error. `hint` is advice, or makes it from the error and the experiment.
-    `follows`: other ranks fail with it after the first one, so it is not the cause while another kind is there.
-    `retried`: it is not the experiment's fault, so the run is made again without `--retry-failed`.
+    `follows`: ranks fail with it after another rank has failed, so it is not the cause if another kind is there.
+    `retried`: it is not the experiment's fault, so the run is repeated without `--retry-failed`.
     """
 
     word: str
@@ -53,47 +53,41 @@ def known(word: str | None) -> FailureKind:
 
 
 def hint(word: str | None, text: str, experiment: Experiment) -> str | None:
-    """Return advice for a failure of this kind; `text` is what the failing rank, or the log, said in full."""
+    """Return advice for a failure of this kind; `text` is the whole error of the failing rank, or the log."""
     advice = known(word).hint
     return advice(text, experiment) if callable(advice) else advice
 
 
 def _install(text: str, experiment: Experiment) -> str | None:
     match = _MODULE.search(text)
-    return f"install {match['name']} into the environment that trains{_which(experiment)}" if match else None
+    where = f" ({experiment.python})" if experiment.python else ""
+    return f"install {match['name']} into the environment that trains{where}" if match else None
 
 
 def _less_memory(text: str, experiment: Experiment) -> str:
     batch = experiment.arguments.get(BATCH)
     size = int(batch) if isinstance(batch, str) and batch.isdecimal() else None
     needed, pieces = _needed(text)
-    apart = any("expandable_segments" in str(experiment.env.get(name)) for name in _ALLOCATOR)
-    first = f"env {_ALLOCATOR[0]}: expandable_segments:True, " if pieces and not apart else ""
+    expandable = any("expandable_segments" in str(experiment.env.get(name)) for name in _ALLOCATOR)
+    first = f"env {_ALLOCATOR[0]}: expandable_segments:True, " if pieces and not expandable else ""
     instead = f"{size // 2}" if size is not None and size > 1 else "a shorter max_seq_len, LoRA, FSDP on more GPUs"
-    return f"{'it' if size is None else f'batch {size}'} {needed}; try {first}{instead}{_or_checkpointing(experiment)}"
+    checkpointing = any(str(experiment.arguments.get(name)).lower() == "true" for name in _CHECKPOINTING)
+    last = "" if checkpointing else ", or gradient checkpointing"
+    return f"{'it' if size is None else f'batch {size}'} {needed}; try {first}{instead}{last}"
 
 
 def _needed(text: str) -> tuple[str, bool]:
-    """How much was needed so far, and whether the room was there, in pieces: reserved, and no tensor's."""
+    """Return the memory needed so far, in words, and whether fragmentation is to blame: enough was reserved but unused."""
     match = _CAPACITY.search(text)
     if not match:
         return "did not fit", False
     unused = _PIECES.match(text, match.end())
     capacity, pieces = _bytes(match["capacity"]), _bytes(unused["pieces"]) if unused else 0.0
     least = capacity - _bytes(match["free"]) - pieces + _bytes(match["tried"])
-    said = f"needed at least {least / 2**30:.1f} GiB of {capacity / 2**30:.1f}"
+    needed = f"needed at least {least / 2**30:.1f} GiB of {capacity / 2**30:.1f}"
     if least > capacity or not pieces:
-        return said, False
-    return f"{said}, and there was room, but in pieces ({pieces / 2**30:.1f} GiB reserved and unused)", True
-
-
-def _or_checkpointing(experiment: Experiment) -> str:
-    on = any(str(experiment.arguments.get(name)).lower() == "true" for name in _CHECKPOINTING)
-    return "" if on else ", or gradient checkpointing"
-
-
-def _which(experiment: Experiment) -> str:
-    return f" ({experiment.python})" if experiment.python else ""
+        return needed, False
+    return f"{needed}, and there was room, but in pieces ({pieces / 2**30:.1f} GiB reserved and unused)", True
 
 
 def _bytes(text: str) -> float:
@@ -131,7 +125,7 @@ _TABLE = (
             r"|No CUDA GPUs are available|no CUDA-capable device|GLIBC(XX)?_[\d.]+' not found|is required for a normal functioning"
             r"|no kernel image is available|Found no NVIDIA driver"
         ),
-        hint="driver, torch and the packages beside it do not match: `tunebench doctor` says what is there",
+        hint="driver, torch and other packages do not match: `tunebench doctor` lists their versions",
     ),
     FailureKind(
         word="disk_full",
@@ -143,7 +137,7 @@ _TABLE = (
         word="port_in_use",
         meaning="Another process took the port of the rendezvous.",
         pattern=r"EADDRINUSE|[Aa]ddress already in use|port is already|\[Errno 98\]",
-        hint="it is tried again by itself, with another port",
+        hint="the run is repeated automatically, with another port",
         retried=True,
     ),
     FailureKind(
@@ -180,14 +174,14 @@ _TABLE = (
         word="nccl",
         meaning="The communication between ranks failed.",
         pattern=r"NCCL|DistBackendError|DistStoreError|[Gg]loo|ProcessGroup|collective operation timeout|reset by peer",
-        hint="run it again with env NCCL_DEBUG: INFO; a rank that failed before says more in its own lines of the log",
+        hint="run it again with env NCCL_DEBUG: INFO; look in the log for a rank that failed earlier",
         follows=True,
     ),
     FailureKind(word="killed", meaning="A signal ended the trainer.", follows=True),
     FailureKind(
         word="no_metrics",
         meaning="The trainer ended with exit code 0 and left no result.",
-        hint="the program ended well and wrote no metrics: see what it printed in stdout.log",
+        hint="the program ended normally and wrote no metrics: see its output in stdout.log",
     ),
     FailureKind(
         word="nan_loss",
@@ -205,7 +199,7 @@ _TABLE = (
     FailureKind(
         word="stalled",
         meaning="It made no step, and was ended by `startup_timeout_s` or `stall_timeout_s`.",
-        hint="stacks.txt in the run's folder says where each process stood, if it could be asked",
+        hint="stacks.txt in the run's folder has the stack of each process that could be read",
     ),
     FailureKind(word="cancelled", meaning="It was interrupted."),
     FailureKind(word="lost", meaning="Its process is gone and left no record."),

@@ -22,12 +22,10 @@ _CHILD_ENDED = re.compile(
     r"|died with <?Signals\.(?P<name>SIG\w+)|returned non-zero exit status (?P<status>\d+)"
 )
 _PID = re.compile(r"\(pid: ?(\d{1,9})\)")
-# The heading under which torchrun puts the rank that failed first.
+# torchrun reports the rank that failed first under this heading.
 _ROOT_CAUSE = "Root Cause"
-
-# Signals by which a launcher ends the other ranks, and we a run: they are no cause.
+# With these signals a launcher ends its other ranks, and Tunebench ends a run. They are not a cause.
 _ENDING = (signals.SIGTERM, signals.SIGINT)
-
 _LAUNCHER = re.compile(r"accelerate[./]commands|torchrun|torch[./]distributed[./](run|elastic|launcher)")
 _CHILD_FAILED = re.compile(r"CalledProcessError|ChildFailedError")
 _NO_ROOM = "the disk of the results was full when it ended"
@@ -82,9 +80,9 @@ def verdict(
             return Verdict(status=Status.FAILED, kind="disk_full", cause=_NO_ROOM)
         cause = "it ended with exit code 0 and without the metrics that make a result"
         return Verdict(status=Status.FAILED, kind="no_metrics", cause=cause)
-    # A launcher that was itself ended by a signal has no last words: what stands in its log is older.
-    said = child_end(log) if outcome.signal is None else None
-    child = said or ChildEnd(exit_code=outcome.exit_code, signal=outcome.signal)
+    # A launcher that a signal ended did not report its child's end: reports in its log are older.
+    reported = child_end(log) if outcome.signal is None else None
+    child = reported or ChildEnd(exit_code=outcome.exit_code, signal=outcome.signal)
     kind, cause = _why(outcome, workers, log, child)
     if kind == "killed" and out_of_memory:
         kind, cause = "oom_host", f"{cause}: the system ran out of memory"
@@ -106,10 +104,10 @@ def _over_limit(outcome: ProcessOutcome, limit: Limit) -> Verdict:
 def child_end(log: str) -> ChildEnd | None:
     """Return the launcher's report in its last lines, or None."""
     _, heading, rest = log.rpartition(_ROOT_CAUSE)
-    found = list(_CHILD_ENDED.finditer(rest if heading else log))
-    if not found:
+    matches = list(_CHILD_ENDED.finditer(rest if heading else log))
+    if not matches:
         return None
-    match = found[0] if heading else found[-1]
+    match = matches[0] if heading else matches[-1]
     rank = None if match["rank"] is None else int(match["rank"])
     if match["name"]:
         number = getattr(signals, match["name"], None)
@@ -124,52 +122,51 @@ def named_pids(log: str) -> frozenset[int]:
 
 
 def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str, child: ChildEnd) -> tuple[str, str]:
-    told = [(_kind_of_error(worker["error"]), worker) for worker in workers if isinstance(worker.get("error"), Mapping)]
-    first = next((one for one in told if not known(one[0]).follows), None)
+    """Return kind and cause of a failure: by a worker's error, else by a signal, else by the log."""
+    errors = [_worker_error(worker) for worker in workers if isinstance(worker.get("error"), Mapping)]
+    first = next((error for error in errors if not known(error[0]).follows), None)
     if first is not None:
-        return first[0], _told_by(first[1])
+        return first
     number = signals.SIGKILL if outcome.exit_code == 137 else child.signal
     if number is not None and number not in _ENDING:
         who = "it" if child.rank is None else f"rank {child.rank}"
         return "killed", f"{who} was ended by {_signal_name(number)}"
-    from_log, line = _told_by_log(log)
-    if told and (told[0][0] != "unknown" or from_log is None):
-        return told[0][0], _told_by(told[0][1])
+    kind, line = _log_error(log)
+    if errors and (errors[0][0] != "unknown" or kind is None):
+        return errors[0]
     if number is not None:
-        return from_log or "killed", line or f"it was ended by {_signal_name(number)}"
-    if from_log is None:
+        return kind or "killed", line or f"it was ended by {_signal_name(number)}"
+    if kind is None:
         launcher_itself = not workers and _LAUNCHER.search(log) and not _CHILD_FAILED.search(log)
-        from_log = "launcher" if launcher_itself else "unknown"
-    return from_log, line or f"it ended with exit code {child.exit_code}"
+        kind = "launcher" if launcher_itself else "unknown"
+    return kind, line or f"it ended with exit code {child.exit_code}"
 
 
-def _kind_of_error(error: Mapping[str, Any]) -> str:
-    """Return the kind by the error's type and message. Its traceback is not searched: it may quote anything."""
-    return kind_of_text(f"{error.get('type')}: {error.get('message')}") or "unknown"
-
-
-def _told_by(worker: Mapping[str, Any]) -> str:
+def _worker_error(worker: Mapping[str, Any]) -> tuple[str, str]:
+    """Return kind and cause by a rank's error, its type and message. The traceback is not searched: it may quote anything."""
     error = worker["error"]
+    kind = kind_of_text(f"{error.get('type')}: {error.get('message')}") or "unknown"
     message = next(iter(str(error.get("message") or "").strip().splitlines()), "")
     where = f"rank {worker.get('rank', 0)}" + (f", step {error['step']}" if error.get("step") is not None else "")
-    kind = str(error.get("type") or "error")
-    return f"{where}: {message}" if kind == "SystemExit" and message else f"{where}: {kind}: {message}".rstrip(": ")
+    name = str(error.get("type") or "error")
+    without_name = name == "SystemExit" and message
+    return kind, f"{where}: {message}" if without_name else f"{where}: {name}: {message}".rstrip(": ")
 
 
-def _told_by_log(log: str) -> tuple[str | None, str | None]:
+def _log_error(log: str) -> tuple[str | None, str | None]:
     """Return kind and line of the last error in a log.
 
-    An earlier error was handled, unless the last one is only its consequence. The launcher's complaint about its child counts only
-    if there is no other error. Without an error line the end of the log names the kind.
+    Earlier errors were handled, unless the last error is only a consequence. A launcher's error about its child counts only if
+    there is no other error. Without an error line, the end of the log decides the kind.
     """
-    found = [match["line"].strip() for text in log.splitlines() if (match := _ERROR_LINE.match(text.strip()))]
-    lines = [line for line in reversed(found) if not _CHILD_FAILED.search(line)] or found[-1:]
+    every = [match["line"].strip() for text in log.splitlines() if (match := _ERROR_LINE.match(text.strip()))]
+    lines = [line for line in reversed(every) if not _CHILD_FAILED.search(line)] or every[-1:]
     if not lines:
         return kind_of_text(log_tail(log)), None
-    told = [(kind_of_text(line), line) for line in lines]
-    if known(told[0][0]).follows:
-        return next((one for one in told if one[0] is not None and not known(one[0]).follows), told[0])
-    return told[0]
+    errors = [(kind_of_text(line), line) for line in lines]
+    if known(errors[0][0]).follows:
+        return next((error for error in errors if error[0] is not None and not known(error[0]).follows), errors[0])
+    return errors[0]
 
 
 def _signal_name(number: int) -> str:
@@ -180,7 +177,7 @@ def _signal_name(number: int) -> str:
 
 
 def log_tail(text: str) -> str:
-    """Return the last lines of a log; of a progress bar only its last state."""
+    """Return the last lines of a log, with only the last state of a progress bar."""
     lines = [line.rstrip("\r").rsplit("\r", 1)[-1].rstrip() for line in text.split("\n")]
     tail = "\n".join([line for line in lines if line.strip()][-_TAIL_LINES:])
     return tail[-_TAIL_CHARACTERS:]

@@ -1,21 +1,21 @@
-"""The work of a model on one token, in FLOPs, and the share of a device's peak that a speed comes to.
+"""Computes a model's work on one token, in FLOPs, and the share of a device's peak that a speed amounts to.
 
-Model FLOPs are what the mathematics of training asks for, whatever computes it: a matrix of n numbers takes 2n forward,
-2n backward for what goes into it and, where it is trained, 2n for itself. So 6n in full fine-tuning, and 4n for the frozen
-base with 6n for the adapters under LoRA; of experts, those that a token meets. Attention takes 12 × width × s (width:
-query heads × head dim, summed over the layers) over a sequence of s tokens, and **half of that where it is causal**, since
-only half of the scores count; for sequences of several lengths s is Σ sᵢ² ÷ Σ sᵢ, so that packed samples count each by
-itself. Hardware FLOPs add what gradient checkpointing computes again: the layers' forward pass (less each
-layer's last matrix where torch may stop before it), attention counted as above whatever the kernel computes.
+Model FLOPs are the work that the mathematics of training needs. A matrix of n numbers takes 2n forward and 2n for the gradient of
+its input. A trained matrix takes 2n more for its own gradient. So full fine-tuning takes 6n; LoRA takes 4n for the frozen base and
+6n for the adapters. Only the experts that a token uses count. Attention takes 12 × width × s for a sequence of s tokens, and
+**half of that if it is causal**, since only half of the scores count. The width is query heads × head dim, summed over the layers.
+For sequences of several lengths s is Σ sᵢ² ÷ Σ sᵢ, so that packed samples count separately.
 
-What is left out: norms, activations, rotary embeddings, softmax, the loss and the optimizer (under 1 % beside the
-matrices of a real model), and what a kernel computes again by itself, as flash attention does. Under LoRA gradients are
-taken to reach the input of the first layer; where nothing asks for that, its first projections are counted 2n too high
-(0.3 % of a model of 22 layers).
+Hardware FLOPs add the forward pass of the layers that gradient checkpointing computes again. If torch may stop before a layer's
+last matrix, that matrix is left out. Attention counts as above, whatever the kernel computes.
 
-What is not known is None, never a guess: a fact that `workers/instrument/architecture.py` could not read, sequences longer than a
-sliding window, a device that is not in the table (a MIG part neither), weights that are quantised, fp32 without autocast.
-A share above one means that something here is wrong, so it is an error (`Overcounted`) and no number.
+Left out: norms, activations, rotary embeddings, softmax, the loss and the optimizer, which are under 1 % of a real model's work;
+and work that a kernel repeats by itself, as flash attention does. Under LoRA, gradients are assumed to reach the input of the
+first layer. If they do not, its first projections are counted 2n too high (0.3 % of a model of 22 layers).
+
+An unknown number is None, never a guess. It is unknown if `workers/instrument/architecture.py` could not read a fact; if sequences
+are longer than a sliding window; for devices that are not in the table, such as MIG instances; for quantised weights; and for fp32
+without autocast. A share above one means that something here is wrong, so it raises `Overcounted`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ Architecture = Mapping[str, Any]
 
 _A100, _H100_SXM = 312e12, 989e12
 
+# Dense bf16 and fp16 peak in FLOP/s, by the device's full name in the driver without "NVIDIA".
 PEAKS: dict[str, float] = {
     "A100-SXM4-40GB": _A100,
     "A100-SXM4-80GB": _A100,
@@ -39,23 +40,21 @@ PEAKS: dict[str, float] = {
     "H20": 148e12,
     "B200": 2250e12,
 }
-"""Dense bf16 and fp16 peak in FLOP/s by the whole name that the driver gives the device, less the maker's."""
 
 _SIXTEEN_BIT = {"bf16", "fp16", "bfloat16", "float16"}
-_CAUSAL_SHARE = 0.5
 
 
 class Overcounted(ArithmeticError):
-    """More work a second than the device can do: the FLOPs, the tokens, the time or the peak are wrong."""
+    """More work per second than the device can do: the FLOPs, the tokens, the time or the peak are wrong."""
 
 
 def model_flops_per_token(
     architecture: Architecture, *, squares_per_token: float, longest: int | None = None, uncut: bool = False
 ) -> float | None:
-    """Forward and backward, without recomputation; None where the architecture does not tell enough.
+    """Return the FLOPs of forward and backward pass without recomputation, or None if the architecture is not known enough.
 
-    `squares_per_token` is Σ sᵢ² ÷ Σ sᵢ over the sequences, `longest` a bound on sᵢ (needed where attention has a window);
-    `uncut` counts the whole square of scores, which is what eager attention computes and counters see.
+    `squares_per_token` is Σ sᵢ² ÷ Σ sᵢ over the sequences. `longest` is a bound on sᵢ, needed if attention has a window.
+    `uncut` counts the whole square of scores, as eager attention computes it and counters see it.
     """
     matrices = _matrices(architecture)
     attention = _attention_forward(architecture, squares_per_token=squares_per_token, longest=longest, uncut=uncut)
@@ -73,14 +72,17 @@ def hardware_flops_per_token(
     longest: int | None = None,
     uncut: bool = False,
 ) -> float | None:
-    """Model FLOPs and what checkpointing computes again: `none`, `whole` layers, or all but their last matrix
-    (`early_stop`, torch's other kind). None where that is not known either.
+    """Return the model FLOPs plus the work that checkpointing computes again, or None if either is unknown.
+
+    `recomputation` is `none`, `whole` (layers), or `early_stop`: layers without their last matrix.
     """
     model = model_flops_per_token(architecture, squares_per_token=squares_per_token, longest=longest, uncut=uncut)
+    if recomputation == "none":
+        return model
     matrices = _matrices(architecture)
     attention = _attention_forward(architecture, squares_per_token=squares_per_token, longest=longest, uncut=uncut)
-    if model is None or matrices is None or attention is None or recomputation == "none":
-        return model if recomputation == "none" else None
+    if model is None or matrices is None or attention is None:
+        return None
     outside = architecture.get("outside_layers")
     spared = {"whole": 0, "early_stop": architecture.get("spared")}.get(recomputation or "")
     if outside is None or spared is None:
@@ -89,38 +91,35 @@ def hardware_flops_per_token(
 
 
 def _matrices(architecture: Architecture) -> tuple[float, float] | None:
-    """Numbers that one token is multiplied with, of frozen matrices and of trained ones."""
+    """Return the weights that one token is multiplied with: those of frozen matrices, and those of trained matrices."""
     frozen, trainable = architecture.get("frozen"), architecture.get("trainable")
     of_experts = architecture.get("expert_frozen"), architecture.get("expert_trainable")
     if frozen is None or trainable is None or None in of_experts:
         return None
     if not any(of_experts):
         return float(frozen), float(trainable)
-    experts, met = architecture.get("experts"), architecture.get("experts_per_token")
-    if not experts or met is None:
+    experts, used = architecture.get("experts"), architecture.get("experts_per_token")
+    if not experts or used is None:
         return None
-    frozen_met, trainable_met = (float(count or 0) * met / experts for count in of_experts)
-    return float(frozen) + frozen_met, float(trainable) + trainable_met
+    frozen_used, trainable_used = (float(count or 0) * used / experts for count in of_experts)
+    return float(frozen) + frozen_used, float(trainable) + trainable_used
 
 
 def _attention_forward(
     architecture: Architecture, *, squares_per_token: float, longest: int | None, uncut: bool
 ) -> float | None:
-    """Scores and their product with the values, of one token in all layers."""
-    width, causal = architecture.get("attention_width"), architecture.get("causal")
-    window = architecture.get("window")
-    if width is None or causal is None:
+    """Return the FLOPs of the scores and of their product with the values, for one token in all layers."""
+    width, causal, window = (architecture.get(name) for name in ("attention_width", "causal", "window"))
+    if width is None or causal is None or (window is not None and (longest is None or longest > window)):
         return None
-    if window is not None and (longest is None or longest > window):
-        return None
-    share = _CAUSAL_SHARE if causal and not uncut else 1.0
+    share = 0.5 if causal and not uncut else 1.0
     return 4 * float(width) * squares_per_token * share
 
 
 def peak_flops(
     device_name: str | None, *, dtype: str | None, mixed_precision: str | None, quantization: str | None = None
 ) -> float | None:
-    """The device's dense peak in FLOP/s where matrices are multiplied in 16 bits: by autocast, or by the weights' type."""
+    """Return the device's dense peak in FLOP/s if matrices are multiplied in 16 bits, by autocast or by the weights' type."""
     autocast = mixed_precision if mixed_precision not in (None, "no") else dtype
     if device_name is None or quantization is not None or autocast not in _SIXTEEN_BIT:
         return None
@@ -128,7 +127,7 @@ def peak_flops(
 
 
 def utilization(*, flops_per_token: float, tokens_per_s_per_gpu: float, peak: float) -> float:
-    """Share of the peak. Raises Overcounted above one."""
+    """Return the share of the peak. Raise Overcounted if it is above one."""
     share = flops_per_token * tokens_per_s_per_gpu / peak
     if share > 1:
         raise Overcounted(
@@ -139,9 +138,9 @@ def utilization(*, flops_per_token: float, tokens_per_s_per_gpu: float, peak: fl
 
 
 def achieved(settings: Mapping[str, Any], *, squares_per_token: float, tokens_per_s_per_gpu: float) -> dict[str, float]:
-    """model_flops_per_token, tflops_per_s_per_gpu, mfu and hfu of a run, as far as its settings (a worker file's) tell.
+    """Return model_flops_per_token, tflops_per_s_per_gpu, mfu and hfu of a run, as far as the settings in its worker file suffice.
 
-    Raises Overcounted where a share comes out above one: then none of the four stands.
+    Raise Overcounted if a share is above one: then none of the four numbers can be trusted.
     """
     architecture = settings.get("architecture") or {}
     longest = settings.get("max_seq_len")
@@ -154,7 +153,7 @@ def achieved(settings: Mapping[str, Any], *, squares_per_token: float, tokens_pe
     if peak is None:
         return numbers
     again = settings.get("recomputation")
-    if settings.get("torch_compile") and again != "none":  # the compiler decides by itself what it computes again
+    if settings.get("torch_compile") and again != "none":  # the compiler decides what it computes again
         again = None
     hardware = hardware_flops_per_token(
         architecture, recomputation=again, squares_per_token=squares_per_token, longest=longest

@@ -1,8 +1,8 @@
-"""Intervals for what was measured: of the median within one run, of the mean over runs, of the ratio of two sides. Pure.
+"""Intervals for the median within one run, for the mean over runs, and for the ratio of two sides. Pure.
 
-Within a run steps follow one another, so that neighbours are alike and single steps are no sample: the run is cut into a
-few long batches, and the medians of the batches are the sample. Over repeats the run is the sample, and ratios are what
-people compare: means and intervals are of logarithms. What a ratio means for a metric is said elsewhere (`compare`).
+Within a run, neighbouring steps are alike, so single steps are not an independent sample. The run is cut into a few long batches,
+and the medians of the batches are the sample. Over repeats, each run is one sample. People compare ratios, so means and intervals
+are of logarithms. `compare` says what a ratio means for a metric.
 """
 
 from __future__ import annotations
@@ -14,22 +14,20 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
 LEVEL = 0.95
-
+MOST_RUNS = 1000
+# Rounding errors make a difference of equal logarithms as large as this.
 ROUNDING = 1e-12
-"""What arithmetic leaves of a difference of logarithms that is none."""
 
+# Under 100 steps there are 4 batches, else 6: long batches are nearly independent, and 95 % intervals then keep their promise.
+# In simulations with 2 % of noise, correlated from step to step (AR(1), 0.5), a nominal 95 % interval contained the true median
+# in 94 to 95 % of the series of 50, 200 and 1000 steps, with and without 2 % of spikes. For 20 steps it was 93 %
+# (benchmarks/coverage.py prints the table).
 FEW_STEPS, FEW_BATCHES, MANY_BATCHES = 100, 4, 6
-"""Under 100 steps 4 batches, else 6: the fewest that keep an interval's promise, since short batches are too alike.
-
-Simulated with 2 % noise of which half carries over from step to step (AR(1), 0.5), a nominal 95 % interval held the true median
-in 94 to 95 % of the series of 50, 200 and 1000 steps, with and without 2 % of spikes, and in 93 % of those of 20 steps
-(benchmarks/coverage.py prints the table).
-"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
-    """From `low` to `high`: what would hold the true value in a share `level` of such measurements."""
+    """From `low` to `high`: intervals made this way contain the true value in a share `level` of all measurements."""
 
     low: float
     high: float
@@ -38,9 +36,9 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """Several runs of one experiment: the mean of their logs as a value, its t interval, the relative spread of runs.
+    """Several runs of one experiment: their geometric mean, its t interval, and the spread of runs.
 
-    `spread` is the standard deviation of a single run as a share of the value; it and the interval are None for one run.
+    `spread` is the standard deviation of runs as a share of the mean. It and the interval are None for one run.
     """
 
     mean: float
@@ -51,10 +49,10 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio:
-    """New ÷ base, of the geometric means of positive values, a run each. The interval and `p` are None where a side has one run.
+    """New ÷ base, of the geometric means over runs. The interval and `p` are None if a side has one run.
 
-    `p` is the probability of a difference as large as this or larger between two sides that are the same. `n_base` and `n_new`
-    are the numbers of values; where they were compared in pairs, both are the number of pairs.
+    `p` is the probability of a difference at least as large between two equal sides. `n_base` and `n_new` are the numbers of
+    values, or of pairs if they were compared in pairs.
     """
 
     value: float
@@ -65,11 +63,10 @@ class Ratio:
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
-    """The 95 % interval of the median of a stationary series; None for fewer than two values a batch, and where it
-    would reach below zero: a time so uncertain is not known.
+    """Return the 95 % interval of the median of a stationary series: Student's t over the medians of equally long batches.
 
-    Student's t over the medians of equally long batches, around the median of all. Steps that are left over at the start
-    belong to no batch.
+    Steps that are left over at the start belong to no batch. Return None for fewer than two values per batch, and for an interval
+    that would reach below zero.
     """
     count = FEW_BATCHES if len(values) < FEW_STEPS else MANY_BATCHES
     length = len(values) // count
@@ -83,7 +80,7 @@ def median_interval(values: Sequence[float]) -> Interval | None:
 
 
 def mean_of_logs(values: Sequence[float]) -> Summary:
-    """The summary of positive values, a run each. Raises ValueError for none, and for a value that is not above 0."""
+    """Return the summary of positive values, one for each run. Raise ValueError without values and for values not above 0."""
     logs = [math.log(value) for value in values]
     mean = fmean(logs)
     if len(logs) < 2:
@@ -95,11 +92,10 @@ def mean_of_logs(values: Sequence[float]) -> Summary:
 
 
 def ratio(base: Sequence[float], new: Sequence[float], *, level: float = LEVEL) -> Ratio:
-    """Two sides that ran independently: Welch's t over the logarithms. Raises ValueError for a side without values, or one
-    that is not above 0.
+    """Return the ratio of two sides that ran independently: Welch's t over the logarithms.
 
-    Values that are all alike on both sides have no spread to judge by: their interval has no width, `p` is 1 where the
-    sides agree, else 0.
+    If the values of each side are all equal, the interval has no width; `p` is 1 if the sides agree, else 0. Raise ValueError for a
+    side without values and for a value that is not above 0.
     """
     logs_base, logs_new = [math.log(value) for value in base], [math.log(value) for value in new]
     if not logs_base or not logs_new:
@@ -124,23 +120,23 @@ def ratio_in_turns(
     new_at: Sequence[float],
     level: float = LEVEL,
 ) -> Ratio:
-    """Two sides that took turns on one machine, `base_at` and `new_at` being their places in the order: a straight drift of the
-    machine is fitted together with the ratio, and is in neither it nor its noise. Least squares over the logarithms.
+    """Return the ratio of two sides that took turns on one machine, without the machine's linear drift.
 
-    Raises ValueError for a side without values, a value not above 0, fewer than four values in all, and where one side came wholly
-    at one place, so that drift and ratio cannot be told apart.
+    Least squares over the logarithms fits drift and ratio together. `base_at` and `new_at` are the places of the values in the
+    order. Raise ValueError for a side without values, a value not above 0, fewer than four values in all, and for an order that
+    does not separate drift from ratio.
     """
     logs = [math.log(value) for value in (*base, *new)]
     sides, at = [-0.5] * len(base) + [0.5] * len(new), _centred([*base_at, *new_at])
     if not base or not new or len(logs) < 4:
-        raise ValueError("a drift and a ratio take two sides, of four values in all")
-    rest, side = _less(_centred(logs), at), _less(_centred(sides), at)
-    weight = math.fsum(one * one for one in side)
+        raise ValueError("a drift and a ratio need two sides with at least four values in all")
+    rest, side = _residuals(_centred(logs), at), _residuals(_centred(sides), at)
+    weight = math.fsum(x * x for x in side)
     if weight < 1e-9:
-        raise ValueError("the order of the values tells the sides apart as well as anything: no ratio beside a drift")
-    shift = math.fsum(one * value for one, value in zip(side, rest, strict=True)) / weight
+        raise ValueError("the order of the values does not separate a drift from the ratio; let the sides alternate")
+    shift = math.fsum(x * y for x, y in zip(side, rest, strict=True)) / weight
     degrees = len(logs) - 3
-    squares = math.fsum((value - shift * one) ** 2 for one, value in zip(side, rest, strict=True))
+    squares = math.fsum((y - shift * x) ** 2 for x, y in zip(side, rest, strict=True))
     error = math.sqrt(squares / degrees / weight)
     return _of_shift(shift, error, degrees=degrees, level=level, n_base=len(base), n_new=len(new))
 
@@ -150,21 +146,22 @@ def _centred(values: Sequence[float]) -> list[float]:
     return [value - middle for value in values]
 
 
-def _less(values: Sequence[float], along: Sequence[float]) -> list[float]:
-    """What a straight line along centred places does not explain of centred values."""
+def _residuals(values: Sequence[float], along: Sequence[float]) -> list[float]:
+    """Return the residuals of centred values after a linear fit over centred places."""
     length = math.fsum(place * place for place in along)
     slope = math.fsum(p * value for p, value in zip(along, values, strict=True)) / length if length else 0.0
     return [value - slope * place for place, value in zip(along, values, strict=True)]
 
 
 def _variance(values: Sequence[float]) -> float:
-    """Of a sample. (The standard library's is exact to the last digit, at thirty times the price.)"""
-    return math.fsum(one * one for one in _centred(values)) / (len(values) - 1)
+    """Return the variance of a sample. (The standard library's `variance` is exact to the last digit and thirty times slower.)"""
+    return math.fsum(x * x for x in _centred(values)) / (len(values) - 1)
 
 
 def paired_ratio(base: Sequence[float], new: Sequence[float], *, level: float = LEVEL) -> Ratio:
-    """Two sides that ran in rounds, value by value beside each other: Student's t over the differences of the logarithms, so
-    that what drifts from round to round cancels out. Raises ValueError as `ratio` does, and for sides of different length.
+    """Return the ratio of two sides that ran in rounds: Student's t over the differences of the logarithms.
+
+    Drift from round to round cancels out. Raise ValueError as `ratio` does, and for sides of different length.
     """
     shifts = [math.log(after) - math.log(before) for before, after in zip(base, new, strict=True)]
     if not shifts:
@@ -191,28 +188,30 @@ def _two_sided(t: float, degrees: float) -> float:
 
 
 def adjusted(p_values: Sequence[float]) -> list[float]:
-    """Each p value after Benjamini and Hochberg's correction over all of them, in their own order: of what stays below a bound,
-    no larger a share than the bound is expected to be false."""
+    """Return the p values after Benjamini and Hochberg's correction, in the given order.
+
+    If all values below a bound count as differences, the expected share of false ones among them is at most the bound.
+    """
     count = len(p_values)
-    smallest, found = 1.0, [1.0] * count
+    smallest, corrected = 1.0, [1.0] * count
     for rank, at in zip(range(count, 0, -1), sorted(range(count), key=lambda at: -p_values[at]), strict=True):
         smallest = min(smallest, p_values[at] * count / rank)
-        found[at] = smallest
-    return found
+        corrected[at] = smallest
+    return corrected
 
 
 def runs_for_half_width(
-    found: Ratio, half_width: float, *, degrees: Callable[[int], int] = lambda runs: runs - 1
+    measured: Ratio, half_width: float, *, degrees: Callable[[int], int] = lambda runs: runs - 1
 ) -> int | None:
-    """How many runs a side would narrow the ratio's interval to ± `half_width` (of the logarithm), if runs go on to spread as they
-    did: never fewer than there are. None where nothing is known of the spread, or where no such number would do (over 1000).
+    """Return the number of runs per side that narrows the ratio's interval to ± `half_width` (of the logarithm).
 
-    `degrees` of freedom are what so many runs a side leave: those of pairs unless said, whose unit is the difference of two runs.
+    Runs are assumed to spread as before. The number is at least that of the runs so far. Return None if the spread is unknown or
+    MOST_RUNS would not do. `degrees` gives the degrees of freedom of so many runs per side; by default those of pairs.
     """
-    if found.interval is None or half_width <= 0:
+    if measured.interval is None or half_width <= 0:
         return None
-    have, level = min(found.n_base, found.n_new), found.interval.level
-    now = (math.log(found.interval.high) - math.log(found.interval.low)) / 2
+    have, level = min(measured.n_base, measured.n_new), measured.interval.level
+    now = (math.log(measured.interval.high) - math.log(measured.interval.low)) / 2
     error = now / t_quantile(max(degrees(have), 1), level=level) * math.sqrt(have)
     counts = range(max(have, 2), MOST_RUNS + 1)
     place = bisect_left(
@@ -221,16 +220,13 @@ def runs_for_half_width(
     return counts[place] if place < len(counts) else None
 
 
-MOST_RUNS = 1000
-
-
 def _exp(value: float) -> float:
-    """e to a value; two runs that differ thousandfold have an interval without an end that a number can hold."""
+    """Return e to a value, bounded: the interval of two runs that differ thousandfold exceeds the range of a float."""
     return math.exp(max(-700.0, min(value, 700.0)))
 
 
 def t_quantile(degrees: float, *, level: float = LEVEL) -> float:
-    """Half the width of a two-sided `level` interval in standard errors, by Student's t."""
+    """Return half the width of a two-sided `level` interval in standard errors, by Student's t."""
     from scipy.special import stdtrit  # not scipy.stats, which takes ten times as long to import
 
     return float(stdtrit(degrees, 0.5 + level / 2))

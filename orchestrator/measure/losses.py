@@ -1,10 +1,10 @@
-"""A training's logged losses as one cell of text, and two trainings' losses over the steps that both made. Pure.
+"""Writes a training's logged losses as one cell of text, and compares two trainings over the steps that both made. Pure.
 
-A text is points `step:loss`, the mean loss of the steps since the point before. Of what the Trainer logged, numbered from 1, a
-point stands at each number of at most three binary digits and zeros behind them (1 to 8, 10, 12, 14, 16, 20…) and at the last: at
-most four for each doubling. Two trainings that log at the same steps have all of these but the last in common, however long each
-is, so that they meet in the second half of the shorter one; nearer to its beginning no meeting counts, since losses are alike
-there. Texts of several runs are separated by a comma and a space.
+A text is points `step:loss`, each with the mean loss of the steps since the previous point. The Trainer's log entries are numbered
+from 1. A point is kept if its number is at most three binary digits followed by zeros (1 to 8, 10, 12, 14, 16, 20…), or the last:
+at most four points for each doubling. Two trainings that log at the same steps share all points except the last, whatever their
+lengths. So they share a point in the second half of the shorter training. Earlier points do not count, since losses are alike at
+the beginning. A comma and a space separate the texts of several runs.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from dataclasses import dataclass
 
 Point = tuple[int, float]
 
+# A loss is 0, or its absolute value is between 1 / LARGEST and LARGEST.
 LARGEST = 1e30
-"""What is further from 0 is no loss; nor is what is nearer to it than 1 divided by this, unless it is 0."""
-
+# Two trainings must share a point at or after this part of the shorter training's steps.
 LEAST = 0.5
-"""Share of the shorter training's points, by their steps, that two trainings must have in common."""
 
 _POINT = re.compile(r"(\d{1,15}):(\S+)")
 _DIGITS = 3
@@ -36,22 +35,22 @@ class Shared:
 
 
 def as_text(logged: Sequence[Point]) -> str | None:
-    """Losses as the Trainer logged them, `(step, mean since the one before)`; None where there are none, or one is no number."""
+    """Return the text of logged losses, `(step, mean since the previous step)`; None without losses or with an invalid loss."""
     points = [(int(step), float(loss)) for step, loss in logged]
     if not _are_sound(points):
         return None
-    sums, found, at = _sums(points), [], 0
+    sums, words, at = _sums(points), [], 0
     for number, (step, _) in enumerate(points, start=1):
         if _is_kept(number) or number == len(points):
             mean = (sums[step] - sums.get(at, 0.0)) / (step - at)
-            found.append(f"{step}:{mean:.6g}")
+            words.append(f"{step}:{mean:.6g}")
             at = step
-    return " ".join(found)
+    return " ".join(words)
 
 
 def _is_kept(number: int) -> bool:
-    behind = max(0, number.bit_length() - _DIGITS)
-    return number >> behind << behind == number
+    zeros = max(0, number.bit_length() - _DIGITS)
+    return number >> zeros << zeros == number
 
 
 def _are_sound(points: Sequence[Point]) -> bool:
@@ -60,16 +59,16 @@ def _are_sound(points: Sequence[Point]) -> bool:
 
 
 def _sums(points: Sequence[Point]) -> dict[int, float]:
-    """Step → the sum of all steps' losses up to it."""
-    found, at, total = {}, 0, 0.0
+    """Return for each step the sum of the losses of all steps up to it."""
+    sums, at, total = {}, 0, 0.0
     for step, loss in points:
         total += loss * (step - at)
-        found[step], at = total, step
-    return found
+        sums[step], at = total, step
+    return sums
 
 
 def over_the_same_steps(one: str, other: str) -> Shared | None:
-    """Both trainings' mean loss up to the last step at which both have a point in all their runs; None without such a step."""
+    """Return both trainings' mean loss up to the last step that is a point in all runs of both; None without such a step."""
     runs = [[_sums(_read(text)) for text in texts.split(", ")] for texts in (one, other)]
     shared = set.intersection(*(set(sums) for texts in runs for sums in texts))
     step = max(shared, default=0)
@@ -80,7 +79,7 @@ def over_the_same_steps(one: str, other: str) -> Shared | None:
 
 
 def _read(text: str) -> list[Point]:
-    """The points of one run; none at all where one of them is none, since a gap would be no mean."""
+    """Return the points of one run, or nothing if a point is invalid: with a gap, means would be wrong."""
     points: list[Point] = []
     for word in text.split(" "):
         match = _POINT.fullmatch(word)

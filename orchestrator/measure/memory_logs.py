@@ -1,7 +1,7 @@
-"""GPU memory from two kinds of log: the Trainer's own memory metrics, and readings of `nvidia-smi`.
+"""GPU memory from two kinds of log: the Trainer's memory metrics, and readings of `nvidia-smi`.
 
-The monitors write these logs and show the numbers; results folders of the reference system hold the same two kinds. Functions
-from a log's content to numbers: nothing is sampled here.
+The monitors write these logs, and results folders of the reference system have the same two kinds. The functions turn a log's
+content into numbers; nothing is sampled here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.files import reading as untrusted
+from orchestrator.files import reading
 
 Number = int | float
 
@@ -24,7 +24,7 @@ _READING = re.compile(r"[^,]+, (?P<name>.+), (?P<index>\d+), (?P<mib>\d+(?:\.\d+
 
 
 def memory_summary(metrics: Mapping[str, Any]) -> tuple[Number, Number] | None:
-    """Peak and allocated bytes of rank 0's GPU, or None when a stage is missing: part of a sum is no number."""
+    """Return peak and allocated bytes of rank 0's GPU, or None if a stage is missing: a partial sum would be wrong."""
     allocated = finite(metrics.get(BEFORE))
     if allocated is None:
         return None
@@ -49,7 +49,7 @@ def finite(value: object) -> Number | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogSummary:
-    """What a log of readings comes to. `problem` says why there is no number, `unreadable` counts lines left out."""
+    """The numbers of a log of readings. `problem` says why there is no number; `unreadable` counts skipped lines."""
 
     peak_by_device: dict[str, float]
     device_name: str | None
@@ -58,44 +58,46 @@ class LogSummary:
 
     @property
     def mean(self) -> float | None:
-        """MiB above the first reading, mean over devices; None when there is no number."""
+        """MiB above the first reading, mean over devices; None without readings."""
         peaks = self.peak_by_device.values()
         return sum(peaks) / len(peaks) if peaks else None
 
 
 def readings(text: str) -> list[re.Match[str]]:
-    """Return the lines that are whole readings, in their order."""
+    """Return the lines that are whole readings, in order."""
     return [match for line in text.splitlines() if (match := _READING.fullmatch(line.strip()))]
 
 
 def read_summary(log: Path) -> LogSummary:
-    """A log's numbers. With its beginning cut off it would be a mean of something else: it is read whole or not at all."""
+    """Return the numbers of a log. It is read whole or not at all, since its first reading is the baseline."""
     try:
-        return log_summary(untrusted.read_text(log, limit=untrusted.LOG_BYTES))
+        return log_summary(reading.read_text(log, limit=reading.LOG_BYTES))
     except FileNotFoundError:
-        problem = "no GPU was watched"
+        return _without_numbers("no GPU was watched")
     except (OSError, ValueError) as error:
-        problem = untrusted.reason(error)
+        return _without_numbers(reading.reason(error))
+
+
+def _without_numbers(problem: str) -> LogSummary:
     return LogSummary(peak_by_device={}, device_name=None, problem=problem)
 
 
 def log_summary(text: str) -> LogSummary:
-    """The log's numbers. A last line that was cut off is ignored; a log without a reading is a problem, not a 0."""
+    """Return the numbers of a log's text. Ignore a last line that was cut off. A log without a reading is a problem, not a 0."""
     lines = [line.strip() for line in text.splitlines()]
     if not lines:
-        return LogSummary(peak_by_device={}, device_name=None, problem="the log is empty")
+        return _without_numbers("the log is empty")
     if lines[0] != _HEADER:
-        return LogSummary(peak_by_device={}, device_name=None, problem=f"it is no log of readings: {lines[0][:200]}")
+        return _without_numbers(f"it is not a log of readings: {lines[0][:200]}")
     body = lines[1:]
     if body and not text.endswith("\n") and not _READING.fullmatch(body[-1]):
         body = body[:-1]
     whole = readings("\n".join(body))
     if not whole:
-        problem = "it holds no reading" + (f", but: {body[0][:200]}" if body else "")
-        return LogSummary(peak_by_device={}, device_name=None, problem=problem)
+        return _without_numbers("it has no reading" + (f", but: {body[0][:200]}" if body else ""))
     by_device: dict[str, list[float]] = {}
-    for reading in whole:
-        by_device.setdefault(reading["index"], []).append(float(reading["mib"]))
+    for match in whole:
+        by_device.setdefault(match["index"], []).append(float(match["mib"]))
     return LogSummary(
         peak_by_device={index: max(values) - values[0] for index, values in by_device.items()},
         device_name=whole[-1]["name"],

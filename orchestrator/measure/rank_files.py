@@ -1,6 +1,6 @@
-"""The reports of a run's ranks at their end: start-up times, memory, and what went wrong.
+"""Reads the files that a run's ranks write at their end: start-up times, memory, and problems.
 
-Functions from the worker files of a run, rank 0's first, to numbers and sentences. Steps are not looked at: see `throughput`.
+The functions take the worker files of a run, rank 0's first, and return numbers and sentences. For steps see `throughput`.
 """
 
 from __future__ import annotations
@@ -25,30 +25,46 @@ _MEMORY_OF_A_STAGE = {
 
 
 def worker_files(run_dir: Path) -> list[dict[str, Any]]:
-    """Return the file of each rank, by rank; a file that is not whole counts as missing."""
-    found: list[dict[str, Any]] = []
+    """Return the content of each rank's file, by rank. Skip files that cannot be read."""
+    workers: list[dict[str, Any]] = []
     for path in RunFolder(run_dir).all_workers().values():
         try:
             content = reading.read_json(path, limit=reading.RECORD_BYTES, finite=False)
         except (OSError, ValueError):
             continue
         if isinstance(content, dict):
-            found.append(content)
-    return sorted(found, key=lambda content: int(content.get("rank") or 0))
+            workers.append(content)
+    return sorted(workers, key=lambda content: int(content.get("rank") or 0))
 
 
 def numbers(workers: Sequence[Worker], *, world_size: int) -> Cells:
-    """Return start-up times, memory and an early end, by the names of their metrics."""
-    return {**_stages(workers[0]), **_memory(workers, world_size), **_stopped(workers[0])}
+    """Return start-up times, memory and the reason for an early end, by the names of their metrics."""
+    stopped = workers[0].get("stopped") or {}
+    return {**_start_up(workers[0]), **_memory(workers, world_size), "stopped_early": stopped.get("why")}
 
 
-def warnings(workers: Sequence[Worker], found: Cells) -> list[str]:
-    """Return sentences on what is wrong with the numbers of a run; `found` are those of `numbers`."""
-    return [*_trouble(workers), *_left_alone(workers[0]), *_memory_warnings(found)]
+def warnings(workers: Sequence[Worker], numbers: Cells) -> Iterator[str]:
+    """Yield sentences about problems with the numbers of a run, which are those of the function `numbers`."""
+    for worker in workers:
+        rank, tokens = worker.get("rank", 0), worker.get("tokens") or {}
+        unknown = f"rank {rank}'s tokens are unknown"
+        if worker.get("instrument_error"):
+            yield f"rank {rank} could not be measured to its end: {worker['instrument_error']}"
+        elif tokens.get("steps") and not tokens.get("micro", 1):
+            yield f"{unknown}: its Trainer has a training step of its own, without the base class's"
+        elif tokens.get("steps") and tokens.get("processed", 0) is None:
+            yield f"{unknown}: a batch had none in `input_ids`, or none that could be counted"
+    if block := workers[0].get("toggle_steps"):
+        yield f"the instrument was off in every other block of {block} steps (TUNEBENCH_TOGGLE_STEPS): speeds are of the rest"
+    if retries := numbers.get("alloc_retries"):
+        yield (
+            f"the allocator freed its cache and tried again {retries} time(s): memory is nearly full, "
+            "and the speed suffers from it"
+        )
 
 
-def _stages(first: Worker) -> Cells:
-    """Return the stages of rank 0 before its first step, in seconds."""
+def _start_up(first: Worker) -> Cells:
+    """Return the times of rank 0 before its first step, in seconds."""
     stamps = first.get("stamps") or {}
 
     def between(start: str, end: str) -> float | None:
@@ -61,29 +77,28 @@ def _stages(first: Worker) -> Cells:
     }
 
 
-def of_stages(worker: Worker) -> Cells:
+def stage_cells(worker: Worker) -> Cells:
     """Return a rank's memory at each stage, and its allocator's retries and failures by the end of the last stage."""
-    seen = {name: (worker.get("memory") or {}).get(name) or {} for name in STAGES}
+    stages = {name: _stage(worker, name) for name in STAGES}
     cells = {
         f"{column}_{stage}_bytes": memory.get(name)
-        for stage, memory in seen.items()
+        for stage, memory in stages.items()
         for column, name in _MEMORY_OF_A_STAGE.items()
     }
-    last = next((memory for memory in reversed(seen.values()) if memory), {})
+    last = next((memory for memory in reversed(stages.values()) if memory), {})
     return {**cells, "alloc_retries": last.get("alloc_retries"), "cuda_ooms": last.get("ooms")}
 
 
-def _stopped(first: Worker) -> Cells:
-    stopped = first.get("stopped") or {}
-    return {"stopped_early": stopped.get("why")}
+def _stage(worker: Worker, name: str) -> Mapping[str, Any]:
+    return (worker.get("memory") or {}).get(name) or {}
 
 
 def _memory(workers: Sequence[Worker], world_size: int) -> Cells:
-    """Return the highest rank's memory, and sums of the host's memory; nothing if a rank is missing, which may be the highest."""
+    """Return the memory of the highest rank, and the host's memory of all ranks. Return nothing if a rank is missing."""
     if len(workers) < world_size:
         return {}
     peaks = [worker.get("peak") or {} for worker in workers]
-    stages = {name: [(worker.get("memory") or {}).get(name) or {} for worker in workers] for name in STAGES}
+    stages = {name: [_stage(worker, name) for worker in workers] for name in STAGES}
     return {
         "peak_allocated_bytes": _highest(peaks, "allocated_bytes"),
         "peak_reserved_bytes": _highest(peaks, "reserved_bytes"),
@@ -104,28 +119,3 @@ def _highest(rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
 def _sum(rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
     values = [row.get(name) for row in rows]
     return None if None in values else sum(value for value in values if value is not None)
-
-
-def _trouble(workers: Sequence[Worker]) -> Iterator[str]:
-    for worker in workers:
-        rank, tokens = worker.get("rank", 0), worker.get("tokens") or {}
-        if worker.get("instrument_error"):
-            yield f"rank {rank} could not be measured to its end: {worker['instrument_error']}"
-        elif tokens.get("steps") and not tokens.get("micro", 1):
-            yield f"rank {rank}'s tokens are unknown: its Trainer has a training step of its own, without the base class's"
-        elif tokens.get("steps") and tokens.get("processed", 0) is None:
-            yield f"rank {rank}'s tokens are unknown: a batch had none in `input_ids`, or none that could be counted"
-
-
-def _left_alone(first: Worker) -> Iterator[str]:
-    block = first.get("toggle_steps")
-    if block:
-        yield f"every other block of {block} steps was left alone (TUNEBENCH_TOGGLE_STEPS): speeds are of the others"
-
-
-def _memory_warnings(found: Cells) -> Iterator[str]:
-    if found.get("alloc_retries"):
-        yield (
-            f"the allocator freed its cache and tried again {found['alloc_retries']} time(s): memory is nearly full, "
-            "and the speed suffers from it"
-        )

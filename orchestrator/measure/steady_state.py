@@ -1,18 +1,19 @@
-"""The steady state of a series of step times: its first step and the time of a step. Pure.
+"""Finds the steady state of a series of step times: its first step and the time of a step. Pure.
 
-The first steps of a run compile, connect and fill caches. How many they are is declared (`discard_steps`) or found: the series
-is cut into levels, and whatever comes before the last level that lies over 3 % above that of the run's second half is
-warm-up. It is looked for in the first half alone, and the second half itself must be level: else there is no steady state,
-and no number, but the reason.
+The first steps of a run compile, connect and fill caches. Their number is declared (`discard_steps`) or found: the series is cut
+into levels. The warm-up ends with the last level that is over 3 % above the level of the run's second half. It is searched in the
+first half only. The part after the warm-up must be level. If not, there is no steady state and no number, but a reason.
 
-The levels are the segmentation of least cost: absolute deviations from each segment's median, plus a penalty of 3·ln n a
-segment of at least 3 steps. The deviations are robust z-scores, distances from the second half's median in units of
-1.4826 × its median absolute deviation, clipped at 10 so that no single step buys a segment. A unit is at least 0.1 % of the
-median, which also serves a series whose deviation is 0. Of a series of over 300 steps, the medians of up to 300 equal
-blocks are cut. The first step never counts as steady, nor does
-what comes before a spike among the first 10 steps (or the first tenth of the run): compilers compile again.
+The levels are the segmentation of least cost. The cost is the absolute deviations from each segment's median, plus a penalty of
+3·ln n for each segment, and a segment has at least 3 steps. The deviations are robust z-scores: distances from the second half's
+median, in units of 1.4826 × its median absolute deviation. A unit is at least 0.1 % of the median, also if the deviation is 0.
+Scores are clipped at 10, so that a single step does not make a segment. A series of over 300 steps is reduced to the medians of up
+to 300 equal blocks.
 
-What it leaves out: causes. `throughput` says them, where it can.
+The first step is never steady. Nor are the steps up to a spike among the first 10 steps (or the first tenth of the run), since
+compilers may compile again.
+
+Left out: the causes of a slow step. `throughput` names them if it can.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from statistics import fmean, median, pstdev
 
 from orchestrator.measure.intervals import Interval, median_interval
@@ -29,22 +30,25 @@ from orchestrator.records import Caveat, CaveatKind
 
 AT_LEAST_STEPS = 10
 HIGHER_LEVEL = 0.03
-# Modified z-score (0.6745 × distance from the median ÷ median absolute deviation) beyond which a step is a spike.
+# A step is a spike above this modified z-score: 0.6745 × distance from the median ÷ median absolute deviation.
 SPIKE_Z = 14.8
+# The same in units of `_unit`.
+_SPIKE_UNITS = SPIKE_Z / 0.6745 / 1.4826
 
 _NO_TIME = "its steps took no time: the clock stood still"
 _HEAD = 10
 _POINTS, _SHORTEST, _CLIP, _FLOOR = 300, 3, 10.0, 0.001
 _DIFFERENCE = 0.02
-# How much wider correlated steps scatter a mean than independent ones, in variance: (1 + r) ÷ (1 - r) at r = 0.5.
-_CARRIED_OVER = 3.0
+# The variance of a mean of correlated steps ÷ that of independent steps: (1 + r) ÷ (1 - r) at r = 0.5.
+_CORRELATION_FACTOR = 3.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steady:
-    """The steady part of a run: the steps after the first `discarded_steps`. Times in seconds, places count from the run's start.
+    """The steady part of a run: the steps after the first `discarded_steps`. Times are in seconds.
 
-    `found_by` is `declared` or `found`. `spike_share` is the spikes' time above the median, as a share of the part's time.
+    `found_by` is `declared` or `found`. `spikes` are places in the whole run, from 0. `spike_share` is the spikes' time above the
+    median, as a share of the steady part's time.
     """
 
     discarded_steps: int
@@ -68,13 +72,14 @@ def find(
     waits_s: Sequence[float] = (),
     after: Sequence[Sequence[str]] = (),
 ) -> Steady | Caveat:
-    """Return the steady state of a run whose steps took `seconds`, or why there is none.
+    """Return the steady state of a run whose steps took `seconds`, or the reason if there is none.
 
-    `waits_s` is the part of each that had passed when the step began; `after` names what came before it (`evaluate`, `save`):
-    such a wait is no sign of warm-up. `at_least_steps` are needed, 10 unless said.
+    `waits_s` is the part of each step's time before the step began. `after` names events before the step (`evaluate`, `save`): a
+    wait for these is not warm-up. `at_least_steps` steady steps are needed, by default 10.
     """
     least = at_least_steps or AT_LEAST_STEPS
-    plain = [_without_pause(index, seconds, waits_s, after) for index in range(len(seconds))]
+    pauses = [wait if index < len(after) and after[index] else 0.0 for index, wait in enumerate(waits_s)]
+    plain = [time - pause for time, pause in zip_longest(seconds, pauses[: len(seconds)], fillvalue=0.0)]
     if seconds and median(seconds) <= 0:
         return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=_NO_TIME)
     found_by, cut = ("declared", discard_steps) if discard_steps is not None else ("found", _warm_up(plain))
@@ -90,20 +95,13 @@ def find(
     return _described(seconds, plain, cut=cut, found_by=found_by, waits_s=waits_s, after=after)
 
 
-def _without_pause(
-    index: int, seconds: Sequence[float], waits_s: Sequence[float], after: Sequence[Sequence[str]]
-) -> float:
-    paused = index < len(after) and after[index] and index < len(waits_s)
-    return seconds[index] - waits_s[index] if paused else seconds[index]
-
-
 def _warm_up(series: Sequence[float]) -> int:
     """Return the number of steps before the steady state, at least 1."""
     if len(series) < 2 * _SHORTEST:
         return min(1, len(series))
     tail = series[len(series) // 2 :]
     level, unit = median(tail), _unit(tail)
-    limit = level + SPIKE_Z / 0.6745 / 1.4826 * unit
+    limit = level + _SPIKE_UNITS * unit
     head = range(1, min(len(series) // 2, max(_HEAD, len(series) // 10)))
     start = 1 + max((index for index in head if series[index] > limit), default=0)
     length = math.ceil((len(series) - start) / _POINTS)
@@ -124,7 +122,7 @@ def _unit(values: Sequence[float]) -> float:
 
 
 def _segments(scores: Sequence[float]) -> list[int]:
-    """Return the edges of the segments of least cost; the first is 0, the last the length. Quadratic: 0.2 s for 300 scores."""
+    """Return the edges of the segments of least cost, from 0 to the number of scores. Takes 0.2 s for 300 scores; quadratic."""
     n = len(scores)
     penalty = 3 * math.log(max(n, 2))
     best: list[float] = [0.0, *[math.inf] * n]
@@ -143,7 +141,7 @@ def _segments(scores: Sequence[float]) -> list[int]:
 
 
 def _costs(scores: Sequence[float], start: int) -> list[float]:
-    """Return the sums of absolute deviations from the median, of the scores from `start` to each later place."""
+    """Return the sum of absolute deviations from the median, for the scores from `start` to each later place."""
     low: list[float] = []
     high: list[float] = []
     sum_low = sum_high = 0.0
@@ -169,33 +167,33 @@ def _costs(scores: Sequence[float], start: int) -> list[float]:
 
 
 def _level_shift(series: Sequence[float]) -> str | None:
-    """Return why the part after the warm-up is not level: its halves differ by more than 3 % and by more than their noise.
+    """Return the reason why the part after the warm-up is not level, or None if it is level.
 
-    By their medians and by their means: of steps of two kinds, as where an epoch's last one is short, a median may be
-    either, and of steps with spikes a mean may be anything.
+    It is not level if its halves differ by more than 3 % and more than their noise, both by medians and by means. Medians
+    mislead if there are two kinds of steps, such as an epoch's short last step. Means mislead if there are spikes.
     """
     half = len(series) // 2
     if half < _SHORTEST:
         return None
-    before, behind = median(series[:half]), median(series[half:])
-    middle, carried = median(series), math.sqrt(2 * _CARRIED_OVER / half)
-    noise = 1.2533 * min(_unit(series[:half]), _unit(series[half:])) * carried
-    difference = behind - before
+    first, second = series[:half], series[half:]
+    middle, factor = median(series), math.sqrt(2 * _CORRELATION_FACTOR / half)
+    noise = 1.2533 * min(_unit(first), _unit(second)) * factor
+    difference = median(second) - median(first)
     if abs(difference) <= max(HIGHER_LEVEL * middle, 3 * noise):
         return None
-    earlier, later = _drawn_in(series[:half]), _drawn_in(series[half:])
-    scatter = fmean([pstdev(earlier), pstdev(later)]) * carried
+    earlier, later = _winsorized(first), _winsorized(second)
+    scatter = fmean([pstdev(earlier), pstdev(later)]) * factor
     if abs(fmean(later) - fmean(earlier)) <= max(HIGHER_LEVEL * middle, 3 * scatter):
         return None
     way = "slower" if difference > 0 else "faster"
     return (
-        f"the run is not level after its warm-up: its last {len(series) - half} steps are {abs(difference) / before:.1%} {way} "
+        f"the run is not level after its warm-up: its last {len(second)} steps are {abs(difference) / median(first):.1%} {way} "
         f"than the {half} before"
     )
 
 
-def _drawn_in(values: Sequence[float]) -> list[float]:
-    """Return the values with a twentieth at each end drawn in to its neighbour, so that no spike decides."""
+def _winsorized(values: Sequence[float]) -> list[float]:
+    """Return the values with the twentieth at each end replaced by its nearest neighbour, so that no spike decides."""
     ordered = sorted(values)
     edge = len(ordered) // 20 or 1
     low, high = ordered[min(edge, len(ordered) - 1)], ordered[max(len(ordered) - 1 - edge, 0)]
@@ -213,12 +211,12 @@ def _described(
 ) -> Steady:
     part = seconds[cut:]
     middle, total = median(part), math.fsum(part)
-    limit = middle + SPIKE_Z / 0.6745 / 1.4826 * _unit(part)
+    limit = middle + _SPIKE_UNITS * _unit(part)
     spikes = tuple(index for index in range(cut, len(seconds)) if plain[index] > limit)
     ordered = sorted(part)
     spike_share = math.fsum(plain[index] - middle for index in spikes) / total
     waits = _waits(cut, waits_s, after)
-    shares = {  # a wait that makes a spike of its step is the cause of both
+    shares = {  # a wait that makes its step a spike counts only as a wait
         "waiting for data": math.fsum(waits) / total,
         "spikes": spike_share - math.fsum(waits[index - cut] for index in spikes if waits) / total,
         "evaluation or saving": math.fsum(s - p for s, p in zip(part, plain[cut:], strict=True)) / total,
@@ -246,7 +244,7 @@ def _waits(cut: int, waits_s: Sequence[float], after: Sequence[Sequence[str]]) -
 
 
 def _difference(middle: float, mean: float, shares: dict[str, float]) -> list[str]:
-    """Return a sentence if median and mean step differ by over 2 %, with the causes that explain at least half of it."""
+    """Return a sentence if the median and mean step differ by over 2 %, with causes that explain half of the difference."""
     if abs(mean / middle - 1) <= _DIFFERENCE:
         return []
     causes: list[str] = []
@@ -255,6 +253,6 @@ def _difference(middle: float, mean: float, shares: dict[str, float]) -> list[st
         if left > 0 and share > 0:
             causes.append(f"{cause}, {share:.1%} of the time")
             left -= share
-    why = "; ".join(causes) if left <= 0 else "steps are unlike, as with ragged batches or on a busy machine"
+    why = "; ".join(causes) if left <= 0 else "steps differ, as with ragged batches or on a busy machine"
     word = "longer" if mean > middle else "shorter"
     return [f"the mean step is {abs(mean / middle - 1):.1%} {word} than the median step: {why}"]

@@ -1,9 +1,8 @@
-"""The steps of a run as its ranks wrote them, from `steps-rank<R>.jsonl`, and the steps that these make together. What speed that
-is, is for `throughput` to say.
+"""Reads the steps of a run's ranks from `steps-rank<R>.jsonl`, and combines them into common steps. `throughput` makes speeds.
 
-A file may end in half a line, since a run can be killed at any moment: what is not a whole step is left out. Lines without
-a duration (losses, and steps as older versions wrote them) are no steps here. The training process may write what it likes:
-only regular files are read, and of each no more than MAX_BYTES.
+A file may end in half a line, since a run can be killed at any moment: incomplete steps are skipped. Lines without a duration
+(losses, and steps of older versions) are skipped too. The training process may write anything: only regular files are read, each up
+to MAX_BYTES.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from orchestrator.records import RunFolder
 COUNTS = ("tokens", "real", "labelled", "samples", "squares")
 # Two million steps of about 250 bytes.
 MAX_BYTES = 512 * 2**20
-# Seconds since the epoch: the year 3058. A file may say anything, and what is later would swallow the length of a step.
+# The latest time that is accepted: the year 3058, in seconds since the epoch. A larger float could not resolve a step's length.
 LATEST = 2.0**35
 
 _LONGEST_LINE = 64 * 2**10
@@ -29,12 +28,12 @@ _LONGEST_LINE = 64 * 2**10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One optimizer step, of one rank or of all: its end (seconds since the epoch), its duration, its counts.
+    """One optimizer step, of one rank or of all ranks: its end (seconds since the epoch), its duration, its counts.
 
-    `seconds` runs from the end of the step before to this one's end; `wait_s` of it had passed when the step began (data,
-    logging, evaluation, saving), `compute_s` was left. Counts are `tokens` with padding, `real` without, `labelled` with a
-    loss; `squares` is the sum over sequences of length²; None where the step could not be counted. `after` names what the
-    Trainer did since the step before.
+    `seconds` is the time from the previous step's end to this step's end: first `wait_s` (data, logging, evaluation, saving), then
+    `compute_s`. `tokens` includes padding; `real` does not; `labelled` counts tokens that have a loss. `squares` is the sum of
+    length² over sequences. A count is None if the step could not be counted. `after` names what the Trainer did since the
+    previous step.
     """
 
     number: int
@@ -56,12 +55,11 @@ def read(run_dir: Path) -> dict[int, tuple[Step, ...]]:
 
 
 def together(ranks: Mapping[int, Sequence[Step]]) -> tuple[Step, ...]:
-    """Return the steps that all ranks have, as common steps: each begins when the last rank begins it, and ends with the last rank.
+    """Return the steps that all ranks have, as common steps. Each begins and ends when the last rank begins and ends it.
 
-    The times of any one rank would not do: who is done first with the last step of the warm-up waits for the others in the next
-    one, which a short run's speed shows. Counts are sums. Times are to the microsecond, as `ended_at` is written, where the
-    ranks' clocks agree so well: one host's do. One that is ahead by more than the ranks lie apart is taken as it is, as that of
-    the last rank in every step. A rank alone keeps its own times.
+    The times of one rank would mislead: a rank that ends the warm-up first waits for the others in its next step, which distorts
+    the speed of a short run. Counts are sums. A single rank keeps its own times. Ranks of one host share a clock. Between hosts, a
+    clock that is ahead is not corrected: if it is ahead by more than the ranks differ, its rank counts as the last in every step.
     """
     by_number = [{step.number: step for step in found} for found in ranks.values()]
     if len(by_number) <= 1:
@@ -95,7 +93,7 @@ def _steps(path: Path) -> Iterator[Step]:
                 continue
             if step is not None:
                 yield step
-    except (OSError, reading.Unreadable):  # what can't be read holds no steps
+    except (OSError, reading.Unreadable):  # a file that cannot be read has no steps
         return
 
 

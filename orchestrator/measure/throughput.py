@@ -1,12 +1,11 @@
-"""A run's numbers from the files of its ranks: speed in steady state, use of time, memory, work done.
+"""Measures a run's speed in steady state, its use of time, its memory and its work, from the files of its ranks.
 
-Reads the run's folder (`steps-rank<R>.jsonl`, `worker-rank<R>.json`) and decides with `steady`, `statistics` and `flops`; what
-the ranks say of themselves is `summaries`' affair. A step lasts until the last rank is done with it, and its tokens are the sum
-over ranks (`steps.together`). A number that needs a rank that left nothing, or a steady state that there was not, is missing,
-and one sentence says why.
+It reads `steps-rank<R>.jsonl` and `worker-rank<R>.json` in the run's folder, with `steps`, `steady_state`, `flops` and
+`rank_files`. A step lasts until the last rank has ended it, and its tokens are the sum over ranks (`steps.together`). If a rank
+left no file, or there is no steady state, the numbers that need it are missing, and a sentence says why.
 
-What it leaves out: the Trainer's own final metrics (`trainers.instrumented`), and whatever monitors saw. A step's end is
-when the GPU (or the host, on a CPU) was done with the optimizer; nothing before training began is in any speed.
+Left out: the Trainer's own final metrics (`trainers.instrumented`) and the numbers of monitors. A step ends when the GPU (or the
+host, on a CPU) has ended the optimizer's work. Speeds do not include the time before training began.
 """
 
 from __future__ import annotations
@@ -22,18 +21,19 @@ from orchestrator.measure.rank_files import Cells, Number, Worker
 from orchestrator.measure.steps import Step
 from orchestrator.records import Caveat, CaveatKind, Measurement
 
-_STEPS, _WORKER = "steps of all ranks", "worker files of all ranks"
-# A batch is short if it has a smaller share of the largest batch's tokens, and of its samples.
+_SOURCE = "steps of all ranks"
+_HEADLINE = ("tokens_per_s", "tokens_per_s_per_gpu", "real_tokens_per_s", "step_time_s")
+# A batch is short if both its tokens and its samples are below this share of the largest batch.
 SHORT_BATCH = 0.75
-# As a share of the steady steps.
+# Short batches are reported if they are more than this share of the steady steps.
 MANY_SHORT = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """The content of a run's own files: its numbers, a row for each rank, and caveats.
+    """The numbers in a run's own files, a row for each rank, and caveats.
 
-    `impossible` says why the numbers cannot be true, where they are more than the device can do.
+    `impossible` says why the numbers cannot be true, if they exceed what the device can do.
     """
 
     measurements: tuple[Measurement, ...] = ()
@@ -44,7 +44,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Series:
-    """The steps that all ranks have: each rank's own, and `together`."""
+    """The steps that all ranks have: each rank's own steps, and the common steps."""
 
     ranks: Mapping[int, tuple[Step, ...]]
     together: tuple[Step, ...]
@@ -63,7 +63,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
     else:
         state = _state(series.together, first)
     numbers = rank_files.numbers(ordered, world_size=world_size)
-    notes = rank_files.warnings(ordered, numbers)
+    notes = [*rank_files.warnings(ordered, numbers)]
     missing: list[Measurement] = []
     impossible = None
     if isinstance(state, steady_state.Steady):
@@ -76,42 +76,41 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
         notes += [*state.warnings, *_short_batches(series.together[state.discarded_steps :])]
     else:
         numbers |= {"first_step_s": series.together[0].seconds} if series.together else {}
-        missing = [Measurement(name=name, value=None, source=_STEPS, missing=state) for name in _HEADLINE]
-    found = (Measurement(name=name, value=value, source=_STEPS) for name, value in numbers.items() if value is not None)
+        missing = [Measurement(name=name, value=None, source=_SOURCE, missing=state) for name in _HEADLINE]
+    known = (
+        Measurement(name=name, value=value, source=_SOURCE) for name, value in numbers.items() if value is not None
+    )
     return Reading(
-        measurements=(*found, *missing),
+        measurements=(*known, *missing),
         ranks=tuple(_rank_rows(ordered, series, state)),
         warnings=(*(Caveat(detail=note) for note in notes), *([state] if isinstance(state, Caveat) else [])),
         impossible=impossible,
     )
 
 
-_HEADLINE = ("tokens_per_s", "tokens_per_s_per_gpu", "real_tokens_per_s", "step_time_s")
-
-
 @lru_cache(maxsize=4)
 def _series(run_dir: Path, world_size: int) -> _Series | Caveat:
-    """Return the steps that all ranks have, or why there is no such series."""
-    ranks = {rank: found for rank, found in steps.read(run_dir).items() if found}
+    """Return the steps that all ranks have, or the reason if there are none."""
+    ranks = {rank: own for rank, own in steps.read(run_dir).items() if own}
     if not ranks:
         return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail="the run left no steps")
     if set(ranks) != set(range(world_size)):
         there = f"steps of the ranks {', '.join(map(str, ranks))} are there, and there were {world_size} rank(s)"
         return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=there)
     together = steps.together(ranks)
-    numbered = {rank: {step.number: step for step in found} for rank, found in ranks.items()}
-    shared = {rank: tuple(found[step.number] for step in together) for rank, found in numbered.items()}
+    numbered = {rank: {step.number: step for step in own} for rank, own in ranks.items()}
+    shared = {rank: tuple(own[step.number] for step in together) for rank, own in numbered.items()}
     return _Series(ranks=shared, together=together)
 
 
 def _state(series: Sequence[Step], first: Worker) -> steady_state.Steady | Caveat:
-    asked = first.get("measure") or {}
+    rule = first.get("measure") or {}
     return steady_state.find(
         [step.seconds for step in series],
         after=[step.after for step in series],
         waits_s=[step.wait_s for step in series],
-        discard_steps=asked.get("discard_steps"),
-        at_least_steps=asked.get("at_least_steps"),
+        discard_steps=rule.get("discard_steps"),
+        at_least_steps=rule.get("at_least_steps"),
     )
 
 
@@ -149,28 +148,28 @@ def _speed(series: Sequence[Step], state: steady_state.Steady, world_size: int) 
 def _short_batches(window: Sequence[Step]) -> Iterator[str]:
     """Yield a sentence if many steps had fewer tokens and fewer samples than the others; ragged text changes only the tokens."""
     counts = [(step.tokens, step.samples) for step in window if step.tokens and step.samples]
-    most = [max(values) for values in zip(*counts, strict=True)]
-    short = sum(all(count < SHORT_BATCH * full for count, full in zip(one, most, strict=True)) for one in counts)
+    tokens, samples = (SHORT_BATCH * max(values) for values in zip(*counts, strict=True)) if counts else (0, 0)
+    short = sum(own_tokens < tokens and own_samples < samples for own_tokens, own_samples in counts)
     if short > MANY_SHORT * len(counts):
         yield (
-            f"{short} of {len(counts)} steady steps had a smaller batch than the others, as an epoch's last one is: times of "
-            "unlike work are mixed; give more data, or set dataloader_drop_last: true"
+            f"{short} of {len(counts)} steady steps had a smaller batch than the others, like the last batch of an epoch: the "
+            "numbers mix steps of different work; give more data, or set dataloader_drop_last: true"
         )
 
 
-def _total(steps_of: Sequence[Step], name: str) -> int | None:
-    """Return the sum of one count; None if a step could not be counted, or if the sum is 0."""
-    counts = [getattr(step, name) for step in steps_of]
+def _total(window: Sequence[Step], name: str) -> int | None:
+    """Return the sum of one count, or None if a step could not be counted or the sum is 0."""
+    counts = [getattr(step, name) for step in window]
     return None if None in counts else sum(counts) or None
 
 
-def _rate(steps_of: Sequence[Step], name: str, seconds: float) -> float | None:
-    total = _total(steps_of, name)
+def _rate(window: Sequence[Step], name: str, seconds: float) -> float | None:
+    total = _total(window, name)
     return None if total is None else total / seconds
 
 
 def _warm_up(series: Sequence[Step], state: steady_state.Steady, first: Worker) -> Cells:
-    """Return the times before the steady state. With torch.compile, the excess over as many steady steps is compilation."""
+    """Return the times before the steady state. With torch.compile, their excess over as many steady steps is compilation."""
     head = [step.seconds for step in series[: state.discarded_steps]]
     above = sum(head) - len(head) * state.median_s
     compiled = (first.get("settings") or {}).get("torch_compile")
@@ -207,14 +206,14 @@ def _rank_rows(
             "peak_allocated_bytes": peak.get("allocated_bytes"),
             "peak_reserved_bytes": peak.get("reserved_bytes"),
             "host_rss_bytes": peak.get("rss_bytes"),
-            **rank_files.of_stages(worker),
+            **rank_files.stage_cells(worker),
             **_rank_speed(series.ranks.get(rank, ())[cut:], seconds),
         }
         yield {name: value for name, value in cells.items() if value is not None}
 
 
 def _rank_speed(window: Sequence[Step], seconds: float) -> Cells:
-    """Return a rank's share of the speed, over the time of all ranks together; the shares add up to the run's speed."""
+    """Return a rank's part of the speed, over the common time of all ranks. The parts add up to the run's speed."""
     own_seconds = sum(step.seconds for step in window)
     if not seconds or not own_seconds:
         return {}
@@ -228,10 +227,8 @@ def _rank_speed(window: Sequence[Step], seconds: float) -> Cells:
 
 @lru_cache(maxsize=8)
 def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
-    """Return the steady steps of all ranks together. They are cached: each monitor of a run asks for them."""
-    from orchestrator.measure.rank_files import worker_files
-
-    workers = worker_files(run_dir)
+    """Return the common steady steps of all ranks. They are cached: each monitor of a run asks for them."""
+    workers = rank_files.worker_files(run_dir)
     if not workers or workers[0].get("rank") != 0:
         return None
     series = _series(run_dir, int(workers[0].get("world_size") or 1))
@@ -248,7 +245,7 @@ def steady_window(run_dir: Path) -> tuple[float, float] | None:
 
 
 def tokens_in(run_dir: Path, window: tuple[float, float]) -> int | None:
-    """Return the tokens of all ranks without padding, of the steps that ended inside a window (seconds since the epoch)."""
+    """Return the tokens without padding, of all ranks' steps that ended inside a window (seconds since the epoch)."""
     part = _steady_part(run_dir)
     if part is None:
         return None

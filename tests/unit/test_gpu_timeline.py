@@ -203,10 +203,10 @@ def test_what_a_library_says_before_and_after_does_no_harm() -> None:
         ("", "the sampler wrote nothing"),
         ("\n\n", "the sampler wrote nothing"),
         ("NVML cannot be used: Driver Not Loaded\n", "NVML cannot be used: Driver Not Loaded"),
-        (HEADER, "it holds no reading"),
-        (f"{HEADER}\n", "it holds no reading"),
-        (f"{HEADER}\n{COST}\n", "it holds no reading"),
-        (f"{HEADER}\n{at(0, 0, 'uuid', 'GPU-a')}\n", "it holds no reading"),
+        (HEADER, "it has no reading"),
+        (f"{HEADER}\n", "it has no reading"),
+        (f"{HEADER}\n{COST}\n", "it has no reading"),
+        (f"{HEADER}\n{at(0, 0, 'uuid', 'GPU-a')}\n", "it has no reading"),
     ],
 )
 def test_a_file_without_a_reading_says_why(text: str, problem: str) -> None:

@@ -110,7 +110,7 @@ def test_waiting_for_data_is_a_cause() -> None:
     assert "waiting for data" in steady(series, waits_s=waits).warnings[0]
 
 
-UNLIKE = "steps are unlike, as with ragged batches or on a busy machine"
+UNLIKE = "steps differ, as with ragged batches or on a busy machine"
 
 
 def some_longer(share: float, *, every: int = 5) -> tuple[list[float], list[float]]:

@@ -264,7 +264,9 @@ def test_a_rank_has_its_memory_of_every_stage(tmp_path: Path) -> None:
 
 def test_blocks_that_were_left_alone_are_said(tmp_path: Path) -> None:
     reading = one_rank(tmp_path, [0.1] * 40, of_worker={"toggle_steps": 20})
-    assert [text for text in details(reading) if text.startswith("every other block of 20 steps was left alone")]
+    assert [
+        text for text in details(reading) if text.startswith("the instrument was off in every other block of 20 steps")
+    ]
 
 
 def test_data_without_labels_have_no_speed_in_labels(tmp_path: Path) -> None:

@@ -1,10 +1,9 @@
-"""The registry: what every column of a report means, in which unit, which way is better, where and how people see it.
+"""The registry of columns: the meaning and unit of each column, its better direction, and the places that show it.
 
-METRICS are numbers (or words) that a run measured; FACTS are what an experiment was and how its runs ended; SETTINGS
-are what really took effect in the training process (columns `effective_<name>`). A name that is not here is allowed (a
-custom trainer brings its own) and is shown as it is. Nothing here measures or reads anything; `report/metrics_page`
-makes docs/metrics.md of it. Base units everywhere (seconds, bytes, tokens, joules); the one exception, MiB, is what the
-reference's users know.
+METRICS are numbers (or words) that a run measured. FACTS describe an experiment and the end of its runs. SETTINGS are the settings
+in effect in the training process (columns `effective_<name>`). Other names are allowed, since a custom trainer has its own; they
+are shown unchanged. Nothing here measures or reads anything. `report/tables/metrics_page.py` makes docs/metrics.md from it. Units
+are base units (seconds, bytes, tokens, joules), except for one column in MiB, which users of the reference know.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ __all__ = ["DASH", "FACTS", "METRICS", "MIB", "ONE_RUN_EFFECT", "SETTINGS", "Dir
 __all__ += ["Where", "columns", "metric", "show"]
 
 _GROUPS = (
-    *(speed.SPEED, trainer.FINAL, relative.RELATIVE, work.BESIDE, memory.MEMORY),
+    *(speed.SPEED, trainer.FINAL, relative.RELATIVE, work.COMPARISON, memory.MEMORY),
     *(trainer.MEMORY, gpu.GPU, work.WORK, model.MODEL),
 )
 
@@ -25,13 +24,13 @@ METRICS: dict[str, Metric] = {metric.name: metric for group in _GROUPS for metri
 
 
 def columns(where: Where) -> tuple[str, ...]:
-    """Return the names of the facts and metrics that are shown there, by their order."""
+    """Return the names of the facts and metrics that a place shows, by their order."""
     known = sorted((*FACTS.values(), *METRICS.values()), key=lambda metric: metric.order)
     return tuple(metric.name for metric in known if where in metric.where)
 
 
 def metric(name: str) -> Metric:
-    """Return what is known about a column; a plain entry for a name that is not registered."""
+    """Return the entry of a column; for a name that is not registered, a plain entry."""
     known = METRICS.get(name) or FACTS.get(name)
     if known:
         return known
@@ -42,7 +41,7 @@ def metric(name: str) -> Metric:
 
 
 def show(name: str, value: object) -> str:
-    """Return a value as people read it, with its unit where the heading does not say it; a dash for None."""
+    """Return a value as people read it, with its unit if the heading does not have it; a dash for None."""
     if value is None:
         return DASH
     if isinstance(value, bool) or not isinstance(value, (int, float)):

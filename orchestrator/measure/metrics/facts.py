@@ -1,4 +1,4 @@
-"""What an experiment was, how its runs ended, and which settings took effect: columns that nothing measured."""
+"""Columns that are not measured: descriptions of experiments, the ends of runs, and the settings in effect."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ _outcome = partial(_fact, source=_RECORD)
 _ending = partial(_outcome, show=Show.COUNT, where=Where.FILES)
 
 _FACTS = (
-    _fact(
-        "results",
-        "results",
-        "Results folder of the row; only if several are reported at once.",
-        where=_KEPT_PAGE,
-    ),
+    _fact("results", "results", "Results folder of the row; only if several are reported at once.", where=_KEPT_PAGE),
     _fact("id", "experiment", "Identity: scenario, readable tag, digest of everything that changes the measurement."),
     _fact("scenario", "scenario", "Name of the scenario in its file.", where=_PAGE),
     _fact(

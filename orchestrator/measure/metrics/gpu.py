@@ -1,4 +1,4 @@
-"""What monitors saw of the devices: memory, energy, clocks, other processes, and the cost of monitoring."""
+"""Columns that monitors measure on the devices: memory, energy, clocks, other processes, and the cost of monitoring."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ _NVML = "NVML, every nvml_period_s (samples-nvml.csv)"
 _STEADY = "Everything outside the steady state."
 
 _nvml = partial(Metric, source=_NVML)
+_text = partial(_nvml, show=Show.TEXT)
 _bytes = partial(_nvml, unit="bytes", direction=Direction.LOWER, show=Show.BYTES, judged=Judged.TOLERANCE)
 _more_bytes = partial(_bytes, where=Where.FILES)
 _steady = partial(_nvml, leaves_out=_STEADY, min_effect=0.03)
@@ -18,11 +19,10 @@ _share = partial(_nvml, leaves_out=_STEADY, unit="share", direction=Direction.LO
 _cost = partial(Metric, source="the monitors' own processes", direction=Direction.LOWER, where=Where.FILES)
 
 GPU = (
-    _nvml(
+    _text(
         "gpu_device_name",
         "GPU",
         "Name of the GPU (the last device in the log; GPUs of a host are assumed to be alike).",
-        show=Show.TEXT,
         source="nvidia-smi sidecar",
     ),
     _bytes(
@@ -92,14 +92,11 @@ GPU = (
         "Share of the steady state in which power or heat limited a device's clocks.",
         leaves_out="How much speed that cost.",
     ),
-    _nvml(
-        "throttle_reasons", "throttled by", "Reasons that limited the clocks, with the share of each.", show=Show.TEXT
-    ),
-    _nvml(
+    _text("throttle_reasons", "throttled by", "Reasons that limited the clocks, with the share of each."),
+    _text(
         "contaminated",
         "contaminated",
         "Processes that did not belong to the run and used its devices.",
-        show=Show.TEXT,
         leaves_out="Processes that lived less than a second.",
     ),
     _cost(

@@ -1,4 +1,4 @@
-"""Memory of the training processes as torch and the operating system saw it, on every rank."""
+"""Columns of the training processes' memory, as torch and the operating system measure it on every rank."""
 
 from __future__ import annotations
 

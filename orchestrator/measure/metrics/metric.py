@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from enum import Flag, StrEnum
 
-DASH = "-"  # what people see where a value is missing; a missing value is never 0
+DASH = "-"  # shown for a missing value, which is never 0
 MIB = 2**20
 TEXT, WHOLE, NUMBER, TRUTH = "string", "Int64", "Float64", "boolean"  # pandas types of columns
 
-# The smallest change between single runs that is worth a word: published rows move as much without a reason.
+# The smallest change between single runs that is reported: published rows differ as much without a reason.
 ONE_RUN_EFFECT = 0.10
 
 
@@ -36,34 +36,33 @@ class Show(StrEnum):
 
 
 class Judged(StrEnum):
-    """How `compare` separates a change from chance: by a test over runs; by a tolerance, if runs hardly differ; or as a guard, by
-    a tolerance in both directions."""
+    """The way in which `compare` separates a change from chance."""
 
-    TEST = "test"
-    TOLERANCE = "tolerance"
-    GUARD = "guard"
+    TEST = "test"  # a test over runs
+    TOLERANCE = "tolerance"  # for metrics that hardly differ between runs
+    GUARD = "guard"  # a tolerance in both directions
 
 
 class Where(Flag):
     """The places that show a column. raw_summary.csv and Parquet files have all columns."""
 
-    RAW = 0  # nowhere else
+    RAW = 0  # only those files
     FILES = 1  # benchmarks.csv, unless all its rows agree
     TABLES = 3  # the terminal and Markdown too, unless all rows agree
-    FIRST = 7  # the terminal and Markdown in any case, among the few numbers that people ask first
+    FIRST = 7  # the terminal and Markdown in any case, among the most important numbers
     KEPT = 8  # benchmarks.csv in any case
-    PAGE = 16  # the page's table from the beginning; the other columns are a click away
+    PAGE = 16  # the page's table from the start; a click adds other columns
     COMPARED = 32  # `compare` and `history`, if both sides measured it
-    SPEED = 64  # the same, unless a speed with a lower `order` is there
+    SPEED = 64  # the same, unless there is a speed with a lower `order`
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One column. `label` is its short heading, `source` what it is read from, `leaves_out` what it does not say.
+    """One column. `label` is its short heading; `leaves_out` says what the number does not include.
 
     `by_ratio`: runs are averaged by their logarithms, so that 2 % faster and 2 % slower cancel out. `min_effect` is the
     smallest change that matters, as a share (0.02: ×1.02 or ÷1.02), or the tolerance of a metric that is not tested.
-    `one_run_effect` replaces ONE_RUN_EFFECT where single runs differ by more. `order` is the place among the columns that
+    `one_run_effect` replaces ONE_RUN_EFFECT if single runs differ by more. `order` is the place among the columns that
     are shown first or compared.
     """
 

@@ -1,4 +1,4 @@
-"""What was trained: counts of parameters, processes and samples, and the run as a whole."""
+"""Columns of the model and the run: counts of parameters, processes and samples, and the time of the whole run."""
 
 from __future__ import annotations
 

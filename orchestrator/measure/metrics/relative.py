@@ -1,4 +1,4 @@
-"""How an experiment compares with its baseline: columns of a report that names a baseline (`--baseline`)."""
+"""Columns that compare an experiment with its baseline, in a report that names a baseline (`--baseline`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write values for people in tables; files have base units at full precision."""
+"""Formats values for people; files have base units at full precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast a run was in its steady state, where its time went before, how much it worked for it."""
+"""Columns of a run's speed in its steady state, and of its time before the steady state."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _rate = partial(Metric, source=_STEPS, direction=Direction.HIGHER, by_ratio=True
 _end = partial(_rate, unit="tokens/s, all devices", where=Where.FILES)
 _time = partial(Metric, source=_STEPS, unit="s", direction=Direction.LOWER, show=Show.SECONDS)
 
-# What happens once a run depends on caches of files and kernels: first steps of 1.5 s differed by 12 to 21 % (standard deviation)
-# between runs of one experiment on one H100, steady speeds by 0.1 to 0.8 %. Five runs a side can show a change of 50 %; of single
-# runs only a change of 100 % says something.
+# A time that a run has only one of depends on caches of files and kernels. On one H100, first steps of 1.5 s differed by 12 to 21 %
+# (standard deviation) between runs of one experiment, steady speeds by 0.1 to 0.8 %. Five runs per side can show a change of 50 %;
+# single runs can show only a change of 100 %.
 _once = partial(_time, min_effect=0.5, one_run_effect=1.0)
 _start = partial(_once, source=_STAMPS, where=Where.FILES)
 
@@ -126,8 +126,8 @@ SPEED = (
         "tokens_per_s_spread",
         "spread",
         (
-            "Factor by which runs differ, less 1: exp(standard deviation of the logs of tokens_per_s over "
-            "repeats) − 1. If small, this is the relative standard deviation."
+            "Typical factor between a run and the mean, less 1: exp(standard deviation of the logs of "
+            "tokens_per_s over repeats) − 1. If small, this is the relative standard deviation."
         ),
         source="experiments with two ok runs or more",
         where=Where.FIRST | Where.PAGE,

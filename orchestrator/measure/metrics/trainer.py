@@ -1,4 +1,4 @@
-"""What the Trainer itself reports at the end of a run, and its memory tracker: the numbers that the field knows."""
+"""Columns that the Trainer itself reports at the end of a run, and those of its memory tracker."""
 
 from __future__ import annotations
 

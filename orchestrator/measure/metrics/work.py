@@ -1,4 +1,4 @@
-"""How much a run worked for its speed, and how its row compares with other rows."""
+"""Columns of a run's work (FLOPs, tokens, steps), and columns that compare its row with other rows."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ WORK = (
     _count("steps", "steps", "Optimizer steps that were made.", unit="steps", source="worker file of rank 0"),
 )
 
-# Made from several rows (see `across`).
-BESIDE = (
+# Made from several rows (see `results/table/aggregate.py`).
+COMPARISON = (
     _share(
         "scaling_efficiency",
         "scaling",

@@ -13,7 +13,7 @@ from itertools import chain
 
 from orchestrator.files import reading
 from orchestrator.measure.metrics import FACTS, METRICS, Show
-from orchestrator.measure.metrics.work import BESIDE
+from orchestrator.measure.metrics.work import COMPARISON
 from orchestrator.records import Caveat, Experiment, Job, RunRecord
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results.contents import StoredExperiment
@@ -23,7 +23,7 @@ from orchestrator.results.table.rows import Row, Value
 # A run has about 200. A record with more than this is left out, since its table would take all memory.
 MAX_COLUMNS = 5000
 
-_OF_THE_TABLE = (frozenset(FACTS) - {*rows.ARGUMENT_FACTS}) | {metric.name for metric in BESIDE}
+_OF_THE_TABLE = (frozenset(FACTS) - {*rows.ARGUMENT_FACTS}) | {metric.name for metric in COMPARISON}
 _SMALLEST = 1 / reading.LARGEST
 _NUMBERS = frozenset(name for name, metric in METRICS.items() if metric.show is not Show.TEXT)
 
