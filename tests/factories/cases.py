@@ -1,4 +1,4 @@
-"""Tables of cases that lie in tests/golden/cases, so that a test file holds the behaviour and the YAML file the examples."""
+"""Inputs that lie in tests/golden: tables of cases, and scenario files. The test file holds the behaviour."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import Any
 
 import yaml
 
-FOLDER = Path(__file__).parents[1] / "golden" / "cases"
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def text(name: str) -> str:
+    """Return the text of tests/golden/<name>."""
+    return (GOLDEN / name).read_text(encoding="utf-8")
 
 
 def document(name: str) -> Any:
     """Return what tests/golden/cases/<name>.yaml holds."""
-    return yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    return yaml.safe_load(text(f"cases/{name}.yaml"))
 
 
 def cases(name: str) -> list[tuple[Any, ...]]:

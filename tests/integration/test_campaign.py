@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from campaigns import Campaign, tunebench
+from factories.cases import text
 
 FAKE_TRAINER = """\
 import json, os, signal, sys, time
@@ -23,30 +24,7 @@ print("noise")
 print(json.dumps({"train_runtime": 2.0, "train_tokens_per_second": 1000.0, "train_loss": 1.5}))
 """
 
-FAKE_SCENARIOS = """\
-scenarios:
-- name: fake
-  trainer: custom
-  device: cpu
-  repeats: 2
-  framework_config: [null, fsdp]
-  exclude: [{framework_config: fsdp, kind: crash}, {framework_config: fsdp, kind: killed}]
-  matrix: {kind: [good, crash, killed]}
-  custom: &custom
-    command: ['{python}', '{scenario_dir}/trainer.py', '{kind}']
-    launcher: none
-    metrics:
-      train_runtime: {key: train_runtime}
-      train_tokens_per_second: {key: train_tokens_per_second}
-      train_loss: {key: train_loss}
-- name: ends-never
-  trainer: custom
-  device: cpu
-  repeats: 2
-  timeout_s: 1
-  matrix: {kind: [hangs]}
-  custom: *custom
-"""
+FAKE_SCENARIOS = text("scenarios/campaign.yaml")
 
 
 @pytest.fixture(scope="module")

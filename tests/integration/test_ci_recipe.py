@@ -10,19 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from factories.cases import text
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SCENARIOS = """\
-scenarios:
-- name: gate
-  trainer: custom
-  device: cpu
-  custom:
-    command: ['{python}', '{scenario_dir}/trainer.py']
-    launcher: none
-    metrics: {tokens_per_s: {key: tokens_per_s}, train_runtime: {key: train_runtime}, train_loss: {key: train_loss}}
-"""
+SCENARIOS = text("scenarios/ci-recipe.yaml")
 
 TRAINER = """\
 import json, pathlib, sys
@@ -42,9 +34,9 @@ def recipe() -> str:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project with a benchmark, and `tunebench` on the path of commands."""
-    for name, text in (("ci.yaml", SCENARIOS), ("trainer.py", TRAINER), ("speed.txt", "1000")):
+    for name, content in (("ci.yaml", SCENARIOS), ("trainer.py", TRAINER), ("speed.txt", "1000")):
         (tmp_path / "bench").mkdir(exist_ok=True)
-        (tmp_path / "bench" / name).write_text(text)
+        (tmp_path / "bench" / name).write_text(content)
     command = tmp_path / "bin" / "tunebench"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m orchestrator "$@"\n')

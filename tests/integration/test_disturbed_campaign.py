@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from factories.cases import text
 
 from orchestrator.records import Status
 from orchestrator.results.store import Store
@@ -27,22 +28,7 @@ if sys.argv[1] == "second" and not os.path.exists(sys.argv[2] + "/go"):
 print(json.dumps({"train_runtime": 2.0, "train_loss": 1.5}))
 """
 
-SCENARIOS = """\
-scenarios:
-- name: first
-  trainer: custom
-  device: cpu
-  custom: &custom
-    command: ['{python}', '{scenario_dir}/trainer.py', '{which}', '{scenario_dir}']
-    launcher: none
-    metrics: {train_runtime: {key: train_runtime}, train_loss: {key: train_loss}}
-  arguments: {which: first}
-- name: second
-  trainer: custom
-  device: cpu
-  custom: *custom
-  arguments: {which: second}
-"""
+SCENARIOS = text("scenarios/disturbed-campaign.yaml")
 
 
 @pytest.fixture

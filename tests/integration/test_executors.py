@@ -7,22 +7,11 @@ from pathlib import Path
 
 import pytest
 from campaigns import ROOT, Campaign, tunebench
+from factories.cases import text
 
 from orchestrator.results import claims
 
-SCENARIOS = """\
-executor: one_by_one
-scenarios:
-- name: quick
-  trainer: custom
-  device: cpu
-  matrix: {kind: [good, bad]}
-  custom:
-    command: ['{python}', '-c', 'import sys; print({"train_runtime": 2.0} if sys.argv[1] == "good" else 1 / 0)', '{kind}']
-    launcher: none
-    results: log
-    metrics: {train_runtime: {pattern: "'train_runtime': (.*)}"}}
-"""
+SCENARIOS = text("scenarios/executors.yaml")
 
 
 @pytest.fixture

@@ -13,36 +13,11 @@ import planted
 import pytest
 import spelled
 from campaigns import Campaign, tunebench
+from factories.cases import text
 
 pytest.importorskip("tuning")
 
-SCENARIOS = """\
-data_processing: {dataset_name: data.jsonl}
-scenarios:
-- name: padded
-  trainer: fms_hf_tuning
-  device: cpu
-  framework_config: [baseline]
-  num_gpus: 2
-  env: {PYTHONPATH: FOLDER}
-  arguments: &arguments
-    model_name_or_path: ./model
-    torch_dtype: float32
-    use_flash_attn: false
-    dataset_text_field: output
-    response_template: "### ### Response:"  # of which it leaves out the first two tokens
-    packing: false
-    per_device_train_batch_size: 2
-    num_train_epochs: 1
-    max_steps: null
-    max_seq_len: 96
-    logging_steps: 1
-- name: packed
-  trainer: fms_hf_tuning
-  device: cpu
-  framework_config: [baseline]
-  arguments: {<<: *arguments, response_template: null, packing: true, peft_method: lora, r: 4, optim: sgd}
-"""
+SCENARIOS = text("scenarios/fms-hf-tuning.yaml")
 COUNTER = """
 import json, os
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from campaigns import Campaign, tunebench
+from factories.cases import text
 from trainings import Run
 
 from orchestrator.records import RunRecord, Status
@@ -24,47 +25,7 @@ from orchestrator.trainers.instrumented import FILE_NAME
 pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-SCENARIOS = """\
-data_processing: {dataset_name: builtin:stdlib-docs, dataset_split: 'train[:24]'}
-scenarios:
-- name: plain
-  device: cpu
-  num_gpus: [1, 2]
-  framework_config: [baseline]
-  keep: all
-  arguments: &arguments
-    model_name_or_path: config:tiny-llama
-    effective_batch_size: 8
-    gradient_accumulation_steps: 2
-    max_seq_len: 96
-    max_steps: 3
-    warmup_steps: 1
-    logging_steps: 1
-    dtype: float32
-    bf16: true
-    gradient_checkpointing: true
-    include_num_input_tokens_seen: all
-- name: not-in-effect
-  device: cpu
-  framework_config: [torch-compile]
-  env: {TORCHDYNAMO_DISABLE: '1', ACCELERATE_DYNAMO_BACKEND: 'no'}
-  arguments: {<<: *arguments, peft_method: lora, padding_free: true}
-- name: adapter
-  device: cpu
-  framework_config: [gradient-checkpointing]
-  arguments:
-    model_name_or_path: config:tiny-llama
-    per_device_train_batch_size: 8
-    padding_free: true
-    peft_method: lora
-    r: 4
-    target_modules: all-linear
-    attn_implementation: eager
-    max_seq_len: 256
-    max_steps: 3
-    logging_steps: 1
-    dtype: float32
-"""
+SCENARIOS = text("scenarios/real-training.yaml")
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from campaigns import Campaign, ended, started, tunebench
+from factories.cases import text
 
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.compare.comparison import Comparison, Verdict
@@ -34,19 +35,7 @@ speed = 1000 * (1 + (0.3 * noise if sys.argv[1] == "noisy" else 0))
 print(json.dumps({"train_tokens_per_second": speed}))
 """
 
-SCENARIOS = """\
-scenarios:
-- name: fake
-  trainer: custom
-  device: cpu
-  repeats: 3
-  framework_config: [null]
-  matrix: {kind: [noisy, steady]}
-  custom:
-    command: ['{python}', '{scenario_dir}/trainer.py', '{kind}', '{run_dir}']
-    launcher: none
-    metrics: {train_tokens_per_second: {key: train_tokens_per_second}}
-"""
+SCENARIOS = text("scenarios/rerun.yaml")
 
 RERUN = "import sys, typer; from orchestrator.cli.history_rerun import rerun; sys.argv[0] = 'rerun'; typer.run(rerun)"
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from campaigns import begun
+from factories.cases import text
 from factories.results import of_command
 from trees import lives, pids, tree_program, wait_for, wait_until
 
@@ -39,17 +40,7 @@ if kind == "long" and not os.path.exists(f"{folder}/pid-0"):
 print(json.dumps({"train_runtime": 2.0}))
 """
 
-SCENARIOS = """\
-scenarios:
-- name: fake
-  trainer: custom
-  device: cpu
-  matrix: {kind: [short, long, brief]}
-  custom:
-    command: ['{python}', '{scenario_dir}/trainer.py', '{kind}']
-    launcher: none
-    metrics: {train_runtime: {key: train_runtime}}
-"""
+SCENARIOS = text("scenarios/status-and-cancel.yaml")
 
 
 @pytest.fixture

@@ -8,30 +8,11 @@ from __future__ import annotations
 import pytest
 import spelled
 from campaigns import Campaign, tunebench
+from factories.cases import text
 
 pytest.importorskip("trl")
 
-SCENARIOS = """\
-data_processing: {dataset_name: data.jsonl}
-scenarios:
-- name: padded
-  trainer: trl
-  device: cpu
-  framework_config: [baseline]
-  num_gpus: 2
-  arguments: &arguments
-    model_name_or_path: ./model
-    per_device_train_batch_size: 2
-    num_train_epochs: 1
-    max_steps: null
-    max_seq_len: 96
-    logging_steps: 1
-- name: packed
-  trainer: trl
-  device: cpu
-  framework_config: [baseline]
-  arguments: {<<: *arguments, packing: true, peft_method: lora, r: 4, optim: sgd}
-"""
+SCENARIOS = text("scenarios/trl.yaml")
 
 
 @pytest.fixture(scope="module")

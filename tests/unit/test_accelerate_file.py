@@ -7,46 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
-from factories.cases import cases
+from factories.cases import cases, text
 
 from orchestrator.plan.config.accelerate_file import FSDP, OVERRIDDEN, TOP, check
 
 ROOT = Path(__file__).resolve().parents[2]
 
-WRITTEN_BY_ACCELERATE = """
-compute_environment: LOCAL_MACHINE
-debug: false
-deepspeed_config: {}
-distributed_type: FSDP
-downcast_bf16: 'no'
-dynamo_config: {}
-command_file: null
-commands: null
-fsdp_config:
-  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
-  fsdp_backward_prefetch: BACKWARD_PRE
-  fsdp_cpu_ram_efficient_loading: true
-  fsdp_forward_prefetch: false
-  fsdp_offload_params: false
-  fsdp_sharding_strategy: 1
-  fsdp_state_dict_type: SHARDED_STATE_DICT
-  fsdp_sync_module_states: true
-  fsdp_use_orig_params: true
-gpu_ids: 0,1
-machine_rank: 0
-main_process_ip: null
-main_process_port: 29500
-main_training_function: main
-mixed_precision: no
-num_machines: 1
-num_processes: 2
-rdzv_backend: static
-same_network: true
-tpu_env: []
-tpu_use_cluster: false
-tpu_use_sudo: false
-use_cpu: false
-"""
+WRITTEN_BY_ACCELERATE = text("scenarios/accelerate-config.yaml")
 
 
 def test_a_file_as_people_have_it_is_right() -> None:

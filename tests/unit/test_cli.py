@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import typer
-from factories.cases import cases
+from factories.cases import cases, text
 
 import tunebench
 from orchestrator import cli
@@ -29,21 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 Golden = Callable[[str, str], None]
 Call = Callable[..., tuple[int, str, str]]
 
-SCENARIOS = """\
-data_processing: {dataset_name: builtin:stdlib-docs}
-scenarios:
-- name: small
-  device: cpu
-  framework_config: [null, gradient-checkpointing, fsdp]
-  num_gpus: [1, 2]
-  repeats: 2
-  matrix: {effective_batch_size: [3, 4]}
-  arguments: {model_name_or_path: [config:tiny-llama], max_steps: 3}
-- name: twice
-  device: cpu
-  framework_config: [null, null]
-  arguments: {model_name_or_path: config:tiny-llama, evaluation_strategy: 'no'}
-"""
+SCENARIOS = text("scenarios/cli.yaml")
 
 
 @pytest.fixture
