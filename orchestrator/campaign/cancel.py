@@ -1,7 +1,7 @@
 """Cancellation of running runs from outside: SIGTERM to `run-one`, which ends its process tree and writes the record.
 
-Only `run-one` (`owner.json`) gets the signal. The benchmark that started it goes on. A process that only has the same number is
-never signalled. A run on another host is refused, with the command to type there. Nothing is written here.
+Only `run-one` (`owner.json`) gets the signal. The benchmark that started it goes on. Another process with the same number never
+gets it. For a run on another host, the answer has the command to type there.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Answer:
 
 
 def cancel(store: Store, wanted: Sequence[str], *, wait_s: float = GOODBYE_S) -> Iterator[Answer]:
-    """End the running runs of the experiments that these words name; of all experiments without a word. Yield each outcome.
+    """End the running runs of the experiments that these words name, or of all experiments. Yield the outcome of each run.
 
     Signal all of them first, then wait at most `wait_s` seconds for all records. Raise ResultsError for a word that names no
     experiment of the folder, or several.

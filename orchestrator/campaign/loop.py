@@ -45,7 +45,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """Something happened to `jobs`. `record` is that of a run that ended; `text` is for people."""
+    """An event of `jobs`. `record` is the record if a run ended; `text` is for people."""
 
     kind: EventKind
     text: str

@@ -26,7 +26,7 @@ MOST_TRIES = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """Tokens per second of the cell by itself, and the mean of so many copies at once."""
+    """Tokens per second of the cell by itself, and the mean of `copies` at once."""
 
     experiment_id: str
     copies: int
@@ -59,7 +59,7 @@ def cost(
     on_event: OnEvent,
     executor_of: Callable[[int], Executor],
 ) -> Cost | str | None:
-    """Measure the first of the smallest due cells: by itself, then so many copies at once. Return the cost.
+    """Measure the first of the smallest due cells: by itself, then `copies` of it at once. Return the cost.
 
     Return a sentence if a run has no speed, None if there is nothing to measure. `executor_of` makes an executor for a number of
     concurrent runs.

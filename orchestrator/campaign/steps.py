@@ -1,6 +1,6 @@
 """The steps of `tunebench run` between the plan and the report: results folder, data, runs.
 
-Each step is a function, in the order of the journey. `cli` calls them and prints. `reporting` writes the report.
+Each step is a function, in the order of the journey. `cli` calls them and prints. `report/` writes the report.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _can_run(experiment: Experiment) -> bool:
 def retry_of(words: str | None) -> Retry:
     """Return the meaning of the option `--retry-failed`: no retries without it, all failures for "all", else the kinds.
 
-    Raises SelectionError for an unknown kind.
+    Raise SelectionError for an unknown kind.
     """
     if words is None:
         return NO_RETRY
@@ -74,7 +74,7 @@ def retry_of(words: str | None) -> Retry:
 
 
 def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[str], say: Say) -> Store:
-    """Return the results folder: a new one, the existing one, or a new one in its place. Raises ResultsError."""
+    """Return the results folder: a new one, the existing one, or a new one in its place. Raise ResultsError."""
     if move_aside:
         moved = folder.move_aside(root)
         if moved is not None:
@@ -88,7 +88,7 @@ def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[s
     except ResultsError:
         if not folder.is_ours(root):
             raise
-        return Store.resume(root)  # another tunebench made it just now
+        return Store.resume(root)  # another Tunebench made it just now
 
 
 def note_asked(store: Store, plan: Plan, *, suite: Suite, selection: Selection) -> None:
@@ -103,15 +103,12 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
 
     Count adaptive repeats with their maximum, and a run as 0 if neither time is known. Write nothing.
     """
-    due = {one.id: most_repeats(one) for one in plan.experiments if _can_run(one)}
+    due = {experiment.id: most_repeats(experiment) for experiment in plan.experiments if _can_run(experiment)}
     took: dict[str, float] = {}
     if folder.is_ours(root) and not move_aside:
         store = Store.resume(root)
-        more = {one.id: most_repeats(one) - one.repeats for one in plan.experiments}
-        due = {
-            one: runs + more[one]
-            for one, runs in Counter(job.experiment_id for job in store.plan(plan.experiments)).items()
-        }
+        runs = Counter(job.experiment_id for job in store.plan(plan.experiments))
+        due = {one.id: runs[one.id] + most_repeats(one) - one.repeats for one in plan.experiments if one.id in runs}
         ran = (stored for stored in store.contents().experiments if stored.records)
         took = {stored.experiment.id: max(record.wall_s for record in stored.records) for stored in ran}
     return sum(
@@ -196,7 +193,7 @@ def refuse_options_of_local(executor: str, *, parallel: int | None, gpus: str | 
 
 
 def parallel_of(words: str) -> int | None:
-    """Return the number of `--parallel`, or None for `auto`. Raises SelectionError for anything else."""
+    """Return the number of `--parallel`, or None for `auto`. Raise SelectionError for anything else."""
     if words == AUTO:
         return None
     if not words.isdecimal() or not int(words):
@@ -208,14 +205,14 @@ def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say
     """Return how many runs fit at once. Measure their slowdown and report it."""
     copies = parallel_cost.places(plan.experiments)
     say(f"--parallel {AUTO}: room for {copies} at once")
-    found = parallel_cost.cost(
+    cost = parallel_cost.cost(
         plan.experiments, store=store, copies=copies, on_event=tell, executor_of=partial(executors.get, LOCAL)
     )
-    if isinstance(found, parallel_cost.Cost):
-        say(str(found))
-    elif found is not None:
+    if isinstance(cost, parallel_cost.Cost):
+        say(str(cost))
+    elif cost is not None:
         say(
-            f"the slowdown could not be measured: {found} (its runs are in {parallel_cost.PACKING}/ of the results folder)"
+            f"the slowdown could not be measured: {cost} (its runs are in {parallel_cost.PACKING}/ of the results folder)"
         )
     return copies
 
@@ -228,9 +225,9 @@ def remarks(plan: Plan, store: Store, summary: Summary, *, since: float, retry: 
 
 def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
     """Yield a sentence for each experiment whose runs, at their maximum number, differ more than `repeats:` allows."""
-    asked = {one.id: one.adaptive for one in plan.experiments if one.adaptive}
-    for stored in store.contents().experiments if asked else ():
-        rule, records = asked.get(stored.experiment.id), {run.repeat: run for run in stored.records}
+    rules = {experiment.id: experiment.adaptive for experiment in plan.experiments if experiment.adaptive}
+    for stored in store.contents().experiments if rules else ():
+        rule, records = rules.get(stored.experiment.id), {run.repeat: run for run in stored.records}
         width = half_width(records.values()) if rule and len(records) >= rule.max else None
         if rule and width is not None and width > rule.within:
             yield (
@@ -257,20 +254,20 @@ def find_batches(plan: Plan, store: Store, *, way: Way, console: Console) -> lis
         return list(largest_batches(plan.experiments, store=store, executor=executor, on_event=tell))
 
 
-def batch_lines(found: Sequence[Found]) -> Iterator[str]:
+def batch_lines(results: Sequence[Found]) -> Iterator[str]:
     """Yield a line for each cell: its largest batch and the memory that it needs."""
-    for one in found:
-        cell = f"{one.experiment.id}:"
-        if one.failure is not None and one.batch is not None:
-            why = f"{one.failure.kind}: {one.failure.cause}"
-            yield f"{cell} {BATCH} {one.batch} fits{_peak(one)}, and a larger one could not be tried ({why})"
-        elif one.failure is not None:
-            yield f"{cell} unknown, a probe failed ({one.failure.kind}: {one.failure.cause})"
-        elif one.batch is None:
-            yield f"{cell} not even 1 fits"
+    for found in results:
+        why = f"{found.failure.kind}: {found.failure.cause}" if found.failure else ""
+        fits = f"{BATCH} {found.batch} fits{_peak(found)}"
+        if found.batch is None:
+            text = f"unknown, a probe failed ({why})" if found.failure else "not even 1 fits"
+        elif found.failure:
+            text = f"{fits}, and a larger one could not be tried ({why})"
+        elif found.too_large:
+            text = f"{fits}, {found.too_large} does not"
         else:
-            beyond = f"{one.too_large} does not" if one.too_large else f"{LARGEST_BATCH} is the largest that is tried"
-            yield f"{cell} {BATCH} {one.batch} fits{_peak(one)}, {beyond}"
+            text = f"{fits}, {LARGEST_BATCH} is the largest that is tried"
+        yield f"{found.experiment.id}: {text}"
 
 
 def _peak(found: Found) -> str:

@@ -85,7 +85,7 @@ class CompareOptions:
 
 @takes(CompareOptions)
 def compare(options: CompareOptions) -> None:
-    """Compare two sides: faster, slower, the same, or not known yet.
+    """Compare two sides: faster, slower, unchanged, or inconclusive.
 
     Exit codes: 0 nothing worse, 1 worse, 3 inconclusive, 4 nothing comparable.
     """

@@ -1,4 +1,4 @@
-"""Input and output of the command: its two consoles, plain text for other programs, questions, options with commas.
+"""Input and output of the command: two consoles, plain text for other programs, the question before a long campaign.
 
 Only `cli` prints, and it prints here. Names and logs may contain codes that steer a terminal; only rich's own codes reach it.
 """

@@ -1,6 +1,6 @@
 """The numbers in the folder of a run that ended: those of its trainer, of the instrument and of the monitors.
 
-Files are read and plugs are asked; nothing is judged or written. A monitor that raises loses only its own numbers. `run_one`
+It reads files and asks plugs; it judges nothing and writes nothing. A monitor that raises loses only its own numbers. `run_one`
 catches the error of a trainer that raises.
 """
 
@@ -43,7 +43,7 @@ class Findings:
 
 
 class _Asked:
-    """A questioner of monitors about a run's folder. A monitor that fails loses only its own numbers."""
+    """Asks monitors about a run's folder. A monitor that fails loses only its own numbers."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
@@ -72,7 +72,7 @@ def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Seq
     if trainer is not None and trainer.instrumented:
         reading = throughput.read(run_dir, workers, world_size=experiment.num_gpus)
     asked = _Asked(run_dir)
-    watched = [found for name, monitor in watching for found in asked(name, monitor.measurements, Measurement)]
+    watched = [number for name, monitor in watching for number in asked(name, monitor.measurements, Measurement)]
     numbers = _with_device_name([*numbers, *reading.measurements, *_cost_added_up(watched)], gpus)
     return Findings(
         measurements=tuple(numbers),

@@ -1,7 +1,7 @@
 """Preparation of training data before the first run, by `workers/prepare/prepare.py` in the interpreter that will train.
 
-It never happens during a measurement. A folder that exists is complete: the worker makes it under another name and renames it.
-So two benchmarks may prepare the same data at once.
+It never happens during a measurement. An existing folder is complete: the worker makes the data under another name and
+renames the folder at the end. So two benchmarks may prepare the same data at once.
 """
 
 from __future__ import annotations

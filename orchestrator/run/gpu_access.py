@@ -1,6 +1,6 @@
 """The check, before a run starts, that no one else uses its GPUs. A monitor sees what happens later.
 
-A GPU is in use if a process computes on it, or if more than 1 GiB of its memory is taken. Processes of the run before count too.
+A GPU is in use if a process computes on it, or if more than 1 GiB of its memory is taken. Processes of the previous run count too.
 A GPU whose driver does not answer counts as idle.
 """
 

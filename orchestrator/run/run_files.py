@@ -30,7 +30,7 @@ def give_room(folder: RunFolder) -> None:
 
 
 def is_disk_full(folder: RunFolder) -> bool:
-    """Return whether less is free than was reserved: then a failed process may have been unable to write why."""
+    """Return whether less space is free than was reserved. Then a failed process may have been unable to write its error."""
     return shutil.disk_usage(folder.path).free < RESERVED_BYTES
 
 
@@ -55,7 +55,7 @@ def log_end(folder: RunFolder) -> str:
 
 
 def pids(folder: RunFolder) -> frozenset[int]:
-    """Return the ids of the training processes, which the instrument notes; empty without the instrument."""
+    """Return the ids of the training processes, as the instrument wrote them; empty without the instrument."""
     try:
         words = reading.read_text(folder.pids, limit=reading.CLAIM_BYTES).split()
     except (OSError, ValueError):

@@ -54,7 +54,7 @@ class _Evidence:
     outcome: ProcessOutcome
     verdict: Verdict
     hint: str | None = None
-    found: Findings = field(default_factory=Findings)
+    findings: Findings = field(default_factory=Findings)
     warnings: tuple[Caveat, ...] = ()
 
 
@@ -92,7 +92,7 @@ def _write(folder: RunFolder, record: RunRecord) -> None:
 
 @contextmanager
 def _marked(marker: str) -> Iterator[None]:
-    """Set the run's marker for sidecars. If this process is killed, they are found by the marker."""
+    """Set the run's marker for sidecars. If this process is killed, the sidecars can be found by the marker."""
     before = os.environ.get(MARKER)
     os.environ[MARKER] = marker
     try:
@@ -114,7 +114,7 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
         evidence = _not_started(started_at, kind="launcher", cause=str(error))
     except Exception as error:  # a defect of Tunebench or a plug; the run must have its record all the same
         evidence = _not_started(started_at, kind="unknown", cause=f"{type(error).__name__}: {error}")
-    outcome, judged, found = evidence.outcome, evidence.verdict, evidence.found
+    outcome, judged, findings = evidence.outcome, evidence.verdict, evidence.findings
     ended = outcome if (judged.exit_code, judged.signal) == (None, None) else judged
     facts = provenance.collect(experiment.python, gpus)
     return RunRecord(
@@ -130,11 +130,11 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
         wall_s=outcome.wall_s,
         exit_code=ended.exit_code,
         signal=ended.signal,
-        measurements=found.measurements,
-        settings=found.first.get("settings") or {},
-        ranks=found.ranks,
-        devices=found.devices,
-        provenance={**facts, "worker_versions": dict(found.first.get("versions") or {})},
+        measurements=findings.measurements,
+        settings=findings.first.get("settings") or {},
+        ranks=findings.ranks,
+        devices=findings.devices,
+        provenance={**facts, "worker_versions": dict(findings.first.get("versions") or {})},
         warnings=evidence.warnings,
         beside=claims.neighbours(folder.path),
     )
@@ -164,25 +164,25 @@ def _evidence(
         outcome, out_of_memory = _train(experiment, command, folder, claim=claim, stop=stop)
     residue = gpu_access.given_back(gpus, taken_before)
     run_files.mask_worker_files(folder)
-    found = collect.read(experiment, folder.path, watching=watching, gpus=gpus)
+    findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus)
     judged = verdict(
         outcome,
-        workers=found.workers,
+        workers=findings.workers,
         log=run_files.log_end(folder),
-        complete=found.complete,
+        complete=findings.complete,
         out_of_memory=out_of_memory,
         disk_full=run_files.is_disk_full(folder),
     )
     if judged.status is Status.OK:
-        judged = _invalid(experiment, found) or judged
+        judged = _invalid(experiment, findings) or judged
     survivors = [f"process {name} could not be ended and may still hold memory" for name in outcome.survivors]
     before, after = ([Caveat(detail=text) for text in texts] for texts in (disturbed, (*survivors, *residue)))
     return _Evidence(
         outcome=outcome,
         verdict=judged,
-        hint=hint(judged.kind, _errors_and_log(found, folder), experiment),
-        found=found,
-        warnings=(*before, *found.warnings, *after),
+        hint=hint(judged.kind, _errors_and_log(findings, folder), experiment),
+        findings=findings,
+        warnings=(*before, *findings.warnings, *after),
     )
 
 
@@ -203,7 +203,7 @@ def _train(
 
     def save_stacks(limit: Limit) -> None:
         if limit is not Limit.WALL:
-            with suppress(OSError):  # on a full disk too, the tree must be ended
+            with suppress(OSError):  # even on a full disk, the tree must be ended
                 stacks.save(claim.marker, folder)
 
     limit_s, group = experiment.timeout_s, cgroup.create(claim.marker)
@@ -221,36 +221,36 @@ def _train(
 
 
 def out_of_memory(log: str, outcome: ProcessOutcome, folder: RunFolder) -> bool:
-    """Return whether the kernel's log says that it killed a process of this run for memory. Used if no control group counts."""
+    """Return whether the kernel, by its log, killed a process of this run for memory. For machines without a control group."""
     killed = kernel_log.killed_for_memory(log)
     return bool(killed) and not killed.isdisjoint(
         {outcome.pid, *run_files.pids(folder), *named_pids(run_files.log_end(folder))}
     )
 
 
-def _errors_and_log(found: Findings, folder: RunFolder) -> str:
+def _errors_and_log(findings: Findings, folder: RunFolder) -> str:
     """Return the ranks' whole errors and the end of the log."""
-    errors = [str((worker.get("error") or {}).get("message") or "") for worker in found.workers]
+    errors = [str((worker.get("error") or {}).get("message") or "") for worker in findings.workers]
     return "\n".join([*errors, run_files.log_end(folder)])
 
 
-def _invalid(experiment: Experiment, found: Findings) -> Verdict | None:
+def _invalid(experiment: Experiment, findings: Findings) -> Verdict | None:
     """Return why the numbers of a run that ended well are invalid; None if they are valid.
 
     Reasons are other settings than asked for, a loss that is not finite, and more work than the device can do.
     """
-    wrong = settings_check.of_ranks(experiment, found.workers)
+    wrong = settings_check.of_ranks(experiment, findings.workers)
     if wrong:
         return Verdict(status=Status.INVALID, kind="not_in_effect", cause="; ".join(wrong))
-    losses = [number.missing for number in found.measurements if number.name == "train_loss" and number.missing]
+    losses = [number.missing for number in findings.measurements if number.name == "train_loss" and number.missing]
     if losses and losses[0].kind is CaveatKind.NOT_FINITE:
         return Verdict(status=Status.INVALID, kind="nan_loss", cause=f"the loss is not finite: {losses[0].detail}")
-    steps = [worker["nonfinite_step"] for worker in found.workers if worker.get("nonfinite_step") is not None]
+    steps = [worker["nonfinite_step"] for worker in findings.workers if worker.get("nonfinite_step") is not None]
     if steps:
         cause = f"the loss was not finite by step {min(steps)}: the speed is that of a failed training"
         return Verdict(status=Status.INVALID, kind="nan_loss", cause=cause)
-    if found.impossible:
-        return Verdict(status=Status.INVALID, kind="overcounted", cause=found.impossible)
+    if findings.impossible:
+        return Verdict(status=Status.INVALID, kind="overcounted", cause=findings.impossible)
     return None
 
 

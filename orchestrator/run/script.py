@@ -141,7 +141,7 @@ def _place(rest: str, run_dir: str, command: Command) -> str:
 
 
 def _by_option(words: tuple[str, ...]) -> Iterator[str]:
-    """Yield lines with the words of one option each, so that people can read and compare scripts."""
+    """Yield one line for each option with its words, so that people can read and compare scripts."""
     line: list[str] = []
     for word in words:
         if re.match(r"--?[A-Za-z]", word) and line:

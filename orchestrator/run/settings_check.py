@@ -80,11 +80,11 @@ def mismatches(experiment: Experiment, settings: Settings) -> tuple[str, ...]:
         *_optimizer(asked, settings),
         *_processes(experiment, asked, settings),
     )
-    return tuple(f"{name} was asked to be {wanted} and is {found}" for name, wanted, found in differences)
+    return tuple(f"{name} was asked to be {wanted} and is {actual}" for name, wanted, actual in differences)
 
 
 def of_ranks(experiment: Experiment, workers: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return each sentence on any rank once, with the ranks unless it holds for all. `workers` are the ranks' files."""
+    """Return the sentences of all ranks' files, each once. A sentence names its ranks unless it is true of all ranks."""
     ranks_of: dict[str, list[int]] = {}
     ranks = 0
     for place, worker in enumerate(workers):
@@ -116,50 +116,50 @@ def _asked(arguments: Mapping[str, Text]) -> dict[str, str]:
 def _arguments(asked: Asked, settings: Settings) -> Iterator[Difference]:
     quantised = {asked.get("quantization", "none"), settings.get("quantization", "none")} != {"none"}
     for name, (setting, form) in _SETTING_OF.items():
-        wanted, found = asked.get(name), settings.get(setting)
-        if not wanted or found is None or found == "" or form(wanted) == form(str(found)):
+        wanted, actual = asked.get(name), settings.get(setting)
+        if not wanted or actual is None or actual == "" or form(wanted) == form(str(actual)):
             continue
         if name == "dtype" and (quantised or wanted == "auto"):
             continue  # quantised weights have no dtype of their own
-        all_rows = name == _BATCH and found == settings.get("train_rows")
-        yield name, wanted, f"{found}, all rows that the data have" if all_rows else found
+        all_rows = name == _BATCH and actual == settings.get("train_rows")
+        yield name, wanted, f"{actual}, all rows that the data have" if all_rows else actual
 
 
 def _precision(asked: Asked, settings: Settings) -> Iterator[Difference]:
-    found = settings.get("mixed_precision")
+    actual = settings.get("mixed_precision")
     for name in ("bf16", "fp16"):
-        if found is not None and name in asked and is_true(asked[name]) is not (found == name):
-            yield f"mixed precision {name}", "on" if is_true(asked[name]) else "off", found
+        if actual is not None and name in asked and is_true(asked[name]) is not (actual == name):
+            yield f"mixed precision {name}", "on" if is_true(asked[name]) else "off", actual
 
 
 def _optimizer(asked: Asked, settings: Settings) -> Iterator[Difference]:
     """Yield a difference in the class, if it is a known class and no launcher replaced it, or in whether AdamW is fused."""
-    wanted, found = asked.get("optim", ""), settings.get("optimizer")
+    wanted, actual = asked.get("optim", ""), settings.get("optimizer")
     fused = settings.get("optimizer_fused")
-    known = found and _launch(str(settings.get("distributed_type"))) != "DEEPSPEED"
-    if known and wanted in _OPTIMIZERS and found != _OPTIMIZERS[wanted]:
-        yield "optim", wanted, found
+    known = actual and _launch(str(settings.get("distributed_type"))) != "DEEPSPEED"
+    if known and wanted in _OPTIMIZERS and actual != _OPTIMIZERS[wanted]:
+        yield "optim", wanted, actual
     elif (
         wanted.startswith("adamw_torch") and fused is not None and wanted.endswith("_fused") is not is_true(str(fused))
     ):
-        yield "optim", wanted, f"{found or 'an optimizer'}, fused: {fused}"
+        yield "optim", wanted, f"{actual or 'an optimizer'}, fused: {fused}"
 
 
 def _processes(experiment: Experiment, asked: Asked, settings: Settings) -> Iterator[Difference]:
-    """Yield differences in the number of processes, in the way that they work together, and in their device."""
+    """Yield differences in the number of processes, in how they are distributed, and in their device."""
     size = settings.get("world_size")
     if size is not None and size != experiment.num_gpus:
         yield "the number of training processes", experiment.num_gpus, size
-    found = settings.get("distributed_type")
+    actual = settings.get("distributed_type")
     wanted = "FSDP" if is_true(asked.get("fsdp")) and experiment.num_gpus > 1 else distributed_type(experiment)
-    if found is not None and _launch(wanted) != _launch(str(found)):
-        yield "distributed_type", wanted, found
+    if actual is not None and _launch(wanted) != _launch(str(actual)):
+        yield "distributed_type", wanted, actual
     device = settings.get("device")
     if device and str(device).partition(":")[0] != experiment.device:
         yield "the device", experiment.device, device
 
 
 def _launch(word: str) -> str:
-    """Return DDP for each of accelerate's names of it: they contain the device, which is compared separately."""
+    """Return DDP for each of accelerate's names for DDP. The names contain the device, which is compared separately."""
     plain = word.rpartition(".")[2].upper()
     return "DDP" if plain.startswith("MULTI_") else plain

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.records import Limit, RunFolder
 
-# A run without progress is noticed late by at most this part of its limit: a fourth.
+# A run without progress is noticed at most a fourth of its limit late.
 LOOKS_PER_LIMIT = 4
 
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.2, 15.0

@@ -1,4 +1,4 @@
-"""The current state of GPUs: NVML's readings as a sequence of views (`tunebench monitor`; `monitor_view` shows them).
+"""The current state of GPUs: NVML's readings as a sequence of views (`tunebench monitor`; `view` shows them).
 
 The readings are those of the monitor `nvml` (`monitors/nvml_sampler`), so that both report the same. Memory is also read every
 50 ms between two views, for its peak. The energy counter and the processes take milliseconds, so they are read once per second
@@ -113,8 +113,8 @@ def chosen(nvml: Any, asked: str | None) -> tuple[Gpu, ...]:
     for word in map(str.strip, asked.split(",")):
         gpu = mig_instance(nvml, word) if word.startswith("MIG-") else find_gpu(word, every)
         if gpu is None:
-            there = ", ".join(f"{one.index} ({one.name or 'lost'}, {one.uuid or 'no UUID'})" for one in every)
-            raise SelectionError(f"--gpus {asked}: {word!r} names no GPU; there are {there}")
+            there = ", ".join(f"{gpu.index} ({gpu.name or 'lost'}, {gpu.uuid or 'no UUID'})" for gpu in every)
+            raise SelectionError(f"--gpus {asked}: {word!r} is not a GPU; there are {there}")
         found.append(gpu)
     return tuple(dict.fromkeys(found))
 
@@ -193,7 +193,7 @@ class Device:
             return None
         try:
             return read()
-        except AttributeError:  # a binding that is too old for it
+        except AttributeError:  # the binding is too old
             self._silent.add(what)
         except self.nvml.NVMLError as error:
             if error.value == self.nvml.NVML_ERROR_GPU_IS_LOST:
@@ -226,7 +226,7 @@ def views(watch: Watch, *, interval_s: float, stopped: Callable[[], bool]) -> It
     due = time.monotonic()
     while not stopped():
         yield watch.view()
-        due = max(due + interval_s, time.monotonic())  # views that were missed are not made up for
+        due = max(due + interval_s, time.monotonic())  # missed views are skipped
         while not stopped() and (left := due - time.monotonic()) > 0:
             time.sleep(min(LOOK_S, left))
             watch.look()
@@ -244,7 +244,7 @@ def process_of(text: str, proc: Path = Path("/proc")) -> Process:
 def _run_of(environ: Path) -> Run | None:
     try:
         pairs = (entry.partition("=") for entry in environ.read_bytes().decode(errors="replace").split("\0"))
-    except OSError:  # ended meanwhile, or somebody else's
+    except OSError:  # the process has ended, or belongs to another user
         return None
     found = {name: value for name, _, value in pairs if name in (MARKER, RUN_DIR)}
     if not found:

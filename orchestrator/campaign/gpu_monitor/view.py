@@ -1,4 +1,4 @@
-"""Views of GPUs (`gpu_watch`) for people and programs: a table, live on a terminal, or lines of JSON. Reads nothing."""
+"""Views of GPUs (`readings`) for people and programs: a table, live on a terminal, or lines of JSON."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def as_table(view: View, *, width: int) -> RenderableType:
         table.add_row(*_cells(gpu), *([Text("\n".join(_processes(gpu) or [DASH]))] if wide else []))
     minutes, seconds = divmod(int(view.since_s), 60)
     head = Text(f"peak and energy over {minutes // 60}:{minutes % 60:02}:{seconds:02}", style="dim")
-    below = [] if wide else [f"GPU {gpu.index}: {one}" for gpu in view.gpus for one in _processes(gpu)]
+    below = [] if wide else [f"GPU {gpu.index}: {line}" for gpu in view.gpus for line in _processes(gpu)]
     return Group(head, table, *map(Text, below))
 
 
@@ -66,7 +66,7 @@ def _cells(gpu: Reading) -> Iterator[Text]:
 
 
 def _processes(gpu: Reading) -> list[str]:
-    return [f"{one.pid} {_who(one)}".rstrip() for one in gpu.processes or ()]
+    return [f"{process.pid} {_who(process)}".rstrip() for process in gpu.processes or ()]
 
 
 def _who(process: Process) -> str:

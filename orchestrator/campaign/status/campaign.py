@@ -62,8 +62,8 @@ class CampaignStatus:
 
     def counts(self) -> Mapping[RepeatState, int]:
         """Return the number of repeats in each state."""
-        found = Counter(repeat.state for repeat in self.repeats())
-        return {state: found[state] for state in RepeatState}
+        counts = Counter(repeat.state for repeat in self.repeats())
+        return {state: counts[state] for state in RepeatState}
 
     def is_over(self) -> bool:
         """Return whether nothing runs and nothing is due."""
@@ -139,7 +139,7 @@ class Reader:
         self._followers = {name: self._followers.get(name) or Follower(self.store, name) for name in ids}
 
     def _settle(self, changed: Sequence[Follower], followers: Sequence[Follower]) -> None:
-        """Take in the due runs of the changed experiments, and what runs took, for the time left."""
+        """Take in the due runs of the changed experiments, and the times of ended runs."""
         due: dict[str, list[Job]] = defaultdict(list)
         for job in self.store.plan([one.experiment for one in changed if one.experiment and not one.is_complete()]):
             due[job.experiment_id].append(job)
