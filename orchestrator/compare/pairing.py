@@ -19,12 +19,12 @@ from orchestrator.errors import SelectionError, suggestion
 
 # For `ignore`: no difference of environment forbids a comparison.
 ALL = "all"
-# Runs on each side that a drift needs: two on each side would leave one degree of freedom.
+# The fewest runs on each side for which a drift is fitted. Two runs on each side would leave one degree of freedom.
 FEWEST = 3
 
 Places = tuple[list[int], list[int]]
 
-# Base, new, and the names that distinguish entries but that only one of the two entries states.
+# Base, new, and the distinguishing names that only one of the two entries states.
 Match = tuple[Entry | None, Entry | None, tuple[str, ...]]
 
 

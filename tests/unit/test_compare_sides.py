@@ -531,8 +531,8 @@ def test_a_name_that_nothing_has_is_refused_with_a_suggestion(tmp_path: Path) ->
 # what is no side
 
 HOSTILE: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "its first line does not name one of"),
-    "no results": (b"a,b\n1,2\n", "its first line does not name one of"),
+    "empty": (b"", "its first line must name one of"),
+    "no results": (b"a,b\n1,2\n", "its first line must name one of"),
     "no metric": (b"scenario,model_name_or_path\na,b\n", "and a metric"),
     "column twice": (b"scenario,tokens_per_s,tokens_per_s\na,1,2\n", "the column 'tokens_per_s' twice"),
     "not UTF-8": ("scenario,tokens_per_s\ncafé,1\n".encode("latin-1"), "not UTF-8"),

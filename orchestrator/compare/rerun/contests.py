@@ -89,5 +89,5 @@ def _places(comparison: Comparison, side: str) -> str:
 
 
 def gpu_hours(order: Sequence[Turn]) -> float:
-    """Return how long the runs may take, in hours times GPUs, by the longest run of each experiment or its time limit."""
+    """Return the GPU hours of the runs, estimated by the longest run of each experiment or by its time limit."""
     return sum((turn.ready.run_s or 0.0) * turn.ready.experiment.num_gpus / 3600 for turn in order)

@@ -62,7 +62,10 @@ class Refused:
 def readiness(
     entry: Entry, *, runs: int, seen: Sequence[Run], ignore: Collection[str] = (), here: Here | None = None
 ) -> Ready | Refused:
-    """Return whether a side can make `runs` more runs. `seen` are the runs in the comparison; later runs count towards `runs`."""
+    """Return Ready if a side can make `runs` more runs, else Refused with the reason.
+
+    `seen` are the runs in the comparison. Later runs count towards `runs`.
+    """
     if entry.folder is None or entry.id is None or not Path(entry.folder).is_absolute():
         return Refused(why="its numbers are not from a results folder of tunebench, so it cannot be run again")
     try:

@@ -73,7 +73,7 @@ def seed_of(contests: Sequence[Contest]) -> object:
 
 
 def prepare_data(order: Sequence[Turn], *, on_event: Callable[[str], None]) -> tuple[str, ...]:
-    """Make the data that does not exist any more. Return a sentence for each data set that failed; its runs will fail."""
+    """Make the data that does not exist any more. Return a sentence for each data set that could not be made."""
     return data_preparation.prepare_data([turn.ready.experiment for turn in order], on_event=on_event)
 
 
@@ -86,7 +86,7 @@ def readers(order: Sequence[Turn]) -> list[Reader]:
 def carry_out(order: Sequence[Turn], *, executor: Executor, on_event: OnEvent) -> Outcome:
     """Run the turns one after the other.
 
-    After an interruption the results folders owe the remaining runs, and a rerun of the same comparison continues.
+    After an interruption, a rerun of the same comparison continues with the remaining runs.
     """
     for store, experiments in _by_folder(order):
         store.add(experiments)

@@ -1,1 +1,1 @@
-"""The two sides of a comparison, read from results folders or CSV files."""
+"""Read the two sides of a comparison from results folders, CSV files or JSON files of pytest-benchmark."""

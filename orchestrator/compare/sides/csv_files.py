@@ -86,7 +86,7 @@ def _refuse_header(header: Sequence[str]) -> None:
     if twice:
         raise Unreadable(f"it has the column {twice[0]!r:.80} twice")
     if not any(name in _IDENTIFYING for name in header) or not any(name in _NUMBERS for name in header):
-        raise Unreadable(f"its first line does not name one of {', '.join(_IDENTIFYING)} and a metric")
+        raise Unreadable(f"its first line must name one of {', '.join(_IDENTIFYING)}, and a metric")
 
 
 def _cells(lines: Iterable[list[str]], header: Sequence[str], wrong: Counter[str]) -> Iterator[tuple[int, Cells]]:
@@ -148,7 +148,7 @@ def _numbers(cells: Cells, wrong: Counter[str]) -> dict[str, Value]:
 def _ending(
     header: Sequence[str], outcome: Mapping[str, Value], numbers: Mapping[str, Value], number: int
 ) -> dict[str, Value]:
-    """Return how the experiment ended, for a row of means over its ok runs: ok if the row has numbers."""
+    """Return how the experiment of a row ended, if the row is not a single run. It ended ok if the row has numbers."""
     status = outcome.get("status")
     if status in _NOT_RUN:
         return {}

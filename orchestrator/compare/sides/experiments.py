@@ -58,8 +58,10 @@ def entry(runs: Sequence[Row], origin: Origin) -> Entry:
 
 
 def _last_attempts(runs: Iterable[Row]) -> list[Row]:
-    """Return the last attempt of each repeat, by repeat. Earlier attempts failed through no fault of the experiment, or were
-    repeated on purpose."""
+    """Return the last attempt of each repeat, by repeat.
+
+    An earlier attempt failed through no fault of the experiment, or was repeated on purpose.
+    """
 
     def repeat_and_attempt(row: Row) -> tuple[int, int]:
         return _count(row.outcome.get("repeat")), _count(row.outcome.get("attempt"))

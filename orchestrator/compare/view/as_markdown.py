@@ -59,16 +59,10 @@ def _environment(comparison: Comparison) -> Iterator[str]:
 
 
 def _fleet(comparison: Comparison) -> Iterator[str]:
-    rows = [
-        (
-            wording.heading(line.metric),
-            wording.words(line.verdict),
-            wording.change(line.ratio),
-            wording.interval(line.ratio),
-            str(line.pairs),
-        )
-        for line in comparison.fleet
-    ]
+    rows = []
+    for line in comparison.fleet:
+        verdict, metric, *numbers = wording.fleet_cells(line)
+        rows.append((metric, verdict, *numbers, str(line.pairs)))
     if rows:
         yield "**All experiments** (geometric mean of the ratios)"
         yield table(("metric", "verdict", "change", "95 %", "pairs"), rows, right=("change", "pairs"))

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.compare.comparison import Comparison, Difference, Pair, Row, Verdict
+from orchestrator.compare.comparison import Comparison, Difference, Fleet, Pair, Row, Verdict
 from orchestrator.compare.gate import DEFAULT, Cause
 from orchestrator.compare.verdicts import failed_newly
 from orchestrator.files.printable_text import counted as number_of
@@ -127,6 +127,11 @@ def cells(row: Row) -> tuple[str, ...]:
     return words(row.verdict), name, change(row.ratio), interval(row.ratio), values(row), note(row)
 
 
+def fleet_cells(line: Fleet) -> tuple[str, ...]:
+    """Return a line over all experiments as text: verdict, heading of the metric, change, interval."""
+    return words(line.verdict), heading(line.metric), change(line.ratio), interval(line.ratio)
+
+
 def heading(name: str) -> str:
     """Return a metric's heading."""
     return printable(metric(name).label)
@@ -159,7 +164,7 @@ def own_differences(pair: Pair, comparison: Comparison) -> list[Difference]:
 
 
 def experiments(comparison: Comparison) -> str:
-    """Return the numbers of experiments: `48 experiments on both sides, 2 only on base`."""
+    """Return the numbers of experiments by side: `48 experiments on both sides, 2 only on base`."""
     only_base = sum(pair.new is None for pair in comparison.pairs)
     only_new = sum(pair.base is None for pair in comparison.pairs)
     parts = [f"{number_of(len(comparison.pairs) - only_base - only_new, 'experiment')} on both sides"]
