@@ -155,14 +155,14 @@ def _show_plan(
 ) -> None:
     from orchestrator.plan import view
 
-    card = view.card(fit=fit, gpu_memory=gpu_memory)
+    check = view.memory_check(fit=fit, gpu_memory=gpu_memory)
     if options.as_json:
-        print_raw(view.json_document(planned, sys.executable, fit=card))
+        print_raw(view.json_document(planned, sys.executable, fit=check))
     elif options.commands:
         print_raw(view.command_lines(planned.experiments, sys.executable))
     else:
-        out.print(view.table(planned, width=out.width, fit=card))
-        for line in view.summary(planned, fit=card):
+        out.print(view.table(planned, width=out.width, fit=check))
+        for line in view.summary(planned, fit=check):
             say(line)
 
 

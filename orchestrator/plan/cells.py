@@ -153,7 +153,7 @@ class Layer(NamedTuple):
 
 
 class Layers:
-    """The layers of one scenario's arguments, lowest first: those below the cell, those of the cell, those above it.
+    """The layers of one scenario's arguments. A cell has layers of its own between `below` and `above`.
 
     `axes` and `overrides` come from the command line. `notes` are sentences on names that the trainer has changed.
     """

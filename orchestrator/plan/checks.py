@@ -93,9 +93,9 @@ def near_names(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[str]
 
 def models(names: Sequence[str], trainer: Trainer) -> Found:
     """Check names of the form `config:NAME`."""
-    asked = [name for name in names if name.startswith("config:")] if trainer.builds_models else []
-    published = [f"config:{name}" for name in published_models()] if asked else []
-    for name in asked:
+    configs = [name for name in names if name.startswith("config:")] if trainer.builds_models else []
+    published = [f"config:{name}" for name in published_models()] if configs else []
+    for name in configs:
         if name not in published:
             yield ("arguments", MODEL), f"there is no model {name!r}{suggestion(name, published)}"
 
@@ -111,8 +111,8 @@ def axes_without_effect(scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -
 
 def entries(scenario: Scenario, axes: Mapping[str, Sequence[Any]], frameworks: Collection[str]) -> Found:
     """Check `include:` and `exclude:` against the axes. `scenario` is as its file has it, before `--set`."""
-    for kind, listed in (("exclude", scenario.exclude), ("include", scenario.include)):
-        for index, entry in enumerate(listed):
+    for kind, cells in (("exclude", scenario.exclude), ("include", scenario.include)):
+        for index, entry in enumerate(cells):
             if not entry:
                 yield (kind, index), f"{kind}: the entry is empty and would match every cell; name at least one key"
             for key, value in entry.items():

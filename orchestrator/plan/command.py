@@ -134,7 +134,7 @@ def distributed_type(experiment: Experiment) -> str:
     """
     if experiment.num_gpus == 1:
         return "NO"
-    return _FSDP if _asked_type(experiment) == _FSDP else "MULTI_GPU"
+    return _FSDP if _requested_type(experiment) == _FSDP else "MULTI_GPU"
 
 
 def plan_problems(experiment: Experiment) -> Reason | None:
@@ -158,11 +158,11 @@ def _model_problem(experiment: Experiment) -> Reason | None:
 
 
 def _distribution_problem(experiment: Experiment) -> Reason | None:
-    asked = _asked_type(experiment)
-    if experiment.num_gpus == 1 or asked in _PLAIN:  # a single process is never wrapped
+    requested = _requested_type(experiment)
+    if experiment.num_gpus == 1 or requested in _PLAIN:  # a single process is never wrapped
         return None
-    if asked != _FSDP:
-        text = f"distributed_type {asked} is not supported; use MULTI_GPU (DDP) or FSDP"
+    if requested != _FSDP:
+        text = f"distributed_type {requested} is not supported; use MULTI_GPU (DDP) or FSDP"
         return Reason(kind="unsupported_distribution", text=text)
     return _FSDP_ON_CPU if experiment.device is Device.CPU else None
 
@@ -186,7 +186,7 @@ def _cpu_problem(experiment: Experiment) -> Reason | None:
     return None
 
 
-def _asked_type(experiment: Experiment) -> str:
+def _requested_type(experiment: Experiment) -> str:
     return _word(experiment.accelerate.get("distributed_type", "MULTI_GPU")).upper()
 
 

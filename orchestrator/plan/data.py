@@ -130,10 +130,10 @@ def _fingerprint(path: Path, suite: Suite) -> str:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = list(islice((file for file in path.rglob("*") if file.is_file()), MAX_FILES + 1))
-    if len(found) > MAX_FILES:
+    files = list(islice((file for file in path.rglob("*") if file.is_file()), MAX_FILES + 1))
+    if len(files) > MAX_FILES:
         raise OSError(f"the folder contains more than {MAX_FILES:,} files; name a file or a smaller folder")
-    return sorted(found)
+    return sorted(files)
 
 
 def cache_folder() -> Path:
@@ -174,8 +174,8 @@ def find_local(name: str, base: Path) -> Path | None:
 
 def local_model(name: str, base: Path) -> str:
     """Return the folder of a model on this machine, or the name unchanged if there is none."""
-    found = None if name.startswith("config:") else find_local(name, base)
-    return str(found) if found is not None and (found / "config.json").is_file() else name
+    folder = None if name.startswith("config:") else find_local(name, base)
+    return str(folder) if folder is not None and (folder / "config.json").is_file() else name
 
 
 def missing_model(name: str) -> str | None:

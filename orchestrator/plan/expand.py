@@ -104,8 +104,8 @@ class _Expansion:
         except MatrixMistake as error:
             raise ConfigError([self._problem(error.path, str(error))]) from None
 
-    def _refuse(self, found: checks.Found) -> None:
-        problems = [self._problem(path, message) for path, message in found]
+    def _refuse(self, mistakes: checks.Found) -> None:
+        problems = [self._problem(path, message) for path, message in mistakes]
         if problems:
             raise ConfigError(problems)
 

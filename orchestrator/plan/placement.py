@@ -18,14 +18,14 @@ from orchestrator.records import Device, Experiment, Framework, Reason, Text
 from orchestrator.trainers import Trainer
 
 
-def placed_on(asked: Device, num_gpus: int, machine: Machine) -> Device:
+def placed_on(requested: Device, num_gpus: int, machine: Machine) -> Device:
     """Return the device; `auto` becomes GPUs if there are enough, else CPU processes."""
-    if asked is not Device.AUTO:
-        return asked
+    if requested is not Device.AUTO:
+        return requested
     return Device.CUDA if machine.gpus and len(machine.gpus) >= num_gpus else Device.CPU
 
 
-def wrong_anywhere(experiment: Experiment, trainer: Trainer, asked: Device) -> Reason | None:
+def wrong_anywhere(experiment: Experiment, trainer: Trainer, requested: Device) -> Reason | None:
     """Return the reason why the experiment can run on no machine, or None."""
     steps = str(experiment.arguments.get("max_steps"))
     if trainer.instrumented and re.fullmatch(r"-?\d+", steps) and int(steps) < 1 and int(steps) != -1:
@@ -38,7 +38,7 @@ def wrong_anywhere(experiment: Experiment, trainer: Trainer, asked: Device) -> R
     if framework.plugin_file and trainer.name != "fms_hf_tuning":
         text = f"{label} is an acceleration-framework plugin file; use it with trainer fms_hf_tuning"
         return Reason(kind="framework_of_other_trainer", text=text)
-    if framework.device and asked is not Device.AUTO and framework.device is not experiment.device:
+    if framework.device and requested is not Device.AUTO and framework.device is not experiment.device:
         text = f"{label} works only on {framework.device}, and device is {experiment.device}"
         return Reason(kind="framework_needs_device", text=text)
     if experiment.num_gpus < framework.min_gpus:

@@ -152,19 +152,19 @@ def models_named(suite: Suite, scenario: Scenario, selection: Selection) -> tupl
         suite.defaults.get(MODEL),
     )
     named = next((place for place in places if place is not None), None)
-    listed = named if isinstance(named, (list, tuple)) else (named,)
-    return tuple(str(item) for item in listed if item is not None)
+    names = named if isinstance(named, (list, tuple)) else (named,)
+    return tuple(str(item) for item in names if item is not None)
 
 
 def axes_of(scenario: Scenario, selection: Selection, models: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
     """Return axis → values. The command line replaces the scenario's axes; an overridden argument is no longer an axis."""
-    listed: dict[str, tuple[Any, ...]] = {**scenario.matrix, **selection.axes}
+    matrix: dict[str, tuple[Any, ...]] = {**scenario.matrix, **selection.axes}
     axes: dict[str, tuple[Any, ...]] = {
         MODEL: models,
         FRAMEWORK: scenario.framework_config,
         GPUS: scenario.num_gpus or (1,),
     }
-    for name, values in listed.items():
+    for name, values in matrix.items():
         if name not in (MODEL, *selection.overrides):
             axes[name] = tuple(argument_text(value) for value in values)
     return axes

@@ -45,22 +45,22 @@ def planned_command(experiment: Experiment, python: str) -> Command:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Card:
-    """The GPU memory that estimates are compared with, in bytes; None only estimates."""
+class MemoryCheck:
+    """A request for estimates of memory, compared with GPUs of `memory_bytes`, or with none."""
 
     memory_bytes: int | None = None
 
 
-def card(*, fit: bool, gpu_memory: str | None) -> Card | None:
-    """Return the card of `--fit` and `--gpu-memory`, or None without estimates. Raises SelectionError for a wrong amount."""
+def memory_check(*, fit: bool, gpu_memory: str | None) -> MemoryCheck | None:
+    """Return the check for `--fit` and `--gpu-memory`, or None without both. Raises SelectionError for a wrong amount."""
     if gpu_memory is None:
-        return Card() if fit else None
+        return MemoryCheck() if fit else None
     from orchestrator.plan.memory_fit import parse_memory
 
-    return Card(memory_bytes=parse_memory(gpu_memory))
+    return MemoryCheck(memory_bytes=parse_memory(gpu_memory))
 
 
-def json_document(plan: Plan, python: str, *, fit: Card | None = None) -> Iterator[str]:
+def json_document(plan: Plan, python: str, *, fit: MemoryCheck | None = None) -> Iterator[str]:
     """Yield the pieces of one JSON document: `experiments`, `collapsed`, `notes`."""
     redact = redactor()
     yield '{"experiments": ['
@@ -78,7 +78,7 @@ def json_document(plan: Plan, python: str, *, fit: Card | None = None) -> Iterat
 
 
 def _masked(value: Any, redact: Redactor) -> Any:
-    """Return a value with all its texts masked. Texts of a mapping cost no extra call: a large plan has millions."""
+    """Return a value with all its texts masked. Texts of a mapping are masked inline, because a large plan has millions."""
     if isinstance(value, dict):
         return {
             name: MASK
@@ -153,7 +153,7 @@ def _one_line(text: str) -> str:
     return printable(" ".join(text.splitlines()))
 
 
-def table(plan: Plan, *, width: int, fit: Card | None = None) -> Group:
+def table(plan: Plan, *, width: int, fit: MemoryCheck | None = None) -> Group:
     """Return the first 200 experiments, one per row, for a terminal of `width` columns; with `fit` their memory.
 
     Values that are the same in all rows appear once, above the table.
@@ -207,7 +207,7 @@ def _axes(experiments: Sequence[Experiment]) -> dict[str, set[str]]:
     return axes
 
 
-def _memory(shown: Sequence[Experiment], fit: Card | None) -> Sequence[str]:
+def _memory(shown: Sequence[Experiment], fit: MemoryCheck | None) -> Sequence[str]:
     if fit is None:
         return [""] * len(shown)
     from orchestrator.plan.memory_fit import column
@@ -241,7 +241,7 @@ def _row(experiment: Experiment, axes: Collection[str], redact: Redactor, *, mem
     return {name: Line(_one_line(redact(text))) for name, text in texts.items()} | {"state": state}
 
 
-def summary(plan: Plan, *, fit: Card | None = None) -> list[str]:
+def summary(plan: Plan, *, fit: MemoryCheck | None = None) -> list[str]:
     """Return the lines below the table: totals, duplicates, reasons for not running, how many fit, notes."""
     experiments = plan.experiments
     ready = [experiment for experiment in experiments if not (experiment.skip or experiment.cannot_run_here)]

@@ -1,6 +1,6 @@
 """Memory on a GPU that does not depend on the batch: weights, gradients, optimizer states, and copies of them.
 
-Covers full fine-tuning and LoRA, with one process, DDP or FSDP 2. DDP keeps a second copy of all gradients, its buckets.
+Covers full fine-tuning and LoRA, with one process, DDP or FSDP 2. DDP keeps a second copy of all gradients in its buckets.
 FSDP 2 shards weights, gradients and states, keeps them in float32 under autocast, and gathers weights in the compute type.
 `estimate` knows which of them are in memory at which moment.
 """

@@ -188,11 +188,11 @@ def _refuse_combinations(training: Training, attention: str) -> None:
 
 
 def _parallelism(experiment: Experiment) -> Parallelism:
-    asked = str(experiment.accelerate.get("distributed_type", "MULTI_GPU")).upper()
+    requested = str(experiment.accelerate.get("distributed_type", "MULTI_GPU")).upper()
     if experiment.num_gpus == 1:
         return Parallelism.NONE
-    if asked not in ("MULTI_GPU", "NO", "MULTI_CPU", "FSDP"):
-        raise NotKnown("DeepSpeed" if asked == "DEEPSPEED" else f"distributed_type {asked}")
+    if requested not in ("MULTI_GPU", "NO", "MULTI_CPU", "FSDP"):
+        raise NotKnown("DeepSpeed" if requested == "DEEPSPEED" else f"distributed_type {requested}")
     if distributed_type(experiment) != "FSDP":
         return Parallelism.DDP
     settings = _fsdp(experiment)
@@ -227,25 +227,25 @@ def _autocast(experiment: Experiment) -> str | None:
 
 
 def _dtype(experiment: Experiment, shape: ModelShape) -> str:
-    asked = word(experiment.arguments, "dtype") or word(experiment.arguments, "torch_dtype") or "float32"
-    if asked == "auto":
+    dtype = word(experiment.arguments, "dtype") or word(experiment.arguments, "torch_dtype") or "float32"
+    if dtype == "auto":
         # Random weights have no stored type. Stored weights have it in their configuration, or it is unknown until loading.
-        asked = "float32" if experiment.model.startswith("config:") else shape.dtype or ""
-    if asked not in BYTES_OF:
-        raise NotKnown(f"weights of type {asked or 'auto'}")
+        dtype = "float32" if experiment.model.startswith("config:") else shape.dtype or ""
+    if dtype not in BYTES_OF:
+        raise NotKnown(f"weights of type {dtype or 'auto'}")
     autocast = _autocast(experiment)
-    if autocast is not None and asked not in ("float32", autocast):
-        raise NotKnown(f"{asked} weights under autocast to {autocast}")
-    return asked
+    if autocast is not None and dtype not in ("float32", autocast):
+        raise NotKnown(f"{dtype} weights under autocast to {autocast}")
+    return dtype
 
 
 def _attention(arguments: Mapping[str, Text]) -> str:
-    asked = word(arguments, "attn_implementation") or "sdpa"
-    if asked not in ("sdpa", "eager", "flash_attention_2"):
-        raise NotKnown(f"attn_implementation {asked}")
-    if asked.startswith("flash") and (is_true(arguments.get("packing")) or is_true(arguments.get("padding_free"))):
+    attention = word(arguments, "attn_implementation") or "sdpa"
+    if attention not in ("sdpa", "eager", "flash_attention_2"):
+        raise NotKnown(f"attn_implementation {attention}")
+    if attention.startswith("flash") and (is_true(arguments.get("packing")) or is_true(arguments.get("padding_free"))):
         raise NotKnown("packed rows with flash attention")
-    return asked
+    return attention
 
 
 def _batch(arguments: Mapping[str, Text]) -> tuple[int, int]:
@@ -257,7 +257,7 @@ def _batch(arguments: Mapping[str, Text]) -> tuple[int, int]:
 def _is_masked(experiment: Experiment, shape: ModelShape, rows: int, row_tokens: int) -> bool:
     """Return whether sdpa gets a mask: for rows of different lengths, several samples in a row, or a short window.
 
-    Not for compiled models: transformers then always makes a mask, because compiled code can't depend on its content.
+    Ignores compilation, for which transformers always makes a mask: compiled code can't depend on the content of a mask.
     """
     arguments = experiment.arguments
     if _attention(arguments).startswith("flash"):

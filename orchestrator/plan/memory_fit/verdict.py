@@ -31,7 +31,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
 
 class Fit(StrEnum):
-    """The answer to whether an experiment fits on a GPU."""
+    """The result of comparing an estimate with a GPU's capacity."""
 
     FITS = "fits"
     DOES_NOT_FIT = "does not fit"
