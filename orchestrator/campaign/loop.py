@@ -171,7 +171,7 @@ def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent
     away = tuple(run.job for run in running if run not in here)
     if away:
         hosts = sorted({owner.host for job in away for owner in claims.owners(job.run_dir)})
-        text = f"{len(away)} run(s) run on other hosts ({', '.join(hosts)}), such as {away[0].run_dir}"
+        text = f"{len(away)} run(s) are running on other hosts ({', '.join(hosts)}), such as {away[0].run_dir}"
         tell(Event(kind=EventKind.ELSEWHERE, text=text, jobs=away))
     if not here and not away:
         return False

@@ -51,7 +51,7 @@ def refuse_empty(plan: Plan) -> None:
     every = (experiment.skip or experiment.cannot_run_here for experiment in plan.experiments)
     reasons = "; ".join([*dict.fromkeys(reason.text for reason in every if reason)][:3])
     raise SelectionError(
-        f"none of the {len(plan.experiments)} experiments can run here: {reasons}. `tunebench plan` lists them all"
+        f"none of the {len(plan.experiments)} experiments can run here: {reasons}; `tunebench plan` shows the reason of each"
     )
 
 
@@ -231,7 +231,7 @@ def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
         width = half_width(records.values()) if rule and len(records) >= rule.max else None
         if rule and width is not None and width > rule.within:
             yield (
-                f"{stored.experiment.id}: after {len(records)} runs, the maximum of repeats:, its speed is known within "
+                f"{stored.experiment.id}: after {len(records)} runs, the most that repeats: allows, the speed is known within "
                 f"±{width:.1%}; within: asks for {rule.within:.3g}"
             )
 

@@ -74,7 +74,9 @@ def main() -> Any:
     except Exception as error:
         code = _usage_error(error)
     if code == INTERRUPTED:
-        err.print("Interrupted. What is done is kept; the same command resumes (without --move-aside).", soft_wrap=True)
+        err.print(
+            "Interrupted. Finished runs are kept; the same command resumes (without --move-aside).", soft_wrap=True
+        )
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -55,14 +55,16 @@ class CompareOptions:
     ignore: Annotated[
         list[str] | None, Option(help="Facts of the environment that may differ (gpu, data…), or all.")
     ] = None
-    metrics: Annotated[list[str] | None, Option(help="Metrics to judge, with commas: NAME or NAME:higher.")] = None
+    metrics: Annotated[list[str] | None, Option(help="Metrics to judge, separated by commas: NAME or NAME:higher.")] = (
+        None
+    )
     min_effect: Annotated[
         list[str] | None,
         Option(metavar="[METRIC=]SHARE", help="Smallest change that matters: 0.02, METRIC=5%, fleet=1%."),
     ] = None
     threshold: Annotated[
         list[str] | None,
-        Option(metavar="[METRIC=]SHARE", help="Change that counts where a side has one run. [default: 0.1]"),
+        Option(metavar="[METRIC=]SHARE", help="Smallest change that counts if a side has only one run. [default: 0.1]"),
     ] = None
     level: Annotated[float | None, Option(help="Largest corrected p value of a change. [default: 0.035]")] = None
     correction: Annotated[Correction, Option(help="Correction for many rows. bh: Benjamini-Hochberg.")] = Correction.BH
@@ -73,7 +75,7 @@ class CompareOptions:
             "none. [default: all but not_comparable]"
         ),
     ] = None
-    form: Annotated[View, Option("--format", help="Form of what is printed.")] = View.TERMINAL
+    form: Annotated[View, Option("--format", help="Form of the output.")] = View.TERMINAL
     output: Annotated[
         list[Path] | None,
         Option(help="Write a file in the form of its suffix: .json, .md, .csv, .html, .txt; repeatable."),

@@ -23,7 +23,9 @@ def history(
         list[Path], Argument(help="Campaigns: results folders, folders of them, or CSV files; sorted by date.")
     ],
     output: Annotated[Path, Option(help="Folder for the files; not a results folder.")] = Path("history"),
-    metrics: Annotated[list[str] | None, Option(help="Metrics to follow, with commas: METRIC or METRIC:lower.")] = None,
+    metrics: Annotated[
+        list[str] | None, Option(help="Metrics to follow, separated by commas: METRIC or METRIC:lower.")
+    ] = None,
     min_effect: Annotated[list[str] | None, Option(help="Smallest change to report: 0.02, or METRIC=0.05.")] = None,
     by: options.By = None,
     as_json: options.AsJson = False,

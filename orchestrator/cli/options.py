@@ -41,7 +41,7 @@ ConfirmAbove = Annotated[
 ]
 Yes = Annotated[bool, Option("--yes", help="Start without asking.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would run; write nothing and run nothing.")]
-By = Annotated[list[str] | None, Option("--by", help="Names that identify an experiment, with commas.")]
+By = Annotated[list[str] | None, Option("--by", help="Names that identify an experiment, separated by commas.")]
 Folder = Annotated[Path, Argument(help="Results folder.")]
 
 
@@ -50,7 +50,7 @@ class SuiteOptions:
     """The options of `plan` and `run`: the files, and what is chosen and changed in them."""
 
     scenarios: Annotated[
-        Path | None, Argument(help="Scenario file. [default: the shipped one, and in it 'quickstart']")
+        Path | None, Argument(help="Scenario file. [default: scenario 'quickstart' of the shipped file]")
     ] = None
     defaults: Annotated[Path | None, Option(help="File with the arguments that every scenario starts from.")] = None
     accelerate: Annotated[Path | None, Option(help="File with the settings of accelerate.")] = None
@@ -92,14 +92,18 @@ class RunOptions(SuiteOptions):
         bool, Option("--no-data-processing", help="Use the data that was prepared before; prepare nothing.")
     ] = False
     retry_failed: Annotated[
-        str | None, Option(metavar="[KIND,…]", help="Repeat failed runs: those of these kinds, or all.")
+        str | None, Option(metavar="[KIND,…]", help="Repeat failed runs of these kinds, or all failed runs.")
     ] = None
     fail_fast: Annotated[bool, Option("--fail-fast", help="Stop the campaign after the first run that fails.")] = False
     take_over: Annotated[
         bool, Option("--take-over", help="Take over runs of a host that has been silent for five minutes.")
     ] = False
     probe: Annotated[
-        bool, Option("--probe", help="Run two steps of each experiment first; what does not fit fails at once.")
+        bool,
+        Option(
+            "--probe",
+            help="Run two steps of each experiment first; experiments that do not fit in memory fail at once.",
+        ),
     ] = False
     find_batch: Annotated[
         bool, Option("--find-batch", help="Find each experiment's largest per-device batch that fits; measure nothing.")
@@ -132,14 +136,16 @@ class ReportOptions:
     """The options of `report`."""
 
     folders: Annotated[list[Path], Argument(help="Results folders.")]
-    keep: Annotated[list[str] | None, Option(help="Columns to show although they do not vary, with commas.")] = None
-    drop: Annotated[list[str] | None, Option(help="Columns to leave out, with commas.")] = None
+    keep: Annotated[
+        list[str] | None, Option(help="Columns to show although they do not vary, separated by commas.")
+    ] = None
+    drop: Annotated[list[str] | None, Option(help="Columns to leave out, separated by commas.")] = None
     form: Annotated[
         str | None,
         Option(
             "--format",
             metavar=",".join(form.value for form in Format),
-            help="csv, markdown or json: print it and write nothing. html, parquet, or several of all: write files.",
+            help="csv, markdown or json: print it and write nothing. html, parquet, or several forms: write files.",
         ),
     ] = None
     baseline: Annotated[

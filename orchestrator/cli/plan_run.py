@@ -118,8 +118,10 @@ def _refuse_unknown_executor(suite: Suite, name: str | None) -> None:
 
 def _refuse_views_of_plans(options: RunOptions) -> None:
     if (options.as_json or options.commands) and not options.dry_run:
-        others = "--json-lines reports each run as it goes, `tunebench report --format json` the results"
-        raise SelectionError(f"{'--json' if options.as_json else '--commands'} shows a plan: add --dry-run; {others}")
+        others = "--json-lines for events of the runs, or `tunebench report --format json` for the results"
+        raise SelectionError(
+            f"{'--json' if options.as_json else '--commands'} shows a plan: add --dry-run; or use {others}"
+        )
 
 
 def _use_only(gpus: str | None) -> None:

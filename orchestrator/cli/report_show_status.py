@@ -28,7 +28,9 @@ def report(choices: ReportOptions) -> None:
     forms = reporting.forms_of(choices.form)
     write = reporting.writer(choices.folders, choices.output)
     if write is None and reporting.are_files(forms):
-        raise OrchestratorError("several folders, and folders of others, stay as they are: name a folder with --output")
+        raise OrchestratorError(
+            "no files are written into several folders, or into a foreign folder; name a folder with --output"
+        )
     plain = reporting.report_of(
         choices.folders,
         keep=words(choices.keep),
@@ -71,7 +73,7 @@ def status(
     from orchestrator.results.store import Store
 
     if watch and as_json:
-        raise OrchestratorError("--watch and --json: give one of them; `--json` prints one document")
+        raise OrchestratorError("--watch and --json: give only one; `--json` prints one document")
     store = Store.resume(folder)
     reader = Reader(store, only=requested.current(store.root))
     if as_json:

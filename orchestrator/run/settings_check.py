@@ -122,7 +122,7 @@ def _arguments(asked: Asked, settings: Settings) -> Iterator[Difference]:
         if name == "dtype" and (quantised or wanted == "auto"):
             continue  # quantised weights have no dtype of their own
         all_rows = name == _BATCH and actual == settings.get("train_rows")
-        yield name, wanted, f"{actual}, all rows that the data have" if all_rows else actual
+        yield name, wanted, f"{actual}, all rows of the data" if all_rows else actual
 
 
 def _precision(asked: Asked, settings: Settings) -> Iterator[Difference]:

@@ -275,7 +275,7 @@ def test_repeats_go_on_until_they_agree_in_rounds_over_all_experiments(store):
         Plan(experiments=tuple(many), collapsed=(), notes=()), store, summary, since=0.0, retry=NO_RETRY
     )
     assert re.search(
-        r"-b-.*: after 5 runs, the maximum of repeats:, its speed is known within ±\d+\.\d%; within: asks for 0.01$",
+        r"-b-.*: after 5 runs, the most that repeats: allows, the speed is known within ±\d+\.\d%; within: asks for 0.01$",
         said,
     )
 
