@@ -11,16 +11,14 @@ import re
 import shlex
 from typing import Final
 
-# Unicode's pictures of control characters: ␀ for 0, ␛ for 27.
-_SIGNS: Final = 0x2400
-
 _TURNING = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _LINES = (0x2028, 0x2029)
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 _SHOWN: Final[dict[int, int | str]] = {
     **dict.fromkeys((*range(0x80, 0xA0), *_TURNING, *_LINES, *range(0xD800, 0xE000)), _UNKNOWN),
-    **{code: _SIGNS + code for code in range(0x20) if code not in (0x09, 0x0A)},
+    # Unicode's pictures of control characters: ␀ for 0, ␛ for 27.
+    **{code: 0x2400 + code for code in range(0x20) if code not in (0x09, 0x0A)},
     0x7F: 0x2421,
 }
 _UNFIT: Final = re.compile(

@@ -5,7 +5,7 @@ The functions take the worker files of a run, rank 0's first, and return numbers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,22 +100,18 @@ def _memory(workers: Sequence[Worker], world_size: int) -> Cells:
     peaks = [worker.get("peak") or {} for worker in workers]
     stages = {name: [_stage(worker, name) for worker in workers] for name in STAGES}
     return {
-        "peak_allocated_bytes": _highest(peaks, "allocated_bytes"),
-        "peak_reserved_bytes": _highest(peaks, "reserved_bytes"),
-        "allocated_after_load_bytes": _highest(stages["after_load"], "allocated_bytes"),
-        "peak_allocated_first_step_bytes": _highest(stages["first_step"], "peak_allocated_bytes"),
-        "peak_allocated_steady_bytes": _highest(stages["steady"], "peak_allocated_bytes"),
-        "alloc_retries": _sum(stages["steady"], "alloc_retries"),
-        "cuda_ooms": _sum(stages["steady"], "ooms"),
-        "host_rss_bytes": _sum(peaks, "rss_bytes"),
+        "peak_allocated_bytes": _over_ranks(max, peaks, "allocated_bytes"),
+        "peak_reserved_bytes": _over_ranks(max, peaks, "reserved_bytes"),
+        "allocated_after_load_bytes": _over_ranks(max, stages["after_load"], "allocated_bytes"),
+        "peak_allocated_first_step_bytes": _over_ranks(max, stages["first_step"], "peak_allocated_bytes"),
+        "peak_allocated_steady_bytes": _over_ranks(max, stages["steady"], "peak_allocated_bytes"),
+        "alloc_retries": _over_ranks(sum, stages["steady"], "alloc_retries"),
+        "cuda_ooms": _over_ranks(sum, stages["steady"], "ooms"),
+        "host_rss_bytes": _over_ranks(sum, peaks, "rss_bytes"),
     }
 
 
-def _highest(rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
+def _over_ranks(combine: Callable[[list[Any]], Number], rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
+    """Return the sum or maximum of one number over all ranks, or None if a rank does not have it."""
     values = [row.get(name) for row in rows]
-    return None if None in values else max(value for value in values if value is not None)
-
-
-def _sum(rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
-    values = [row.get(name) for row in rows]
-    return None if None in values else sum(value for value in values if value is not None)
+    return None if None in values else combine(values)

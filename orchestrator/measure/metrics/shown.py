@@ -48,10 +48,6 @@ def _bytes(value: float) -> str:
     return f"{value:.0f} B"
 
 
-def _mib(value: float) -> str:
-    return _bytes(value * MIB)
-
-
 def _share(value: float) -> str:
     return f"{value:.1%}" if abs(value) >= 0.1 else f"{value:.2%}"
 
@@ -66,7 +62,7 @@ _FORMATS: dict[Show, Callable[[float], str]] = {
     Show.MAGNITUDE: _magnitude,
     Show.SECONDS: _seconds,
     Show.BYTES: _bytes,
-    Show.MIB: _mib,
+    Show.MIB: lambda value: _bytes(value * MIB),
     Show.SHARE: _share,
     Show.RATIO: _ratio,
     Show.TEXT: str,

@@ -26,10 +26,7 @@ SPEED = (
     _rate(
         "tokens_per_s",
         "tok/s",
-        (
-            "Tokens of the steady steps of all ranks ÷ the time until the last rank finished them. Over "
-            "repeats: mean of logs."
-        ),
+        "Tokens of the steady steps of all ranks ÷ the time until the last rank finished them. Over repeats: mean of logs.",
         unit="tokens/s, all devices",
         leaves_out="Counts padding as work. Leaves out warm-up, compilation and everything before them.",
         where=Where.FIRST | Where.KEPT | Where.PAGE | Where.SPEED,
@@ -98,10 +95,7 @@ SPEED = (
     _time(
         "step_time_low_s",
         "step time low",
-        (
-            "Lower end of the 95 % interval of step_time_s: over repeats (t, of logs) where there are several, else within "
-            "the run."
-        ),
+        "Lower end of the 95 % interval of step_time_s: over repeats (t, of logs) where there are several, else within the run.",
         leaves_out="Within one run: how runs differ.",
         where=Where.FILES,
     ),
