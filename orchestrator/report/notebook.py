@@ -24,9 +24,9 @@ def frame(folders: Sequence[Path], *, rows: str, baseline: str | None) -> pd.Dat
     if not folders:
         raise SelectionError("no results folder is named; give one, or a list of results folders")
     table = load_table(folders, baseline=baseline)
-    found = getattr(table, rows)
+    selected = getattr(table, rows)
     if baseline is not None and rows == "experiments":  # with a baseline, its columns exist even if they are empty
-        found = found.assign(**{name: None for name in COLUMNS if name not in found})
-    found = typed(found)
-    found.attrs["warnings"] = list(table.warnings)
-    return found
+        selected = selected.assign(**{name: None for name in COLUMNS if name not in selected})
+    selected = typed(selected)
+    selected.attrs["warnings"] = list(table.warnings)
+    return selected

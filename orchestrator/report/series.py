@@ -47,7 +47,7 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
-    """One GPU over time, as thinned points: (seconds since the run's first reading, value). A value holds until the next."""
+    """One GPU over time, as thinned points: (seconds since the first reading, value). A value is valid until the next point."""
 
     place: int
     uuid: str | None
@@ -92,13 +92,13 @@ def read(run_dir: Path, *, discarded_steps: int | None) -> RunSeries:
 
 def size(run_dir: Path) -> int:
     """Return the number of bytes that `read` reads of a run."""
-    found = 0
+    total = 0
     for path in (*RunFolder(run_dir).all_steps().values(), run_dir / gpu_timeline.SAMPLES):
         try:
-            found += path.lstat().st_size
+            total += path.lstat().st_size
         except OSError:
             continue
-    return found
+    return total
 
 
 def samples_of(run_dir: Path, *, limit: int) -> gpu_timeline.Timeline:

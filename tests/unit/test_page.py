@@ -222,7 +222,7 @@ def test_a_ratio_is_the_reports_own(table: ResultsTable) -> None:
 
 def test_memory_lies_inside_each_other_below_the_card(known: list[Cell]) -> None:
     sizes = {cell.key: float(made_campaigns.CARD_BYTES) for cell in known}
-    for _, figure in views(parts.memory(known, "Model", card_bytes=sizes)):
+    for _, figure in views(parts.memory(known, "Model", gpu_bytes=sizes)):
         device, reserved, allocated = (trace for trace in figure["data"] if trace["type"] == "bar")
         assert all(a < r < d for a, r, d in zip(allocated["x"], reserved["x"], device["x"], strict=True))
         assert allocated["width"] < reserved["width"] < device["width"]
@@ -231,7 +231,7 @@ def test_memory_lies_inside_each_other_below_the_card(known: list[Cell]) -> None
 
 def test_memory_of_the_reference_is_in_its_own_unit() -> None:
     cell = replace(CELL, numbers={"mem_nvidia_mem_reserved": 2048.0})
-    figure = parts.memory([cell], "Model", card_bytes={}).views[0].figure
+    figure = parts.memory([cell], "Model", gpu_bytes={}).views[0].figure
     assert figure["data"][0]["x"] == [2.0]
     assert "shapes" not in figure["layout"]
 

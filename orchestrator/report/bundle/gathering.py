@@ -22,7 +22,7 @@ _VERSION = re.compile(r"==\s*([\w.+!-]+)")
 
 
 def gather(pieces: Iterable[Piece], *, whole_logs: bool) -> Known:
-    """Return the names to hide: those in the files, of this machine, and of the user who bundles."""
+    """Return the names to hide: the names in the files, and the names of this machine and its user."""
     hosts = {socket.gethostname(), platform.node(), os.environ.get("HOSTNAME", "")} - {""}
     users, versions = {*_this_user()}, set[str]()
     for piece in pieces:

@@ -4,7 +4,7 @@ Hosts and users come from the campaign's files and from this process (`gathering
 by their form. A name is hidden only as a whole word, between characters that are not ASCII letters or digits. The fixed words
 need no escaping in JSON, CSV, HTML or a shell. No replacement begins directly after a backslash, so that JSON stays JSON.
 
-Not found: a host that no record names; another user than the current one, without a home folder in any text; names of projects,
+Not found: a host that no record names; another user than the current user, if no text names the home folder; names of projects,
 models and data. A name that is also a word of Tunebench's own files (`step`, `gpu`) is hidden only in home folders.
 """
 

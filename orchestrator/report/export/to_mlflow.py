@@ -73,20 +73,20 @@ class _Experiment:
         self._id = known.experiment_id if known is not None else client.create_experiment(name, artifacts)
 
     def has(self, run: TrackerRun) -> bool:
-        found = self._find(run)
-        return found is not None and found.info.status != "RUNNING"
+        stored = self._find(run)
+        return stored is not None and stored.info.status != "RUNNING"
 
     def _find(self, run: TrackerRun) -> Any:
         return next(iter(self._client.search_runs([self._id], f"tags.`{KEY_TAG}` = '{run.key}'", max_results=1)), None)
 
     def add(self, run: TrackerRun) -> list[str]:
-        found = self._find(run) or self._client.create_run(
+        stored = self._find(run) or self._client.create_run(
             self._id,
             start_time=_milliseconds(run.started_at),
             tags={KEY_TAG: run.key, "tunebench.experiment": run.experiment},
             run_name=run.full_name,
         )
-        run_id, notes = found.info.run_id, list[str]()
+        run_id, notes = stored.info.run_id, list[str]()
         self._log_words(run_id, run, notes)
         self._log_numbers(run_id, run, notes)
         for name, text in run.texts.items():

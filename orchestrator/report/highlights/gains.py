@@ -15,7 +15,7 @@ from orchestrator.results.table.baseline import TRAINERS_SPEED, Memory, Pair, Sp
 
 MOST_FASTER, MOST_ALIKE, MOST_SLOWER = 6, 2, 3
 SAME_MEMORY = 0.005
-# A smaller share of padding is not worth a word.
+# A smaller share of padding is not mentioned.
 PADDING = 0.001
 # Shares of busy time that differ by less are taken as equal. A larger difference means that the host affects the speed.
 BUSY_DIFFERENCE = 0.1
@@ -26,7 +26,7 @@ Judged = tuple[Pair, Speed]
 
 
 def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
-    """Yield sentences on the fastest pairs, on pairs without a difference, and on the slowest; the last one counts the rest."""
+    """Yield sentences on the fastest pairs, on pairs without a difference, and on the slowest pairs; the last sentence counts the rest."""
     judged = [
         (pair, pair.speed)
         for pair in against

@@ -25,7 +25,7 @@ LONGEST_DETAIL = 120
 
 
 def warnings(known: Known) -> Iterator[Highlight]:
-    """Yield the warnings, those about losses first."""
+    """Yield the warnings, the warnings about losses first."""
     rows = {
         kind: [row for row, doubts in enumerate(known.doubts) if any(doubt.kind is kind for doubt in doubts)]
         for kind in DoubtKind

@@ -55,13 +55,13 @@ class Overview:
     where: tuple[tuple[str, str], ...]
 
 
-def of(table: ResultsTable, suites: Sequence[Mapping[str, Any]], *, card_bytes: Sequence[float]) -> Overview:
-    """Return the overview of a table. `suites` are the `suite.json` of its folders, `card_bytes` the known capacities of GPUs."""
+def of(table: ResultsTable, suites: Sequence[Mapping[str, Any]], *, gpu_bytes: Sequence[float]) -> Overview:
+    """Return the overview of a table. `suites` are the `suite.json` of its folders, `gpu_bytes` the known capacities of GPUs."""
     runs, experiments = table.runs, table.experiments
     return Overview(
         tiles=tuple(_tiles(experiments, runs)),
         what=(*_what(experiments), *_commands(suites)),
-        where=tuple(_where(runs, card_bytes)),
+        where=tuple(_where(runs, gpu_bytes)),
     )
 
 
@@ -117,16 +117,16 @@ def _what(experiments: pd.DataFrame) -> Iterator[tuple[str, str]]:
 def _commands(suites: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """Yield the command lines of the campaigns, from their suites."""
     for suite in suites:
-        asked = suite.get("asked")
-        argv = asked.get("argv") if isinstance(asked, dict) else None
+        request = suite.get("asked")
+        argv = request.get("argv") if isinstance(request, dict) else None
         if isinstance(argv, list) and all(isinstance(word, str) for word in argv):
             yield "Command", one_line(redact(shlex.join(["tunebench", *argv])))
 
 
-def _where(runs: pd.DataFrame, card_bytes: Sequence[float]) -> Iterator[tuple[str, str]]:
+def _where(runs: pd.DataFrame, gpu_bytes: Sequence[float]) -> Iterator[tuple[str, str]]:
     gpus = _distinct(column(runs, "provenance_gpus"))
     if gpus:
-        sizes = ", ".join(forms.text(size, Show.BYTES) for size in sorted(set(card_bytes)))
+        sizes = ", ".join(forms.text(size, Show.BYTES) for size in sorted(set(gpu_bytes)))
         yield "GPUs", f"{gpus} ({sizes} each)" if sizes else gpus
     for label, names in _ROWS:
         parts = [_distinct(column(runs, name)) for name in names]

@@ -45,11 +45,14 @@ def report_page(
     """
     names = [str(name) for name in table.runs["results"].unique()] if "results" in table.runs else []
     folders, ended = Folders.of(roots, names), runs.read(table.runs)
-    known, cards = chart_data.read(table, most=MOST_CELLS, baseline=baseline), all_charts.card_sizes(ended, folders)
-    charts = list(all_charts.charts(table, known, ended, folders, cards=cards, most_series=MOST_SERIES))
+    known, capacities = (
+        chart_data.read(table, most=MOST_CELLS, baseline=baseline),
+        all_charts.gpu_capacities(ended, folders),
+    )
+    charts = list(all_charts.charts(table, known, ended, folders, capacities=capacities, most_series=MOST_SERIES))
     rows = table_data.of(table, ended, folders, detail_bytes=DETAIL_BYTES)
     suites = [suite for root in roots if (suite := folder.read_suite(root)) is not None]
-    facts = overview.of(table, suites, card_bytes=sorted({*cards.values()}))
+    facts = overview.of(table, suites, gpu_bytes=sorted({*capacities.values()}))
     sections = [
         Section(id="overview", title="What was run, and where", body=shell.render("overview.html", overview=facts)),
         *_findings(highlights, table),

@@ -149,7 +149,7 @@ def _is_padded(frame: pd.DataFrame) -> bool:
 
 
 def _distinguishing(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Return the fewest columns that make all rows different, if that is possible."""
+    """Return a few columns that make all rows different, if that is possible."""
     facts = [name for name in names if name not in METRICS and name not in ("status", "runs", "runs_ok", "id")]
     chosen: list[str] = []
     different = 1

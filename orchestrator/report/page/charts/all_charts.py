@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # The most bytes of the runs' series that are read for the page.
 SERIES_BYTES = 32 * 2**20
 
-MOST_CARDS = 16
+MOST_GPU_KINDS = 16
 NO_GPU_SAMPLES = "no run has NVML samples; on a machine with an NVIDIA GPU, `monitors: [nvml]` records them"
 Runs = Mapping[Key, Sequence[Run]]
 
@@ -36,14 +36,14 @@ def charts(
     ended: Runs,
     folders: Folders,
     *,
-    cards: Mapping[Key, float],
+    capacities: Mapping[Key, float],
     most_series: int,
 ) -> Iterator[Chart | Absent]:
     """Yield all charts in their order, or the reason why a chart has no numbers."""
     facet = chart_data.panel_word(table.experiments)
-    drawn, notes = _series(known, ended, folders, cards, most_series)
+    drawn, notes = _series(known, ended, folders, capacities, most_series)
     yield chart_or_absent(bars.throughput(known, facet), "no run has a speed")
-    yield chart_or_absent(parts.memory(known, facet, card_bytes=cards), "no run has memory numbers of a GPU")
+    yield chart_or_absent(parts.memory(known, facet, gpu_bytes=capacities), "no run has memory numbers of a GPU")
     yield chart_or_absent(
         curves.tradeoff(known, facet), "no two comparable experiments have both a speed and a number for GPU memory"
     )
@@ -55,7 +55,7 @@ def charts(
     yield chart_or_absent(balance.balance(table.ranks, known), "no run had more than one rank")
 
 
-def card_sizes(ended: Runs, folders: Folders) -> dict[Key, float]:
+def gpu_capacities(ended: Runs, folders: Folders) -> dict[Key, float]:
     """Return the GPU capacity of each experiment whose GPUs are alike, read from one record for each kind of GPU."""
     by_words: dict[tuple[str | None, str], float | None] = {}
     sizes: dict[Key, float] = {}
@@ -65,21 +65,21 @@ def card_sizes(ended: Runs, folders: Folders) -> dict[Key, float]:
         if run is None or run.gpu_words is None or folder is None:
             continue
         words = (key[0], run.gpu_words)
-        if words not in by_words and len(by_words) < MOST_CARDS:
-            by_words[words] = _card_size(folder)
+        if words not in by_words and len(by_words) < MOST_GPU_KINDS:
+            by_words[words] = _capacity(folder)
         if (size := by_words.get(words)) is not None:
             sizes[key] = size
     return sizes
 
 
-def _card_size(folder: Path) -> float | None:
+def _capacity(folder: Path) -> float | None:
     sizes = {gpu.get("memory_bytes") for gpu in gpus(folder)}
     size: Any = sizes.pop() if len(sizes) == 1 else None
     return float(size) if isinstance(size, int) and 0 < size < 2**60 else None
 
 
 def _series(
-    known: Sequence[Cell], ended: Runs, folders: Folders, cards: Mapping[Key, float], most: int
+    known: Sequence[Cell], ended: Runs, folders: Folders, capacities: Mapping[Key, float], most: int
 ) -> tuple[list[Drawn], list[str]]:
     """Return the series of as many runs as fit, the first run of each experiment first, and notes about omissions."""
     names = {cell.key: cell.full_name for cell in known}
@@ -92,7 +92,7 @@ def _series(
             continue
         left, too_large = left - size, too_large + (size > series.MAX_BYTES)
         points = series.read(folder, discarded_steps=run.discarded_steps)
-        drawn.append(Drawn(experiment=names[run.key], run=run.name, series=points, card_bytes=cards.get(run.key)))
+        drawn.append(Drawn(experiment=names[run.key], run=run.name, series=points, gpu_bytes=capacities.get(run.key)))
     notes = []
     if over:
         notes.append(

@@ -130,8 +130,8 @@ def _compared(cells: Sequence[Cell], name: str, *, highest_first: bool = True) -
     """Return the views of a metric: all GPU counts together if there is room, else each by itself."""
     known = {cell.key: cell for cell in cells}
     views = []
-    for panel, found in by_panel(cells).items():
-        measured = [cell for cell in found if name in cell.numbers or cell.ended_badly or cell.doubts]
+    for panel, members in by_panel(cells).items():
+        measured = [cell for cell in members if name in cell.numbers or cell.ended_badly or cell.doubts]
         if not any(name in cell.numbers for cell in measured):
             continue
         counts = gpu_counts(measured)

@@ -40,7 +40,7 @@ class Drawn:
     experiment: str
     run: str
     series: RunSeries
-    card_bytes: float | None = None
+    gpu_bytes: float | None = None
 
 
 def step_times(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
@@ -130,7 +130,7 @@ def _marks(name: str, points: Sequence[Point], place: int, symbol: str, values: 
 def devices(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
     """Return the chart of memory and power of a run's GPUs over time."""
     views = [
-        _devices_view((run.experiment, run.run), run.series, run.card_bytes)
+        _devices_view((run.experiment, run.run), run.series, run.gpu_bytes)
         for run in runs
         if any(device.memory_bytes or device.power_w for device in run.series.devices)
     ]
@@ -143,16 +143,16 @@ def devices(runs: Sequence[Drawn], notes: Sequence[str]) -> Chart:
     return Chart(id="devices", title=title, reading=reading, facets=FACETS, views=tuple(views), notes=tuple(notes))
 
 
-def _devices_view(at: tuple[str, str], series: RunSeries, card_bytes: float | None) -> View:
+def _devices_view(at: tuple[str, str], series: RunSeries, gpu_bytes: float | None) -> View:
     traces = [trace for place, device in enumerate(series.devices) for trace in _device_lines(place, device)]
     shapes = [band(rounded(series.window[0]), rounded(series.window[1]))] if series.window else []
     notes: list[dict[str, Any]] = []
     peak = max((y for device in series.devices for _, y in device.memory_bytes), default=0.0)
-    if card_bytes and card_bytes < 2.5 * peak:
-        shapes.append(level(rounded(card_bytes / GIB), {"color": colours.BAD, "width": 1.5, "dash": "dash"}))
-        text = f"GPU capacity: {card_bytes / GIB:.0f} GiB"
+    if gpu_bytes and gpu_bytes < 2.5 * peak:
+        shapes.append(level(rounded(gpu_bytes / GIB), {"color": colours.BAD, "width": 1.5, "dash": "dash"}))
+        text = f"GPU capacity: {gpu_bytes / GIB:.0f} GiB"
         place = {"xref": "paper", "xanchor": "right", "yanchor": "bottom"}
-        notes.append(note(1, rounded(card_bytes / GIB), text, colour=colours.BAD, **place))
+        notes.append(note(1, rounded(gpu_bytes / GIB), text, colour=colours.BAD, **place))
     drawing = figure(
         traces,
         height=DEVICES_PX,

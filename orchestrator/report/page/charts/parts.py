@@ -42,14 +42,14 @@ STAGES = {
 REST = "the rest (launching, pauses, ending)"
 
 
-def memory(cells: Sequence[Cell], facet: str, *, card_bytes: Mapping[Key, float]) -> Chart:
-    """Return the chart of each row's peak memory by parts, with the GPU's capacity (`card_bytes` by the experiment's key)."""
+def memory(cells: Sequence[Cell], facet: str, *, gpu_bytes: Mapping[Key, float]) -> Chart:
+    """Return the chart of each row's peak memory by parts, with the GPU's capacity (`gpu_bytes` by the experiment's key)."""
     parts = [(name, source) for name, names in MEMORY if (source := first_measured(cells, names)) is not None]
     views = []
     measured = [cell for cell in cells if any(source in cell.numbers for _, source in parts)]
     for at, rows in rows_of(measured, lambda cell: (_largest(cell, parts), cell.name)):
-        cards = {card_bytes[cell.key] for cell in rows if cell.key in card_bytes}
-        views.append(_memory_view(at, rows, parts, card=cards.pop() if len(cards) == 1 else None))
+        capacities = {gpu_bytes[cell.key] for cell in rows if cell.key in gpu_bytes}
+        views.append(_memory_view(at, rows, parts, capacity=capacities.pop() if len(capacities) == 1 else None))
     reading = (
         "Three peaks, one inside the other: tensors, memory reserved by torch, all memory in use on the device. Each has its own "
         "moment and rank, so they are not added up. A dashed line marks the GPU's capacity, if it is near."
@@ -68,14 +68,14 @@ def _bytes(cell: Cell, source: str) -> float | None:
 
 
 def _memory_view(
-    at: tuple[str, ...], rows: Sequence[Cell], parts: Sequence[tuple[str, str]], *, card: float | None
+    at: tuple[str, ...], rows: Sequence[Cell], parts: Sequence[tuple[str, str]], *, capacity: float | None
 ) -> View:
     names = row_names(rows)
     widths = _WIDTHS[-len(parts) :]
     traces = [_nested(place, part, rows, width) for (place, part), width in zip(enumerate(parts), widths, strict=True)]
     outer = [_largest(cell, parts) for cell in rows]
     end = max(outer, default=0.0) / GIB
-    end = max(end, card / GIB) if card and card / GIB < 6 * end else end
+    end = max(end, capacity / GIB) if capacity and capacity / GIB < 6 * end else end
     words = [size(value) for value in outer]
     behind = texts([for_plotly(word) for word in words], [(value / GIB, row) for row, value in enumerate(outer)])
     figure = row_figure(
@@ -87,15 +87,15 @@ def _memory_view(
         legend=True,
         above=28,
         barmode="overlay",
-        **(_card_line(card / GIB) if card and card / GIB <= end else {}),
+        **(_capacity_line(capacity / GIB) if capacity and capacity / GIB <= end else {}),
     )
-    capacity = f"; the GPU has {size(card)}" if card else ""
+    limit = f"; the GPU has {size(capacity)}" if capacity else ""
     table = [
         (one_line(name), *(shown(source, cell.numbers.get(source)) for _, source in parts))
         for name, cell in zip(names, rows, strict=True)
     ]
     ends = f"from {words[0]} to {words[-1]}" if len(rows) > 1 else words[0]
-    summary = f"{counted(len(rows), 'row')}, {ends}{capacity}."
+    summary = f"{counted(len(rows), 'row')}, {ends}{limit}."
     columns = ("row", *(f"{name}: {metric(source).label}" for name, source in parts))
     return View(at=at, figure=figure, summary=summary, columns=columns, rows=tuple(table))
 
@@ -109,7 +109,7 @@ def _nested(place: int, part: tuple[str, str], rows: Sequence[Cell], width: floa
     return row_bars(name, values, hover, width=width, marker={"color": f"@part-{place}", "line": {"width": 0}})
 
 
-def _card_line(gib: float) -> dict[str, Any]:
+def _capacity_line(gib: float) -> dict[str, Any]:
     """Return a dashed line at the GPU's capacity, and its name above the plot."""
     place = {"yref": "paper", "yanchor": "bottom", "xanchor": "right", "xshift": 4}
     label = note(gib, 1, f"GPU capacity: {gib:.0f} GiB", colour=colours.BAD, **place)
