@@ -26,7 +26,7 @@ Judged = tuple[Pair, Speed]
 
 
 def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
-    """Yield sentences on the fastest pairs, on pairs without a difference, and on the slowest pairs; the last sentence counts the rest."""
+    """Yield sentences on the fastest pairs, on pairs without a difference, on the slowest pairs, and on the number of others."""
     judged = [
         (pair, pair.speed)
         for pair in against
