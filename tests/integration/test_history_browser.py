@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from test_page_browser import PHONE, WIDE, browser, draw_all, opened, settle, show_numbers
+from test_page_browser import PHONE, WIDE, browser, draw_all, opened, show_numbers
 
 from orchestrator.compare.history.trend_page import trend_page
 
@@ -60,14 +60,3 @@ def test_it_opens_draws_and_is_accessible(
         assert seen.wrong == []
     serious = [one for one in found if one["impact"] in ("serious", "critical")]
     assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in serious] == []
-
-
-def test_hostile_names_are_inert(browser: Browser, folder: Path) -> None:
-    with opened(browser, folder) as (page, seen):
-        draw_all(page)
-        page.locator("#chart-trend .choices select").first.select_option(index=2)
-        show_numbers(page.locator("#chart-trend"))
-        settle(page)
-        assert page.locator("img").count() == 0
-        assert "<img src=x" in page.locator("#steps").inner_text()
-        assert seen.wrong == []

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
+from arguments import Own
 from campaigns import Call, Campaign, tunebench
 
 from orchestrator.files.printable_text import is_printable
@@ -57,6 +58,7 @@ import json, os, sys
 print("\\x1b[31mcoloured\\x1b[0m", os.environ["TRAP"] == sys.argv[1])
 print(json.dumps({"train_runtime": 1.0, "train_loss": 1.5, "argv": sys.argv[1:], "trap": os.environ["TRAP"]}))
 """
+COMMAND = "{python} {scenario_dir}/trainer.py {value} -x {list} --key={value} {arguments}"
 
 
 def scenario(name: str, text: str) -> dict[str, Any]:
@@ -71,13 +73,7 @@ def scenario(name: str, text: str) -> dict[str, Any]:
         "env": {"TRAP": text},
         "custom": {
             "command": [
-                "{python}",
-                "{scenario_dir}/trainer.py",
-                "{value}",
-                "-x",
-                "{list}",
-                "--key={value}",
-                "{arguments}",
+                *["{python}", "{scenario_dir}/trainer.py", "{value}", "-x", "{list}", "--key={value}", "{arguments}"],
                 as_word,
             ],
             "launcher": "none",
@@ -174,14 +170,13 @@ def test_the_script_repeats_exactly_the_command(campaign: Deep, tmp_path: Path) 
     assert not [path for path in tmp_path.rglob("*") if path.name == "CANARY"]
 
 
-def test_the_script_can_be_shown(campaign: Deep) -> None:
-    assert all(is_printable(log_of(one, "command.sh")) for one in campaign.experiments())
-
-
-def test_what_the_campaign_said_steers_no_terminal(campaign: Deep) -> None:
-    assert is_printable(campaign.out)
-    assert is_printable(campaign.err)
+def test_what_is_shown_steers_no_terminal(campaign: Deep) -> None:
+    assert is_printable(campaign.out) and is_printable(campaign.err)
     assert "␛[31mred" in campaign.out
+    assert all(is_printable(log_of(one, "command.sh")) for one in campaign.experiments())
+    document = tunebench(campaign.folder, "plan", "scenarios.yaml", "--json")
+    assert is_printable(document.out)
+    assert {one["scenario"] for one in json.loads(document.out)["experiments"]} == set(TRAPS.values())
 
 
 def test_the_report_as_csv_is_what_the_file_says(campaign: Deep) -> None:
@@ -192,12 +187,6 @@ def test_the_report_as_csv_is_what_the_file_says(campaign: Deep) -> None:
     assert [row["value"] for row in rows] == list(TRAPS.values())
     assert {row["scenario"] for row in rows} == set(TRAPS.values())
     assert "formula" in done.err
-
-
-def test_the_plan_for_programs_is_printable_too(campaign: Deep) -> None:
-    document = tunebench(campaign.folder, "plan", "scenarios.yaml", "--json")
-    assert is_printable(document.out)
-    assert {one["scenario"] for one in json.loads(document.out)["experiments"]} == set(TRAPS.values())
 
 
 def test_the_plans_commands_can_be_pasted(campaign: Deep, tmp_path: Path) -> None:
@@ -268,7 +257,7 @@ REFUSED = {
     "a variable that is none": (
         'scenarios:\n- name: a\n  env:\n    "A=$(touch CANARY)": x\n',
         None,
-        "no name of a variable",
+        "name of a variable",
     ),
     "an object": ("scenarios:\n- !!python/object/apply:os.system ['touch CANARY']\n", 2, "tag"),
     "an empty name": ('scenarios:\n- name: ""\n', 2, "not empty"),
@@ -327,33 +316,18 @@ def test_code_of_a_model_is_run_only_where_the_scenario_says_so(trainer: str, tm
     (tmp_path / "s.yaml").write_text(yaml.safe_dump({"scenarios": scenarios}))
     done = tunebench(tmp_path, "plan", "s.yaml", "--json")
     assert done.code == 0, done.err
+    assert Own.__dataclass_fields__["trust_remote_code"].default is False, "nor by itself, in the built-in trainer"
     silent, asked = json.loads(done.out)["experiments"]
     assert not [word for word in silent["command"] if "trust_remote_code" in word]
     assert asked["command"][asked["command"].index("--trust_remote_code") + 1] == "True"
     assert silent["id"][-12:] != asked["id"][-12:]
 
 
-def test_the_built_in_trainer_runs_no_code_of_a_model_by_itself() -> None:
-    from arguments import Own
-
-    assert Own.__dataclass_fields__["trust_remote_code"].default is False
-
-
 def test_the_row_says_that_code_of_the_model_was_run(tmp_path: Path) -> None:
+    custom = {"command": ["{python}", "-c", "0", "{arguments}"], "launcher": "none"}
+    one = {"name": "s", "trainer": "custom", "device": "cpu", "custom": custom}
     (tmp_path / "s.yaml").write_text(
-        yaml.safe_dump(
-            {
-                "scenarios": [
-                    {
-                        "name": "s",
-                        "trainer": "custom",
-                        "device": "cpu",
-                        "matrix": {"trust_remote_code": [True, None]},
-                        "custom": {"command": ["{python}", "-c", "0", "{arguments}"], "launcher": "none"},
-                    }
-                ]
-            }
-        )
+        yaml.safe_dump({"scenarios": [{**one, "matrix": {"trust_remote_code": [True, None]}}]})
     )
     assert tunebench(tmp_path, "run", "s.yaml", "--yes").code == 0
     for name in ("benchmarks.csv", "raw_summary.csv"):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from campaigns import Campaign, tunebench
-from factories.cases import text
+from factories.cases import document, text
 from trainings import Run
 
 from orchestrator.records import RunRecord, Status
@@ -111,25 +111,7 @@ def test_both_ranks_end_well_and_say_who_they_are(two_ranks: Run) -> None:
 
 
 def test_settings_are_those_of_the_built_and_wrapped_model(two_ranks: Run) -> None:
-    expected = {
-        "model_class": "LlamaForCausalLM",
-        "wrapper_classes": ["DistributedDataParallel"],
-        "attn_implementation": "sdpa",
-        "dtype": "float32",
-        "mixed_precision": "bf16",
-        "trainable_parameters": 616768,
-        "total_parameters": 616768,
-        "gradient_checkpointing": True,
-        "torch_compile": False,
-        "world_size": 2,
-        "distributed_type": "MULTI_CPU",
-        "device": "cpu",
-        "per_device_train_batch_size": 2,
-        "gradient_accumulation_steps": 2,
-        "global_batch": 8,
-        "max_steps": 3,
-        "max_seq_len": 96,
-    }
+    expected = document("real_training/settings_of_two_ranks")
     assert {name: two_ranks.settings[name] for name in expected} == expected
 
 

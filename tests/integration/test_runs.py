@@ -158,34 +158,12 @@ def test_a_loss_that_was_no_number_makes_the_run_invalid(store):
 def test_more_work_than_the_device_can_do_makes_the_run_invalid(store, monkeypatch):
     """A model of a billion weights, a million tokens a second, and an H100."""
     monkeypatch.setattr(type(trainers.get("custom")), "instrumented", True)
-    weights = {
-        "frozen": 0,
-        "trainable": 10**9,
-        "expert_frozen": 0,
-        "expert_trainable": 0,
-        "attention_width": 32_768,
-        "causal": True,
-    }
-    settings = {
-        "architecture": weights,
-        "device_name": "NVIDIA H100 80GB HBM3",
-        "dtype": "bfloat16",
-        "recomputation": "none",
-    }
+    weights = {"frozen": 0, "trainable": 10**9, "expert_frozen": 0, "expert_trainable": 0, "causal": True}
+    device = {"device_name": "NVIDIA H100 80GB HBM3", "dtype": "bfloat16", "recomputation": "none"}
+    settings = {"architecture": {**weights, "attention_width": 32_768}, **device}
     worker = {"schema": 2, "rank": 0, "world_size": 1, "status": "ok", "error": None, "settings": settings}
-    steps = [
-        {
-            "step": i,
-            "t": 1e9 + i / 1000,
-            "s": 0.001,
-            "tokens": 1000,
-            "real": 1000,
-            "labelled": 1000,
-            "samples": 1,
-            "squares": 10**6,
-        }
-        for i in range(1, 31)
-    ]
+    counts = {**dict.fromkeys(("tokens", "real", "labelled"), 1000), "samples": 1, "squares": 10**6}
+    steps = [{"step": i, "t": 1e9 + i / 1000, "s": 0.001, **counts} for i in range(1, 31)]
     code = f"""
 open('worker-rank0.json', 'w').write({json.dumps(worker)!r})
 open('steps-rank0.jsonl', 'w').write({"".join(json.dumps(step) + chr(10) for step in steps)!r})

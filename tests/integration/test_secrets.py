@@ -146,7 +146,8 @@ def test_the_campaign_ran_and_the_trainers_said_it_all(campaign: tuple[Path, Cam
 
 
 def test_no_file_of_ours_holds_a_secret(campaign: tuple[Path, Campaign]) -> None:
-    folder, _ = campaign
+    folder, ended = campaign
+    assert leaks(ended.said) == [], "the terminal saw none either"
     found = {
         str(path.relative_to(folder)): leaks(path.read_text("utf-8", "replace")) for path in files(folder / "results")
     }
@@ -170,10 +171,6 @@ def test_what_was_masked_still_says_what_happened(campaign: tuple[Path, Campaign
     assert "planted @ git+https://***@example.org/planted.git" in (folder / "results" / "requirements.txt").read_text()
     for worker in (folder / "results").rglob("worker-rank0.json"):
         assert json.loads(worker.read_text())["status"] in ("ok", "error")
-
-
-def test_the_terminal_saw_none(campaign: tuple[Path, Campaign]) -> None:
-    assert leaks(campaign[1].said) == []
 
 
 def test_an_experiment_is_shown_without_them(campaign: tuple[Path, Campaign], call: Call) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.cases import cases
 from factories.results import BASE
 from factories.run_folders import worker as worker_file
 from factories.run_folders import write_steps, write_worker
@@ -140,17 +141,7 @@ def nvml(*lines: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "expected"),
-    [
-        (
-            "samples-nvml.csv",
-            nvml("0,memory,100", "1,memory,900", "0,power,350.5", "0,memory,200", "1,memory,700"),
-            700.0,
-        ),
-        ("samples-nvml.csv", nvml("0,power,350.5"), None),
-        ("samples-nvml.csv", "NVML cannot be used: no driver\n", None),
-        ("samples-nvidia-smi.csv", "2026/01/01 10:00:00.000, NVIDIA H100, 0, 1024 MiB\n", 1024.0 * 2**20),
-    ],
+    ("name", "text", "expected"), cases("activity/memory_is_the_monitors_last_reading_of_the_fullest_gpu")
 )
 def test_memory_is_the_monitors_last_reading_of_the_fullest_gpu(
     started: Path, name: str, text: str, expected: Any

@@ -65,20 +65,7 @@ def test_where_a_value_comes_from_is_said(tmp_path: Path) -> None:
     assert said(tmp_path, "seed: 1").endswith(f"write a number (from {tmp_path}/defaults.yaml)")
 
 
-@pytest.mark.parametrize(
-    ("argument", "trainer"),
-    [
-        *(("max_steps: 1e3", "huggingface"), ("max_steps: null", "huggingface"), ("max_steps: None", "huggingface")),
-        *(("warmup_steps: 0.1", "huggingface"), ("learning_rate: 2e-5", "huggingface"), ("bf16: yes", "huggingface")),
-        *(("max_steps: [100]", "huggingface"), ("max_steps: [100]", "trl"), ("use_liger_kernel: []", "trl")),
-        *(
-            ("hidden_act: silu", "huggingface"),
-            ("optim: sgd", "huggingface"),
-            ("bf16: t", "trl"),
-            ("packing: bfd", "trl"),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("argument", "trainer"), cases("argument_values/what_may_be_right_passes"))
 def test_what_may_be_right_passes(argument: str, trainer: str, tmp_path: Path) -> None:
     assert planned(tmp_path, argument, trainer=trainer).experiments
 

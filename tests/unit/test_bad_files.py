@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -131,25 +129,3 @@ def test_a_folder_of_data_that_is_a_disk_is_refused(
     monkeypatch.setattr("orchestrator.plan.data.MAX_FILES", 2)
     content = (RIGHT / "scenarios.yaml").read_bytes() + b"data_processing:\n  dataset_name: .\n"
     golden("errors/generated/data-folder.txt", said_of(folder_with(tmp_path, kind="scenarios", content=content)))
-
-
-CLI_CASES = [
-    "scenarios/several-at-once",
-    "scenarios/tab",
-    "framework/requires",
-    "contents/missing-file",
-    "accelerate/deepspeed",
-]
-
-
-@pytest.mark.parametrize("case", CLI_CASES)
-def test_the_command_says_it_and_exits_with_2(case: str, tmp_path: Path) -> None:
-    folder_with(tmp_path, kind=case.partition("/")[0], content=(ERRORS / f"{case}.yaml").read_bytes())
-    argv = [sys.executable, "-m", "orchestrator", "plan", "scenarios.yaml"]
-    ended = subprocess.run(
-        argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, env={"PYTHONPATH": str(ROOT)}
-    )
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-    golden = (ERRORS / f"{case}.txt").read_text(encoding="utf-8")
-    assert ended.stderr == "".join(f"error: {line}\n" for line in golden.splitlines())

@@ -160,24 +160,11 @@ def test_a_plan_writes_nothing(call: Call, file: Path, tmp_path: Path) -> None:
 
 def test_values_from_the_command_line_reach_the_trainer(call: Call, file: Path) -> None:
     words = (
-        "--scenario",
-        "twice",
-        "--set",
-        "arguments.max_steps=20",
-        "--axis",
-        "seed=1,2",
-        "--num-gpus",
-        "1,2",
-        "--repeats",
-        "3",
+        "--scenario twice --set arguments.max_steps=20 --axis seed=1,2 --num-gpus 1,2 --repeats 3 --memory all --json"
     )
-    experiments = json.loads(call("plan", file, *words, "--memory", "all", "--json")[1])["experiments"]
-    assert [(one["num_gpus"], one["arguments"]["seed"]) for one in experiments] == [
-        (1, "1"),
-        (1, "2"),
-        (2, "1"),
-        (2, "2"),
-    ]
+    experiments = json.loads(call("plan", file, *words.split())[1])["experiments"]
+    found = [(one["num_gpus"], one["arguments"]["seed"]) for one in experiments]
+    assert found == [(1, "1"), (1, "2"), (2, "1"), (2, "2")]
     assert {one["arguments"]["max_steps"] for one in experiments} == {"20"}
     assert {one["repeats"] for one in experiments} == {3}
     assert {one["arguments"]["skip_memory_metrics"] for one in experiments} == {"False"}
@@ -205,6 +192,7 @@ def test_several_mistakes_are_told_together(call: Call, file: Path) -> None:
     code, _, err = call("plan", file)
     assert code == 2
     assert f"{file}:4:" not in err and f"{file}:7:" in err
+    assert all(line.startswith("error: ") for line in err.splitlines())
 
 
 def test_a_long_campaign_asks_first(call: Call, file: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from factories.cases import cases, document
 from factories.results import BASE, ended, failed, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ from orchestrator.report import tables
 from orchestrator.results.table.load import load
 
 GOLDEN = Path(__file__).parent.parent / "golden"
+SPEED = "tokens_per_s"
 A100 = GOLDEN / "compat" / "refs" / "a100_80gb.csv"
 CASES = GOLDEN / "compat" / "compare"
 MICRO = GOLDEN / "compare" / "pytest_benchmark.json"
@@ -144,27 +146,7 @@ def test_the_environment_has_short_names_and_the_workers_own_versions(tmp_path: 
     experiment = replace(GPU, data=data, monitors=("hf_memory", "nvml"), framework=Framework(name="liger", digest="d1"))
     record = replace(ended(experiment, 1), provenance=H100, beside=("a", "b"))
     entry = only(read([stored(tmp_path / "r", (experiment, [record]))]))
-    expected = {
-        "gpu": "NVIDIA H100",
-        "gpu_power_limit_w": 700,
-        "gpu_sm_clock_max_mhz": 1980,
-        "gpu_persistence_mode": True,
-        "driver": "580.1",
-        "cuda": "13.0",
-        "torch": "2.11.0+cu130",
-        "peft": "0.21.0",
-        "liger-kernel": "0.8.5",
-        "python": "3.12.3",
-        "host": "node-1",
-        "device": "cuda",
-        "data": "builtin:synthetic",
-        "data_samples": 512,
-        "data_seed": 0,
-        "monitors": "hf_memory nvml",
-        "neighbours": 2,
-        "git_commit": "abc",
-        "git_dirty": False,
-    }
+    expected = document("compare_sides/environment")
     assert {name: entry.environment.get(name) for name in expected} == expected
     assert "other" not in entry.environment
     assert entry.arguments["framework_digest"] == "d1"
@@ -279,12 +261,6 @@ def test_an_experiment_of_which_some_repeats_failed_has_its_numbers_in_benchmark
     assert (other.status, other.failure) == ("failed", "data")
 
 
-def test_rows_without_a_run_are_counted(tmp_path: Path) -> None:
-    side = csv_side(tmp_path, "scenario,status,global_batch,tokens_per_s\na,ok,8,5\nb,skipped,8,\nc,pending,8,\n")
-    assert [entry.key["scenario"] for entry in side.entries] == ["a"]
-    assert side.warnings[0].endswith("2 experiments have no finished run, left out: 1 pending, 1 skipped")
-
-
 def test_the_published_table_is_read_whole() -> None:
     side = read([A100])
     with A100.open(newline="") as file:
@@ -349,24 +325,18 @@ def test_a_key_has_no_more_names_than_tell_rows_apart(tmp_path: Path) -> None:
     assert [entry.label for entry in side.entries][2:] == ["a · batch 8 · learning_rate=2e-4", "b"]
 
 
-def test_rows_that_nothing_tells_apart_are_kept_and_said(tmp_path: Path) -> None:
-    side = csv_side(tmp_path, "scenario,tokens_per_s\na,1\na,2\nb,3\n")
-    assert [speeds(entry) for entry in side.entries] == [[1], [2], [3]]
-    assert side.warnings == (
-        f"{tmp_path / 'b.csv'}: 1 experiment(s) occur more than once, and are paired in their order: a",
-    )
-
-
-def test_numbers_that_are_none_are_missing_and_counted(tmp_path: Path) -> None:
-    side = csv_side(tmp_path, "scenario,tokens_per_s,train_loss\na,nan,1\nb,inf,1\nc,1e400,1\nd,ten,1\ne,,1\nf,0,1\n")
-    assert [entry.runs[0].numbers.get("tokens_per_s") for entry in side.entries] == [None] * 5 + [0.0]
-    assert side.warnings[0].endswith("4 cell(s) of metrics are not valid numbers and count as missing")
-
-
-def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
-    side = csv_side(tmp_path, "scenario,tokens_per_s,train_loss\na,12,1\nb,12,1,1\nc,1")
-    assert [entry.key["scenario"] for entry in side.entries] == ["a"]
-    assert side.warnings[0].endswith("2 line(s) that are cut short or too long are left out")
+@pytest.mark.parametrize(("text", "speeds_of", "said"), cases("compare_sides/odd_tables"))
+def test_what_is_odd_in_a_table_is_said(
+    text: str, speeds_of: dict[str, list[list[float]]], said: str | None, tmp_path: Path
+) -> None:
+    side = csv_side(tmp_path, text)
+    found: dict[str, list[list[float]]] = {}
+    for one in side.entries:
+        found.setdefault(str(one.key["scenario"]), []).append(
+            [run.numbers[SPEED] for run in one.runs if SPEED in run.numbers]
+        )
+    assert found == speeds_of
+    assert bool(side.warnings) is bool(said) and (said or "") in "".join(side.warnings)
 
 
 def test_files_that_were_put_together_and_a_byte_order_mark(tmp_path: Path) -> None:
@@ -374,14 +344,6 @@ def test_files_that_were_put_together_and_a_byte_order_mark(tmp_path: Path) -> N
     text = "scenario,tokens_per_s\na,1\n\nscenario,tokens_per_s\nb,2\n"
     file.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
     assert [entry.key["scenario"] for entry in read([file]).entries] == ["a", "b"]
-
-
-def test_a_run_on_two_lines_is_said(tmp_path: Path) -> None:
-    side = csv_side(
-        tmp_path, "id,scenario,repeat,attempt,status,tokens_per_s\nx,a,1,1,ok,1\nx,a,1,1,ok,2\nx,a,2,1,failed,3\n"
-    )
-    assert speeds(only(side)) == [2]
-    assert "1 experiment(s) have a run on two lines" in side.warnings[0]
 
 
 def test_an_id_of_the_reference_is_a_number_in_its_list(tmp_path: Path) -> None:
@@ -588,10 +550,6 @@ def test_places_that_are_none(tmp_path: Path) -> None:
         read([])
 
 
-def test_a_table_without_rows_is_a_side_without_entries(tmp_path: Path) -> None:
-    assert csv_side(tmp_path, "scenario,tokens_per_s\n").entries == ()
-
-
 def test_a_link_that_the_user_names_is_followed(tmp_path: Path) -> None:
     (tmp_path / "latest.csv").symlink_to(A100)
     assert len(read([tmp_path / "latest.csv"]).entries) == 124
@@ -628,11 +586,3 @@ def test_every_row_of_a_table_is_one_entry_with_its_number(rows: list[tuple[str,
 
 def _as_read(cell: str) -> object:
     return int(cell) if cell.isascii() and cell.isdigit() and str(int(cell)) == cell else cell
-
-
-def test_means_are_said_to_be_means_where_every_run_ended_ok(tmp_path: Path) -> None:
-    """The number of ok runs is no column then."""
-    assert any(
-        "means over repeats" in sentence
-        for sentence in csv_side(tmp_path, "scenario,status,runs,tokens_per_s\na,ok,3,5.5\nb,ok,2,6.5\n").warnings
-    )

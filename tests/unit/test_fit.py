@@ -19,6 +19,7 @@ import torch
 from arguments import Own
 from configs import CONFIGS
 from factories import results
+from factories.cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 from models import count_parameters, load_config
@@ -380,10 +381,7 @@ def test_what_an_optimizer_step_makes_beside_the_states(name: str, build: Any, d
 
 # --- runs that were measured -----------------------------------------------------------------------------------------
 
-# GiB of torch's peak allocated memory; examples/memory-approaches.yaml on an H100, the last three on H200s, by
-# examples/scaling.yaml. torch 2.11, transformers 5.17, PEFT 0.21.
 APPROACHES = {"dtype": "bfloat16", "bf16": True}
-RANK_16 = {"peft_method": "lora", "r": 16, "target_modules": "all-linear"}
 FSDP: dict[str, Any] = {
     "distributed_type": "FSDP",
     "fsdp_config": {
@@ -392,62 +390,19 @@ FSDP: dict[str, Any] = {
         "fsdp_reshard_after_forward": True,
     },
 }
-MEASURED: list[tuple[float, int, Moment, dict[str, Any]]] = [
-    (41.59, 1, Moment.LOSS, {}),
-    (31.84, 1, Moment.FORWARD, {"torch_compile": True, "torch_compile_backend": "inductor"}),
-    (13.70, 1, Moment.LOSS, {"gradient_checkpointing": True}),
-    (40.23, 1, Moment.LOSS, RANK_16),
-    (29.17, 1, Moment.FORWARD, {"torch_compile": True, **RANK_16}),
-    (9.61, 1, Moment.LOSS, {"activation_checkpointing": True, **RANK_16}),
-    (9.32, 1, Moment.LOSS, {"num_hidden_layers": 6, "per_device_train_batch_size": 4}),
-    (43.64, 2, Moment.LOSS, {}),
-    (41.71, 2, Moment.LOSS, {"accelerate": FSDP}),
-    (38.68, 4, Moment.LOSS, {"accelerate": FSDP}),
-]
-
-
-# examples/memory-fit.yaml and the cells of examples/frameworks-by-models.yaml on an H100 and one and two H200s (benchmarks/fit.py).
-SIX_LAYERS = {"num_hidden_layers": 6, "per_device_train_batch_size": 4}
-SHORT_ROWS = {"max_seq_len": 512, "per_device_train_batch_size": 1}
-FOUR_ROWS = {"per_device_train_batch_size": 4}
-LIGER = {"use_liger_kernel": True, **FOUR_ROWS}
-SEEN_ELSEWHERE: list[tuple[float, str, int, Moment, dict[str, Any]]] = [
-    (29.31, "llama-1b", 1, Moment.TOP_LAYER, {**SIX_LAYERS, "attn_implementation": "eager"}),
-    (5.26, "llama-1b", 1, Moment.TOP_LAYER, {**SIX_LAYERS, **LIGER}),
-    (16.47, "llama-1b", 1, Moment.TOP_LAYER, LIGER),
-    (18.52, "llama-1b", 2, Moment.TOP_LAYER, LIGER),
-    (10.60, "qwen2.5-0.5b", 1, Moment.TOP_LAYER, LIGER),
-    (27.31, "qwen2.5-0.5b", 1, Moment.LOSS, FOUR_ROWS),
-    (28.23, "qwen2.5-0.5b", 2, Moment.LOSS, FOUR_ROWS),
-    (10.40, "llama-1b", 1, Moment.LOSS, {**SIX_LAYERS, "padding_free": True}),
-    (10.06, "llama-1b", 1, Moment.LOSS, {**SIX_LAYERS, "gradient_accumulation_steps": 4}),
-    (39.94, "llama-3-8b", 1, Moment.LOSS, {**SIX_LAYERS, "num_hidden_layers": 8}),
-    (28.18, "llama-3-8b", 1, Moment.LOSS, {**SIX_LAYERS, "num_hidden_layers": 8, "gradient_checkpointing": True}),
-    (10.32, "llama-1b", 1, Moment.STEP, SHORT_ROWS),
-    (8.27, "llama-1b", 1, Moment.STEP, {**SHORT_ROWS, "optim": "adamw_torch_fused"}),
-    (5.19, "llama-1b", 1, Moment.STEP, {**SHORT_ROWS, "optim": "adafactor"}),
-    (6.22, "llama-1b", 1, Moment.STEP, {**SHORT_ROWS, "optim": "sgd", "weight_decay": 0.01}),
-    (9.32, "llama-1b", 1, Moment.LOSS, {**SIX_LAYERS, "packing": True}),
-    (13.11, "llama-1b", 1, Moment.LOSS, {**SIX_LAYERS, "dtype": "float32"}),
-    (72.73, "llama-1b", 1, Moment.LOSS, {**SIX_LAYERS, "per_device_train_batch_size": 40}),
-    (127.33, "llama-1b", 1, Moment.LOSS, {**SIX_LAYERS, "per_device_train_batch_size": 71}),
-]
 
 
 @pytest.mark.parametrize(
-    ("near", "measured_gib", "model", "processes", "moment", "arguments"),
-    [
-        *((0.01, gib, "llama-1b", processes, moment, arguments) for gib, processes, moment, arguments in MEASURED),
-        *((0.02, *row) for row in SEEN_ELSEWHERE),
-    ],
+    ("near", "measured_gib", "model", "processes", "moment", "arguments"), cases("fit/measured_on_gpus")
 )
 def test_the_estimate_is_what_was_measured_on_gpus(
-    near: float, measured_gib: float, model: str, processes: int, moment: Moment, arguments: dict[str, Any]
+    near: float, measured_gib: float, model: str, processes: int, moment: str, arguments: dict[str, Any]
 ) -> None:
+    arguments |= {"accelerate": FSDP} if "accelerate" in arguments else {}
     found = estimate(experiment(f"config:{model}", processes=processes, **{**APPROACHES, **arguments}))
     assert isinstance(found, Estimate)
     assert found.peak_allocated_bytes / GIB == pytest.approx(measured_gib, rel=near)
-    assert found.moment is moment
+    assert found.moment is Moment[moment.upper()]
 
 
 # --- what depends on what --------------------------------------------------------------------------------------------

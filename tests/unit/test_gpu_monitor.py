@@ -163,40 +163,27 @@ def fake_process(proc: Path, pid: int, **env: str) -> Path:
     return proc
 
 
+def known(name: str | None = None, run: Run | None = None, seen: Seen = Seen.HERE) -> Process:
+    return Process(pid=7, name=name, seen=seen, run=run)
+
+
+def unnamed(folder: str | None) -> Run:
+    return Run(folder=folder, experiment=None, repeat=None, attempt=None)
+
+
 @pytest.mark.parametrize(
     ("seen", "env", "expected"),
     [
-        ("foreign:7:python", {"HOME": "/root"}, Process(pid=7, name="python", seen=Seen.HERE, run=None)),
-        ("foreign:7:a:b", {}, Process(pid=7, name="a:b", seen=Seen.HERE, run=None)),
-        ("foreign:7:?", {}, Process(pid=7, name=None, seen=Seen.HERE, run=None)),
-        ("foreign:7:py", {"TUNEBENCH_RUN_DIR": RUN_DIR}, Process(pid=7, name="py", seen=Seen.HERE, run=RUN)),
-        ("own:7", {"TUNEBENCH_RUN_DIR": RUN_DIR}, Process(pid=7, name=None, seen=Seen.HERE, run=RUN)),
-        (
-            "foreign:7:py",
-            {"TUNEBENCH_RUN": "abc", "X": "1"},
-            Process(
-                pid=7,
-                name="py",
-                seen=Seen.HERE,
-                run=Run(folder=None, experiment=None, repeat=None, attempt=None),
-            ),
-        ),
-        (
-            "foreign:7:py",
-            {"TUNEBENCH_RUN_DIR": "/tmp/by-hand"},
-            Process(
-                pid=7,
-                name="py",
-                seen=Seen.HERE,
-                run=Run(folder="/tmp/by-hand", experiment=None, repeat=None, attempt=None),
-            ),
-        ),
-        ("leaving:7", {"TUNEBENCH_RUN_DIR": RUN_DIR}, Process(pid=7, name=None, seen=Seen.ENDING, run=None)),
-        (
-            "unknown:7",  # our own process of that number is another one
-            {"TUNEBENCH_RUN_DIR": RUN_DIR},
-            Process(pid=7, name=None, seen=Seen.ELSEWHERE, run=None),
-        ),
+        ("foreign:7:python", {"HOME": "/root"}, known("python")),
+        ("foreign:7:a:b", {}, known("a:b")),
+        ("foreign:7:?", {}, known()),
+        ("foreign:7:py", {"TUNEBENCH_RUN_DIR": RUN_DIR}, known("py", RUN)),
+        ("own:7", {"TUNEBENCH_RUN_DIR": RUN_DIR}, known(run=RUN)),
+        ("foreign:7:py", {"TUNEBENCH_RUN": "abc", "X": "1"}, known("py", unnamed(None))),
+        ("foreign:7:py", {"TUNEBENCH_RUN_DIR": "/tmp/by-hand"}, known("py", unnamed("/tmp/by-hand"))),
+        ("leaving:7", {"TUNEBENCH_RUN_DIR": RUN_DIR}, known(seen=Seen.ENDING)),
+        # our own process of that number is another one
+        ("unknown:7", {"TUNEBENCH_RUN_DIR": RUN_DIR}, known(seen=Seen.ELSEWHERE)),
     ],
 )
 def test_a_process_is_known_by_its_run(seen: str, env: dict[str, str], expected: Process, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from factories.cases import document
+from factories.cases import cases, document
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -197,18 +197,7 @@ def test_what_a_library_says_before_and_after_does_no_harm() -> None:
     assert parse(said + "NVML cannot be used: no driver\n").problem == "NVML cannot be used: no driver"
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "the sampler wrote nothing"),
-        ("\n\n", "the sampler wrote nothing"),
-        ("NVML cannot be used: Driver Not Loaded\n", "NVML cannot be used: Driver Not Loaded"),
-        (HEADER, "it has no reading"),
-        (f"{HEADER}\n", "it has no reading"),
-        (f"{HEADER}\n{COST}\n", "it has no reading"),
-        (f"{HEADER}\n{at(0, 0, 'uuid', 'GPU-a')}\n", "it has no reading"),
-    ],
-)
+@pytest.mark.parametrize(("text", "problem"), cases("gpu_timeline/a_file_without_a_reading_says_why"))
 def test_a_file_without_a_reading_says_why(text: str, problem: str) -> None:
     found = parse(text)
     assert found.problem == problem

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from factories.cases import cases, document
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -77,51 +78,12 @@ def test_a_secret_in_a_command_line_is_one_whatever_stands_beside_it(words: list
     assert list(secret_words(words)) == alone
 
 
-@pytest.mark.parametrize(
-    ("text", "masked"),
-    [
-        ("https://me:pw@example.org/x.git", "https://***@example.org/x.git"),
-        ("https://me:p@ss:w@example.org/x", "https://***@example.org/x"),
-        ("git+https://token123@example.org/x@v1", "git+https://***@example.org/x@v1"),
-        ("postgresql://u:p@db:5432/x", "postgresql://***@db:5432/x"),
-        ("Authorization: Bearer abc.def", "Authorization: Bearer ***"),
-        ('{"Authorization": "Bearer abc.def"}', '{"Authorization": "Bearer ***"}'),
-        ('-H "authorization: token abcdef"', '-H "authorization: token ***"'),
-        ("Authorization: Basic dXNlcjpwdw==", "Authorization: Basic ***"),
-        ("sent Bearer a1b2c3d4e5", "sent Bearer ***"),
-        (f"using API key {HEX * 2} of", "using API key *** of"),
-        (f"$ wandb login {HEX * 2}", "$ wandb login ***"),
-        ("password=hunter2 ok", "password=*** ok"),
-        ("'hub_token': 'hunter2'", "'hub_token': '***'"),
-        ('{\\"hub_token\\": \\"hunter2\\"}', '{\\"hub_token\\": \\"***\\"}'),
-        ("--hub_token hunter2 --x", "--hub_token *** --x"),
-        ('["--hub_token",\n "hunter2"]', '["--hub_token",\n "***"]'),
-        ("GET /?access_token=hunter2&x=1", "GET /?access_token=***&x=1"),
-        ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\n", "***\n"),
-    ],
-)
+@pytest.mark.parametrize(("text", "masked"), cases("redaction/secrets_beside_their_names_are_masked"))
 def test_secrets_beside_their_names_are_masked(text: str, masked: str) -> None:
     assert redact(text, {}) == masked
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "git+ssh://git@example.org/x.git",
-        "https://example.org:8080/a@b",
-        "max_new_tokens=1000000 num_virtual_tokens: 200000",
-        'pad_token="<|endoftext|>"',
-        "the bearer of this letter, on 2024-01-01",
-        "cache_key = self.get_cache_key(hidden_states)",
-        "sk-learn, hf_memory_native, hf_transfer, scikit-learn==1.5.0, task-1234567890abcdefghij",
-        "token=None password=True api_key=null",
-        "https://huggingface.co/api/models/org/name",
-        "KeyError: 'model.layers.0.self_attn.k_proj.weight'",
-        "eyJust.a.name",
-        "0123456789abcdef" * 4,
-        f"wandb: logged in; commit {HEX * 2}, api key: see {HEX * 2}",
-    ],
-)
+@pytest.mark.parametrize("text", document("redaction/what_is_no_secret_stays"))
 def test_what_is_no_secret_stays(text: str) -> None:
     assert redact(text, {}) == text
     assert kind_of_secret(text, {}) is None

@@ -7,6 +7,7 @@ import random
 import statistics
 
 import pytest
+from factories.cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stopping import Stopping, half_width
@@ -36,18 +37,7 @@ def reason(*args: object, **options: object) -> str:
     return found.detail
 
 
-@pytest.mark.parametrize(
-    ("head", "cut"),
-    [
-        ([], 1),
-        ([0.5], 1),
-        ([60.0], 1),
-        ([60.0, 20.0], 2),
-        ([5.0, 1.0, 0.5], 3),
-        ([0.12] * 10, 10),
-        ([9, *[0.2] * 19], 20),
-    ],
-)
+@pytest.mark.parametrize(("head", "cut"), cases("steady_state/a_slow_head_is_cut_where_it_ends"))
 def test_a_slow_head_is_cut_where_it_ends(head: list[float], cut: int) -> None:
     found = steady(head + noise(60))
     assert abs(found.discarded_steps - cut) <= 1

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from factories.cases import document
 from factories.results import BASE, ended, failed, stored
 from factories.tables import Made, made_table
 from hypothesis import given
@@ -97,31 +98,7 @@ def test_a_run_is_everything_flat(tmp_path: Path) -> None:
     record = replace(ended(experiment, 1, train_loss=1.0, my_metric=3, epoch=None), warnings=(Caveat(detail="hot"),))
     table = load([stored(tmp_path / "r", (experiment, [record]))])
     row = table.runs.iloc[0].to_dict()
-    expected = {
-        "id": BASE.id,
-        "scenario": "full",
-        "framework_config": "sdpa",
-        "device": "cpu",
-        "target_modules": "q v",
-        "empty": "[]",
-        "argument_wall_s": "own",
-        "wall_s": 12.5,
-        "text": "a\nb,c",
-        "tags": "quick cpu",
-        "data": "builtin:synthetic",
-        "global_batch": 8,
-        "per_device_train_batch_size": 8,
-        "learning_rate": "2e-5",
-        "repeat": 1,
-        "exit_code": 0,
-        "started_at": "2023-11-14T22:13:20+00:00",
-        "my_metric": 3,
-        "effective_wrapper_classes": "[]",
-        "effective_liger": False,
-        "provenance_git_commit": "abc",
-        "provenance_torch": "2.13.0",
-        "warnings": "hot",
-    }
+    expected = document("table/a_run_is_everything_flat")
     assert {name: row[name] for name in expected} == expected
     assert pd.isna(row["epoch"])
     assert "provenance_other" not in row and "argument_model_name_or_path" not in row
