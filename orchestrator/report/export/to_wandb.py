@@ -73,16 +73,13 @@ class _Project:
         for row in rows(run.series):
             session.log(row)
         session.summary.update(dict(run.metrics))
-        self._save(session, run.texts)
-        session.finish(exit_code=0 if run.status is Status.OK else 1)
-        (Path(session.dir).parent / WHOLE).touch()
-        return []
-
-    def _save(self, session: Any, texts: Mapping[str, str]) -> None:
-        for name, text in texts.items():
+        for name, text in run.texts.items():
             path = Path(session.dir, name)
             path.write_text(text, encoding="utf-8")
             session.save(str(path), base_path=session.dir, policy="end")
+        session.finish(exit_code=0 if run.status is Status.OK else 1)
+        (Path(session.dir).parent / WHOLE).touch()
+        return []
 
 
 def rows(series: Mapping[str, tuple[Point, ...]]) -> Iterator[dict[str, float]]:
