@@ -86,9 +86,9 @@ def _over_the_same_steps(base: Sequence[Run], new: Sequence[Run]) -> Measured | 
     shared = losses.over_the_same_steps(*(", ".join(run.logged_losses or "" for run in runs) for runs in (base, new)))
     if shared is None:
         return None
-    ratio = _plain_ratio(shared.one, shared.other, len(base), len(new))
-    identical = shared.one == shared.other
-    return Measured(base=shared.one, new=shared.other, ratio=ratio, identical=identical, over=shared.steps)
+    ratio = _plain_ratio(shared.first, shared.second, len(base), len(new))
+    identical = shared.first == shared.second
+    return Measured(base=shared.first, new=shared.second, ratio=ratio, identical=identical, over=shared.steps)
 
 
 def _plain_ratio(base: float, new: float, n_base: int, n_new: int) -> Ratio | None:

@@ -158,7 +158,9 @@ def parse(text: str) -> Timeline:
     for place, what, moment, value in _readings(lines):
         by_place.setdefault(place, {}).setdefault(what, []).append((moment, value))
     cost = _cost(lines)
-    devices = {place: _device(found, to_the_end=bool(cost)) for place, found in sorted(by_place.items())}
+    devices = {
+        place: _device(lines_by_kind, to_the_end=bool(cost)) for place, lines_by_kind in sorted(by_place.items())
+    }
     nothing = not any(device.points for device in devices.values())
     return Timeline(devices=devices, cost=cost, problem="it has no reading" if nothing else None)
 

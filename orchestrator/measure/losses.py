@@ -30,8 +30,8 @@ class Shared:
     """Two mean losses over the same steps: the first `steps` of both trainings."""
 
     steps: int
-    one: float
-    other: float
+    first: float
+    second: float
 
 
 def as_text(logged: Sequence[Point]) -> str | None:
@@ -67,15 +67,15 @@ def _sums(points: Sequence[Point]) -> dict[int, float]:
     return sums
 
 
-def over_the_same_steps(one: str, other: str) -> Shared | None:
+def over_the_same_steps(first: str, second: str) -> Shared | None:
     """Return both trainings' mean loss up to the last step that is a point in all runs of both; None without such a step."""
-    runs = [[_sums(_read(text)) for text in texts.split(", ")] for texts in (one, other)]
+    runs = [[_sums(_read(text)) for text in texts.split(", ")] for texts in (first, second)]
     shared = set.intersection(*(set(sums) for texts in runs for sums in texts))
     step = max(shared, default=0)
     if not shared or step < LEAST * min(max(sums) for texts in runs for sums in texts):
         return None
-    first, second = (math.fsum(sums[step] for sums in texts) / len(texts) / step for texts in runs)
-    return Shared(steps=step, one=first, other=second)
+    means = [math.fsum(sums[step] for sums in texts) / len(texts) / step for texts in runs]
+    return Shared(steps=step, first=means[0], second=means[1])
 
 
 def _read(text: str) -> list[Point]:

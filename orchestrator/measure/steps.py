@@ -61,7 +61,7 @@ def together(ranks: Mapping[int, Sequence[Step]]) -> tuple[Step, ...]:
     the speed of a short run. Counts are sums. A single rank keeps its own times. Ranks of one host share a clock. Between hosts, a
     clock that is ahead is not corrected: if it is ahead by more than the ranks differ, its rank counts as the last in every step.
     """
-    by_number = [{step.number: step for step in found} for found in ranks.values()]
+    by_number = [{step.number: step for step in own} for own in ranks.values()]
     if len(by_number) <= 1:
         return tuple(step for steps in by_number for step in steps.values())
     shared = sorted(set.intersection(*map(set, by_number)))

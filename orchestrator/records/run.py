@@ -110,10 +110,6 @@ class ProcessOutcome:
     def wall_s(self) -> float:
         return self.ended_at - self.started_at
 
-    @property
-    def timed_out(self) -> bool:
-        return self.limit is Limit.WALL
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:

@@ -16,7 +16,7 @@ from orchestrator.machine import cgroup, process, process_tree
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.process_tree import end_tree
 from orchestrator.machine.stop_signals import StopSignals
-from orchestrator.records import Command
+from orchestrator.records import Command, Limit
 
 
 def command(tmp_path, *argv, **env):
@@ -30,7 +30,7 @@ def run(tmp_path, *argv, timeout_s=None, **env):
 
 def test_exit_code_and_logs(tmp_path):
     outcome = run(tmp_path, "-c", "import sys; print('a'); print('b', file=sys.stderr); sys.exit(7)")
-    assert (outcome.exit_code, outcome.signal, outcome.timed_out, outcome.cancelled) == (7, None, False, False)
+    assert (outcome.exit_code, outcome.signal, outcome.limit, outcome.cancelled) == (7, None, None, False)
     assert ((tmp_path / "out").read_text(), (tmp_path / "err").read_text()) == ("a\n", "b\n")
     assert 0 < outcome.wall_s < 20
 
@@ -47,14 +47,14 @@ def test_time_limit_ends_the_whole_tree(tmp_path, impatient, stubborn):
     began = time.monotonic()
     outcome = run(tmp_path, program, tmp_path, 2, timeout_s=2.0, **env)
     took_s = time.monotonic() - began
-    assert outcome.timed_out and 2.0 <= outcome.wall_s <= took_s - (2 * impatient if stubborn else 0.0)
+    assert outcome.limit is Limit.WALL and 2.0 <= outcome.wall_s <= took_s - (2 * impatient if stubborn else 0.0)
     assert not any(lives(pid) for pid in pids(tmp_path))
 
 
 @pytest.mark.usefixtures("impatient")
 def test_what_a_finished_run_leaves_behind_is_ended(tmp_path):
     outcome = run(tmp_path, tree_program(tmp_path), tmp_path, 2, LEAVE="1", STUBBORN="1")
-    assert outcome.exit_code == 0 and not outcome.timed_out
+    assert outcome.exit_code == 0 and outcome.limit is None
     assert not any(lives(pid) for pid in pids(tmp_path))
 
 
@@ -69,7 +69,7 @@ def test_a_signal_to_us_cancels_the_run(tmp_path, number):
     before = signal.getsignal(number)
     threading.Thread(target=interrupt, daemon=True).start()
     outcome = run(tmp_path, program, tmp_path, 2, timeout_s=30)
-    assert outcome.cancelled and not outcome.timed_out
+    assert outcome.cancelled and outcome.limit is None
     assert not any(lives(pid) for pid in pids(tmp_path))
     assert signal.getsignal(number) is before
 
@@ -134,9 +134,8 @@ def test_a_sidecar_outlives_the_run_whose_marker_it_carries(tmp_path, monkeypatc
     with process.sidecar([sys.executable, "-c", watching], tmp_path / "s") as child:
         wait_for(tmp_path / "s")
         code = "pass" if timeout_s is None else "import time; time.sleep(600)"
-        assert run(tmp_path, "-c", code, timeout_s=timeout_s, **{MARKER: "the-run"}).timed_out is (
-            timeout_s is not None
-        )
+        outcome = run(tmp_path, "-c", code, timeout_s=timeout_s, **{MARKER: "the-run"})
+        assert outcome.limit is (None if timeout_s is None else Limit.WALL)
         assert lives(child.pid)
     assert not lives(child.pid)
 

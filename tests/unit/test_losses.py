@@ -50,18 +50,18 @@ def test_the_mean_is_that_of_the_steps_of_both(one: list[float], other: list[flo
     }
     found = over_the_same_steps(*texts)
     assert found is not None
-    assert (found.one, found.other) == pytest.approx(means[found.steps // every], rel=1e-4)
+    assert (found.first, found.second) == pytest.approx(means[found.steps // every], rel=1e-4)
 
 
 def test_repeats_meet_where_all_have_a_point() -> None:
-    assert over_the_same_steps("2:1 4:3, 2:3", "2:5 4:9 6:9") == Shared(steps=2, one=2.0, other=5.0)
+    assert over_the_same_steps("2:1 4:3, 2:3", "2:5 4:9 6:9") == Shared(steps=2, first=2.0, second=5.0)
 
 
 def test_the_beginning_alone_is_no_comparison() -> None:
     """All losses are alike there."""
     assert over_the_same_steps("1:11 7:11", "1:11 10:5 40:1") is None
     assert over_the_same_steps("10:11 900:11", "10:11 1000:2") is None
-    assert over_the_same_steps("10:11 19:11", "10:11 20:11") == Shared(steps=10, one=11.0, other=11.0)
+    assert over_the_same_steps("10:11 19:11", "10:11 20:11") == Shared(steps=10, first=11.0, second=11.0)
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def _losses(cell: Cell, baseline: Cell) -> tuple[float, float] | None:
     if not alike or (any(side.numbers.get(STOPPED) for side in both) and any(", " in text for text in texts)):
         shared = losses.over_the_same_steps(*texts)
         if shared is not None:
-            return shared.one, shared.other
+            return shared.first, shared.second
         if not alike:
             return None
     mine, base = (_number(side, LOSS) for side in both)
