@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from campaigns import Campaign, tunebench
+from factories.cases import text
 
 from orchestrator.machine.gpus import visible_gpus
 from orchestrator.plan.memory_fit import Estimate, estimate
@@ -22,7 +23,7 @@ from orchestrator.records import RunRecord
 from orchestrator.results.store import Store
 
 GPUS = visible_gpus()
-STEPS, LAST = 60, 20
+STEPS, LAST = 60, 20  # of the scenario file
 
 pytestmark = [
     pytest.mark.gpu,
@@ -30,25 +31,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-SCENARIOS = f"""\
-data_processing: {{dataset_name: builtin:synthetic, samples: 256}}
-scenarios:
-- name: compiled
-  framework_config: [baseline, torch-compile]
-  arguments: &arguments
-    model_name_or_path: config:llama-1b
-    num_hidden_layers: 6
-    dtype: bfloat16
-    bf16: true
-    max_seq_len: 2048
-    per_device_train_batch_size: 4
-    max_steps: {STEPS}
-    logging_steps: 20
-    learning_rate: 1e-4
-- name: kernels
-  framework_config: [liger]
-  arguments: {{<<: *arguments, model_name_or_path: config:tiny-llama, num_hidden_layers: 2, max_steps: 4}}
-"""
+SCENARIOS = text("scenarios/training-gpu.yaml")
 
 
 def _campaign(folder: Path, scenario: str) -> Campaign:

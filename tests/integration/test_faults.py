@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from campaigns import Campaign, tunebench
+from factories.cases import document
 from trees import lives
 
 from orchestrator.records import RunRecord, Status
@@ -21,26 +22,7 @@ FAULTY = Path(__file__).with_name("faulty.py")
 RUN = ("run", "scenarios.yaml", "--yes")
 
 OOM_HINT = "batch 8 needed at least 80.6 GiB of 79.1; try 4, or gradient checkpointing"
-WAYS = {
-    # mode → status, kind, part of the cause, hint (None: any)
-    "exit_3": ("failed", "unknown", "exit code 3", None),
-    "sigkill": ("failed", "killed", "SIGKILL", None),
-    "sigsegv": ("failed", "killed", "SIGSEGV", None),
-    "dotted_oom": ("failed", "oom_cuda", "torch.OutOfMemoryError", OOM_HINT),
-    "prefixed_oom": ("failed", "oom_cuda", "torch.OutOfMemoryError", OOM_HINT),
-    "host_memory": ("failed", "oom_host", "MemoryError", "the host's memory ran out"),
-    "hangs_before_its_first_step": ("stalled", "stalled", "startup_timeout_s", "stacks.txt"),
-    "hangs_at_step_5": ("stalled", "stalled", "stall_timeout_s", "stacks.txt"),
-    "child_ignores_term": ("timeout", "timeout", "timeout_s", None),
-    "child_in_a_session_of_its_own": ("ok", None, "", None),
-    "forks_twice": ("ok", None, "", None),
-    "logs_a_gigabyte": ("ok", None, "", None),
-    "no_metrics": ("failed", "no_metrics", "without the metrics", "stdout.log"),
-    "half_of_its_metrics": ("failed", "no_metrics", "without the metrics", "stdout.log"),
-    "loss_is_no_number": ("invalid", "nan_loss", "not finite", "learning rate"),
-    "port_was_stolen": ("ok", None, "", None),
-    "good": ("ok", None, "", None),
-}
+WAYS = document("faults/ways_to_fail")
 LIMITS = {
     "hangs_before_its_first_step": {"startup_timeout_s": 2},
     "hangs_at_step_5": {"stall_timeout_s": 1.5, "startup_timeout_s": 60},

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from factories.cases import cases
 from factories.results import BASE, ended, failed, stored
 
 from orchestrator.compare.view import as_json
@@ -266,30 +267,8 @@ def test_stdout_has_the_form_alone(compare: Call, tmp_path: Path, form: str) -> 
     assert out == "" and file.read_text()
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "two sides"),
-        (["one.csv"], "two sides"),
-        (["a", "b", "c"], "two sides"),
-        (["absent.csv", A100], "absent.csv"),
-        ([A100, A100, "--aa", "x"], "--aa"),
-        ([A100, A100, "--metrics", "speed"], "speed:higher"),
-        ([A100, A100, "--metrics", "train_tokens_per_secnd"], "did you mean"),
-        ([A100, A100, "--min-effect", "two"], "0.02"),
-        ([A100, A100, "--threshold", "0"], "--threshold"),
-        ([A100, A100, "--level", "2"], "--level"),
-        ([A100, A100, "--fail-on", "slower"], "not_comparable"),
-        ([A100, A100, "--fail-on", ""], "--fail-on names nothing"),
-        ([A100, A100, "--fail-on", ","], "--fail-on names nothing"),
-        ([A100, A100, "--by", "nothing"], "nothing"),
-        ([A100, A100, "--ignore", "weather"], "weather"),
-        ([A100, A100, "--output", "report.html5"], ".json"),
-        ([A100, A100, "--output", "no/such/folder.json"], "no/such"),
-        ([A100, A100, "--correction", "bonferroni"], "bonferroni"),
-    ],
-)
-def test_mistakes_end_in_a_sentence(compare: Call, words: list[object], said: str) -> None:
-    code, out, err = compare(*words)
+@pytest.mark.parametrize(("words", "said"), cases("compare_cli/mistakes_end_in_a_sentence"))
+def test_mistakes_end_in_a_sentence(compare: Call, words: list[str], said: str) -> None:
+    code, out, err = compare(*(A100 if word == "A100" else word for word in words))
     assert (code, out) == (2, "")
     assert said in err and "Traceback" not in err

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories.cases import cases
+from factories.cases import cases, document
 from factories.suites import planned, suite
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -248,31 +248,8 @@ def test_the_order_of_axes_and_arguments_in_the_file_changes_no_id(tmp_path: Pat
 
 
 BASE: dict[str, Any] = {"name": "s", "arguments": {"model_name_or_path": "m"}}
-SAME = [
-    {"repeats": 5},
-    {"repeats": {"min": 3, "max": 10, "within": "1%"}},
-    {"busy_gpus": "fail"},
-    {"tags": ["x"]},
-    {"timeout_s": 60},
-    {"keep": "all"},
-    {"monitors": ["nvidia_smi"]},
-    {"slow": False},
-]
-OTHER: list[dict[str, Any]] = [
-    {"arguments": {"model_name_or_path": "n"}},
-    {"arguments": {"model_name_or_path": "m", "seed": 1}},
-    {"arguments": {"model_name_or_path": "m", "max_steps": None}},
-    {"num_gpus": 2},
-    {"device": "cpu"},
-    {"trainer": "trl"},
-    {"framework_config": "eager"},
-    {"python": "/other/python"},
-    {"env": {"A": "1"}},
-    {"monitors": ["hf_memory"]},  # light, but the Trainer gets skip_memory_metrics=False: another argument
-    {"monitors": ["hf_memory_native"]},  # its thread slows the steps down: another measurement
-    {"measure": {"discard_steps": 5}},
-    {"measure": {"discard_steps": 5, "within": "1%"}},
-]
+SAME = document("expand/same_measurement")
+OTHER: list[dict[str, Any]] = document("expand/other_measurement")
 
 
 def test_what_changes_the_measurement_changes_the_id_and_nothing_else_does(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.cases import document
 from factories.results import experiment
 from factories.run_folders import BEGAN, worker, write_steps, write_worker
 
@@ -80,24 +81,7 @@ def test_a_run_on_one_gpu(tmp_path: Path) -> None:
     numbers = values(trained(sampled(tmp_path, *gpu(0))))
     assert throughput.steady_window(tmp_path) == pytest.approx((BEGAN + 4, BEGAN + 10))
     assert numbers.pop("energy_per_real_token_j") == pytest.approx(numbers["energy_j"] / (800 * 60))
-    assert numbers == pytest.approx(
-        {
-            "device_peak_used_bytes": 40 * GIB,
-            "device_baseline_bytes": GIB,
-            "device_residue_bytes": 2000,
-            "energy_j": 3600,
-            "integrated_energy_j": 3600,
-            "mean_power_w": 600,
-            "gpu_utilization": 0.9,
-            "sm_clock_mhz": 1800,
-            "temperature_c": 60,
-            "throttled_share": 0.0,
-            "monitor_cpu_s": 0.75,
-            "monitor_rss_bytes": 20_000_000,
-            "nvml_period_s": 0.01,
-        },
-        rel=1e-3,
-    )
+    assert numbers == pytest.approx(document("nvml_monitor/one_gpu"), rel=1e-3)
     assert {number.source for number in found(tmp_path).values()} == {SAMPLES}
     assert Nvml().warnings(tmp_path) == []
 

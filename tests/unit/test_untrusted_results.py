@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from factories.cases import document
 from factories.results import BASE, ended, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -268,27 +269,7 @@ def written(root: Path, **changes: Any) -> None:
     record_of(root).write_text(json.dumps(fields))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"experiment_id": "../../../x"},
-        {"experiment_id": GOOD.id},
-        {"repeat": 2},
-        {"attempt": 10**9},
-        {"repeat": -1},
-        {"started_at": 1e300},
-        {"started_at": 1e18},
-        {"started_at": float("nan")},
-        {"wall_s": float("inf")},
-        {"wall_s": 1e200},
-        {"status": "splendid"},
-        {"measurements": {"a": 1}},
-        {"settings": []},
-        {"ranks": [1]},
-        {"unknown": 1} | {"repeat": "one"},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", document("untrusted_results/a_record_that_cannot_be_this_runs"), ids=str)
 def test_a_record_that_cannot_be_this_runs_is_named_and_left_out(changes: dict[str, Any], root: Path) -> None:
     written(root, **changes)
     table = reported(root)

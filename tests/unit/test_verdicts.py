@@ -33,24 +33,13 @@ def times(factor: float, values: tuple[float, ...] = NOISY) -> list[float]:
 # One row
 
 
-@pytest.mark.parametrize(
-    ("metric", "factor", "verdict"),
-    [
-        (SPEED, 0.95, Verdict.REGRESSED),
-        (SPEED, 1.05, Verdict.IMPROVED),
-        (STEP, 1.05, Verdict.REGRESSED),
-        (STEP, 0.95, Verdict.IMPROVED),
-        (SPEED, 1.001, Verdict.SAME),
-        (SPEED, 0.982, Verdict.INCONCLUSIVE),
-        ("energy_per_real_token_j", 1.05, Verdict.REGRESSED),
-    ],
-)
+@pytest.mark.parametrize(("metric", "factor", "verdict"), cases("verdicts/runs_on_both_sides_are_tested"))
 def test_runs_on_both_sides_are_tested(metric: str, factor: float, verdict: Verdict) -> None:
     row = judged(metric, NOISY, times(factor))
-    assert row.verdict is verdict
+    assert row.verdict == verdict
     assert row.ratio is not None and row.ratio.interval is not None and row.p_adjusted is not None
     assert row.ratio.value == pytest.approx(factor)
-    assert (row.needs is not None) == (verdict is Verdict.INCONCLUSIVE)
+    assert (row.needs is not None) == (verdict == Verdict.INCONCLUSIVE)
 
 
 def test_a_change_that_is_sure_but_small_is_none() -> None:
@@ -90,25 +79,14 @@ def _evenly_spread(count: int) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize(
-    ("metric", "base", "new", "verdict"),
-    [
-        (SPEED, [1000], [905], Verdict.REGRESSED),
-        (SPEED, [1000], [910], Verdict.UNTESTED),
-        (SPEED, [1000], [1100], Verdict.UNTESTED),
-        (SPEED, [1000], [1101], Verdict.IMPROVED),
-        (SPEED, [1000], [1000], Verdict.SAME),
-        (SPEED, [1000], [900, 901, 902], Verdict.REGRESSED),
-        (STEP, [1.0], [1.2], Verdict.REGRESSED),
-        (FIRST, [1.5], [2.9], Verdict.UNTESTED),
-        (FIRST, [1.5], [3.1], Verdict.REGRESSED),
-    ],
+    ("metric", "base", "new", "verdict"), cases("verdicts/one_run_on_a_side_goes_by_the_threshold")
 )
 def test_one_run_on_a_side_goes_by_the_threshold(
     metric: str, base: list[float], new: list[float], verdict: Verdict
 ) -> None:
     row = judged(metric, base, new)
     assert (row.verdict, row.p_adjusted) == (verdict, None)
-    assert verdict is Verdict.SAME or "one run" in row.why
+    assert verdict == Verdict.SAME or "one run" in row.why
 
 
 def test_a_first_step_that_doubles_is_found_though_the_steps_are_the_same() -> None:
@@ -130,20 +108,11 @@ def test_memory_goes_by_its_tolerance_and_the_highest_run(factor: float, verdict
     assert row.ratio is not None and row.ratio.interval is None and row.p_adjusted is None
 
 
-@pytest.mark.parametrize(
-    ("base", "new", "verdict", "counts"),
-    [
-        (2.0, 2.05, Verdict.SAME, 0),
-        (2.0, 2.2, Verdict.REGRESSED, 1),
-        (2.0, 1.8, Verdict.IMPROVED, 1),
-        (-2.0, -2.05, Verdict.SAME, 0),
-        (-2.0, 2.0, Verdict.REGRESSED, 1),
-    ],
-)
+@pytest.mark.parametrize(("base", "new", "verdict", "counts"), cases("verdicts/a_loss_is_a_guard_both_ways"))
 def test_a_loss_is_a_guard_both_ways(base: float, new: float, verdict: Verdict, counts: int) -> None:
     """A loss that fell is called improved, and stops a build all the same: it may be another training."""
     comparison = compared(paired(entry("one", {LOSS: [base]}), entry("one", {LOSS: [new]})))
-    assert comparison.rows[0].verdict is verdict
+    assert comparison.rows[0].verdict == verdict
     assert gate.causes(comparison)[Cause.GUARD] == counts
     assert gate.exit_code(comparison) == counts
 
@@ -188,17 +157,7 @@ def test_what_was_0_has_no_ratio_and_a_verdict_all_the_same(new: float, verdict:
     assert (row.verdict, row.ratio) == (verdict, None)
 
 
-@pytest.mark.parametrize(
-    ("metric", "base", "new", "verdict"),
-    [
-        (SPEED, NOISY, [0.0] * 5, Verdict.REGRESSED),
-        (SPEED, [0.0] * 5, NOISY, Verdict.IMPROVED),
-        (SPEED, [1000.0], [-5.0], Verdict.REGRESSED),
-        (SPEED, [0.0], [-5.0], Verdict.UNTESTED),
-        (SPEED, [0.0, 1000.0], [1000.0, 1001.0], Verdict.UNTESTED),
-        (STEP, NOISY, [0.0] * 5, Verdict.UNTESTED),
-    ],
-)
+@pytest.mark.parametrize(("metric", "base", "new", "verdict"), cases("verdicts/a_rate_that_fell_to_0"))
 def test_a_rate_that_fell_to_0_is_worse_and_a_time_of_0_is_no_time(
     metric: str, base: Sequence[float], new: Sequence[float], verdict: Verdict
 ) -> None:
