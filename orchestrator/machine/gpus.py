@@ -77,18 +77,13 @@ def visible_gpus() -> tuple[Gpu, ...]:
 
 
 def _gpu(nvml: Any, index: int) -> Gpu:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    return _described(nvml, handle, index)
+    return _described(nvml, nvml.nvmlDeviceGetHandleByIndex(index), index)
 
 
 def _described(nvml: Any, handle: Any, index: int) -> Gpu:
+    uuid, name = _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle))
     memory = _ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total)
-    return Gpu(
-        index=index,
-        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
-        name=_text(nvml.nvmlDeviceGetName(handle)),
-        memory_bytes=memory,
-    )
+    return Gpu(index=index, uuid=uuid, name=name, memory_bytes=memory)
 
 
 def _visible(nvml: Any, gpus: tuple[Gpu, ...], visible: str) -> tuple[Gpu, ...]:
