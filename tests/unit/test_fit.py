@@ -529,7 +529,7 @@ def test_what_is_not_known_is_said(changes: dict[str, Any], reason: str) -> None
         ({"model_type": "llama", "layer_types": 7}, "attention windows in some layers"),
         ({"model_type": "llama", "torch_dtype": ["bfloat16"]}, "dtype ['bfloat16']"),
         ({"model_type": "mistral", "sliding_window": "far"}, "sliding_window 'far' is not a whole number from 1"),
-        (["no", "mapping"], "is no configuration"),
+        (["no", "mapping"], "is not a configuration"),
         (b"{", "can't be read: it is not JSON"),
         (b"[" * 100_000, "can't be read: it nests deeper than 64 levels"),
         (bytes(17 * 2**20), "can't be read: the file exceeds the limit of 16 MiB"),
