@@ -11,7 +11,6 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from orchestrator.errors import ResultsError
 from orchestrator.files import reading
 from orchestrator.files.printable_text import printable, shell_word
 from orchestrator.files.redaction import redact
@@ -21,29 +20,15 @@ from orchestrator.results.contents import StoredExperiment, StoredRun
 from orchestrator.results.store import Store
 
 TAIL_BYTES = 64 * 1024
-MOST_IDS = 10
 
 
 def experiment_view(store: Store, wanted: str, *, lines: int) -> Iterator[str]:
     """Yield the lines to show. Raise ResultsError if `wanted` is part of no experiment's id, or of several ids."""
-    stored = _find(store, wanted)
+    name = store.find(wanted)
+    stored = StoredExperiment(experiment=store.experiment(name), runs=store.runs(name))
     files = _files(stored.runs[-1], lines) if stored.runs else ()
     for text in chain(_facts(stored.experiment), *map(_run, stored.runs), files):
         yield printable(redact(text))
-
-
-def _find(store: Store, wanted: str) -> StoredExperiment:
-    stored = {entry.experiment.id: entry for entry in store.contents().experiments}
-    matches = [wanted] if wanted in stored else [name for name in stored if wanted in name]
-    if len(matches) == 1:
-        return stored[matches[0]]
-    ids = matches or list(stored)
-    shown = ", ".join(ids[:MOST_IDS]) + (", …" if len(ids) > MOST_IDS else "")
-    if matches:
-        raise ResultsError(
-            f"{len(matches)} experiments of {store.root} have {wanted!r} in their id; name one of: {shown}"
-        )
-    raise ResultsError(f"{store.root} has no experiment {wanted!r}; it has: {shown or 'none'}")
 
 
 def _facts(experiment: Experiment) -> Iterator[str]:

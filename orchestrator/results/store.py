@@ -29,6 +29,8 @@ from orchestrator.results.contents import Contents, StoredExperiment, StoredRun
 from orchestrator.results.due_runs import NO_RETRY, Retry, can_run, due_runs
 from orchestrator.results.folder import SUITE_FILE, TOOL, is_ours, read_suite, refuse_foreign
 
+# The most ids in a message.
+MOST_IDS = 10
 _RUN_NAME = re.compile(r"r([1-9]\d*)-t([1-9]\d*)")
 
 
@@ -176,6 +178,19 @@ class Store:
         names = known if isinstance(known, list) else []
         order = list(dict.fromkeys(name for name in names if isinstance(name, str) and name in present))
         return [*order, *sorted(present.difference(order))]
+
+    def find(self, word: str) -> str:
+        """Return the id that is this word, or else the only id that contains it. Raise ResultsError if there is no such id."""
+        ids = self.ids()
+        matches = [word] if word in ids else [name for name in ids if word in name]
+        if len(matches) == 1:
+            return matches[0]
+        shown = ", ".join((matches or ids)[:MOST_IDS]) + (", …" if len(matches or ids) > MOST_IDS else "")
+        if matches:
+            raise ResultsError(
+                f"{len(matches)} experiments of {self.root} have {word!r} in their id; name one of: {shown}"
+            )
+        raise ResultsError(f"{self.root} has no experiment {word!r}; it has: {shown or 'none'}")
 
     def write(self, name: str, content: str | bytes) -> Path:
         """Write a file that is made from the records, such as `benchmarks.csv`, over an older one. Return its path."""

@@ -27,7 +27,6 @@ from orchestrator.campaign.status.experiment import (
     signature,
 )
 from orchestrator.campaign.status.time_left import Expectation, Span, Work
-from orchestrator.errors import ResultsError
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Job
 from orchestrator.results.folder import SUITE_FILE
@@ -71,22 +70,8 @@ class CampaignStatus:
 
 
 def chosen(store: Store, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids that these words name, each by a whole id or a unique part of it; all ids without a word.
-
-    Raise ResultsError for a word that names no experiment, or several.
-    """
-    every = store.ids()
-    return tuple(dict.fromkeys(_named(word, every, store.root) for word in wanted)) if wanted else tuple(every)
-
-
-def _named(word: str, every: Sequence[str], root: Path) -> str:
-    matches = [word] if word in every else [name for name in every if word in name]
-    if len(matches) == 1:
-        return matches[0]
-    listed = ", ".join((matches or every)[:10]) + (", …" if len(matches or every) > 10 else "")
-    if matches:
-        raise ResultsError(f"{len(matches)} experiments of {root} have {word!r} in their id; name one of: {listed}")
-    raise ResultsError(f"{root} has no experiment {word!r}; it has: {listed or 'none'}")
+    """Return the ids that these words name, or all ids without a word. Raise ResultsError as `Store.find` does."""
+    return tuple(dict.fromkeys(map(store.find, wanted))) or tuple(store.ids())
 
 
 class Reader:
