@@ -58,6 +58,7 @@ def test_padded_batches_are_counted_as_the_ranks_got_them(trained: Campaign) -> 
     )
     for rank in ranks:
         assert 0 < rank["labelled"] < rank["real"] < rank["processed"] and rank["samples"] == 12
+    spelled.assert_in_the_table(trained, "padded", ranks=2)
 
 
 def test_every_token_of_a_packed_epoch_is_counted_once(trained: Campaign) -> None:
@@ -74,7 +75,3 @@ def test_what_took_effect_is_read_off_its_trainer(trained: Campaign) -> None:
     assert (packed["peft_method"], packed["lora_rank"]) == ("lora", 4)
     assert (padded["optimizer"], packed["optimizer"]) == ("AdamW", "SGD")
     assert 0 < packed["trainable_parameters"] < packed["total_parameters"]
-
-
-def test_its_numbers_are_in_the_table(trained: Campaign) -> None:
-    spelled.assert_in_the_table(trained, "padded", ranks=2)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from test_page_browser import PHONE, WIDE, browser, draw_all, opened, show_numbers
+from test_page_browser import PHONE, WIDE, browser, draw_all, opened, serious, show_numbers
 
 from orchestrator.compare.history.trend_page import trend_page
 
@@ -42,7 +42,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_opens_draws_and_is_accessible(
     browser: Browser, folder: Path, scheme: str, viewport: dict[str, int]
 ) -> None:
-    from axe_playwright_python.sync_playwright import Axe
     from playwright.sync_api import expect
 
     with opened(browser, folder, color_scheme=scheme, viewport=viewport) as (page, seen):
@@ -55,8 +54,7 @@ def test_it_opens_draws_and_is_accessible(
         expect(page.locator("#chart-trend .plot .ytick").first).not_to_have_text(drawn)
         show_numbers(page.locator("#chart-trend"))
         expect(page.locator("#chart-trend .numbers tbody tr")).to_have_count(10)
-        found = Axe().run(page).response["violations"]
+        found = serious(page)
         assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
         assert seen.wrong == []
-    serious = [one for one in found if one["impact"] in ("serious", "critical")]
-    assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in serious] == []
+    assert found == []

@@ -371,40 +371,20 @@ def test_a_spike_of_30_ms_is_seen_at_a_period_of_10(monkeypatch: pytest.MonkeyPa
     assert found.devices[0].peak() == 20 * GIB
 
 
-def test_watching_a_run(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The baseline is read before the run, however long the driver takes; what the run gives back is seen given back."""
-    folder = install(
-        "time.sleep(0.4)\n"
-        "def memory(device):\n"
-        "    return 5 * 2**30 if os.path.exists(FOLDER + '/running') else 2**30 + (device == 'GPU-b')\n"
-    )
-    monkeypatch.setenv(PERIOD_VARIABLE, "0.005")
-    with Nvml().watch(tmp_path, GPUS):
-        before = parse((tmp_path / SAMPLES).read_text())
-        assert [device.baseline() for device in before.devices.values()] == [GIB, GIB + 1]
-        (folder / "running").touch()
-        time.sleep(0.3)
-        (folder / "running").unlink()
-    assert not lives(int((folder / "pid").read_text()))
-    numbers = {number.name: number.value for number in Nvml().measurements(tmp_path)}
-    assert numbers["device_peak_used_bytes"] == 5 * GIB
-    assert numbers["device_baseline_bytes"] == GIB + 1
-    assert numbers["device_residue_bytes"] == 0
-    assert numbers["nvml_period_s"] == pytest.approx(0.005, rel=0.3)
-    assert numbers["monitor_cpu_s"] > 0
-    assert [row["gpu"] for row in Nvml().devices(tmp_path)] == ["GPU-a", "GPU-b"]
-    assert Nvml().warnings(tmp_path) == []
-
-
 def test_a_whole_run_is_watched_until_its_memory_is_given_back(
     install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver takes a moment to give it back: the sampler outlives the run's processes, though it carries their marker."""
+    """The baseline is read before the run, however long the driver takes, and the sampler outlives the run's processes.
+
+    The driver takes a moment to give the memory back. The sampler carries the marker of the run's processes.
+    """
     folder = install(
+        "time.sleep(0.4)\n"
         "def memory(device):\n"
         "    try: return 2**30 * (3 if time.time() < os.stat(FOLDER + '/training').st_mtime + 0.6 else 1)\n"
         "    except OSError: return 2**30\n"
     )
+    monkeypatch.setenv(PERIOD_VARIABLE, "0.005")
     monkeypatch.setattr("orchestrator.machine.provenance.visible_gpus", lambda: GPUS)
     monkeypatch.setattr("orchestrator.run.gpu_access.occupants", lambda gpus: ())
     code = (
@@ -418,7 +398,9 @@ def test_a_whole_run_is_watched_until_its_memory_is_given_back(
     measured = recorded(record)
     assert (measured["device_baseline_bytes"], measured["device_peak_used_bytes"]) == (GIB, 3 * GIB)
     assert measured["device_residue_bytes"] == 0
+    assert measured["nvml_period_s"] == pytest.approx(0.005, rel=0.3)
     assert measured["monitor_cpu_s"] > 0
+    assert not lives(int((folder / "pid").read_text()))
     assert [row["gpu"] for row in record.devices] == ["GPU-a", "GPU-b"]
     assert not [one for one in record.warnings if "closing line" in one.detail or one.kind is CaveatKind.CONTAMINATED]
 

@@ -121,6 +121,14 @@ def show_numbers(chart: Locator) -> Locator:
     return chart.locator(".numbers tbody tr")
 
 
+def serious(page: Page) -> list[tuple[str, list[str]]]:
+    """Return what axe-core finds serious, or worse, each with the elements that it is about."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = [one for one in Axe().run(page).response["violations"] if one["impact"] in ("serious", "critical")]
+    return [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found]
+
+
 def rows(page: Page) -> list[str]:
     """The texts of the table's rows."""
     return page.locator("#experiments tbody tr.row").all_inner_texts()
@@ -269,15 +277,12 @@ def tick_colour(page: Page) -> str:
 
 @pytest.mark.parametrize(("scheme", "viewport"), [("light", WIDE), ("dark", PHONE)], ids=["light", "dark"])
 def test_axe_finds_nothing_serious(browser: Browser, folder: Path, scheme: str, viewport: dict[str, int]) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     with opened(browser, folder, color_scheme=scheme, viewport=viewport) as (page, _):
         draw_all(page)
         page.locator("#experiments .open").first.click()
         show_numbers(page.locator("#chart-memory"))
-        found = Axe().run(page).response["violations"]
-    serious = [one for one in found if one["impact"] in ("serious", "critical")]
-    assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in serious] == []
+        found = serious(page)
+    assert found == []
 
 
 def test_a_phone_scrolls_down_and_never_sideways(browser: Browser, folder: Path) -> None:

@@ -34,6 +34,7 @@ def test_every_token_of_the_epoch_is_counted_once(trained: Campaign) -> None:
     assert sum(rank["samples"] for rank in padded) == packed["samples"] == len(spelled.WORDS)
     assert sum(rank["processed"] for rank in padded) > real
     assert [rank["steps"] for rank in padded] == [6, 6], "24 samples, two at a time on two processes"
+    spelled.assert_in_the_table(trained, "padded", ranks=2)
 
 
 def test_what_took_effect_is_read_off_its_trainer(trained: Campaign) -> None:
@@ -45,7 +46,3 @@ def test_what_took_effect_is_read_off_its_trainer(trained: Campaign) -> None:
         "both are on in trl unless told otherwise"
     )
     assert 0 < packed["trainable_parameters"] < packed["total_parameters"]
-
-
-def test_its_numbers_are_in_the_table(trained: Campaign) -> None:
-    spelled.assert_in_the_table(trained, "padded", ranks=2)

@@ -117,11 +117,8 @@ def test_the_last_try_of_a_repeat_counts(tmp_path: Path) -> None:
     assert speeds(only(side)) == [2.0] and only(side).status == "ok"
     assert (only(side).failed_runs, only(side).failure) == (1, "oom_cuda: oom_cuda, in a sentence")
     assert any("1 experiment has repeats that did not end ok" in sentence for sentence in side.warnings)
-
-
-def test_a_run_that_failed_when_it_was_tried_again_gives_no_number(tmp_path: Path) -> None:
-    runs = [ended(BASE, 1, tokens_per_s=1.0), failed(BASE, 1, attempt=2)]
-    entry = only(read([stored(tmp_path / "r", (BASE, runs))]))
+    again = [ended(BASE, 1, tokens_per_s=1.0), failed(BASE, 1, attempt=2)]
+    entry = only(read([stored(tmp_path / "again", (BASE, again))]))
     assert (entry.status, entry.runs, entry.failure) == ("failed", (), "oom_cuda: oom_cuda, in a sentence")
 
 

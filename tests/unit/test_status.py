@@ -200,13 +200,14 @@ def test_a_campaign_as_it_goes_on(tmp_path: Path) -> None:
     assert over.is_over() and over.counts()[DONE] == 6 and over.left_s == 0
 
 
-def test_looks_end_when_all_is_done_or_when_asked(store: Store, tmp_path: Path) -> None:
+def three_pauses() -> tuple[list[float], Callable[[float], bool]]:
+    """Return the seconds of the pauses, and a pause that ends the looks at its third call."""
     pauses: list[float] = []
+    return pauses, lambda seconds: pauses.append(seconds) or len(pauses) == 3  # type: ignore[func-returns-value]
 
-    def pause(seconds: float) -> bool:
-        pauses.append(seconds)
-        return len(pauses) == 3
 
+def test_looks_end_when_all_is_done_or_when_asked(store: Store, tmp_path: Path) -> None:
+    pauses, pause = three_pauses()
     assert len(list(looks(Reader(store), pause=pause))) == 3
     assert all(1.0 <= seconds <= 10.0 for seconds in pauses)
     over = Store(stored(tmp_path / "over", (replace(A, repeats=1), [ended(A, 1)])))
@@ -226,12 +227,7 @@ def test_a_signal_ends_a_pause_and_the_looks(store: Store) -> None:
 
 
 def test_a_pause_is_longer_where_looking_takes_long(store: Store) -> None:
-    pauses: list[float] = []
-
-    def pause(seconds: float) -> bool:
-        pauses.append(seconds)
-        return len(pauses) == 3
-
+    pauses, pause = three_pauses()
     for _ in looks(Reader(store), pause=pause):
         until = time.process_time() + 0.03
         while time.process_time() < until:
