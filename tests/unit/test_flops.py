@@ -221,6 +221,9 @@ def test_what_a_run_achieved() -> None:
     assert of_run(recomputation="whole")["mfu"] == numbers["mfu"]
 
 
+RATES = {"model_flops_per_token", "tflops_per_s_per_gpu"}
+
+
 @pytest.mark.parametrize(
     ("changes", "left"),
     [
@@ -230,14 +233,11 @@ def test_what_a_run_achieved() -> None:
         ({"architecture": {**ARCHITECTURE, "causal": None}}, set()),
         ({"architecture": {**ARCHITECTURE, "expert_frozen": 8}}, set()),
         ({"architecture": {**ARCHITECTURE, "window": 100}}, set()),
-        ({"quantization": "nf4"}, {"model_flops_per_token", "tflops_per_s_per_gpu"}),
-        ({"device_name": None}, {"model_flops_per_token", "tflops_per_s_per_gpu"}),
-        ({"recomputation": None}, {"model_flops_per_token", "tflops_per_s_per_gpu", "mfu"}),
-        ({"recomputation": "whole", "torch_compile": True}, {"model_flops_per_token", "tflops_per_s_per_gpu", "mfu"}),
-        (
-            {"recomputation": "early_stop", "architecture": {**ARCHITECTURE, "spared": None}},
-            {"model_flops_per_token", "tflops_per_s_per_gpu", "mfu"},
-        ),
+        ({"quantization": "nf4"}, RATES),
+        ({"device_name": None}, RATES),
+        ({"recomputation": None}, {*RATES, "mfu"}),
+        ({"recomputation": "whole", "torch_compile": True}, {*RATES, "mfu"}),
+        ({"recomputation": "early_stop", "architecture": {**ARCHITECTURE, "spared": None}}, {*RATES, "mfu"}),
     ],
 )
 def test_what_is_unknown_is_missing(changes: dict[str, Any], left: set[str]) -> None:

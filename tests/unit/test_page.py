@@ -352,16 +352,8 @@ def test_every_colour_of_a_figure_is_one_of_the_theme(page: str) -> None:
 
 def test_what_was_run_and_where_is_said(page: str) -> None:
     text = re.sub(r"<[^>]+>", " ", page[: page.index('id="findings"')])
-    for said in (
-        "24",
-        "H100 80GB HBM3",
-        "79.65 GiB each",
-        "580.159.04",
-        "torch 2.13.0",
-        "853061b7eb16",
-        "node-1",
-        "GPU-hours",
-    ):
+    cards, software = ("H100 80GB HBM3", "79.65 GiB each", "580.159.04"), ("torch 2.13.0", "853061b7eb16")
+    for said in ("24", *cards, *software, "node-1", "GPU-hours"):
         assert said in text, said
 
 
@@ -481,14 +473,9 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def test_only_files_of_ours_are_linked(tmp_path: Path) -> None:
-    for name in (
-        "stdout.log",
-        "evil.html",
-        "record.json",
-        "steps-rank10.jsonl",
-        "steps-rank0.jsonl.html",
-        "javascript:a",
-    ):
+    for name in ("stdout.log", "record.json", "steps-rank10.jsonl"):
+        (tmp_path / name).write_text("")
+    for name in ("evil.html", "steps-rank0.jsonl.html", "javascript:a"):
         (tmp_path / name).write_text("")
     assert folders.files(tmp_path) == ("record.json", "stdout.log", "steps-rank10.jsonl")
     assert folders.link("a/../b", "r1-t1", "x?y#z") == "experiments/a%2F..%2Fb/runs/r1-t1/x%3Fy%23z"

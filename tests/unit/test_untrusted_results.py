@@ -180,14 +180,18 @@ def test_a_hostile_line_is_no_step_and_the_others_are(line: str, tmp_path: Path)
 # ------------------------------------------------------------------------------------------- a folder with one bad apple
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Two experiments, a run each; the tests spoil the second."""
+def two_experiments(folder: Path) -> Path:
+    """Return a results folder of two experiments, a run each; the tests spoil the second."""
     return stored(
-        tmp_path / "results",
+        folder / "results",
         (GOOD, [ended(GOOD, 1, train_loss=2.5)]),
         (BAD, [ended(BAD, 1, train_loss=3.5)]),
     )
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return two_experiments(tmp_path)
 
 
 def record_of(root: Path, name: str = BAD.id) -> Path:
@@ -409,11 +413,7 @@ def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return stored(
-        tmp_path_factory.mktemp("shared") / "results",
-        (GOOD, [ended(GOOD, 1, train_loss=2.5)]),
-        (BAD, [ended(BAD, 1, train_loss=3.5, gpu_device_name="H100")]),
-    )
+    return two_experiments(tmp_path_factory.mktemp("shared"))
 
 
 @pytest.mark.parametrize("file", ["record.json", "experiment.json"])
