@@ -15,7 +15,7 @@ Call = Callable[..., tuple[int, str, str]]
 GOLDEN = Path(__file__).parent / "golden"
 
 for _name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):  # of the terminal of whoever runs the tests
-    os.environ.pop(_name, None)  # here, since the console keeps what it finds when it is imported
+    os.environ.pop(_name, None)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # In a shell's background it is ignored, and would be by all that is started and interrupted here.
@@ -62,6 +62,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def in_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
     """`in_process("plan", …, width=100)`: the command in this process, in a folder of its own: exit code, stdout, stderr."""
     from orchestrator import cli
+    from orchestrator.cli import console
 
     monkeypatch.chdir(tmp_path)
 
@@ -69,6 +70,8 @@ def in_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         monkeypatch.setattr(sys, "argv", ["tunebench", *map(str, words)])
         for name, value in {"TUNEBENCH_CACHE": str(folder / "cache"), "COLUMNS": str(width), **env}.items():
             monkeypatch.setenv(name, value)
+        for made in (console.out, console.err):  # a console keeps the width that it began with
+            made.cache_clear()
         with pytest.raises(SystemExit) as ended:
             cli.main()
         said = capsys.readouterr()

@@ -74,7 +74,7 @@ def main() -> Any:
     except Exception as error:
         code = _usage_error(error)
     if code == INTERRUPTED:
-        err.print(
+        err().print(
             "Interrupted. Finished runs are kept; the same command resumes (without --move-aside).", soft_wrap=True
         )
     sys.exit(code if isinstance(code, int) else 0)
@@ -119,4 +119,4 @@ def _without_secrets(kind: type[BaseException], error: BaseException, trace: Tra
     """Write a defect's traceback without secrets, since a run's `run-one.log` may keep it."""
     from traceback import format_exception
 
-    err.file.write(redact("".join(format_exception(kind, error, trace))))
+    err().file.write(redact("".join(format_exception(kind, error, trace))))

@@ -156,7 +156,7 @@ def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], ever
         if not written:
             print_raw([_text(comparison, form.value, causes=causes, everything=everything)])
         return tell(_conclusion(comparison, causes))
-    out.print(terminal.view(comparison, width=out.width, everything=everything))
+    out().print(terminal.view(comparison, width=out().width, everything=everything))
     say(_conclusion(comparison, causes))
 
 

@@ -5,42 +5,44 @@ Only `cli` prints, and it prints here. Names and logs may contain codes that ste
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.files.printable_text import printable
 
-
-class _Output(Console):
-    """A console that becomes silent when its reader leaves early (`| head`). The campaign and its report go on."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=printable(segment.text))
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+if TYPE_CHECKING:
+    from orchestrator.cli.output import Output
 
 
-out = _Output(highlight=False)
-err = _Output(stderr=True, highlight=False)
+@cache
+def out() -> Output:
+    """Return the console on stdout. rich is imported here, since `--help` prints without it."""
+    from orchestrator.cli.output import Output
+
+    return Output(highlight=False, emoji=False)
+
+
+@cache
+def err() -> Output:
+    """Return the console on stderr."""
+    from orchestrator.cli.output import Output
+
+    return Output(stderr=True, highlight=False, emoji=False)
 
 
 def say(text: str) -> None:
     """Print a line on stdout, unwrapped."""
-    out.print(text, markup=False, soft_wrap=True)
+    out().print(text, markup=False, soft_wrap=True)
 
 
 def tell(text: str) -> None:
     """Print a line on stderr, unwrapped."""
-    err.print(text, markup=False, soft_wrap=True)
+    err().print(text, markup=False, soft_wrap=True)
 
 
 def print_raw(pieces: Iterable[str]) -> None:
@@ -51,7 +53,7 @@ def print_raw(pieces: Iterable[str]) -> None:
             sys.stdout.write(printable(piece) if on_terminal else piece)
         sys.stdout.flush()
     except BrokenPipeError:
-        out.on_broken_pipe()
+        out().on_broken_pipe()
 
 
 def words(texts: Iterable[str] | None) -> tuple[str, ...]:

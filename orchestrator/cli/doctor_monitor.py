@@ -25,7 +25,7 @@ def doctor(
     if as_json:
         print_raw([examination.as_json(findings)])
     else:
-        out.print(examination.as_table(findings))
+        out().print(examination.as_table(findings))
     raise typer.Exit(1 if any(finding.level is examination.Level.MISSING for finding in findings) else 0)
 
 
@@ -51,10 +51,10 @@ def monitor(
             tell(f"error: {machine.nvml_problem()}")
             raise typer.Exit(1)
         watch = readings.Watch(nvml, readings.chosen(nvml, gpus))
-        views = readings.views(watch, interval_s=interval, stopped=lambda: bool(stop.received or out.quiet))
+        views = readings.views(watch, interval_s=interval, stopped=lambda: bool(stop.received or out().quiet))
         shown = islice(views, 1 if once else None)
         if not as_json:
-            return monitor_view.follow(shown, out)
+            return monitor_view.follow(shown, out())
         for view in shown:
             print_raw([monitor_view.as_json(view)])
 

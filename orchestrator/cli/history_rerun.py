@@ -46,7 +46,7 @@ def history(
     if as_json:
         print_raw([text])
     else:
-        out.print(terminal.summary(found))
+        out().print(terminal.summary(found))
     texts = {
         files.JSON: text,
         files.POINTS: as_csv.points(found),
@@ -89,7 +89,7 @@ def rerun(
     if dry_run or not order:
         raise typer.Exit(1 if prepared.is_stuck else 0)
     confirm(contests.gpu_hours(order), above=confirm_above, yes=yes)
-    with Progress(err, rounds.readers(order)) as progress:
+    with Progress(err(), rounds.readers(order)) as progress:
         for sentence in rounds.prepare_data(order, on_event=progress.say):
             progress.say(sentence)
         outcome = rounds.carry_out(order, executor=starter, on_event=progress.on_event)

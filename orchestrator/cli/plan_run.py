@@ -55,7 +55,7 @@ def run(options: RunOptions) -> None:
     hours = steps.gpu_hours(planned, options.results, move_aside=options.move_aside)
     confirm(hours, above=options.confirm_above, yes=options.yes)
     store = steps.open_results(
-        options.results, move_aside=options.move_aside, suite=suite, argv=sys.argv[1:], say=err.print
+        options.results, move_aside=options.move_aside, suite=suite, argv=sys.argv[1:], say=err().print
     )
     if options.find_batch:
         return _find_batches(planned, store, way)
@@ -63,7 +63,7 @@ def run(options: RunOptions) -> None:
     steps.note_asked(store, planned, suite=suite, selection=selection)
     began = time.time()
     lines = (lambda text: print_raw([text])) if options.json_lines else None
-    summary = steps.carry_out(planned, store, way=way, console=err, json_lines=lines)
+    summary = steps.carry_out(planned, store, way=way, console=err(), json_lines=lines)
     for remark in steps.remarks(planned, store, summary, since=began, retry=way.retry):
         tell(f"note: {remark}")
     write_report([options.results], keep=(), drop=(), form=None if options.json_lines else Format.TABLE)
@@ -163,7 +163,7 @@ def _show_plan(
     elif options.commands:
         print_raw(view.command_lines(planned.experiments, sys.executable))
     else:
-        out.print(view.table(planned, width=out.width, fit=check))
+        out().print(view.table(planned, width=out().width, fit=check))
         for line in view.summary(planned, fit=check):
             say(line)
 
@@ -171,5 +171,5 @@ def _show_plan(
 def _find_batches(planned: Plan, store: Store, way: Way) -> None:
     from orchestrator.campaign import steps
 
-    for line in steps.batch_lines(steps.find_batches(planned, store, way=way, console=err)):
+    for line in steps.batch_lines(steps.find_batches(planned, store, way=way, console=err())):
         say(line)

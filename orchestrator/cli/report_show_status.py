@@ -79,10 +79,10 @@ def status(
     if as_json:
         print_raw([view.as_json(reader.look())])
     elif not watch:
-        view.show(reader.look(), out, title=str(folder))
+        view.show(reader.look(), out(), title=str(folder))
     else:
         with StopSignals() as stop:
-            view.follow(looks(reader, pause=pause_on(stop)), out, title=str(folder))
+            view.follow(looks(reader, pause=pause_on(stop)), out(), title=str(folder))
 
 
 def cancel(
@@ -149,7 +149,7 @@ def _show(made: Report, forms: Sequence[Format]) -> None:
     if reporting.is_one_text(forms):
         print_raw([reporting.as_text(made, forms[0])])
     elif not forms or Format.TABLE in forms:
-        out.print(reporting.on_terminal(made, width=out.width))
+        out().print(reporting.on_terminal(made, width=out().width))
 
 
 def _written(made: Report, forms: Sequence[Format], write: Write) -> list[str]:

@@ -50,46 +50,44 @@ MASK = "***"
 
 _FREE = r"(?<![A-Za-z0-9])"
 # The kind of secret, a hint that every such secret contains, and its form. The group `secret`, if any, is masked.
-_FORMS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
-    (what, hint, re.compile(pattern))
-    for what, hint, pattern in (
-        ("a password in a URL", "://", r"""(?<=://)[^/\s@:"'\\<>]*:[^/\s"'\\<>]*(?=@)"""),
-        ("a token in a URL", "://", r"""(?:(?<=https://)|(?<=http://))[^/\s:"'\\<>]+(?=@)"""),
-        ("a token of Hugging Face", "hf_|api_org_", _FREE + r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
-        ("a token of GitHub", "gh[pousr]_|github_pat_", _FREE + r"(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,})"),
-        ("a token of GitLab", "glpat-", _FREE + r"glpat-[\w-]{16,}"),
-        ("a key of an API", "sk-", _FREE + r"sk-(?:(?:proj|ant|svcacct|admin|or)-[\w-]{16,}|[A-Za-z0-9]{16,})"),
-        ("a key of Google", "AIza", _FREE + r"AIza[\w-]{30,}"),
-        ("a key of AWS", "AKIA|ASIA", _FREE + r"A(?:KIA|SIA)[0-9A-Z]{16}(?![A-Za-z0-9])"),
-        ("a token of Slack", "xox", _FREE + r"xox[abeoprs]-[\w-]{10,}"),
-        ("a JSON web token", "eyJ", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),
-        (
-            "an Authorization header",
-            "(?i:authorization)",
-            r"""(?i:authorization)(?:\\*["'])?\s*[:=]\s*(?:\\*["'])?(?i:(?:bearer|basic|token|negotiate)\s+)?"""
-            r"""(?P<secret>(?!(?i:bearer|basic|token|negotiate)\b)[^\s"'\\,;}<>]{6,})""",
-        ),
-        ("a bearer token", "(?i:bearer)", r"(?i:bearer)\s+(?P<secret>(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,})"),
-        (
-            "a key of Weights & Biases",  # it looks like a commit of git, so a word before it must name it
-            "(?i:api[ _-]?key|wandb[ -]login)",
-            r"""(?i:api[ _-]?key|wandb[ -]login)[\s:\\"']{1,6}(?P<secret>(?:local-)?[0-9a-f]{40})(?![0-9a-f])""",
-        ),
-        (
-            "a private key",
-            "-----BEGIN",
-            r"""-----BEGIN [A-Z ]*PRIVATE KEY-----[^"']{0,10000}?-----END [A-Z ]*PRIVATE KEY-----""",
-        ),
-    )
+# `re` compiles a form at its first use and keeps it: `--help` and most plans need none.
+_FORMS: tuple[tuple[str, str, str], ...] = (
+    ("a password in a URL", "://", r"""(?<=://)[^/\s@:"'\\<>]*:[^/\s"'\\<>]*(?=@)"""),
+    ("a token in a URL", "://", r"""(?:(?<=https://)|(?<=http://))[^/\s:"'\\<>]+(?=@)"""),
+    ("a token of Hugging Face", "hf_|api_org_", _FREE + r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
+    ("a token of GitHub", "gh[pousr]_|github_pat_", _FREE + r"(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,})"),
+    ("a token of GitLab", "glpat-", _FREE + r"glpat-[\w-]{16,}"),
+    ("a key of an API", "sk-", _FREE + r"sk-(?:(?:proj|ant|svcacct|admin|or)-[\w-]{16,}|[A-Za-z0-9]{16,})"),
+    ("a key of Google", "AIza", _FREE + r"AIza[\w-]{30,}"),
+    ("a key of AWS", "AKIA|ASIA", _FREE + r"A(?:KIA|SIA)[0-9A-Z]{16}(?![A-Za-z0-9])"),
+    ("a token of Slack", "xox", _FREE + r"xox[abeoprs]-[\w-]{10,}"),
+    ("a JSON web token", "eyJ", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),
+    (
+        "an Authorization header",
+        "(?i:authorization)",
+        r"""(?i:authorization)(?:\\*["'])?\s*[:=]\s*(?:\\*["'])?(?i:(?:bearer|basic|token|negotiate)\s+)?"""
+        r"""(?P<secret>(?!(?i:bearer|basic|token|negotiate)\b)[^\s"'\\,;}<>]{6,})""",
+    ),
+    ("a bearer token", "(?i:bearer)", r"(?i:bearer)\s+(?P<secret>(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,})"),
+    (
+        "a key of Weights & Biases",  # it looks like a commit of git, so a word before it must name it
+        "(?i:api[ _-]?key|wandb[ -]login)",
+        r"""(?i:api[ _-]?key|wandb[ -]login)[\s:\\"']{1,6}(?P<secret>(?:local-)?[0-9a-f]{40})(?![0-9a-f])""",
+    ),
+    (
+        "a private key",
+        "-----BEGIN",
+        r"""-----BEGIN [A-Z ]*PRIVATE KEY-----[^"']{0,10000}?-----END [A-Z ]*PRIVATE KEY-----""",
+    ),
 )
 
 # A text without a match contains none of these forms.
-_HINT = re.compile("|".join(dict.fromkeys(hint for _, hint, _ in _FORMS)))
+_HINT = "|".join(dict.fromkeys(hint for _, hint, _ in _FORMS))
 
 _NAME = r"(?P<name>[A-Za-z_][\w.-]{0,80})"
-_NAMED = re.compile(rf"""(?<![\w.-]){_NAME}(?P<closed>\\*["'])?\s*[=:]\s*""")
-_OPTION = re.compile(rf"""--{_NAME}(?P<closed>\\*["'],)?\s+""")
-_VALUE = re.compile(r"""(?P<opened>\\*["'])?(?P<value>(?!--)[^\s"'\\,;&)}\]<>]+)""")
+_NAMED = rf"""(?<![\w.-]){_NAME}(?P<closed>\\*["'])?\s*[=:]\s*"""
+_OPTION = rf"""--{_NAME}(?P<closed>\\*["'],)?\s+"""
+_VALUE = r"""(?P<opened>\\*["'])?(?P<value>(?!--)[^\s"'\\,;&)}\]<>]+)"""
 _NO_VALUES = frozenset(
     (
         *("none", "null", "true", "false", "string", "optional", "invalid", "missing", "expired"),
@@ -230,11 +228,13 @@ def _written(value: str) -> frozenset[str]:
 
 
 def _by_form(text: str) -> Iterator[Secret]:
-    if not _HINT.search(text):  # this saves time: a plan may have a hundred thousand commands, redacted word by word
+    if not re.search(
+        _HINT, text
+    ):  # this saves time: a plan may have a hundred thousand commands, redacted word by word
         return
     for what, _, pattern in _FORMS:
-        group = "secret" if "secret" in pattern.groupindex else 0
-        for match in pattern.finditer(text):
+        for match in re.finditer(pattern, text):
+            group = "secret" if "secret" in match.re.groupindex else 0
             yield Secret(start=match.start(group), end=match.end(group), what=what)
 
 
@@ -243,10 +243,10 @@ def _by_name(text: str, *, quoted: bool) -> Iterator[Secret]:
         if not any(sign in text for sign in signs):
             continue
         done = 0
-        for named in pattern.finditer(text):
+        for named in re.finditer(pattern, text):
             if named.start() < done or not _says_secret(named["name"]):
                 continue
-            match = _VALUE.match(text, named.end())
+            match = re.compile(_VALUE).match(text, named.end())
             if match is None or ((named["closed"] or quoted) and not match["opened"]):
                 continue  # in JSON a bare word is a number or null, and a mask would make it invalid
             done = match.end()

@@ -21,7 +21,6 @@ from typing import Any
 
 from orchestrator.errors import LaunchError
 from orchestrator.files.redaction import redact
-from orchestrator.machine import process
 from orchestrator.machine.gpus import driver_versions, gpu_state, visible_gpus
 from orchestrator.records import Gpu
 
@@ -53,6 +52,12 @@ def _cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _capture(argv: Sequence[str], timeout_s: float) -> str:
+    from orchestrator.machine import process
+
+    return process.capture(argv, timeout_s)
+
+
 @cache
 def _interpreter(python: str | None) -> tuple[str | None, Mapping[str, str]]:
     """Return an interpreter's version and installed packages. They are cached: a plan asks for them in every cell.
@@ -63,7 +68,7 @@ def _interpreter(python: str | None) -> tuple[str | None, Mapping[str, str]]:
     if python is None or os.path.abspath(os.path.expanduser(python)) == os.path.abspath(sys.executable):
         return platform.python_version(), _installed(sys.path)
     try:
-        version, path = json.loads(process.capture([os.path.expanduser(python), "-c", _PATHS_SCRIPT], _INTERPRETER_S))
+        version, path = json.loads(_capture([os.path.expanduser(python), "-c", _PATHS_SCRIPT], _INTERPRETER_S))
     except (LaunchError, ValueError):
         return None, {}
     return version, _installed(path)
@@ -86,7 +91,7 @@ def pip_freeze(python: str | None) -> str:
     """Return an interpreter's `requirements.txt` by pip, which knows editable installs; without pip, names and versions."""
     interpreter = os.path.expanduser(python) if python else sys.executable
     try:
-        text = process.capture([interpreter, "-m", "pip", "--disable-pip-version-check", "freeze"], _FREEZE_S)
+        text = _capture([interpreter, "-m", "pip", "--disable-pip-version-check", "freeze"], _FREEZE_S)
     except LaunchError:
         text = "".join(f"{name}=={version}\n" for name, version in sorted(_interpreter(python)[1].items()))
     return redact(text)
@@ -116,8 +121,8 @@ def collect(python: str | None, gpus: Sequence[Gpu]) -> dict[str, Any]:
 def _git() -> dict[str, Any]:
     """Return the commit of the current folder, and whether its tracked files have changes."""
     try:
-        commit = process.capture(["git", "rev-parse", "HEAD"], _GIT_S).strip()
-        changed = process.capture(["git", "--no-optional-locks", "status", "--porcelain", "-uno"], _GIT_S)
+        commit = _capture(["git", "rev-parse", "HEAD"], _GIT_S).strip()
+        changed = _capture(["git", "--no-optional-locks", "status", "--porcelain", "-uno"], _GIT_S)
     except LaunchError:
         return {"commit": None, "dirty": None}
     return {"commit": commit, "dirty": bool(changed.strip())}

@@ -15,10 +15,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from orchestrator.files import reading
-from orchestrator.machine import process
 from orchestrator.measure.memory_logs import read_summary, readings
 from orchestrator.monitors.monitor import Monitor
-from orchestrator.monitors.sampling import sampling
 from orchestrator.records import Caveat, Gpu, Measurement
 
 SAMPLES, COST = "samples-nvidia-smi.csv", "cost-nvidia-smi.json"
@@ -55,6 +53,9 @@ def _cost(path: Path) -> Iterator[Measurement]:
 
 @contextmanager
 def _watching(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
+    from orchestrator.machine import process
+    from orchestrator.monitors.sampling import sampling
+
     ids = ",".join(gpu.uuid or str(gpu.index) for gpu in gpus)
     argv = ["nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv", f"--id={ids}", "--loop=1"]
     # The run starts after the first reading of each device.

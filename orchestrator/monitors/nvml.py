@@ -19,10 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import LaunchError
-from orchestrator.measure.gpu_timeline import SAMPLES, parse
-from orchestrator.monitors import nvml_numbers
 from orchestrator.monitors.monitor import Monitor
-from orchestrator.monitors.sampling import sampling
 from orchestrator.records import Caveat, Gpu, Measurement
 
 SAMPLER = Path(__file__).with_name("nvml_sampler.py")
@@ -34,20 +31,29 @@ class Nvml(Monitor):
     """The monitor that runs the NVML sampler. Without a driver, or without GPUs, its numbers are missing."""
 
     def watch(self, run_dir: Path, gpus: Sequence[Gpu]) -> AbstractContextManager[object]:
-        return _watching(run_dir / SAMPLES, gpus) if gpus else nullcontext()
+        return _watching(run_dir, gpus) if gpus else nullcontext()
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
+        from orchestrator.monitors import nvml_numbers
+
         return nvml_numbers.measurements(run_dir)
 
     def devices(self, run_dir: Path) -> list[Mapping[str, Any]]:
+        from orchestrator.monitors import nvml_numbers
+
         return nvml_numbers.devices(run_dir)
 
     def warnings(self, run_dir: Path) -> Sequence[Caveat]:
+        from orchestrator.monitors import nvml_numbers
+
         return nvml_numbers.warnings(run_dir)
 
 
 @contextmanager
-def _watching(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
+def _watching(run_dir: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
+    from orchestrator.measure.gpu_timeline import SAMPLES, parse
+    from orchestrator.monitors.sampling import sampling
+
     def argv() -> list[str]:
         return [sys.executable, "-P", str(SAMPLER), str(period()), *(gpu.uuid for gpu in gpus)]
 
@@ -55,7 +61,7 @@ def _watching(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
         """Return whether each device was read once. Its first reading of memory is the baseline."""
         return sum(bool(device.points or device.lost) for device in parse(text).devices.values()) >= len(gpus)
 
-    with sampling(argv, path, has_read=has_read) as sampler:
+    with sampling(argv, run_dir / SAMPLES, has_read=has_read) as sampler:
         yield
         if sampler is not None:
             time.sleep(max(_LAST_READINGS_S, 1.5 * period()))  # so that readings show the memory that the run freed

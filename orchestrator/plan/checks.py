@@ -13,7 +13,6 @@ from typing import Any
 from orchestrator import monitors
 from orchestrator.errors import suggestion
 from orchestrator.files.redaction import is_secret_name
-from orchestrator.measure.steady_state import AT_LEAST_STEPS
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
 from orchestrator.plan.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.plan.config import Scenario, argument_text
@@ -60,6 +59,8 @@ def too_few_steps(scenario: Scenario, arguments: Mapping[str, Text], trainer: Tr
     measure, max_steps = scenario.measure or Measure(), arguments.get("max_steps")
     if not trainer.instrumented or not isinstance(max_steps, str) or not max_steps.isdecimal() or not int(max_steps):
         return
+    from orchestrator.measure.steady_state import AT_LEAST_STEPS
+
     warm_up = 1 if measure.discard_steps is None else measure.discard_steps
     least = measure.at_least_steps or AT_LEAST_STEPS
     steps = min(int(max_steps), measure.at_most_steps or int(max_steps))

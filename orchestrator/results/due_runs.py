@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from orchestrator.measure import intervals
-from orchestrator.measure.failure_kinds import known
 from orchestrator.records import Experiment, JobState, RunRecord, Status
 from orchestrator.results.contents import StoredRun
 
@@ -75,6 +73,8 @@ def is_due_again(run: StoredRun, retry: Retry) -> bool:
         return run.state is JobState.LOST
     if run.record is None:
         return False  # its record cannot be read, but may be right
+    from orchestrator.measure.failure_kinds import known
+
     if run.record.status in (Status.LOST, Status.CANCELLED) or known(run.record.kind).retried:
         return True
     return retry.includes(run.record)
@@ -111,6 +111,8 @@ def agree(records: Iterable[RunRecord], *, within: float) -> bool:
 
 def half_width(records: Iterable[RunRecord]) -> float | None:
     """Return half the interval over the runs that ended ok, as a share of their value; None if there is no interval."""
+    from orchestrator.measure import intervals
+
     ok = [record for record in records if record.status is Status.OK]
     for name in VALUES:
         values = [value for record in ok if (value := _value(record, name)) is not None]

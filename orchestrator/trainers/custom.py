@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading
-from orchestrator.measure.metrics import MIB, metric
 from orchestrator.records import (
     Caveat,
     CaveatKind,
@@ -157,7 +156,7 @@ def _measurement(name: str, source: MetricSource, raw: object, results: str) -> 
         return Measurement(name=name, value=None, source=results, missing=missing)
     if number is not None:
         return Measurement(name=name, value=to_base(name, number, source.unit), source=results)
-    word = isinstance(raw, str) and raw.strip() and source.unit is None and metric(name).unit is None
+    word = isinstance(raw, str) and raw.strip() and source.unit is None and _unit_of(name) is None
     return Measurement(name=name, value=str(raw) if word else None, source=results)
 
 
@@ -168,7 +167,13 @@ def to_base(name: str, number: float, unit: str | None) -> float | None:
     if unit not in UNITS:
         return None
     base = number * UNITS[unit]
-    return base / MIB if metric(name).unit == "MiB" else base
+    return base / UNITS["MiB"] if _unit_of(name) == "MiB" else base
+
+
+def _unit_of(name: str) -> str | None:
+    from orchestrator.measure.metrics import metric
+
+    return metric(name).unit
 
 
 def _number(raw: object) -> float | int | None:

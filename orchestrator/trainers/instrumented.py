@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import orchestrator
-from orchestrator.measure import losses
 from orchestrator.measure.memory_logs import finite
-from orchestrator.measure.rank_files import worker_files
 from orchestrator.records import Experiment, Measurement, RunFolder, Text, as_items
 from orchestrator.trainers import argument_names
 from orchestrator.trainers.trainer import Trainer
@@ -95,6 +93,8 @@ def data_file(data_path: str) -> str:
 
 def measurements(run_dir: Path) -> list[Measurement]:
     """Return the Trainer's final metrics of rank 0, and a token speed if the Trainer gave none."""
+    from orchestrator.measure.rank_files import worker_files
+
     workers = worker_files(run_dir)
     first = next((worker for worker in workers if worker.get("rank") == 0), None)
     if first is None:
@@ -124,6 +124,8 @@ def _counts(workers: Sequence[Mapping[str, Any]], first: Mapping[str, Any]) -> I
 
 def _logged_losses(first: Mapping[str, Any]) -> Iterator[Measurement]:
     """Yield the logged losses, so that trainings of different lengths can be compared."""
+    from orchestrator.measure import losses
+
     try:
         text = losses.as_text([(step, loss) for step, loss in first.get("losses") or ()])
     except (TypeError, ValueError, OverflowError):  # the training wrote the file, and a loss may be null
