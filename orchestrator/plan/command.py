@@ -20,6 +20,7 @@ from typing import Any
 from orchestrator import trainers
 from orchestrator.errors import LaunchError
 from orchestrator.records import Command, Device, Experiment, Reason
+from orchestrator.records.run_folder import path_text
 from orchestrator.trainers import argument_names, custom, instrumented
 
 CONFIG_NAME = "accelerate.yaml"
@@ -64,7 +65,7 @@ def build_command(
     env = environment(experiment, visible=visible, run_dir=run_dir)
     if experiment.custom is not None and experiment.custom.launcher == "none":
         return Command(argv=tuple(words), env=env, cwd=run_dir)
-    prefix = (python, "-m", "accelerate.commands.launch", "--config_file", str(run_dir / CONFIG_NAME))
+    prefix = (python, "-m", "accelerate.commands.launch", "--config_file", path_text(run_dir, CONFIG_NAME))
     return Command(
         argv=(*prefix, "--main_process_port", str(port), *words),
         env=env,

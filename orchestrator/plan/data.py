@@ -52,7 +52,8 @@ def prepared_data(suite: Suite, trainer: Trainer) -> Callable[[Mapping[str, Text
     form, folder = trainer.data_form, cache_folder()
 
     @cache
-    def look_up(source: str, *texts: str | None) -> Prepared:
+    def look_up(source: str, *values: Text | None) -> Prepared:
+        texts = [value if isinstance(value, str) else None for value in values]
         spec = _spec(suite, form or "text", source, *texts)
         return spec, data_path(spec, folder)
 
@@ -61,8 +62,7 @@ def prepared_data(suite: Suite, trainer: Trainer) -> Callable[[Mapping[str, Text
         if form is None or (given is not None and form != "tokens"):
             return None, None
         source = given if isinstance(given, str) else suite.data_processing.dataset_name
-        values = (arguments.get(name) for name in _OF_DATA)
-        return look_up(source, *(value if isinstance(value, str) else None for value in values))
+        return look_up(source, *map(arguments.get, _OF_DATA))
 
     return prepared
 

@@ -73,13 +73,12 @@ class Digester:
         if frame is None:  # the entry keeps the objects alive, so that no new object gets the id of an old one
             frame = self._frames[key] = (*self._frame(experiment), shared)
         before, after, _ = frame
-        arguments = ", ".join([self._pair(pair) for pair in sorted(experiment.arguments.items())])
+        known = self._pairs
+        arguments = ", ".join([known.get(pair) or self._pair(pair) for pair in sorted(experiment.arguments.items())])
         return hashlib.sha256(f"{before}{{{arguments}}}{after}".encode()).hexdigest()[:12]
 
     def _pair(self, pair: tuple[str, Text]) -> str:
-        text = self._pairs.get(pair)
-        if text is None:
-            text = self._pairs[pair] = canonical(dict([pair]))[1:-1]
+        text = self._pairs[pair] = canonical(dict([pair]))[1:-1]
         return text
 
     def _frame(self, experiment: Experiment) -> tuple[str, str]:

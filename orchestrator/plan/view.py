@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,9 +64,10 @@ def memory_check(*, fit: bool, gpu_memory: str | None) -> MemoryCheck | None:
 def json_document(plan: Plan, python: str, *, fit: MemoryCheck | None = None) -> Iterator[str]:
     """Yield the pieces of one JSON document: `experiments`, `collapsed`, `notes`."""
     redact = redactor()
+    masked = _masker(redact)
     yield '{"experiments": ['
     for index, experiment in enumerate(plan.experiments):
-        document = _experiment(experiment, python, redact)
+        document = _experiment(experiment, python, redact, masked)
         if fit is not None:
             from orchestrator.plan.memory_fit import json_value
 
@@ -73,24 +75,32 @@ def json_document(plan: Plan, python: str, *, fit: MemoryCheck | None = None) ->
         yield (",\n" if index else "\n") + json.dumps(document)
     yield '\n],\n"collapsed": ['
     for index, duplicate in enumerate(plan.collapsed):
-        yield (",\n" if index else "\n") + json.dumps(_masked(_identity(duplicate), redact))
-    yield f'\n],\n"notes": {json.dumps(_masked(list(plan.notes), redact))}}}\n'
+        yield (",\n" if index else "\n") + json.dumps(masked(_identity(duplicate)))
+    yield f'\n],\n"notes": {json.dumps(masked(list(plan.notes)))}}}\n'
 
 
-def _masked(value: Any, redact: Redactor) -> Any:
-    """Return a value with all its texts masked. Texts of a mapping are masked inline, because a large plan has millions."""
-    if isinstance(value, dict):
-        return {
-            name: MASK
-            if item and is_secret_name(name)
-            else redact(item)
-            if type(item) is str
-            else _masked(item, redact)
-            for name, item in value.items()
-        }
-    if isinstance(value, (list, tuple)):
-        return [_masked(item, redact) for item in value]
-    return redact(value) if isinstance(value, str) else value
+def _masker(redact: Redactor) -> Callable[[Any], Any]:
+    """Return a function that masks all texts in a value. It remembers texts of mappings: a large plan has millions of them."""
+
+    @lru_cache(maxsize=65536)
+    def named(name: str, text: str) -> str:
+        return MASK if text and is_secret_name(name) else redact(text)
+
+    def masked(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                name: named(name, item)
+                if type(item) is str
+                else MASK
+                if item and is_secret_name(name)
+                else masked(item)
+                for name, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            return [masked(item) for item in value]
+        return redact(value) if isinstance(value, str) else value
+
+    return masked
 
 
 def _identity(experiment: Experiment) -> dict[str, Any]:
@@ -103,7 +113,7 @@ def _identity(experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def _experiment(experiment: Experiment, python: str, redact: Redactor) -> dict[str, Any]:
+def _experiment(experiment: Experiment, python: str, redact: Redactor, masked: Callable[[Any], Any]) -> dict[str, Any]:
     """Return the masked entry of an experiment in the document."""
     command = planned_command(experiment, python)
     received = get_trainer(experiment.trainer).arguments(experiment, RUN_DIR)
@@ -112,14 +122,14 @@ def _experiment(experiment: Experiment, python: str, redact: Redactor) -> dict[s
         "device": experiment.device,
         "trainer": experiment.trainer,
         "global_batch": experiment.global_batch,
-        "arguments": {name: list(value) if isinstance(value, tuple) else value for name, value in received.items()},
+        "arguments": received,
         "environment": _variables(command),
         "command": None,
         "repeats": asdict(experiment.adaptive) if experiment.adaptive else experiment.repeats,
         "skip": _reason(experiment.skip),
         "cannot_run_here": _reason(experiment.cannot_run_here),
     }
-    return {**_masked(document, redact), "command": redact_words(command.argv, redact)}
+    return {**masked(document), "command": redact_words(command.argv, redact)}
 
 
 def _variables(command: Command) -> dict[str, str]:

@@ -9,9 +9,16 @@ A monitor names the files that it writes itself. The programs in `workers/` repe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-EXPERIMENT_FILE = "experiment.json"
+EXPERIMENT_FILE, OUTPUT = "experiment.json", "output"
+
+
+@lru_cache(maxsize=64)
+def path_text(folder: Path, name: str) -> str:
+    """Return the path of a file in a folder, as text. Paths are remembered: a plan asks for a few of them for every cell."""
+    return str(folder / name)
 
 
 class _File:
@@ -45,7 +52,7 @@ class RunFolder:
     stdout = _File("stdout.log")
     stderr = _File("stderr.log")
     pids = _File("pids.txt")
-    output = _File("output")
+    output = _File(OUTPUT)
 
     def steps(self, rank: int) -> Path:
         return self.path / f"steps-rank{rank}.jsonl"

@@ -13,7 +13,8 @@ from typing import Any
 
 import orchestrator
 from orchestrator.measure.memory_logs import finite
-from orchestrator.records import Experiment, Measurement, RunFolder, Text, as_items
+from orchestrator.records import Experiment, Measurement, Text, as_items
+from orchestrator.records.run_folder import OUTPUT, path_text
 from orchestrator.trainers import argument_names
 from orchestrator.trainers.trainer import Trainer
 
@@ -65,13 +66,16 @@ def single_file() -> str:
 
 def command(run_dir: Path, *target: str) -> list[str]:
     """Return the words that start `SCRIPT ARGUMENTS…` or `-m MODULE ARGUMENTS…` under the run's instrument."""
-    return [str(run_dir / FILE_NAME), "--", *target]
+    return [path_text(run_dir, FILE_NAME), "--", *target]
 
 
 def flags(arguments: Mapping[str, Text]) -> list[str]:
     """Return arguments as words of a command line: a `--key`, then each item."""
     words: list[str] = []
     for name, value in arguments.items():
+        if isinstance(value, str) and not value.startswith("-"):
+            words += (f"--{name}", value)
+            continue
         items = as_items(value)
         if len(items) == 1 and items[0].startswith("-") and not _is_number(items[0]):
             words.append(f"--{name}={items[0]}")  # as a separate word it would look like a flag
@@ -82,8 +86,10 @@ def flags(arguments: Mapping[str, Text]) -> list[str]:
 
 def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, Text]:
     """Return the arguments with the run's own `output_dir` as the last, so that all files stay in the run folder."""
-    others = {name: value for name, value in arguments.items() if name != "output_dir"}
-    return {**others, "output_dir": str(RunFolder(run_dir).output)}
+    arguments = dict(arguments)
+    arguments.pop("output_dir", None)
+    arguments["output_dir"] = path_text(run_dir, OUTPUT)
+    return arguments
 
 
 def data_file(data_path: str) -> str:
