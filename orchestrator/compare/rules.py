@@ -1,7 +1,7 @@
-"""The rules of a comparison: the judged metrics, their better direction, the effect that matters, the level of the test.
+"""The rules of a comparison, from the options of the command and `measure/metrics/`, which has each metric's smallest effect.
 
-The registry `measure.metrics` has each metric's direction, its test or tolerance, and the smallest effect that matters. This
-module chooses the default metrics and applies the options of the command. `judging` applies the rules to runs.
+The registry has also each metric's better direction, and its test or tolerance. This module chooses the default metrics and the
+level of the test. `judging` applies the rules to runs.
 """
 
 from __future__ import annotations

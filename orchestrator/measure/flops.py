@@ -1,4 +1,4 @@
-"""Computes a model's work on one token, in FLOPs, and the share of a device's peak that a speed amounts to.
+"""Computes FLOPs per token, and the share of a device's peak, from facts that `workers/instrument/architecture.py` reads.
 
 Model FLOPs are the work that the mathematics of training needs. A matrix of n numbers takes 2n forward and 2n for the gradient of
 its input. A trained matrix takes 2n more for its own gradient. So full fine-tuning takes 6n; LoRA takes 4n for the frozen base and

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.records import Caveat, CaveatKind
 from orchestrator.results.table import aggregate
-from orchestrator.results.table.columns import column, number
+from orchestrator.results.table.column_choice import column, number
 from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from orchestrator.errors import ResultsError, SelectionError, suggestion
 from orchestrator.report.format import Format
 from orchestrator.results import folder as results_folder
 from orchestrator.results.store import Store
-from orchestrator.results.table.columns import no_such
+from orchestrator.results.table.column_choice import no_such
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -22,6 +22,7 @@ from mlflow.tracking import MlflowClient
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata as hparams
 
+from orchestrator.cli.export_bundle import Target
 from orchestrator.errors import OrchestratorError
 from orchestrator.measure.metrics import METRICS
 from orchestrator.records import Device, Framework, Measurement, RunRecord
@@ -110,6 +111,10 @@ def _events(folder: Path, *, repeat: int) -> EventAccumulator:
     found = EventAccumulator(str(run), size_guidance={"scalars": 0, "tensors": 0})
     found.Reload()
     return found
+
+
+def test_the_command_offers_every_target() -> None:
+    assert {target.value for target in Target} == {*TARGETS}
 
 
 def test_tensorboard_shows_what_was_measured(events: EventAccumulator) -> None:

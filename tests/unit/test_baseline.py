@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from orchestrator.records import Status
 from orchestrator.results.table import rows
 from orchestrator.results.table.baseline import COLUMNS, ok_runs, pairs_of, with_baseline
-from orchestrator.results.table.columns import cells
+from orchestrator.results.table.column_choice import cells
 from orchestrator.results.table.load import ResultsTable, of_rows
 
 RUNS = st.lists(st.floats(50.0, 500.0), min_size=1, max_size=4)

@@ -17,7 +17,7 @@ from orchestrator.errors import SelectionError
 from orchestrator.records import Device, Framework, Reason
 from orchestrator.report import tables
 from orchestrator.report.tables import as_csv, terminal
-from orchestrator.results.table.columns import cells
+from orchestrator.results.table.column_choice import cells
 from orchestrator.results.table.load import ResultsTable, load
 
 CASES = Path(__file__).parent.parent / "golden" / "report"

@@ -29,7 +29,7 @@ from orchestrator.report.experiment import experiment_view
 from orchestrator.report.tables import as_markdown, terminal
 from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows
-from orchestrator.results.table.columns import cells
+from orchestrator.results.table.column_choice import cells
 from orchestrator.results.table.load import ResultsTable, load
 
 pytestmark = pytest.mark.timeout(120)  # what waits for a pipe waits for ever
@@ -568,7 +568,7 @@ def frame_of(*texts: str) -> Any:
 
 @given(st.lists(st.sampled_from(HOSTILE) | st.text(max_size=20), min_size=1, max_size=4))
 def test_a_markdown_table_has_as_many_cells_as_columns_and_no_tags_or_links(texts: list[str]) -> None:
-    from orchestrator.results.table.columns import Split
+    from orchestrator.results.table.column_choice import Split
 
     text = as_markdown.text(Split(shown=frame_of(*texts), constant={"scenario": texts[0]}), texts)
     table = [line for line in text.splitlines() if line.startswith("| ")]
@@ -595,7 +595,7 @@ def unescaped(line: str, mark: str) -> list[int]:
 
 
 def test_what_people_ask_markdown_to_show_is_still_readable() -> None:
-    from orchestrator.results.table.columns import Split
+    from orchestrator.results.table.column_choice import Split
 
     text = as_markdown.text(Split(shown=frame_of("tokens_per_s 2 > 1 & 3"), constant={}), [])
     assert "tokens_per_s 2 &gt; 1 & 3" in text

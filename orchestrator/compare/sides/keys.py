@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator.compare.comparison import Entry
 from orchestrator.errors import SelectionError, suggestion
-from orchestrator.results.table.columns import BOOKKEEPING, FILE_NAMES
+from orchestrator.results.table.column_choice import BOOKKEEPING, FILE_NAMES
 from orchestrator.results.table.rows import Value
 
 Group = tuple[str | float | None, ...]

@@ -10,6 +10,8 @@ MIB = 2**20
 TEXT, WHOLE, NUMBER, TRUTH = "string", "Int64", "Float64", "boolean"  # pandas types of columns
 
 # The smallest change between single runs that is reported: published rows differ as much without a reason.
+# The smallest change of a metric that matters, as a share, unless the metric has its own.
+SMALLEST_EFFECT = 0.02
 ONE_RUN_EFFECT = 0.10
 
 
@@ -77,7 +79,7 @@ class Metric:
     leaves_out: str = ""
     by_ratio: bool = False
     judged: Judged = Judged.TEST
-    min_effect: float = 0.02
+    min_effect: float = SMALLEST_EFFECT
     one_run_effect: float = 0.0
     where: Where = Where.TABLES
     order: int = 0

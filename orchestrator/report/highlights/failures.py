@@ -9,7 +9,7 @@ from orchestrator.files.printable_text import counted, one_line
 from orchestrator.records import Status
 from orchestrator.report.highlights.highlight import MOST_OTHERS, Highlight, HighlightKind, Known
 from orchestrator.report.highlights.labels import listed
-from orchestrator.results.table.columns import column
+from orchestrator.results.table.column_choice import column
 
 _FAILED = frozenset(status.value for status in Status if status is not Status.OK)
 

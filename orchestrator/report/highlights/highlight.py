@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.report.caveats import Doubt, doubts
 from orchestrator.report.highlights.labels import Names
-from orchestrator.results.table.columns import Numbers, column
+from orchestrator.results.table.column_choice import Numbers, column
 
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure.metrics import metric, show
 from orchestrator.records import Device
-from orchestrator.results.table.columns import column, for_people, number
+from orchestrator.results.table.column_choice import column, for_people, number
 from orchestrator.results.table.rows import ARGUMENT_FACTS, NO_FRAMEWORK, Value
 
 if TYPE_CHECKING:

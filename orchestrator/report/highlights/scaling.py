@@ -10,7 +10,7 @@ from orchestrator.report.highlights.highlight import Highlight, HighlightKind, K
 from orchestrator.report.highlights.wording import efficiency
 from orchestrator.results.table.aggregate import PER_GPU, Cell, scaling_bases
 from orchestrator.results.table.baseline import arguments_of, ok_runs
-from orchestrator.results.table.columns import column
+from orchestrator.results.table.column_choice import column
 from orchestrator.results.table.load import ResultsTable
 
 MOST_SCALING = 4

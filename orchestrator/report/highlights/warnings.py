@@ -10,7 +10,7 @@ from orchestrator.report.highlights.highlight import MOST_OTHERS, Highlight, Hig
 from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.wording import percent
 from orchestrator.results.table.aggregate import NOT_COMPARED
-from orchestrator.results.table.columns import column
+from orchestrator.results.table.column_choice import column
 
 _LOSSES = {DoubtKind.WRONG: "is faster but wrong", DoubtKind.OTHER_LOSS: "learns differently"}
 _OTHERS = {

@@ -14,7 +14,7 @@ from orchestrator.files.redaction import redact
 from orchestrator.measure.metrics import Show, show
 from orchestrator.measure.metrics import shown as forms
 from orchestrator.report.page.texts import one_line
-from orchestrator.results.table.columns import column
+from orchestrator.results.table.column_choice import column
 from orchestrator.results.table.rows import PACKAGES, Value
 
 if TYPE_CHECKING:

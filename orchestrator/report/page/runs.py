@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.report.page.charts.chart_data import Key
 from orchestrator.report.page.folders import Folders
-from orchestrator.results.table.columns import column
+from orchestrator.results.table.column_choice import column
 
 if TYPE_CHECKING:
     import pandas as pd

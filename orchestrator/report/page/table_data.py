@@ -16,7 +16,7 @@ from orchestrator.report.page.charts.chart_data import Key
 from orchestrator.report.page.folders import Folders, command, files, link, log_ends
 from orchestrator.report.page.runs import Run
 from orchestrator.report.page.texts import one_line, rounded, shown
-from orchestrator.results.table.columns import choose, column, for_people, varying
+from orchestrator.results.table.column_choice import choose, column, for_people, varying
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.measure.metrics import metric, show
 from orchestrator.report.page import shell
-from orchestrator.results.table.columns import cells
+from orchestrator.results.table.column_choice import cells
 from orchestrator.results.table.pivots import shown_to_people
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import SelectionError
 from orchestrator.report.highlights import Highlight
 from orchestrator.report.tables import as_csv, as_json, as_markdown, as_parquet
-from orchestrator.results.table.columns import DETAILS, choose, matches, varying
+from orchestrator.results.table.column_choice import DETAILS, choose, matches, varying
 
 if TYPE_CHECKING:
     import pandas as pd

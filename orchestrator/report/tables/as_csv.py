@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.results.table.columns import cells
+from orchestrator.results.table.column_choice import cells
 from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:

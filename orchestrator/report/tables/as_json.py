@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.files.printable_text import escaped
 from orchestrator.report.highlights import Highlight
-from orchestrator.results.table.columns import Split, cells
+from orchestrator.results.table.column_choice import Split, cells
 from orchestrator.results.table.pivots import View
 from orchestrator.results.table.rows import Value
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from orchestrator.files.markdown import escaped, folded, sentence, table
 from orchestrator.measure.metrics import FACTS, METRICS, Show, metric, show
 from orchestrator.report.highlights import Highlight, HighlightKind
-from orchestrator.results.table.columns import HEADLINE, Split, cells, for_people, matches
+from orchestrator.results.table.column_choice import HEADLINE, Split, cells, for_people, matches
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,7 +25,7 @@ from orchestrator.measure.metrics import show as shown_value
 from orchestrator.report.highlights import Highlight, HighlightKind
 from orchestrator.report.highlights.gains import PADDING
 from orchestrator.report.tables.as_markdown import headings, is_number, same_for_all
-from orchestrator.results.table.columns import (
+from orchestrator.results.table.column_choice import (
     DEFAULT_DROP,
     DETAILS,
     HEADLINE,

@@ -16,7 +16,7 @@ from orchestrator.files.printable_text import printable
 from orchestrator.measure.metrics import show
 from orchestrator.report.tables import as_csv, as_json, as_markdown
 from orchestrator.report.tables.terminal import GAP, empty_table, unshown
-from orchestrator.results.table.columns import cells
+from orchestrator.results.table.column_choice import cells
 from orchestrator.results.table.pivots import View, shown_to_people
 
 

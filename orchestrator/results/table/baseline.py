@@ -16,7 +16,7 @@ from orchestrator.errors import SelectionError, suggestion
 from orchestrator.measure.intervals import Ratio, ratio
 from orchestrator.records import Status
 from orchestrator.results.table.aggregate import baseline_of
-from orchestrator.results.table.columns import Numbers, column, for_people, number
+from orchestrator.results.table.column_choice import Numbers, column, for_people, number
 from orchestrator.results.table.rows import ARGUMENT_FACTS, Value
 
 if TYPE_CHECKING:

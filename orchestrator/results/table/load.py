@@ -23,7 +23,7 @@ from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows, gc_pause, reference_folder, rows
 from orchestrator.results.table.aggregate import BY_RATIO, LOGGED, Cell, compared, over_repeats
-from orchestrator.results.table.columns import for_people, varying
+from orchestrator.results.table.column_choice import for_people, varying
 from orchestrator.results.table.rows import Row, Value
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import METRICS, Show, metric, show
 from orchestrator.results.table.aggregate import mean
-from orchestrator.results.table.columns import DETAILS, cells, matches, no_such, number
+from orchestrator.results.table.column_choice import DETAILS, cells, matches, no_such, number
 from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:

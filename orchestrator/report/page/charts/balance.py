@@ -15,7 +15,7 @@ from orchestrator.report.page.charts.chart import Chart, Trace, View, in_stretch
 from orchestrator.report.page.charts.chart_data import Cell, Key
 from orchestrator.report.page.charts.row_axis import ROWS, row_figure, texts
 from orchestrator.report.page.texts import for_plotly, one_line
-from orchestrator.results.table.columns import column
+from orchestrator.results.table.column_choice import column
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,7 +19,7 @@ from orchestrator.records import Device
 from orchestrator.report.caveats import doubts
 from orchestrator.report.page.texts import one_line
 from orchestrator.results.table.baseline import ok_runs, pairs_of
-from orchestrator.results.table.columns import BOOKKEEPING, FILE_NAMES, column, for_people, number
+from orchestrator.results.table.column_choice import BOOKKEEPING, FILE_NAMES, column, for_people, number
 from orchestrator.results.table.rows import ARGUMENT_FACTS, Value
 
 if TYPE_CHECKING:

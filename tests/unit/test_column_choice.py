@@ -6,7 +6,15 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.results.table.columns import BOOKKEEPING, DEFAULT_KEEP, cells, choose, for_people, matches, varying
+from orchestrator.results.table.column_choice import (
+    BOOKKEEPING,
+    DEFAULT_KEEP,
+    cells,
+    choose,
+    for_people,
+    matches,
+    varying,
+)
 
 NAMES = st.sampled_from(["a", "b", "c", "mem_x", "mem_y", "id"])
 VALUES = st.one_of(st.none(), st.integers(0, 2))

@@ -1,4 +1,4 @@
-"""Choose the columns of a table and their order (pure).
+"""Choose the shown columns of a table and their order (pure). Columns are defined in `measure/metrics/`.
 
 A column with the same value in every row is left out, unless it is kept. Columns of the drop list, and columns that only name
 files, are also left out. A missing value is a value, too: a column that only some rows have varies. Names in both lists may be
