@@ -9,9 +9,9 @@ DASH = "-"  # shown for a missing value, which is never 0
 MIB = 2**20
 TEXT, WHOLE, NUMBER, TRUTH = "string", "Int64", "Float64", "boolean"  # pandas types of columns
 
-# The smallest change between single runs that is reported: published rows differ as much without a reason.
 # The smallest change of a metric that matters, as a share, unless the metric has its own.
 SMALLEST_EFFECT = 0.02
+# The smallest change between single runs that is reported: published rows differ as much without a reason.
 ONE_RUN_EFFECT = 0.10
 
 
