@@ -66,7 +66,9 @@ class CompareOptions:
         list[str] | None,
         Option(metavar="[METRIC=]SHARE", help="Smallest change that counts if a side has only one run. [default: 0.1]"),
     ] = None
-    level: Annotated[float | None, Option(help="Largest corrected p value of a change. [default: 0.035]")] = None
+    level: Annotated[
+        float | None, Option(help="Largest corrected p value at which a change counts. [default: 0.035]")
+    ] = None
     correction: Annotated[Correction, Option(help="Correction for many rows. bh: Benjamini-Hochberg.")] = Correction.BH
     fail_on: Annotated[
         list[str] | None,
@@ -75,10 +77,10 @@ class CompareOptions:
             "none. [default: all but not_comparable]"
         ),
     ] = None
-    form: Annotated[View, Option("--format", help="Form of the output.")] = View.TERMINAL
+    form: Annotated[View, Option("--format", help="Format of the output.")] = View.TERMINAL
     output: Annotated[
         list[Path] | None,
-        Option(help="Write a file in the form of its suffix: .json, .md, .csv, .html, .txt; repeatable."),
+        Option(help="Write a file; its suffix gives the format: .json, .md, .csv, .html, .txt; repeatable."),
     ] = None
     everything: Annotated[
         bool, Option("--all", help="Include rows that are unchanged, untested, or failed on both sides.")

@@ -15,7 +15,7 @@ from orchestrator.cli.console import out, print_raw, tell
 def doctor(
     as_json: options.AsJson = False,
     python: Annotated[
-        str | None, Option(help="Interpreter of the environment that trains. [default: Tunebench's own]")
+        str | None, Option(help="Interpreter of the training environment. [default: Tunebench's own]")
     ] = None,
 ) -> None:
     """Check what this machine can run, and say how to get what is missing."""
@@ -33,11 +33,11 @@ def monitor(
     gpus: Annotated[
         str | None, Option(help="Show only these GPUs: indices or UUIDs, separated by commas. [default: all]")
     ] = None,
-    interval: Annotated[float, Option(help="Seconds between two views, 0.1 to 60.")] = 1.0,
+    interval: Annotated[float, Option(help="Seconds between views, 0.1 to 60.")] = 1.0,
     once: Annotated[bool, Option("--once", help="Show one view and exit.")] = False,
     as_json: Annotated[bool, Option("--json", help="Print a line of JSON for each view.")] = False,
 ) -> None:
-    """Show the activity of the GPUs, also during a benchmark. Ctrl-C ends it."""
+    """Show what the GPUs are doing now, even during a benchmark. Ctrl-C ends it."""
     from itertools import islice
 
     from orchestrator.campaign.gpu_monitor import readings

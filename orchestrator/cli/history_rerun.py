@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def history(
     places: Annotated[
-        list[Path], Argument(help="Campaigns: results folders, folders of them, or CSV files; sorted by date.")
+        list[Path],
+        Argument(help="Campaigns: results folders, folders that contain them, or CSV files; sorted by date."),
     ],
     output: Annotated[Path, Option(help="Folder for the files; not a results folder.")] = Path("history"),
     metrics: Annotated[

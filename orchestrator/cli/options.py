@@ -55,7 +55,7 @@ class SuiteOptions:
     defaults: Annotated[Path | None, Option(help="File with the arguments that every scenario starts from.")] = None
     accelerate: Annotated[Path | None, Option(help="File with the settings of accelerate.")] = None
     frameworks: Annotated[Path | None, Option(help="Folder of framework configurations.")] = None
-    num_gpus: Annotated[str | None, Option(help="Numbers of processes, each with one GPU: 1,2,4.")] = None
+    num_gpus: Annotated[str | None, Option(help="GPU counts to run with, one process per GPU: 1,2,4.")] = None
     scenario: Annotated[
         list[str] | None, Option(help="Use only this scenario; repeatable. [default: all but slow ones]")
     ] = None
@@ -136,9 +136,9 @@ class ReportOptions:
     """The options of `report`."""
 
     folders: Annotated[list[Path], Argument(help="Results folders.")]
-    keep: Annotated[
-        list[str] | None, Option(help="Columns to show although they do not vary, separated by commas.")
-    ] = None
+    keep: Annotated[list[str] | None, Option(help="Columns to show even if they do not vary, separated by commas.")] = (
+        None
+    )
     drop: Annotated[list[str] | None, Option(help="Columns to leave out, separated by commas.")] = None
     form: Annotated[
         str | None,
@@ -155,11 +155,11 @@ class ReportOptions:
         str | None, Option(metavar="ROWS,COLUMNS[:METRIC]", help="Show the means of a metric by two columns.")
     ] = None
     group_by: Annotated[
-        str | None, Option(metavar="COLUMNS", help="Show the means over rows with equal values in these columns.")
+        str | None, Option(metavar="COLUMNS", help="Show the means of each group of rows that agree in these columns.")
     ] = None
-    output: Annotated[
-        Path | None, Option(help="Folder for the files: a new one, or one that contains such a report.")
-    ] = None
+    output: Annotated[Path | None, Option(help="Folder for the files: a new one, or one with an earlier report.")] = (
+        None
+    )
 
 
 def takes(kind: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:

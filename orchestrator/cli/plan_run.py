@@ -30,7 +30,7 @@ QUICKSTART = "quickstart"
 
 @takes(PlanOptions)
 def plan(options: PlanOptions) -> None:
-    """Show what would run. Write nothing; need neither a GPU nor torch."""
+    """Show what would run. This writes nothing and needs neither a GPU nor torch."""
     suite = _load(options)
     _refuse_unknown_executor(suite, None)
     planned = _expand(suite, _select(options))

@@ -88,7 +88,7 @@ def status(
 def cancel(
     folder: options.Folder,
     experiments: Annotated[
-        list[str] | None, Argument(help="Experiments: ids, or unique parts of them. [default: all that run]")
+        list[str] | None, Argument(help="Experiments: ids, or unique parts of them. [default: all that are running]")
     ] = None,
 ) -> None:
     """Stop runs from outside. Their records say cancelled, and the next `tunebench run` repeats them."""

@@ -12,27 +12,27 @@ Made from `orchestrator/measure/metrics/`. A test compares them, and `pytest --a
 - `benchmarks.csv` has a row for each experiment. Every metric is the mean over its repeats that ended ok, `runs_ok`
   of `runs`. If the column *mean* says "of logs", it is the mean of their logarithms.
 - `raw_summary.csv` has a row for each run and every column.
-- `ranks.csv` has a row for each training process of each run. A rank's tokens per second are its own tokens in the
-  time that all ranks took together. They are its share of the run's tokens per second.
+- `ranks.csv` has a row for each training process of each run. A rank's tokens per second are its own tokens divided by
+  the time of the whole run's steps, so the ranks of a run add up to the run's tokens per second.
 - `devices.csv` has a row for each watched GPU of each run.
 
 The column `id` is in all four files. Files have base units at full precision. An empty cell is a missing value, not
 zero. Every argument of the trainer is a column too, under its own name, as the text that the trainer received. List
-items are separated by blanks, and `[]` is an empty list. An argument that has the name of another column is
-`argument_<name>`. Facts about host and software are in `provenance_<name>`.
+items are separated by blanks, and `[]` is an empty list. If another column already has the name of an argument, the
+argument's column is `argument_<name>`. The columns `provenance_<name>` describe the host and the software.
 
-Two sources of memory are two metrics: allocated (tensors) ≤ reserved (allocator) ≤ used on the device. No constant
-converts one into another. [method.md](method.md#why-three-numbers-called-tokens-per-second-differ) explains why three
-numbers are called tokens per second, and by how much they differ.
+Memory from different sources is in different metrics: allocated (tensors) ≤ reserved (allocator) ≤ used on the device.
+One cannot be computed from another. [method.md](method.md#why-three-numbers-called-tokens-per-second-differ) explains
+why three numbers are called tokens per second, and by how much they differ.
 
 *dtype* is the pandas type of a column. It is nullable: a missing value is NA. `tunebench.load` and Parquet files
-(`--format parquet`) have exactly these types. A CSV file has no types: plain `read_csv` guesses, and
-`pandas.read_csv(file, dtype=tunebench.dtypes(), keep_default_na=False, na_values=[""])` reads these types.
+(`--format parquet`) have exactly these types. A CSV file has no types, and plain `read_csv` guesses them. To get the
+right ones, use `pandas.read_csv(file, dtype=tunebench.dtypes(), keep_default_na=False, na_values=[""])`.
 
 - An argument is `Int64` if it is a whole number in every row, else `string`.
 - `provenance_<name>` is `string` unless it is listed below.
 - A custom trainer's own number is `Float64` or `Int64`.
-- A column with values that do not fit its type (a custom trainer's word for a number) is `string`.
+- If a value does not fit the type of its column (a word from a custom trainer, for example), the column is `string`.
 """
 
 
