@@ -13,7 +13,7 @@ Made from `orchestrator/measure/metrics/`. A test compares them, and `pytest --a
   of `runs`. If the column *mean* says "of logs", it is the mean of their logarithms.
 - `raw_summary.csv` has a row for each run and every column.
 - `ranks.csv` has a row for each training process of each run. A rank's tokens per second are its own tokens divided by
-  the time of the whole run's steps, so the ranks of a run add up to the run's tokens per second.
+  the time of the run's steps. So the ranks of a run add up to the run's tokens per second.
 - `devices.csv` has a row for each watched GPU of each run.
 
 The column `id` is in all four files. Files have base units at full precision. An empty cell is a missing value, not
