@@ -78,7 +78,7 @@ def _name(job: Job) -> str:
 
 
 def _signal(store: Store, job: Job, deadline: float) -> Answer | int:
-    """Return the id of the process that got the signal, or the answer if no process did."""
+    """Return the id of the process that got the signal, or an `Answer` that says why none did."""
     owner = _owner(job, deadline)
     if owner is None and store.run(job).state is JobState.ENDED:
         return Answer(job=job, end=End.ENDED, text=f"{_name(job)} has already ended by itself")

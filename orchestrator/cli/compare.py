@@ -44,7 +44,8 @@ class CompareOptions:
         list[str] | None,
         Argument(
             metavar="BASE NEW",
-            help="Results folders, CSV files (also the reference's), pytest-benchmark's JSON. Commas join several places.",
+            help="Results folders, CSV files of Tunebench or of the reference system, JSON files of pytest-benchmark. "
+            "Commas join several places.",
         ),
     ] = None
     aa: Annotated[

@@ -66,7 +66,8 @@ class SuiteOptions:
     trainer: Annotated[str | None, Option(help="Use this trainer for all scenarios.")] = None
     repeats: Annotated[int | None, Option(min=1, help="Number of runs of each experiment.")] = None
     memory: Annotated[
-        Memory | None, Option(help="Measure memory with the Trainer, with nvidia-smi, or with both and NVML (all).")
+        Memory | None,
+        Option(help="How memory is measured: by the Trainer, by nvidia-smi, by both and NVML (all), or not."),
     ] = None
 
 

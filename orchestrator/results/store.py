@@ -87,8 +87,8 @@ class Store:
     def add(self, experiments: Iterable[Experiment]) -> None:
         """Write each `experiment.json`, and the order of the experiments into `suite.json`.
 
-        Limits, repeats and tags of an experiment may change when a folder is resumed. Raises ResultsError if its measurement
-        differs under the same id, and for an experiment that must not be written (`experiment_file.text_of`).
+        Limits, repeats and tags of an experiment may change when a folder is resumed. Raises ResultsError if
+        the folder has an experiment of this id that measures something else, or if an experiment must not be written.
         """
         experiments = list(experiments)
         for experiment in experiments:

@@ -70,7 +70,7 @@ def _words(
 
 
 def _numbers(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """Yield the columns of numbers, which are sorted by their base units."""
+    """Yield the columns of numbers. The page sorts rows by a column's value, not by its text."""
 
     def column(
         name: str, title: str, number: Callable[[Row], float | None], text: Callable[[Row], str], **more: Any

@@ -56,7 +56,9 @@ GPU = (
         where=Where.FILES,
     ),
     _more_bytes("device_baseline_bytes", "GPU before", "Memory in use before the run, highest device."),
-    _more_bytes("device_residue_bytes", "GPU after", "Memory in use after the run less before it, highest device."),
+    _more_bytes(
+        "device_residue_bytes", "GPU after", "Memory in use after the run, less the memory before it. Highest device."
+    ),
     _steady("energy_j", "energy", "Energy of the steady state by the devices' counters.", unit="J, all devices"),
     _more_steady(
         "integrated_energy_j",

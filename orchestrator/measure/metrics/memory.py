@@ -55,7 +55,7 @@ MEMORY = (
         "host mem",
         "Highest resident memory of the training processes and their children, sum over ranks.",
         source="/proc of every rank",
-        leaves_out="Pages that processes share count in each process. Read only at the ends of stages.",
+        leaves_out="A page that several processes share is counted in each of them. Read only at the ends of stages.",
         where=Where.FILES,
     ),
 )

@@ -80,7 +80,8 @@ class Measure(Model):
         None, description="Warm-up: number of first steps that no speed includes. Default: detected."
     )
     at_least_steps: Whole | None = Field(
-        None, description="Number of steady steps that a speed needs (default 10), or an early stop (default 20)."
+        None,
+        description="Smallest number of steady steps: for a speed (default 10), or before an early stop (default 20).",
     )
     at_most_steps: Whole | None = Field(
         None, description="Training ends after this number of steps, whatever max_steps says."

@@ -152,7 +152,7 @@ def _nearest_of(candidates: Sequence[Cell]) -> Callable[[Cell], Cell]:
 
 
 def _loss(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
-    """Return the loss against the baseline's over the same steps, or a mark if they cannot be compared.
+    """Return the loss as a share of the baseline's over the same steps, or a mark if the two cannot be compared.
 
     Two trainings with different planned numbers of steps should not learn alike, so there is no number for them.
     """
@@ -177,7 +177,7 @@ def _is_another_training(cell: Cell, baseline: Cell) -> bool:
 def _losses(cell: Cell, baseline: Cell) -> tuple[float, float] | None:
     """Return both mean training losses: of the whole runs if both made the same number of steps, else of the shared steps.
 
-    If repeats ended early, equal means of their steps do not say that each pair of repeats made the same number.
+    If repeats ended early, two sides may have the same mean number of steps although their repeats made different numbers.
     """
     both = (cell, baseline)
     alike = cell.numbers.get(STEPS) == baseline.numbers.get(STEPS)

@@ -35,7 +35,7 @@ def packages_of(trainer: Any) -> set[str]:
 
 
 def size_of(parameter: Any) -> int:
-    """Return the numbers in a parameter, also if they are packed two to a byte or are on another rank."""
+    """Return how many numbers a parameter has, even if they are packed two to a byte or are on another rank."""
     if type(parameter).__name__ == "Params4bit" and getattr(parameter, "bnb_quantized", False):
         return int(parameter.numel() * 2 * parameter.element_size())
     return int(getattr(parameter, "ds_numel", None) or parameter.numel())
