@@ -80,7 +80,7 @@ def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[s
         if moved is not None:
             say(f"Moved the results of {root} to {moved}")
     if folder.is_ours(root):
-        say(f"Resuming {root}: runs that have ended stay, missing runs start.")
+        say(f"Resuming {root}: ended runs are kept, missing runs are started.")
         return Store.resume(root)
     files = {name: str(file) for name, file in suite.files.items()}
     try:

@@ -127,12 +127,14 @@ def _sides(places: list[str], aa: Path | None, *, by: tuple[str, ...]) -> tuple[
 
     if aa is not None:
         if places:
-            raise SelectionError("--aa and two sides: give only one; `--aa DIR` splits one folder by its repeats.")
+            raise SelectionError(
+                "--aa with two sides: `--aa DIR` splits one folder by its repeats; give only one of them."
+            )
         return sides.halves(aa, by=by)
     if len(places) != 2:
         raise SelectionError(
-            f"compare takes two sides, BASE and NEW, not {len(places)}; join several places of a side with commas (a,b), "
-            "or compare a folder with itself by `--aa DIR`."
+            f"compare takes two sides, BASE and NEW, not {len(places)}; join several folders or files of a side with "
+            "commas (a,b), or compare the repeats of one folder with `--aa DIR`."
         )
     base, new = (sides.read(_places(place), by=by) for place in places)
     return base, new

@@ -120,7 +120,7 @@ def _refuse_views_of_plans(options: RunOptions) -> None:
     if (options.as_json or options.commands) and not options.dry_run:
         others = "--json-lines for events of the runs, or `tunebench report --format json` for the results"
         raise SelectionError(
-            f"{'--json' if options.as_json else '--commands'} shows a plan: add --dry-run; or use {others}"
+            f"{'--json' if options.as_json else '--commands'} shows a plan; add --dry-run, or use {others}"
         )
 
 

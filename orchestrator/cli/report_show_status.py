@@ -73,7 +73,7 @@ def status(
     from orchestrator.results.store import Store
 
     if watch and as_json:
-        raise OrchestratorError("--watch and --json: give only one; `--json` prints one document")
+        raise OrchestratorError("--watch with --json: `--json` prints one document; give only one of them")
     store = Store.resume(folder)
     reader = Reader(store, only=requested.current(store.root))
     if as_json:

@@ -35,7 +35,8 @@ class Verdict(StrEnum):
 class Run:
     """One ok run: its numbers by metric. `started_at` is in seconds since the epoch; None if the source does not state it.
 
-    `ended_early` is true if `measure:` ended the run before its last planned step. `logged_losses` is a text of `measure.losses`.
+    `ended_early` is true if `measure:` ended the run before its last planned step. `logged_losses` is a text that `measure.losses`
+    made.
     """
 
     repeat: int

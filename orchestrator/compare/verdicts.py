@@ -122,7 +122,7 @@ def _metrics(rules: Rules, comparable: Sequence[Pair]) -> tuple[list[str], list[
         unknown = [name for name in rules.metrics if name not in base | new]
         if unknown and base | new:
             hint = suggestion(unknown[0], base | new)
-            raise SelectionError(f"--metrics {unknown[0]}: no run that could be compared has it{hint}")
+            raise SelectionError(f"--metrics {unknown[0]}: no compared run has this metric{hint}")
         return list(rules.metrics), []
     both = base & new
     is_complete = all(entry.whole for pair in comparable for entry in (pair.base, pair.new) if entry is not None)

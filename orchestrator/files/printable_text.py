@@ -63,7 +63,7 @@ def is_utf8(text: str) -> bool:
 
 
 def with_bytes(text: str) -> str:
-    """Return the text with its half characters in the form that people write: `\\xff`."""
+    """Return the text with each half character as an escape that people can read: `\\xff`."""
 
     def written(match: re.Match[str]) -> str:
         half = ord(match[0])

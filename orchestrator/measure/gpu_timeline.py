@@ -32,7 +32,7 @@ _HOLDS_S = 1.25
 _EDGE_S = 0.5
 
 POWER_CAP = "power cap"
-# Clock-event bits that hold clocks down. Idle (0x1) and clocks that the user set do not.
+# NVML's bits for events that limit the clocks. Idle (0x1) and clocks that the user set are not among them.
 REASONS: Mapping[int, str] = {
     0x4: POWER_CAP,
     0x8: "hardware slowdown",
@@ -47,7 +47,7 @@ _TEXTS = ("uuid", "processes", "lost")
 class Device:
     """One GPU's values over time, by kind, and the processes on it: those at the first reading, and all that were seen.
 
-    `to_the_end`: the sampler was not killed, so its last reading is from after the run.
+    `to_the_end` is false if the sampler was killed; else its last reading was taken after the run.
     """
 
     uuid: str | None = None

@@ -18,16 +18,16 @@ MOST_RUNS = 1000
 # Rounding errors make a difference of equal logarithms as large as this.
 ROUNDING = 1e-12
 
-# Under 100 steps there are 4 batches, else 6: long batches are nearly independent, and 95 % intervals then keep their promise.
-# In simulations with 2 % of noise, correlated from step to step (AR(1), 0.5), a nominal 95 % interval contained the true median
-# in 94 to 95 % of the series of 50, 200 and 1000 steps, with and without 2 % of spikes. For 20 steps it was 93 %
+# Under 100 steps there are 4 batches, else 6. Few batches are long, and long batches are nearly independent, as the intervals need.
+# In simulations with 2 % of noise, correlated from step to step (AR(1), 0.5), a nominal 95 % interval contained the true median in
+# 94 to 95 % of the series of 50, 200 and 1000 steps, with and without 2 % of spikes. For 20 steps it was 93 %
 # (benchmarks/coverage.py prints the table).
 FEW_STEPS, FEW_BATCHES, MANY_BATCHES = 100, 4, 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
-    """From `low` to `high`: intervals made this way contain the true value in a share `level` of all measurements."""
+    """The range from `low` to `high`. Of all intervals that are made this way, the share `level` contains the true value."""
 
     low: float
     high: float
@@ -122,14 +122,14 @@ def ratio_in_turns(
 ) -> Ratio:
     """Return the ratio of two sides that took turns on one machine, without the machine's linear drift.
 
-    Least squares over the logarithms fits drift and ratio together. `base_at` and `new_at` are the places of the values in the
-    order. Raise ValueError for a side without values, a value not above 0, fewer than four values in all, and for an order that
+    Least squares over the logarithms fits drift and ratio together. `base_at` and `new_at` are the values' places in the order of
+    the runs. Raise ValueError for a side without values, a value not above 0, fewer than four values in all, and for an order that
     does not separate drift from ratio.
     """
     logs = [math.log(value) for value in (*base, *new)]
     sides, at = [-0.5] * len(base) + [0.5] * len(new), _centred([*base_at, *new_at])
     if not base or not new or len(logs) < 4:
-        raise ValueError("a drift and a ratio need two sides with at least four values in all")
+        raise ValueError("a ratio without drift needs values on both sides, and at least four in all")
     rest, side = _residuals(_centred(logs), at), _residuals(_centred(sides), at)
     weight = math.fsum(x * x for x in side)
     if weight < 1e-9:

@@ -1,11 +1,12 @@
 """Finds the steady state of a series of step times: its first step and the time of a step. Pure.
 
-The first steps of a run compile, connect and fill caches. Their number is declared (`discard_steps`) or found: the series is cut
-into levels. The warm-up ends with the last level that is over 3 % above the level of the run's second half. It is searched in the
-first half only. The part after the warm-up must be level. If not, there is no steady state and no number, but a reason.
+The first steps of a run compile, connect and fill caches. Their number is declared (`discard_steps`) or found. To find it, the
+series is cut into levels. The warm-up ends with the last level that is over 3 % above the level of the run's second half. Only the
+first half is searched. The part after the warm-up must be level. If it is not, the run has no steady state and no speed, and a
+sentence gives the reason.
 
-The levels are the segmentation of least cost. The cost is the absolute deviations from each segment's median, plus a penalty of
-3·ln n for each segment, and a segment has at least 3 steps. The deviations are robust z-scores: distances from the second half's
+The levels are the segments of least cost; each has at least 3 steps. The cost is the sum of the absolute deviations from each
+segment's median, plus a penalty of 3·ln n for each segment. The deviations are robust z-scores: distances from the second half's
 median, in units of 1.4826 × its median absolute deviation. A unit is at least 0.1 % of the median, also if the deviation is 0.
 Scores are clipped at 10, so that a single step does not make a segment. A series of over 300 steps is reduced to the medians of up
 to 300 equal blocks.
@@ -169,8 +170,9 @@ def _costs(scores: Sequence[float], start: int) -> list[float]:
 def _level_shift(series: Sequence[float]) -> str | None:
     """Return the reason why the part after the warm-up is not level, or None if it is level.
 
-    It is not level if its halves differ by more than 3 % and more than their noise, both by medians and by means. Medians
-    mislead if there are two kinds of steps, such as an epoch's short last step. Means mislead if there are spikes.
+    It is not level if its halves differ by more than 3 % and by more than their noise. This must be true of the medians of the
+    halves and of their means. Medians mislead if there are two kinds of steps, such as an epoch's short last step. Means mislead if
+    there are spikes.
     """
     half = len(series) // 2
     if half < _SHORTEST:

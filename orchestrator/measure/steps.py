@@ -59,7 +59,7 @@ def together(ranks: Mapping[int, Sequence[Step]]) -> tuple[Step, ...]:
 
     The times of one rank would mislead: a rank that ends the warm-up first waits for the others in its next step, which distorts
     the speed of a short run. Counts are sums. A single rank keeps its own times. Ranks of one host share a clock. Between hosts, a
-    clock that is ahead is not corrected: if it is ahead by more than the ranks differ, its rank counts as the last in every step.
+    clock that is ahead is not corrected. If it is far ahead, the ranks of its host seem to be the last in every step.
     """
     by_number = [{step.number: step for step in own} for own in ranks.values()]
     if len(by_number) <= 1:

@@ -68,12 +68,12 @@ def _watching(run_dir: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
 
 
 def period() -> float:
-    """Return the seconds between two readings of memory. Raises LaunchError if the variable has an invalid value."""
+    """Return the seconds between two readings of memory. Raise LaunchError if the variable has an invalid value."""
     text = os.environ.get(PERIOD_VARIABLE, str(PERIOD_S))
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0.001 <= seconds <= 1:  # a sleeping sampler cannot stop
-        raise LaunchError(f"{PERIOD_VARIABLE}={text}: allowed are 0.001 to 1 seconds")
+        raise LaunchError(f"{PERIOD_VARIABLE}={text}: the period is invalid; give 0.001 to 1 seconds")
     return seconds

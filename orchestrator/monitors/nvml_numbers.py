@@ -74,7 +74,7 @@ _STEADY = (
     *("sm_clock_mhz", "temperature_c", "throttled_share"),
 )
 _UNSUPPORTED = (
-    "NVML does not say it of every GPU of the run, "
+    "NVML does not report it for every GPU of the run, "
     f"or the steady state was shorter than {gpu_timeline.SHORTEST_ENERGY_WINDOW_S:g} s"
 )
 
@@ -92,7 +92,7 @@ def _without_none(cells: Cells) -> Cells:
 
 
 def _steady(run_dir: Path, devices: Sequence[Device], window: Window) -> Cells:
-    """Return the numbers of the steady state, None if a device does not report one."""
+    """Return the numbers of the steady state. A number is None if a device does not report it."""
     cells = _in_window(devices, window)
     tokens = throughput.tokens_in(run_dir, window)
     energy = cells["energy_j"]

@@ -1,7 +1,7 @@
 """Checks of one scenario that need the registries, its axes or its merged arguments.
 
-A check yields each mistake as its place inside the scenario (or the argument's name) and a sentence; a check for notes
-yields sentences. `config` checks the file by itself; `cells`, `command` and `placement` check single cells.
+For each mistake, a check yields its place inside the scenario (or the argument's name) and a sentence. A check for notes yields
+only sentences. `config` checks the file by itself; `cells`, `command` and `placement` check single cells.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TRACKERS = frozenset({"hf_memory", "hf_memory_native"})
 
 
 def watching(scenario: Scenario, trainer: Trainer) -> Found:
-    """Check the monitors, `measure:` and the sampler's variable of a scenario."""
+    """Check the scenario's monitors and its `measure:`, and that it does not set the sampler's period."""
     for index, name in enumerate(scenario.monitors):
         if name not in monitors.MONITORS and name not in monitors.names():
             message = f"unknown monitor {name!r}{suggestion(name, monitors.names())}"
@@ -111,7 +111,7 @@ def axes_without_effect(scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -
 
 
 def entries(scenario: Scenario, axes: Mapping[str, Sequence[Any]], frameworks: Collection[str]) -> Found:
-    """Check `include:` and `exclude:` against the axes. `scenario` is as its file has it, before `--set`."""
+    """Check `include:` and `exclude:` against the axes. `scenario` is the scenario as its file has it, before `--set`."""
     for kind, cells in (("exclude", scenario.exclude), ("include", scenario.include)):
         for index, entry in enumerate(cells):
             if not entry:

@@ -143,7 +143,7 @@ def _with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
 
 
 def models_named(suite: Suite, scenario: Scenario, selection: Selection) -> tuple[str, ...]:
-    """Return the models from the place with the highest precedence that names any."""
+    """Return the models. If several places name models, the place with the highest precedence counts."""
     places = (
         selection.overrides.get(MODEL),
         scenario.arguments.get(MODEL),

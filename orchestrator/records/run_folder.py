@@ -1,6 +1,7 @@
 """The folder of one run. The names of its files are written here, once.
 
-A monitor names the files that it writes itself. The programs in `workers/` repeat the names that they use: they import nothing.
+A monitor names the files that it writes itself. The programs in `workers/` cannot import this module, so they repeat the names that
+they use.
 
     RESULTS/experiments/<id>/experiment.json
     RESULTS/experiments/<id>/runs/r<repeat>-t<attempt>/ job.json, owner.json, … record.json

@@ -1,7 +1,7 @@
 """The claim and the owner of a run, and its state, which follows from the files of the run folder.
 
 A process claims a run: it prepares the run folder under another name and renames it. Only one of several claimants can do that.
-`run-one` then writes into `owner.json` which process it is. The state is never stored: it depends on whether that process lives.
+`run-one` then describes its own process in `owner.json`. The state is never stored: it depends on whether that process lives.
 
 The process of another host or container cannot be looked up. Instead, its `run-one` touches a heartbeat file. A process that takes
 over a silent run reads the time from the file server, by a file that it makes and removes. A process that only looks uses its own
@@ -39,7 +39,7 @@ Clock = Callable[[Path], float | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """A process, with enough facts to tell it from a process with the same number later or on another host."""
+    """A process, with facts that distinguish it from any other process with the same number, later or on another host."""
 
     host: str
     boot_id: str
@@ -48,13 +48,13 @@ class Owner:
     pid_namespace: str = ""
 
     def is_here(self) -> bool:
-        """Return whether this process could see the owner if it lived. An owner of an earlier boot of this host is gone."""
+        """Return whether this process can know if the owner runs. An owner from an earlier boot of this host has surely ended."""
         if self.host != socket.gethostname():
             return False
         return self.boot_id != _boot_id() or self.pid_namespace in ("", _pid_namespace())
 
     def lives(self) -> bool:
-        """Return whether the process runs; False if it is not `is_here`."""
+        """Return whether the owner runs; False if `is_here` is false."""
         return self.is_here() and self.boot_id == _boot_id() and _start_time(self.pid) == self.start_time
 
 
@@ -81,7 +81,7 @@ def this_process() -> Owner:
 
 @cache
 def _pid_namespace() -> str:
-    """Return the PID namespace. Containers of one host may share its name, and a number is another process in each."""
+    """Return the PID namespace. Two containers may have the same host name, and the same number for different processes."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -97,7 +97,7 @@ def _boot_id() -> str:
 
 
 def _start_time(pid: int) -> float | None:
-    """Return the start time of a process in Linux's clock ticks, which no change of the clock moves; None if it has ended."""
+    """Return the start time of a process; None if it has ended. On Linux, a change of the clock does not affect it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return None if fields[0] in "ZX" else float(fields[19])

@@ -41,8 +41,8 @@ def text_of(experiment: Experiment) -> str:
     secret = _secret_in(experiment, text)
     if secret is not None:
         raise ResultsError(
-            f"scenario {redact(experiment.scenario)!r} sets {secret}, which would be written into the results folder; take "
-            "it out and export it in the shell instead: the runs inherit it"
+            f"scenario {redact(experiment.scenario)!r} sets {secret}, which would be written into the results folder; "
+            "remove it from the scenario and export it in the shell, and runs inherit it"
         )
     return text
 

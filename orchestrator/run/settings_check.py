@@ -1,7 +1,7 @@
 """The check that a run had the settings that were asked for: its arguments against settings read from the built model.
 
-Only explicit arguments are compared, and only with settings that the run could read: an absent setting is unknown. A sentence
-reports each difference. One difference makes a run invalid, because its number would have the wrong name.
+Only explicit arguments are compared, and only with settings that the run could read: an absent setting is unknown. Each difference
+becomes a sentence. One difference makes a run invalid, since its numbers would be reported for settings that it did not have.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ TRAINING_ENDED = b'"ended"'
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signs:
-    """The visible progress of a run: whether it has begun, a value that changes with progress, whether training is over."""
+    """The visible progress of a run: whether it has begun, a mark that changes with progress, and whether training is over."""
 
     begun: bool
     mark: object
@@ -35,7 +35,7 @@ class Signs:
 
 
 def by_steps(run_dir: Path) -> Signs:
-    """Return the progress by the step files of an instrumented trainer. The slowest rank may lag, but not all ranks."""
+    """Return the progress by the step files of an instrumented trainer. A step of any rank is progress."""
     sizes = dict(_sizes(RunFolder(run_dir).all_steps().values()))
     return Signs(begun=any(sizes.values()), mark=sizes, over=any(_over(path) for path, size in sizes.items() if size))
 

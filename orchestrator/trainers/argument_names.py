@@ -108,8 +108,8 @@ _GONE_FROM_TRANSFORMERS = (
     _dropped("include_tokens_per_second", "tokens per second are always measured"),
     _dropped("overwrite_output_dir", "every run writes into its own folder"),
     _dropped("save_safetensors", "safetensors is the only format today"),
-    _dropped("half_precision_backend", "PyTorch's own is the only one today"),
-    _dropped("fp16_backend", "PyTorch's own is the only one today"),
+    _dropped("half_precision_backend", "PyTorch's backend is the only one today"),
+    _dropped("fp16_backend", "PyTorch's backend is the only one today"),
     _dropped("logging_dir", "every run writes into its own folder"),
     _RUN_FOLDER,
 )

@@ -110,7 +110,7 @@ def test_run_with_dry_run_is_the_plan(call: Call, file: Path) -> None:
 def test_what_shows_a_plan_does_not_run_it(call: Call, file: Path, tmp_path: Path, option: str) -> None:
     code, out, err = call("run", file, option, "--results", tmp_path / "results")
     assert (code, out) == (2, "") and not (tmp_path / "results").exists()
-    assert err.startswith(f"error: {option} shows a plan: add --dry-run; ")
+    assert err.startswith(f"error: {option} shows a plan; add --dry-run, or use ")
 
 
 def test_a_dry_run_says_what_stands_in_the_folder(call: Call, file: Path, tmp_path: Path) -> None:

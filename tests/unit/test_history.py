@@ -363,7 +363,7 @@ def test_a_history_is_written_over_an_older_one_and_over_nothing_else(found: His
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")
     (mine / files.JSON).write_text('{"tool": "another"}')
-    with pytest.raises(ResultsError, match="has no history of tunebench"):
+    with pytest.raises(ResultsError, match="no history that tunebench wrote"):
         files.write(mine, texts)
     assert sorted(path.name for path in mine.iterdir()) == [files.JSON, "notes.txt"]
 

@@ -123,7 +123,7 @@ def test_a_mig_part_has_dashes_that_say_why(tmp_path: Path) -> None:
     numbers = found(trained(sampled(tmp_path, *gpu(0, without=kinds))))
     assert numbers["device_peak_used_bytes"].value == 40 * GIB
     assert {name for name, number in numbers.items() if number.value is None} == STEADY
-    assert all("NVML does not say it of every GPU" in numbers[name].why_missing for name in STEADY)
+    assert all("NVML does not report it for every GPU" in numbers[name].why_missing for name in STEADY)
 
 
 def test_one_device_that_does_not_say_makes_the_sum_a_dash(tmp_path: Path) -> None:
@@ -242,7 +242,9 @@ def test_the_period_is_10_ms_until_set(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("text", ["", "10ms", "0", "-1", "0.0001", "60", "nan", "inf"])
 def test_a_period_that_is_none_is_a_sentence(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(PERIOD_VARIABLE, text)
-    with pytest.raises(LaunchError, match=rf"{PERIOD_VARIABLE}={text}: allowed are 0\.001 to 1 seconds"):
+    with pytest.raises(
+        LaunchError, match=rf"{PERIOD_VARIABLE}={text}: the period is invalid; give 0\.001 to 1 seconds"
+    ):
         period()
 
 

@@ -1,8 +1,8 @@
 """The current state of GPUs: NVML's readings as a sequence of views (`tunebench monitor`; `view` shows them).
 
-The readings are those of the monitor `nvml` (`monitors/nvml_sampler`), so that both report the same. Memory is also read every
-50 ms between two views, for its peak. The energy counter and the processes take milliseconds, so they are read once per second
-at most. Whatever begins and ends between two readings is missed. Nothing is written.
+The readings are those of the monitor `nvml` (`monitors/nvml_sampler`), so both report the same values. Memory is also read every 50
+ms between two views, for its peak. The energy counter and the processes take milliseconds, so they are read once per second at
+most. Whatever begins and ends between two readings is missed. Nothing is written.
 
 The cost next to a benchmark at the default interval, added up from its parts: about 1 % of one CPU core for one GPU; 5 % for
 eight, most of it for the energy counter (3.4 ms per reading on H100). It starts no work on a GPU. `benchmarks/watching.py`
@@ -188,7 +188,7 @@ class Device:
         return self._ask(what, lambda: read(self.nvml, self._handle))
 
     def _ask(self, what: str, read: Callable[[], Any]) -> Any:
-        """Return a reading, or None. Do not ask again for unsupported readings, or a lost GPU for anything."""
+        """Return a reading, or None. An unsupported reading is asked for only once, and a lost GPU is not asked again."""
         if self.lost or self._silent & {what, "handle"}:
             return None
         try:

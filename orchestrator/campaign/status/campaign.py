@@ -70,7 +70,7 @@ class CampaignStatus:
 
 
 def chosen(store: Store, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids that these words name, or all ids without a word. Raise ResultsError as `Store.find` does."""
+    """Return the ids that these words name, or all ids if there are no words. Raise ResultsError as `Store.find` does."""
     return tuple(dict.fromkeys(map(store.find, wanted))) or tuple(store.ids())
 
 
@@ -87,7 +87,7 @@ class Reader:
         self._expected: Sequence[Job] | None = None
 
     def expect(self, jobs: Iterable[Job]) -> None:
-        """Count these runs as due until they begin. A call that retries failures runs more than the files call due."""
+        """Count these runs as due until they begin. A call that retries failures starts more runs than are due by the files."""
         self._expected = [
             job for job in jobs if job.run_dir == self.store.run_dir(job.experiment_id, job.repeat, job.attempt)
         ]
@@ -124,7 +124,7 @@ class Reader:
         self._followers = {name: self._followers.get(name) or Follower(self.store, name) for name in ids}
 
     def _settle(self, changed: Sequence[Follower], followers: Sequence[Follower]) -> None:
-        """Take in the due runs of the changed experiments, and the times of ended runs."""
+        """Update the due runs of the changed experiments, and what is expected by the times of ended runs."""
         due: dict[str, list[Job]] = defaultdict(list)
         for job in self.store.plan([one.experiment for one in changed if one.experiment and not one.is_complete()]):
             due[job.experiment_id].append(job)

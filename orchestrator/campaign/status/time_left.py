@@ -1,8 +1,9 @@
 """An estimate of the time that the due runs take, by the times of earlier runs. It is for people; it is not a measurement.
 
-A run is expected to take the median time of ended runs of the same experiment. Without such runs, the next closest runs count: of
-the same scenario and model on as many GPUs, of the same scenario and model, on as many GPUs, of all. Times of successive runs
-add up. If runs went on concurrently, the due runs share the GPUs that were in use at once. Without ended runs nothing is known.
+A run is expected to take the median time of ended runs of the same experiment. Without such runs, the most similar ended runs
+count. These are runs of the same scenario and model on as many GPUs; else of the same scenario and model; else on as many GPUs;
+else all runs. Times of successive runs add up. If runs went on concurrently, the due runs share the GPUs that were in use at once.
+Without ended runs nothing is known.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from statistics import median
 
 from orchestrator.records import Experiment, RunRecord, Status
 
-# Only this number of runs, those that ended last, say how many runs go on at once.
+# The number of runs, those that ended last. Their times show how many runs go on at once.
 LATEST = 50
 
 
@@ -23,7 +24,7 @@ LATEST = 50
 class Took:
     """The time of a run that ended by itself.
 
-    `seconds` is the time from its claim to its record if known. From `began_at` to `ended_at` its training process ran (seconds
+    `seconds` is the time from its claim to its record if known. Its training process ran from `began_at` to `ended_at` (seconds
     since the epoch).
     """
 
@@ -38,7 +39,7 @@ class Took:
 
 
 def took(experiment: Experiment, record: RunRecord, *, seconds: float | None = None) -> Took | None:
-    """Return the time that a record says such runs take; None for a run that was cancelled or lost."""
+    """Return the time that a run took by its record; None for a run that was cancelled or lost."""
     if record.status in (Status.CANCELLED, Status.LOST):
         return None
     return Took(
@@ -73,7 +74,10 @@ class Expectation:
         return next((seconds for seconds in known if seconds is not None), None)
 
     def remaining_s(self, experiment: Experiment, *, elapsed_s: float, by_steps_s: float | None = None) -> float | None:
-        """Return the seconds that a running run may still take, by its remaining steps if the experiment has no ended run."""
+        """Return the seconds that a running run may still take.
+
+        If no run of the experiment has ended, this is `by_steps_s`, the estimate from the run's remaining steps.
+        """
         itself = self.of_itself(experiment)
         if itself is None and by_steps_s is not None:
             return by_steps_s
@@ -112,7 +116,7 @@ class Work:
 
 
 def left_s(works: Sequence[Work], *, gpus_at_once: int | None = None) -> float | None:
-    """Return the seconds until all is done; None if a part is unknown. `gpus_at_once` is the result of that function."""
+    """Return the seconds until all is done; None if a part is unknown. `gpus_at_once` is what the function of that name returns."""
     known = [(work, work.seconds) for work in works if work.seconds is not None and work.times]
     if len(known) < sum(1 for work in works if work.times):
         return None

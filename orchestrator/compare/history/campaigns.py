@@ -32,7 +32,7 @@ class Read:
 def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read, ...], tuple[str, ...]]:
     """Return the campaigns, oldest first, and warnings about unreadable places and about the order.
 
-    Raises ResultsError if a named place is not a campaign or is named twice, or if nothing is named. If no place can be read, the
+    Raise ResultsError if a named place is not a campaign or is named twice, or if nothing is named. If no place can be read, the
     error of the first place is raised, since a mistake in `by` affects all places.
     """
     campaigns: list[Read] = []
@@ -54,27 +54,34 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read,
         raise errors[0]
     timeless = [campaign.side.name for campaign in campaigns if campaign.began_at is None and _has_runs(campaign.side)]
     if timeless:
-        which = f"{timeless[0]} does" if len(timeless) == 1 else f"{timeless[0]} and {len(timeless) - 1} more do"
-        warnings.append(f"{which} not say when it ran: the campaigns keep the order of the command line")
+        which = (
+            f"{timeless[0]} does not say when it"
+            if len(timeless) == 1
+            else f"{timeless[0]} and {len(timeless) - 1} more do not say when they"
+        )
+        warnings.append(f"{which} ran: the campaigns keep the order of the command line")
     else:
         campaigns.sort(key=lambda campaign: math.inf if campaign.began_at is None else campaign.began_at)
     return tuple(campaigns), tuple(warnings)
 
 
 def _places(places: Sequence[Path]) -> list[tuple[Path, bool]]:
-    """Return the place of each campaign, and whether the user named it. The user may name a folder around it instead."""
+    """Return the place of each campaign, and whether the user named that place rather than a folder around it."""
     every: list[tuple[Path, bool]] = []
     for place in places:
         every += [(inner, False) for inner in _inside(place)] or [(place, True)]
     if len({place.resolve() for place, _ in every}) < len(every):
-        raise ResultsError("The same folder or file is named twice: its campaign would count twice.")
+        raise ResultsError("The same folder or file is named twice, so its campaign would count twice; name it once.")
     if len(every) > MOST_CAMPAIGNS:
-        raise ResultsError(f"{len(every):,} campaigns are named; a history has at most {MOST_CAMPAIGNS:,}.")
+        raise ResultsError(f"{len(every):,} campaigns are named; name at most {MOST_CAMPAIGNS:,}.")
     return every
 
 
 def _inside(place: Path) -> list[Path]:
-    """Return the results folders inside any other folder. A damaged `suite.json` counts, so that it is reported."""
+    """Return the results folders inside a folder; none if it is a results folder itself.
+
+    A folder with a damaged `suite.json` counts, so that the damage is reported.
+    """
     if not place.is_dir() or folders.holds_results(place):
         return []
     return [

@@ -4,7 +4,7 @@ The fit minimises the sum of absolute deviations, each in units of the noise of 
 shift a level. For each number of steps, dynamic programming over all segments finds the best places. An information criterion
 chooses the number of steps. The ideas are from asv; the code is not.
 
-The fit does not find a drift (which becomes a few steps), a step at the last campaign (`MIN_LENGTH`), and changes that are small
+The fit does not find a drift (which becomes a few steps), a step at the last campaign (`MIN_LENGTH`), or changes that are small
 against the noise. benchmarks/change_points.py simulates white noise of width 1:
 
 - Series of 4 to 40 campaigns without a step show a false step in less than 3 % of the cases. If successive campaigns are correlated
@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
 
-# Campaigns on a level: a single value may be an outlier. `compare` judges a change since the last campaign.
+# The fewest campaigns of a level: a single value may be an outlier. `compare` judges a change since the last campaign.
 MIN_LENGTH = 2
 
-# Campaigns that a step needs.
+# The fewest campaigns of a series with a step.
 FEWEST = 2 * MIN_LENGTH
 
 MOST_STEPS = 12
@@ -49,7 +49,7 @@ def levels(values: Sequence[float], *, errors: Sequence[float]) -> tuple[Level, 
     """Return the levels of a series, in order: one level if the series has no step, none if it is empty.
 
     `errors` are lower bounds of the standard errors of the values, above 0. They weigh the deviations. The fit never assumes less
-    noise, even if a few values are nearly equal. Raises ValueError if an error is missing or not above 0.
+    noise, even if a few values are nearly equal. Raise ValueError if an error is missing or not above 0.
     """
     if len(errors) != len(values) or not all(error > 0 for error in errors):
         raise ValueError("each value needs a standard error above 0")
@@ -67,7 +67,7 @@ def levels(values: Sequence[float], *, errors: Sequence[float]) -> tuple[Level, 
 
 
 def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return the weighted median: half of the weight is on either side. Raises ValueError if there is no value."""
+    """Return the weighted median: half of the weight is on either side. Raise ValueError if there is no value."""
     if not values:
         raise ValueError("the median needs at least one value")
     ordered = sorted(zip(values, weights, strict=True))
@@ -84,8 +84,8 @@ def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
 def _criterion(deviations: float, steps: int, count: int) -> float:
     """Return the information criterion of a fit: the penalty of its steps plus the logarithm of its scale. Smaller is better.
 
-    The scale is the deviation per degree of freedom, since many levels fit few values closely. It is at least the scale of the
-    errors.
+    The scale is the sum of deviations ÷ the degrees of freedom. Without the division, more levels would always seem better. The
+    scale is at least that of the errors.
     """
     free = count - 1 - 2 * steps
     if free <= 0:

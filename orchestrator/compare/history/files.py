@@ -21,11 +21,13 @@ def refuse_foreign(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise ResultsError(f"{folder} is not a folder; name another folder with --output")
     if folder.is_dir() and any(folder.iterdir()) and not as_json.is_history(folder / JSON):
-        raise ResultsError(f"{folder} is not empty and has no history of tunebench; name another folder with --output")
+        raise ResultsError(
+            f"{folder} has files, but no history that tunebench wrote; name another folder with --output"
+        )
 
 
 def write(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write each text to the file of its name, and replace an older history. Raises ResultsError if writing fails."""
+    """Write each text to the file of its name, and replace an older history. Raise ResultsError if writing fails."""
     refuse_foreign(folder)
     for name in sorted(texts, key=lambda name: name != JSON):  # JSON identifies the folder
         results_folder.write_into(folder, name, texts[name])

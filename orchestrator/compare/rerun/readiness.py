@@ -82,7 +82,7 @@ def _readiness(
     store = Store.resume(folder)
     if OWNER not in ignore and not _is_own([folder, folder / "experiments", folder / "experiments" / name]):
         return Refused(
-            why=f"{folder} belongs to another user, and its commands would be run; --ignore {OWNER} permits this"
+            why=f"{folder} belongs to another user, whose commands would run here; permit this with --ignore {OWNER}"
         )
     experiment = store.experiment(name)
     reason = experiment.skip or placement.cannot_run_here(
@@ -184,8 +184,8 @@ def _changes_text(changes: Sequence[Difference], folder: Path) -> str:
     parts = [f"{change.name} was {_word(change.base)}, here it is {_word(change.new)}" for change in changes[:_SHOWN]]
     more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
     return (
-        f"it was measured in another environment ({', '.join(parts)}{more}), and {folder} would have runs of both; "
-        f"--ignore {','.join(change.name for change in changes)} permits this"
+        f"it was measured in another environment ({', '.join(parts)}{more}), and {folder} would mix runs of both; "
+        f"permit this with --ignore {','.join(change.name for change in changes)}"
     )
 
 

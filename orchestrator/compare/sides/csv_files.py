@@ -75,7 +75,9 @@ def read(place: Path, content: bytes) -> Side:
     wrong["experiment(s) have a run on two lines; the later line counts"] += sum(map(_has_a_run_twice, groups))
     warnings = [f"{count} {what}" for what, count in wrong.items() if count]
     if are_means and any(_count(row.outcome.get("runs_ok", row.outcome.get("runs"))) > 1 for row in rows):
-        warnings.append("its rows are means over repeats; raw_summary.csv next to it has the runs, which can be tested")
+        warnings.append(
+            "its rows are means over repeats, which cannot be tested; use raw_summary.csv next to it, which has the runs"
+        )
     return experiments.side(str(place), ((runs, Origin(id=_id(runs[0]))) for runs in groups), warnings)
 
 

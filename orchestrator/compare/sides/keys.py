@@ -79,7 +79,7 @@ def core(sides: Sequence[Sequence[Entry]]) -> tuple[str, ...]:
 
 
 def groups(entries: Iterable[Entry], names: Sequence[str]) -> dict[Group, list[Entry]]:
-    """Return the entries by their values of these names. Groups and entries keep their order."""
+    """Return the entries, grouped by their values of these names. Groups and entries keep their order."""
     by_values: dict[Group, list[Entry]] = {}
     for entry in entries:
         known = cells(entry)
@@ -124,7 +124,7 @@ def distinguishing(*sides: Sequence[Entry]) -> tuple[str, ...]:
 
 
 def fewest(group: Sequence[Entry]) -> list[str]:
-    """Return a small set of names that distinguishes the entries of a group, the reference's names first, for people to read."""
+    """Return a few names whose values distinguish the entries of a group. The reference's names come first."""
     names: list[str] = []
     for name in sorted(distinguishing(group), key=lambda name: (name not in REFERENCE, name)):
         if len(groups(group, [*names, name])) > len(groups(group, names)):

@@ -1,8 +1,9 @@
 """Read a pytest-benchmark JSON file as a side: a benchmark is an experiment, and each of its rounds is a run.
 
-The metric is `round_time_s`: seconds per call, of each round if the file has the rounds (`stats.data`), else their median.
-Stretches of many rounds are replaced by their median. Rounds of one process share memory layout and clocks, so the interval is
-narrower than between processes. A warning says this.
+The metric is `round_time_s`, the seconds per call. If the file has the rounds (`stats.data`), each round has a value. Else there is
+only the median of the rounds. Stretches of many rounds are replaced by their median. All rounds come from one process, with one
+memory layout and one state of the clocks. Processes differ more than such rounds do, so the interval is too narrow. A warning says
+this.
 """
 
 from __future__ import annotations

@@ -37,7 +37,9 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
     if not places:
         raise ResultsError(f"A side has no place: name {ACCEPTED}.")
     if len({os.path.realpath(place) for place in places}) < len(places):
-        raise ResultsError("The same folder or file is named twice on a side: its runs would count twice.")
+        raise ResultsError(
+            "The same folder or file is named twice on a side, so its runs would count twice; name it once."
+        )
     with gc_pause.left_alone():
         sides = [_place(place) for place in places]
         entries = _pooled([side.entries for side in sides])

@@ -1,7 +1,7 @@
 """Make logarithmic axes of ratios and of values, with readable ticks. Pure.
 
-A change of −5 % and its reverse, +5.26 %, are equally far from no change. Ticks are at round percents, for large changes at
-factors. Ticks of values are at 1, 2 and 5 of the unit, as `metrics.show` writes them.
+A change of −5 % and its reverse, +5.26 %, are equally far from no change. Ticks of changes are at round percentages; ticks of large
+changes are at factors, such as ×2. Ticks of values are at numbers that are round in the unit that people see.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _indented(inside: RenderableType) -> RenderableType:
 def _end(comparison: Comparison, hidden: int, *, everything: bool) -> Iterator[RenderableType]:
     yield Text("")
     if hidden:
-        yield Text(f"… and {hidden} more experiments: --all, or a file with --output", style="dim")
+        yield Text(f"… and {hidden} more experiments; show them with --all, or write a file with --output", style="dim")
     yield Text(f"Rows: {wording.counted(comparison)}", style="bold")
     old = wording.old_failures(comparison)
     if not everything and any(wording.is_unchanged(row, old) for row in comparison.rows):

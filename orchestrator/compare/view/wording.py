@@ -20,7 +20,7 @@ WORST_FIRST = (
     *(Verdict.FAILED, Verdict.REGRESSED, Verdict.MISSING, Verdict.NOT_COMPARABLE),
     *(Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.NEW, Verdict.UNTESTED, Verdict.SAME),
 )
-# Characters of one value of an environment or an argument.
+# The most characters that are shown of one value of an environment or an argument.
 LONGEST = 80
 
 
@@ -41,7 +41,7 @@ class Which(StrEnum):
 
 
 def blocks(comparison: Comparison, which: Which) -> list[Block]:
-    """Return the pairs that have such rows, the worst pair first."""
+    """Return the pairs that have rows of this choice, the worst pair first."""
     old = old_failures(comparison)
     rows_of: dict[str, list[Row]] = defaultdict(list)
     for row in comparison.rows:
@@ -112,7 +112,7 @@ def values(row: Row) -> str:
 
 
 def note(row: Row) -> str:
-    """Return the remarks on a row: the number of runs, the reason, how many more runs it needs."""
+    """Return the remarks on a row: the number of runs, the reason, and how many more runs are needed."""
     runs = f"{row.ratio.n_base}+{row.ratio.n_new} runs" if row.ratio and row.ratio.interval else ""
     turns = " in turns" if runs and row.paired else ""
     needs = f"needs about {row.needs} more per side" if row.needs else ""

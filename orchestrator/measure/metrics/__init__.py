@@ -2,8 +2,8 @@
 
 METRICS are numbers (or words) that a run measured. FACTS describe an experiment and the end of its runs. SETTINGS are the settings
 in effect in the training process (columns `effective_<name>`). Other names are allowed, since a custom trainer has its own; they
-are shown unchanged. Nothing here measures or reads anything. `report/tables/metrics_page.py` makes docs/metrics.md from it. Units
-are base units (seconds, bytes, tokens, joules), except for one column in MiB, which users of the reference know.
+are shown unchanged. Nothing here measures or reads anything. `report/tables/metrics_page.py` makes docs/metrics.md from the
+registry. Units are base units (seconds, bytes, tokens, joules), except for one column in MiB, which users of the reference know.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ METRICS: dict[str, Metric] = {metric.name: metric for group in _GROUPS for metri
 
 
 def columns(where: Where) -> tuple[str, ...]:
-    """Return the names of the facts and metrics that a place shows, by their order."""
+    """Return the names of the facts and metrics that a place shows, sorted by `order`."""
     known = sorted((*FACTS.values(), *METRICS.values()), key=lambda metric: metric.order)
     return tuple(metric.name for metric in known if where in metric.where)
 
 
 def metric(name: str) -> Metric:
-    """Return the entry of a column; for a name that is not registered, a plain entry."""
+    """Return the entry of a column. A name that is not registered gets a plain entry."""
     known = METRICS.get(name) or FACTS.get(name)
     if known:
         return known

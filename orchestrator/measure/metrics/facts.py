@@ -20,7 +20,10 @@ _FACTS = (
     _fact("id", "experiment", "Identity: scenario, readable tag, digest of everything that changes the measurement."),
     _fact("scenario", "scenario", "Name of the scenario in its file.", where=_PAGE),
     _fact(
-        "framework_config", "framework", "Framework configuration by its short name; `none` without.", where=_KEPT_PAGE
+        "framework_config",
+        "framework",
+        "Short name of the framework configuration; `none` if there is none.",
+        where=_KEPT_PAGE,
     ),
     _fact("model_name_or_path", "model", "Model: a folder, a hub name, or `config:<name>`.", where=_KEPT_PAGE),
     _count(
@@ -37,7 +40,7 @@ _FACTS = (
     _outcome("failure_cause", "cause", "The failure in a sentence.", where=_KEPT),
     _outcome("failure_hint", "hint", "What to do about it, if something helpful is known.", where=_KEPT),
     _count("runs", "runs", "Repeats that ended.", source="run folders"),
-    _count("runs_ok", "ok runs", "Repeats that ended ok: means are over these.", source="run folders", where=_PAGE),
+    _count("runs_ok", "ok runs", "Repeats that ended ok; means are over these.", source="run folders", where=_PAGE),
     _count("repeat", "repeat", "Number of the repeat, from 1.", source=_RECORD),
     _count("attempt", "attempt", "Number of the try at this repeat, from 1.", source=_RECORD),
     _outcome("started_at", "started", "Start of the run, UTC."),

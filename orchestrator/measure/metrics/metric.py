@@ -1,4 +1,4 @@
-"""The type of the registry's entries, and the ways in which a column is better, shown and judged."""
+"""The type of the registry's entries, and the values of its fields: the better direction, the form, the way of judging."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Direction(StrEnum):
 
 
 class Show(StrEnum):
-    """The form of a value for people; files have base units at full precision."""
+    """The form in which people see a value. Files contain values in base units at full precision."""
 
     NUMBER = "number"
     COUNT = "count"

@@ -147,7 +147,7 @@ SPEED = (
         "compile_s",
         "compile",
         "Time of the steps before the steady state, less that of as many steady steps; only with torch.compile.",
-        leaves_out="Later recompilation, which shows as spikes.",
+        leaves_out="Recompilation in the steady state, which counts as spikes.",
         where=Where.TABLES | Where.COMPARED,
         order=110,
     ),
@@ -160,7 +160,7 @@ SPEED = (
         leaves_out="Its length depends on how many steps were asked for: it is not a speed.",
         where=Where.FILES,
     ),
-    _start("startup_s", "start-up", "From the training process' start until its libraries were imported."),
+    _start("startup_s", "start-up", "Time from the start of the training process until its libraries were imported."),
     _start("model_load_s", "model load", "From there until the Trainer got its model: data, configuration, weights."),
     _start("trainer_setup_s", "set-up", "From there until the loop began: wrapping, sharding, optimizer."),
     _steps(

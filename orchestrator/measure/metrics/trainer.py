@@ -82,8 +82,8 @@ FINAL = (
         "logged_losses",
         "losses",
         (
-            "The loss over the training: points `step:mean of the steps since the previous point`, at most "
-            "four for each doubling of the steps, and the last."
+            "The loss over the training as points `step:loss`; a loss is the mean since the previous point. There "
+            "are at most four points for each doubling of the steps, and the last."
         ),
         show=Show.TEXT,
         source="worker file of rank 0",
@@ -114,15 +114,15 @@ MEMORY = (
         "mem_peak_torch_mem_alloc_in_bytes",
         "peak torch mem",
         "Highest GPU memory held by tensors: running sum of the stage deltas plus each stage's peak.",
-        leaves_out="The allocator's reserve, contexts and communication buffers; other ranks than 0. Rank 0 and its device only.",
+        leaves_out="The allocator's reserve, contexts and communication buffers; ranks other than 0.",
         where=Where.FIRST | Where.KEPT | Where.COMPARED,
         order=170,
     ),
     _memory(
         "mem_torch_mem_alloc_in_bytes",
         "torch mem",
-        "GPU memory held by tensors at the end of a stage (before init, init, train): the highest.",
-        leaves_out="Everything between the ends of stages: activations are not included. Rank 0 and its device only.",
+        "Highest GPU memory that tensors held at the end of a stage (before init, init, train).",
+        leaves_out="Memory between the ends of stages, such as activations; ranks other than 0.",
         where=Where.TABLES | Where.KEPT | Where.COMPARED,
         order=180,
     ),
@@ -136,7 +136,7 @@ MEMORY = (
         for device, where in (("cpu", "of the process (resident)"), ("gpu", "on the GPU"))
         for change, text in (
             ("alloc", "Change of memory {where} {when}."),
-            ("peaked", "Peak {when} above what was held at the end of it, {where}."),
+            ("peaked", "Highest memory {where} {when}, less what was held at its end."),
         )
         for name in [f"{stage}_mem_{device}_{change}_delta"]
     ),

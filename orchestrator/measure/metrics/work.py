@@ -14,10 +14,10 @@ WORK = (
         "model_flops_per_token",
         "FLOP/token",
         (
-            "Work that the mathematics of training needs per processed token. Matrices: 6 × their weights, "
-            "or 4 × if frozen, as the base under LoRA; with lm_head, without the embedding look-up; of "
-            "experts those that a token meets. Causal attention, half of the square: 6 × Σ over layers of "
-            "(query heads × head dim) × s (12 × if not causal), where s = Σ sᵢ² ÷ Σ sᵢ over samples."
+            "Work per processed token that the mathematics of training needs. Matrices: 6 × their weights, 4 × "
+            "if they are frozen, as the base model under LoRA. The lm_head counts, the embedding look-up does "
+            "not; of the experts, only those count that a token uses. Attention: 12 × Σ over layers of (query "
+            "heads × head dim) × s, where s = Σ sᵢ² ÷ Σ sᵢ over samples. Causal attention needs half of that."
         ),
         unit="FLOP/token",
         source="the built model's architecture and the lengths of its sequences",
@@ -60,9 +60,9 @@ WORK = (
         ),
         source="hardware FLOPs and the table of peaks in flops.py",
         leaves_out=(
-            "What kernels compute again (flash attention's backward), and the masked half that eager or "
-            "SDPA kernels compute. Missing under torch.compile with checkpointing, and if it is unknown "
-            "which layers or how much is computed again."
+            "Work that kernels repeat (flash attention's backward pass), and the masked half of attention, which "
+            "eager and SDPA kernels compute. Missing under torch.compile with checkpointing, and if it is "
+            "unknown which layers are computed again, or how much of them."
         ),
     ),
     _count("tokens_processed", "tokens", "Tokens of the whole run, padding included."),
@@ -77,7 +77,7 @@ COMPARISON = (
         "scaling",
         "tokens_per_s_per_gpu ÷ that of the same cell at its smallest GPU count.",
         source="the table: experiments that differ only in GPUs",
-        leaves_out="What changes with the GPU count itself: the global batch, unless it is fixed.",
+        leaves_out="The global batch grows with the GPU count unless it is fixed.",
         where=Where.FIRST | Where.PAGE,
         order=120,
     ),

@@ -28,7 +28,7 @@ def argument_texts(values: Mapping[str, Any]) -> dict[str, Text | None]:
 
 
 def shown(value: object) -> str:
-    """Return a value for an error message: in YAML's words, and short."""
+    """Return a value for an error message, written as in YAML and cut if it is long."""
     if value is None:
         return "a blank (null)"
     text = str(value).lower() if isinstance(value, bool) else repr(value)
@@ -39,7 +39,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, default=str)
 
 
 def canonical(value: Any) -> str:
-    """Return a text for a digest: the same for the same content, in whatever order its keys are."""
+    """Return a text for a digest. It is the same for the same content, whatever the order of the keys."""
     try:
         return _ENCODER.encode(value)
     except TypeError:  # keys of several types, or of a type that JSON does not have

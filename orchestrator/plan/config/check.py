@@ -1,4 +1,4 @@
-"""Validation of a YAML file against a pydantic model, with each mistake as a sentence with its place.
+"""Validation of a YAML file against a pydantic model. Each mistake becomes a sentence that names its place.
 
 pydantic reports the broken rule and its path. This module writes the sentence: the value, what is allowed, the nearest word.
 """
@@ -139,7 +139,7 @@ def _unknown_key(key: str, model: type[BaseModel]) -> str:
 
 
 def _model_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel]:
-    """Return the model whose keys are allowed at `loc`. Follows the annotations."""
+    """Return the model whose keys are allowed at `loc`, by the annotations."""
     for part in loc:
         if isinstance(part, str) and part in model.model_fields:
             model = _nested_model(model.model_fields[part].annotation) or model

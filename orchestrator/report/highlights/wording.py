@@ -8,7 +8,7 @@ from orchestrator.measure.metrics import ONE_RUN_EFFECT
 
 
 def direction(speed: Ratio) -> int:
-    """Return 1 for faster, -1 for slower, 0 if the interval contains 1, or if single runs are too close."""
+    """Return 1 for faster, -1 for slower, and 0 if the interval contains 1 or single runs differ too little."""
     if speed.interval is None:
         return 1 if speed.value >= 1 + ONE_RUN_EFFECT else -1 if speed.value <= 1 / (1 + ONE_RUN_EFFECT) else 0
     return 1 if speed.interval.low > 1 else -1 if speed.interval.high < 1 else 0
@@ -39,7 +39,7 @@ def times(speed: Ratio) -> str:
 
 
 def runs(speed: Ratio) -> str:
-    """Return the number of runs of a ratio without an interval, in words."""
+    """Return in words from how many runs a ratio without an interval was made."""
     return "one run each" if speed.n_base == speed.n_new else f"{counted(speed.n_new, 'run')} against {speed.n_base}"
 
 

@@ -1,4 +1,4 @@
-"""Reads from a built model the facts that decide its work: its matrices, its experts and its attention.
+"""Reads from a built model the facts that determine its work: its matrices, its experts and its attention.
 
 `read` returns a dict for JSON. The orchestrator computes FLOPs per token with it. Numbers are counts of weights:
 
@@ -12,7 +12,7 @@
     layers, heads, head_dim, kv_heads
     attention_width                   query heads × head dim (mean of keys' and values'), summed over the layers
     causal, window                    whether a token sees only previous tokens, and how many (None: all of them)
-    unknown                           facts that are not known, as sentences
+    unknown                           a sentence for each fact that is not known
 
 Quantised weights count as the numbers that they represent. Nothing is guessed. In these cases a group of facts is None, and
 a sentence says why: a parameter of two or more dimensions in an unknown kind of module; an adapter other than LoRA; a model

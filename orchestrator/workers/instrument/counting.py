@@ -1,14 +1,14 @@
 """Counts a micro-batch: tokens, tokens that are not padding, tokens with a label, samples, and their squared lengths.
 
-What is measured, and how: each micro-batch is counted on the host, before accelerate sends it to the device. The GPU still
-works on the previous step, so nothing waits for the counting. The counts are kept with the tensors that were sent, and are
-valid while these do not change. Some batches come another way: for an iterable data set accelerate sends the batches of all
-ranks as one and cuts them later. Such a batch, and a batch that was changed, is counted on its device after its backward pass.
-Sums on a GPU are copied to pinned memory, and nothing waits for them.
+What is measured, and how: each micro-batch is counted on the host, before accelerate sends it to the device. The GPU still works
+on the previous step, so nothing waits for the counting. The counts are kept with the tensors that were sent, and are valid while
+these do not change. Some batches cannot be counted so: for an iterable data set, accelerate sends the batches of all ranks as one
+and cuts them later. These batches, and batches that were changed, are counted on the device after the backward pass. Sums on a
+GPU are copied to pinned memory, and nothing waits for them.
 
 What the numbers leave out: padding is known from a mask of the tokens' shape. Without a mask every token counts as real, except
-positions that end in several zeros. Several samples in a row are known by `position_ids` that do not continue from the
-previous token. Counting on a GPU other than CUDA's waits for that GPU.
+those at the end of a row whose `position_ids` are several zeros. Several samples in a row are known by `position_ids` that do not
+continue from the previous token. Counting on a GPU other than CUDA's waits for that GPU.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
@@ -36,7 +36,7 @@ class Sent(NamedTuple):
 
 
 # What was sent, by the id of a batch's tokens, as long as the tokens exist. It is not an attribute of the tensors: a batch must
-# pickle and copy as it does unmeasured.
+# pickle and copy as it does without the instrument.
 _sent: dict[int, Sent] = {}
 
 
@@ -86,7 +86,7 @@ def noted(parts: Mapping[str, Any]) -> Optional[list[int]]:
 
 
 def kept(inputs: Any) -> Union[list[int], dict[str, Any]]:
-    """Return the counts noted for a micro-batch, else its tensors that are to be counted; an empty dict if it is not a batch.
+    """Return the counts noted for a micro-batch, else the tensors to count; an empty dict if it is not a batch.
 
     Call it before the training step, which may remove labels from its batch or change them.
     """

@@ -64,7 +64,7 @@ class Board:
 class Ending:
     """The early end of one training.
 
-    `measure` is the content of TUNEBENCH_MEASURE, `stopping` the rule of rank 0. Without a board this is the only rank.
+    `measure` is the content of TUNEBENCH_MEASURE, `stopping` the rule of rank 0. `board` is None if this is the only rank.
     """
 
     def __init__(self, measure: Mapping[str, Any], *, rank: int, stopping: Any, board: Optional[Board]) -> None:
@@ -73,7 +73,7 @@ class Ending:
         self.half_width: Optional[float] = None
 
     def after(self, step: int, seconds: Sequence[float]) -> Optional[dict[str, Any]]:
-        """Return why training ends with step number `step`, or None. `seconds` are newly known step times."""
+        """Return why training ends with step number `step`, or None. `seconds` are the step times read since the last call."""
         enough = self.stopping is not None and self.ask(step, seconds)
         if self.at_most is not None and step >= self.at_most:
             return {"why": "at_most_steps", "half_width": self.half_width}

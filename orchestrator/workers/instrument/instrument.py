@@ -7,7 +7,7 @@ each step to the meter (`meter.py`: its time; `counting.py`: its tokens). It rea
 training early if asked to (`ending.py`). It notes logged losses and final metrics. It reads the settings (`settings.py`) before
 the model is wrapped, and again when training begins. The results are files in the folder TUNEBENCH_RUN_DIR:
 
-    worker-rank{R}.json   all results of a rank, put in place whole at the end; a killed process writes none
+    worker-rank{R}.json   all results of a rank, written at its end; a killed process has no such file
     steps-rank{R}.jsonl   a line per step, appended
     pids.txt              a line per process
 
@@ -16,7 +16,7 @@ In Tunebench's own tree these parts are files next to this one. A run gets them 
 
 Each part says what its numbers leave out. A loss that is not finite is written as null, since JSON has no word for it.
 
-    TUNEBENCH_MEASURE         {"discard_steps", "at_least_steps", "at_most_steps", "within"} as JSON; unset: to the end
+    TUNEBENCH_MEASURE         {"discard_steps", "at_least_steps", "at_most_steps", "within"} as JSON; unset: train to the end
     TUNEBENCH_MEMORY_TRACKER  `light`: use the Trainer's memory tracker without its spinning thread (`tracker.py`)
     TUNEBENCH_TOGGLE_STEPS    for an overhead study: measure only every other block of so many steps
     TUNEBENCH_INSTRUMENT      `off`, for the same: record only errors, final metrics and settings, and do nothing at a step
@@ -167,7 +167,7 @@ def write(folder: str, seen: Any, error: dict[str, Any] | None) -> None:
 
 
 def run(target: list[str], folder: str, recorder: Any) -> None:
-    """Run the target to its end and write the results. Raise again what it raises, also SystemExit."""
+    """Run the target to its end and write the results. An exception of the target, even SystemExit, is raised again."""
     sys.meta_path.insert(0, AfterImport("transformers.trainer", recorder.patch))
     try:
         main, code = main_module(target)

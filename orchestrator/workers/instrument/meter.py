@@ -64,8 +64,8 @@ def lines(folder: str, name: str) -> Any:
 
 
 class Meter:
-    """The steps of one training. `counting` is the module. With `toggle`, for an overhead study, only every other block of
-    so many steps is measured."""
+    """The steps of one training. `counting` is the module `counting.py`. With `toggle`, for an overhead study, steps form blocks of
+    `toggle` steps, and only every other block is measured."""
 
     def __init__(self, folder: str, *, rank: int, clock: Any, counting: Any, toggle: Optional[int] = None) -> None:
         self.clock, self.names, self.toggle = clock, counting.COUNTS, toggle

@@ -1,13 +1,13 @@
 """Decides whether the step time is known well enough to end a training early. Plain Python, inside the training process.
 
-The rule uses the steps after the warm-up: after `discard_steps` steps, else the second half of all steps. The medians of 4
-batches of steps, 6 from 100 steps on, give a 95 % interval by Student's t. Training ends when half the interval is at most
-`within` of the median at two checks in a row. The second check comes after 20 % more steps. At least `at_least_steps` steps
-(default 20) must follow the warm-up.
+The rule uses the steps after the warm-up. These are the steps after the first `discard_steps` if that is set, else the second
+half of all steps. The medians of 4 batches of steps (6 batches from 100 steps on) give a 95 % interval by Student's t. Training
+ends when half the interval is at most `within` of the median at two checks in a row. The second check comes after 20 % more
+steps. At least `at_least_steps` steps (default 20) must follow the warm-up.
 
-The cost: a rule that checks until an interval is narrow may stop when it is narrow by luck. Two separate checks reduce that
-error but do not remove it. So the interval of a run that ended early contains the true value in fewer than 95 of 100 cases.
-benchmarks/coverage.py simulates how many; docs/method.md has the figures.
+The cost: the rule checks again and again, so training may end at a check where the interval is narrow by chance. Two checks in a
+row reduce this error but do not remove it. So the interval of a run that ended early contains the true value in fewer than 95 of
+100 cases. benchmarks/coverage.py simulates how many; docs/method.md has the figures.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Optional, Sequence, Tuple
 
 AT_LEAST_STEPS = 20
 _FEW_STEPS = 100
-# Batches → half of a two-sided 95 % interval in standard errors: Student's t with one degree of freedom less.
+# Number of batches → half of a two-sided 95 % interval in standard errors, by Student's t.
 _T = {4: 3.182446, 6: 2.570582}
 
 

@@ -35,7 +35,7 @@ WITHOUT_INPUT = (
 
 
 class PreparationError(Exception):
-    """An error of preparation, in one sentence that says what to do."""
+    """An error while data are prepared, as one sentence that says what to do."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Pretrained(Tokenizer):
 
 
 def load_tokenizer(name: Optional[str], *, vocab_size: Optional[int], cache: str) -> Tokenizer:
-    """Return a model's own tokenizer, or the trained tokenizer if the model has none (or is a `config:` model or None)."""
+    """Return the model's own tokenizer, or the trained tokenizer if there is none, as for a `config:` model or None."""
     if (
         name is None
         or name.startswith("config:")

@@ -173,7 +173,7 @@ def convert(name: str, words: Sequence[str], kind: Any) -> Any:
 
 
 def as_list(name: str, words: Sequence[str], kind: Any) -> List[Any]:
-    """Return the words, or the one word that is a list in JSON or Python notation, as a list of this kind."""
+    """Return a list of this kind. The words are its items, or one word is the list in JSON or Python notation."""
     items = literal(words[0]) if len(words) == 1 and words[0].startswith("[") else list(words)
     if not isinstance(items, list):
         raise ArgumentError(f"--{name} is {words[0]!r}, which is not a list; give its items one after the other.")
@@ -182,7 +182,7 @@ def as_list(name: str, words: Sequence[str], kind: Any) -> List[Any]:
 
 
 def as_number(text: str, *, whole: bool) -> Union[int, float, None]:
-    """Return the number that the text is, or None. A whole number may be written as 1e3."""
+    """Return the text as a number, or None if it is not a number. A whole number may be written as 1e3."""
     with contextlib.suppress(ValueError, OverflowError):
         if not whole:
             return float(text)
