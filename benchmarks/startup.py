@@ -67,7 +67,7 @@ def rows(large: Path) -> dict[str, tuple[list[str], float | None]]:
     return {
         "bare import": (BARE, None),
         LOADED_ROW: ([sys.executable, "-c", LOADED], None),
-        "--help": ([*TUNEBENCH, "--help"], 1.6),
+        "--help": ([*TUNEBENCH, "--help"], 0.6),
         "plan, 124 cells": (plan_124, 1.6),
         "plan, 100,000": (plan_large, 20.0),
         "plan, 100,000 --json": ([*plan_large, "--json"], 40.0),

@@ -61,7 +61,8 @@ def build_command(
         words = custom.filled(experiment, run_dir=run_dir, at_launch=at_launch)
     else:
         words = trainers.get(experiment.trainer).command(experiment, run_dir)
-        words = [_literal(word) for word in words] if experiment.num_gpus > 1 else words
+        if experiment.num_gpus > 1 and "$" in "".join(words):
+            words = [_literal(word) for word in words]
     env = environment(experiment, visible=visible, run_dir=run_dir)
     if experiment.custom is not None and experiment.custom.launcher == "none":
         return Command(argv=tuple(words), env=env, cwd=run_dir)
@@ -140,8 +141,12 @@ def distributed_type(experiment: Experiment) -> str:
 
 def plan_problems(experiment: Experiment) -> Reason | None:
     """Return the reason why this combination can't work on any machine, or None."""
-    checks = (_custom_problem, _model_problem, _distribution_problem, _cpu_problem)
-    return next((problem for check in checks if (problem := check(experiment)) is not None), None)
+    return (
+        _custom_problem(experiment)
+        or _model_problem(experiment)
+        or _distribution_problem(experiment)
+        or _cpu_problem(experiment)
+    )
 
 
 def _custom_problem(experiment: Experiment) -> Reason | None:

@@ -75,7 +75,7 @@ def json_document(plan: Plan, python: str, *, fit: MemoryCheck | None = None) ->
         yield (",\n" if index else "\n") + json.dumps(document)
     yield '\n],\n"collapsed": ['
     for index, duplicate in enumerate(plan.collapsed):
-        yield (",\n" if index else "\n") + json.dumps(masked(_identity(duplicate)))
+        yield (",\n" if index else "\n") + json.dumps(masked({"id": duplicate.id, **_cell(duplicate)}))
     yield f'\n],\n"notes": {json.dumps(masked(list(plan.notes)))}}}\n'
 
 
@@ -103,9 +103,8 @@ def _masker(redact: Redactor) -> Callable[[Any], Any]:
     return masked
 
 
-def _identity(experiment: Experiment) -> dict[str, Any]:
+def _cell(experiment: Experiment) -> dict[str, Any]:
     return {
-        "id": experiment.id,
         "scenario": experiment.scenario,
         "framework_config": experiment.framework.name if experiment.framework else None,
         "model_name_or_path": experiment.model,
@@ -117,19 +116,20 @@ def _experiment(experiment: Experiment, python: str, redact: Redactor, masked: C
     """Return the masked entry of an experiment in the document."""
     command = planned_command(experiment, python)
     received = get_trainer(experiment.trainer).arguments(experiment, RUN_DIR)
-    document = {
-        **_identity(experiment),
+    stem, _, digest = experiment.id.rpartition("-")
+    return {
+        "id": f"{redact(stem)}-{digest}",  # the result for the stem is remembered; the digest contains nothing secret
+        **masked(_cell(experiment)),
         "device": experiment.device,
         "trainer": experiment.trainer,
         "global_batch": experiment.global_batch,
-        "arguments": received,
-        "environment": _variables(command),
-        "command": None,
+        "arguments": masked(received),
+        "environment": {name: redact(value) for name, value in _variables(command).items()},
+        "command": redact_words(command.argv, redact),
         "repeats": asdict(experiment.adaptive) if experiment.adaptive else experiment.repeats,
-        "skip": _reason(experiment.skip),
-        "cannot_run_here": _reason(experiment.cannot_run_here),
+        "skip": masked(_reason(experiment.skip)),
+        "cannot_run_here": masked(_reason(experiment.cannot_run_here)),
     }
-    return {**masked(document), "command": redact_words(command.argv, redact)}
 
 
 def _variables(command: Command) -> dict[str, str]:

@@ -7,7 +7,7 @@ which the monitor `hf_memory` reads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -71,17 +71,15 @@ def command(run_dir: Path, *target: str) -> list[str]:
 
 def flags(arguments: Mapping[str, Text]) -> list[str]:
     """Return arguments as words of a command line: a `--key`, then each item."""
-    words: list[str] = []
-    for name, value in arguments.items():
-        if isinstance(value, str) and not value.startswith("-"):
-            words += (f"--{name}", value)
-            continue
-        items = as_items(value)
-        if len(items) == 1 and items[0].startswith("-") and not _is_number(items[0]):
-            words.append(f"--{name}={items[0]}")  # as a separate word it would look like a flag
-        else:
-            words += [f"--{name}", *items]
-    return words
+    return [word for name, value in arguments.items() for word in _words(name, value)]
+
+
+@lru_cache(maxsize=65536)
+def _words(name: str, value: Text) -> tuple[str, ...]:
+    items = as_items(value)
+    if len(items) == 1 and items[0].startswith("-") and not _is_number(items[0]):
+        return (f"--{name}={items[0]}",)  # as a separate word it would look like a flag
+    return (f"--{name}", *items)
 
 
 def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, Text]:
