@@ -21,8 +21,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orchestrator
 from orchestrator.errors import ConfigError, PreparationError, suggestion
+from orchestrator.files.package import WORKERS
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.records import DataSpec, Text
 
@@ -39,7 +39,7 @@ MAX_FILES = 10_000
 
 _PATH_STARTS = (".", "/", "~")
 DATA_FILES = (".json", ".jsonl", ".parquet")
-CONFIGS_FILE = Path(orchestrator.__file__).parent / "workers" / "sft" / "configs.py"
+CONFIGS_FILE = WORKERS / "sft" / "configs.py"
 
 Prepared = tuple[DataSpec | None, str | None]
 

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-import orchestrator
 from orchestrator.errors import PreparationError
 from orchestrator.files import writing
+from orchestrator.files.package import WORKERS
 from orchestrator.files.redaction import redact
 from orchestrator.machine import process
 from orchestrator.measure.failures import log_tail
 from orchestrator.records import Command, Experiment
 
-WORKER = Path(orchestrator.__file__).resolve().parent / "workers" / "prepare" / "prepare.py"
+WORKER = WORKERS / "prepare" / "prepare.py"
 _ERROR = "error: "
 _LOG_BYTES = 256 * 1024
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from orchestrator.files.package import WORKERS
 from orchestrator.records import Experiment, Text
 from orchestrator.trainers import argument_names, instrumented
 from orchestrator.trainers.instrumented import InstrumentedTrainer
@@ -23,7 +24,7 @@ class HuggingFace(InstrumentedTrainer):
 
     name = "huggingface"
     requires: tuple[str, ...] = ("torch", "transformers", "accelerate")
-    target = (str(instrumented.WORKERS / "sft" / "sft.py"),)
+    target = (str(WORKERS / "sft" / "sft.py"),)
     table = argument_names.HUGGINGFACE
     data_form: str | None = "tokens"
 

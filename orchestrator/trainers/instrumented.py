@@ -11,14 +11,13 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-import orchestrator
+from orchestrator.files.package import WORKERS
 from orchestrator.measure.memory_logs import finite
 from orchestrator.records import Experiment, Measurement, Text, as_items
 from orchestrator.records.run_folder import OUTPUT, path_text
 from orchestrator.trainers import argument_names
 from orchestrator.trainers.trainer import Trainer
 
-WORKERS = Path(orchestrator.__file__).resolve().parent / "workers"
 SOURCES = WORKERS / "instrument"
 # The instrument in a run's folder. Targets of `-m` look there for modules, and no module has this name.
 FILE_NAME = "tunebench-instrument.py"

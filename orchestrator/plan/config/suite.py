@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orchestrator
 from orchestrator.errors import ConfigError, Problem, suggestion
+from orchestrator.files.package import PACKAGE
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.plan.config.accelerate_file import check as check_accelerate
 from orchestrator.plan.config.argument_text import argument_texts, shown
@@ -50,9 +50,8 @@ class Suite:
 
 def shipped_folder() -> Path:
     """Return the folder of Tunebench's own YAML files: the installed copy, or the repository's root."""
-    package = Path(orchestrator.__file__).resolve().parent
-    installed = package / "shipped"
-    return installed if installed.is_dir() else package.parent
+    installed = PACKAGE / "shipped"
+    return installed if installed.is_dir() else PACKAGE.parent
 
 
 def load_suite(

@@ -1,0 +1,8 @@
+"""The folder of this package, and the programs in it that run in the training environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+WORKERS = PACKAGE / "workers"
