@@ -318,7 +318,7 @@ def test_a_period_that_is_none_does_not_stop_the_run(
     with Nvml().watch(tmp_path, GPUS):
         pass
     (number,) = Nvml().measurements(tmp_path)
-    assert f"{PERIOD_VARIABLE}=often: allowed are" in number.why_missing
+    assert f"{PERIOD_VARIABLE}=often: the period is invalid" in number.why_missing
     assert not (folder / "pid").exists()
 
 
