@@ -156,6 +156,7 @@ TRL = _table(
     _called("revision", "model_revision"),
     _called("training_data_path", "dataset_name"),
     _by_value("peft_method", {"lora": {"use_peft": "True"}, "none": {"use_peft": "False"}}),
+    _called("double_quantization", "use_bnb_nested_quant"),
     _by_value(
         "quantization",
         {

@@ -64,6 +64,7 @@ def test_trl_gets_its_own_names() -> None:
         "r": "8",
         "target_modules": ("q_proj",),
         "quantization": "nf4",
+        "double_quantization": "True",
     }
     assert translated("trl", **given) == {
         "dtype": "bfloat16",
@@ -73,6 +74,7 @@ def test_trl_gets_its_own_names() -> None:
         "lora_target_modules": ("q_proj",),
         "load_in_4bit": "True",
         "bnb_4bit_quant_type": "nf4",
+        "use_bnb_nested_quant": "True",
     }
 
 

@@ -50,6 +50,7 @@ class Own:
     lora_dropout: float = 0.0
     target_modules: Optional[List[str]] = None
     quantization: Optional[str] = None
+    double_quantization: bool = False
     response_template: Optional[str] = None
     response_field: Optional[str] = None
     dataset_text_field: Optional[str] = None
@@ -126,6 +127,8 @@ def check_own(own: Mapping[str, Any]) -> None:
         raise ArgumentError(
             "--quantization without --peft_method lora: quantised weights do not train; add the adapter."
         )
+    if own.get("double_quantization") and own.get("quantization") not in ("nf4", "fp4"):
+        raise ArgumentError("--double_quantization needs --quantization nf4 or fp4, whose scales it quantises again.")
     if own.get("packing") and own.get("padding_free"):
         raise ArgumentError("--packing and --padding_free exclude each other: packed rows have no padding; choose one.")
     if own.get("packing") and not own.get("max_seq_len"):

@@ -159,8 +159,9 @@ def quantization_options(own: Own, config: Any) -> dict[str, Any]:
         return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True), "device_map": here}
     compute = torch.bfloat16 if own.dtype == "auto" else getattr(torch, own.dtype)
     four_bit = BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type=own.quantization, bnb_4bit_compute_dtype=compute
-    )
+        load_in_4bit=True, bnb_4bit_quant_type=own.quantization, bnb_4bit_compute_dtype=compute,
+        bnb_4bit_use_double_quant=own.double_quantization,
+    )  # fmt: skip
     return {"quantization_config": four_bit, "device_map": here}
 
 
