@@ -67,7 +67,9 @@ class SuiteOptions:
     repeats: Annotated[int | None, Option(min=1, help="Number of runs of each experiment.")] = None
     memory: Annotated[
         Memory | None,
-        Option(help="How memory is measured: by the Trainer, by nvidia-smi, by both and NVML (all), or not."),
+        Option(
+            help="How memory is measured: by the Trainer, by nvidia-smi, by these two and NVML (all), or not at all."
+        ),
     ] = None
 
 

@@ -39,7 +39,7 @@ _adopting = False
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of descendants that lose theirs, so that a tree cannot escape by forking twice.
+    """Make this process the parent of descendants whose parent ends, so that a tree cannot escape by forking twice.
 
     It is for a process that runs one tree and nothing else: all its descendants count as the tree. Only Linux supports it.
     """

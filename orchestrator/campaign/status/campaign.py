@@ -1,7 +1,7 @@
 """The state of a campaign, read from its results folder: what is done, running, failed, due or lost, and the time left.
 
-`tunebench status` and the live display of `tunebench run` read a campaign here, and `view` shows it. A look reads little more
-than which folders have changed (`experiment`), so a view may look every second. Nothing is started or ended here. The files do
+`tunebench status` and the live display of `tunebench run` read a campaign here, and `view` shows it. A look mostly
+checks which folders have changed (`experiment`), so a view may look every second. Nothing is started or ended here. The files do
 not say which runs a caller is going to start; the caller says it (`expect`).
 """
 

@@ -235,7 +235,7 @@ def _pending(job: Job, record: RunRecord | None = None) -> RepeatStatus:
 
 
 def _repeat_status(run: StoredRun, due: Job | None) -> RepeatStatus | None:
-    """Return a repeat's status by its last attempt, and by the job if it is due again; None if the run's folder is gone."""
+    """Return the status of a repeat from its last run and its `due` job, if any; None if the run's folder is gone."""
     job, record = run.job, run.record
     if run.state is JobState.PENDING:
         return None

@@ -92,7 +92,7 @@ def show(status: CampaignStatus, console: Console, *, title: str) -> None:
 
 
 def _shown(line: Text) -> Text:
-    """Replace control characters, which a file may contain, by visible ones. The styles keep their places."""
+    """Replace control characters, which a file may contain, by visible ones. Each style still covers the same characters."""
     line.plain = printable(line.plain)
     return line
 

@@ -48,8 +48,8 @@ class Level:
 def levels(values: Sequence[float], *, errors: Sequence[float]) -> tuple[Level, ...]:
     """Return the levels of a series, in order: one level if the series has no step, none if it is empty.
 
-    `errors` are lower bounds of the standard errors of the values, above 0. They weigh the deviations. The fit never assumes less
-    noise, even if a few values are nearly equal. Raise ValueError if an error is missing or not above 0.
+    `errors` are lower bounds of the standard errors of the values, above 0. Each deviation is divided by its error. The fit never
+    assumes less noise, even if a few values are nearly equal. Raise ValueError if an error is missing or not above 0.
     """
     if len(errors) != len(values) or not all(error > 0 for error in errors):
         raise ValueError("each value needs a standard error above 0")

@@ -114,7 +114,10 @@ def _pooled(read: Sequence[Sequence[Entry]]) -> list[Entry]:
 
 
 def _joined(same: Sequence[Entry]) -> Entry:
-    """Return one entry for an experiment of several places. The rounds of later places follow; the last folder counts."""
+    """Return the entries of one experiment, one from each place, as a single entry.
+
+    The rounds of a later place follow those of the places before it. The entry's folder is the last one.
+    """
     if len(same) == 1:
         return same[0]
     ok = [entry for entry in same if entry.runs]

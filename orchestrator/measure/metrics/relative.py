@@ -32,12 +32,18 @@ RELATIVE = (
     _ratio(
         "speedup_low",
         "speed-up low",
-        "Lower end of its 95 % interval: Welch's t over the logarithms of the runs.",
+        "Lower end of the 95 % interval of speedup: Welch's t over the logarithms of the runs.",
         leaves_out="Differences that all runs share. Missing where a side has one run.",
         where=Where.FIRST | Where.KEPT,
         order=60,
     ),
-    _ratio("speedup_high", "speed-up high", "Upper end of that interval.", where=Where.FIRST | Where.KEPT, order=70),
+    _ratio(
+        "speedup_high",
+        "speed-up high",
+        "Upper end of the interval of speedup.",
+        where=Where.FIRST | Where.KEPT,
+        order=70,
+    ),
     _ratio(
         "memory_ratio",
         "memory ×",

@@ -44,11 +44,11 @@ SPEED = (
         "real_tokens_per_s",
         "real tok/s",
         (
-            "The same with tokens that are not padding: the sum of the attention mask. Without a mask all "
+            "tokens_per_s with only the tokens that are not padding: the sum of the attention mask. Without a mask all "
             "tokens count, except several zeros at the end of a row's positions."
         ),
         unit="tokens/s, all devices",
-        leaves_out="Whether a token has loss.",
+        leaves_out="Tokens without loss count too.",
         where=Where.TABLES | Where.KEPT | Where.PAGE,
     ),
     _rate(
@@ -56,15 +56,15 @@ SPEED = (
         "real tok/s/GPU",
         "real_tokens_per_s ÷ processes.",
         unit="tokens/s per device",
-        leaves_out="Whether a token has loss.",
+        leaves_out="Tokens without loss count too.",
         where=Where.FILES,
     ),
     _rate(
         "labelled_tokens_per_s",
         "labelled tok/s",
-        "The same with tokens that have a label (≠ -100).",
+        "tokens_per_s with only the tokens that have a label (≠ -100).",
         unit="tokens/s, all devices",
-        leaves_out="That the first token of a row is never predicted.",
+        leaves_out="The first token of a row counts, although it is never predicted.",
         where=Where.FILES,
     ),
     _rate(
@@ -95,11 +95,14 @@ SPEED = (
     _time(
         "step_time_low_s",
         "step time low",
-        "Lower end of the 95 % interval of step_time_s: over repeats (t, of logs) where there are several, else within the run.",
-        leaves_out="Within one run: how runs differ.",
+        (
+            "Lower end of the 95 % interval of step_time_s. With several repeats, it is the t interval of their logs; "
+            "with one run, it comes from that run's steps."
+        ),
+        leaves_out="With one run: the differences between runs.",
         where=Where.FILES,
     ),
-    _time("step_time_high_s", "step time high", "Upper end of that interval.", where=Where.FILES),
+    _time("step_time_high_s", "step time high", "Upper end of the interval of step_time_s.", where=Where.FILES),
     _time("step_time_p5_s", "step p5", "5 % of the steady steps were faster.", where=Where.FILES),
     _time("step_time_p95_s", "step p95", "5 % of the steady steps were slower.", where=Where.FILES),
     _end(
@@ -108,14 +111,14 @@ SPEED = (
         "Lower end of the 95 % t interval of tokens_per_s over repeats (of logs).",
         leaves_out="Differences that all repeats share: machine, day, versions.",
     ),
-    _end("tokens_per_s_high", "tok/s high", "Upper end of that interval."),
+    _end("tokens_per_s_high", "tok/s high", "Upper end of the interval of tokens_per_s."),
     _end(
         "real_tokens_per_s_low",
         "real tok/s low",
         "Lower end of the 95 % t interval of real_tokens_per_s over repeats (of logs).",
         leaves_out="Differences that all repeats share: machine, day, versions.",
     ),
-    _end("real_tokens_per_s_high", "real tok/s high", "Upper end of that interval."),
+    _end("real_tokens_per_s_high", "real tok/s high", "Upper end of the interval of real_tokens_per_s."),
     _share(
         "tokens_per_s_spread",
         "spread",
@@ -161,8 +164,16 @@ SPEED = (
         where=Where.FILES,
     ),
     _start("startup_s", "start-up", "Time from the start of the training process until its libraries were imported."),
-    _start("model_load_s", "model load", "From there until the Trainer got its model: data, configuration, weights."),
-    _start("trainer_setup_s", "set-up", "From there until the loop began: wrapping, sharding, optimizer."),
+    _start(
+        "model_load_s",
+        "model load",
+        "Time from the end of startup_s until the Trainer got its model: data, configuration, weights.",
+    ),
+    _start(
+        "trainer_setup_s",
+        "set-up",
+        "Time from the end of model_load_s until the loop began: wrapping, sharding, optimizer.",
+    ),
     _steps(
         "discarded_steps",
         "cut",

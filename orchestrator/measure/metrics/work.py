@@ -85,10 +85,10 @@ COMPARISON = (
         "loss_difference",
         "loss ≠ baseline",
         (
-            "train_loss ÷ that of the baseline framework, less 1, among the scenario's cells that should "
-            "learn alike. The baseline framework is `baseline`, else `none`, else the first that has a "
-            "loss. Beyond the tolerance the row is marked. If a run ended early, the steps that both made "
-            "count, by logged_losses."
+            "train_loss ÷ train_loss of the baseline framework, less 1. The baseline framework is `baseline`, "
+            "else `none`, else the first that has a loss. Only cells of one scenario that should learn alike "
+            "are compared. A row beyond the tolerance is marked. If a run ended early, only the steps that both "
+            "made are compared, by logged_losses."
         ),
         unit="share",
         show=Show.SHARE,

@@ -2,8 +2,8 @@
 
 Only a few moments of a step can be its peak, and each has different parts in memory. In the backward pass of the loss these
 are all activations and three float32 copies of the logits, but no gradient. In the optimizer step they are all gradients,
-but no activation. So this module sums each moment, and the largest sum is the estimate. Weights, optimizer states and
-buckets are part of every moment. The first step has a lower peak, because the optimizer states are made at its end.
+but no activation. So this module adds up the parts of each moment, and the largest sum is the estimate. Weights, optimizer
+states and buckets are part of every moment. The first step has a lower peak, because the optimizer states are made at its end.
 
 Pure: an experiment in, an Estimate or Unknown out. Experiments with the same `Training` share one estimate.
 """

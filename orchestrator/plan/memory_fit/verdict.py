@@ -1,8 +1,8 @@
 """The comparison of an estimate with a GPU's capacity, and the words that a plan shows. Prints nothing.
 
 - *fits*: the memory that the GPU would show as used is within its capacity.
-- *does not fit*: the tensors exceed the capacity without the context, even if the estimate is 5 % too high (ESTIMATE_ERROR)
-  and the allocator has no reserve.
+- *does not fit*: the tensors need more than the capacity less the context. This holds even if the estimate is 5 % too high
+  (ESTIMATE_ERROR) and the allocator has no reserve.
 - *unknown*: between the two. The run may succeed, slower because the allocator searches, or end out of memory.
 """
 

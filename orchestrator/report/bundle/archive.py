@@ -20,9 +20,11 @@ Add = Callable[[str, str], dict[str, Any]]
 
 @contextmanager
 def archive(file: BinaryIO, *, folder: str) -> Iterator[Add]:
-    """Write a tar file whose entries are in one folder. Give a function that adds a text, without owner, time and execute bit.
+    """Write a tar file whose entries are in one folder. Yield a function that adds a text.
 
-    The function takes the path and the text, and returns the text's size and digest for the manifest.
+
+    The function takes the path and the text. The entry has no owner, time or execute bit. The function returns the text's size
+    and digest for the manifest.
     """
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed,

@@ -77,8 +77,8 @@ def _last_part(model: str) -> str:
 def _distinguishing(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
     """Return for each row the column, label and value of the arguments in its name.
 
-    As few arguments are chosen as make all names unique, if possible. A setting of the row's own framework configuration is not
-    part of its name, because only one side of a comparison would have it.
+    Arguments are added until all names are unique, if that is possible. A row's name leaves out the settings of the row's own
+    framework configuration. In a comparison, only one side would have them.
     """
     frame = table.experiments
     keys: list[tuple[Value, ...]] = list(zip(*(column(frame, name) for name in _NAMED), strict=True))

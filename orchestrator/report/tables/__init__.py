@@ -51,8 +51,8 @@ def benchmarks(
 def _always_in_files(table: ResultsTable) -> Iterator[str]:
     """Yield the columns that a file has even if they are constant.
 
-    Other files refer to a row by its id, which is unique only in one folder. A mean is read with the number of its
-    runs. The losses of trainings that ended early are compared with the help of their steps and logged losses.
+    Other files refer to a row by its id, which is unique only in one folder. A reader of a mean needs the
+    number of its runs. The losses of trainings that ended early are compared with the help of their steps and logged losses.
     """
     if "results" not in table.experiments:
         yield "id"

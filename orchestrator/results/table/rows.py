@@ -142,7 +142,10 @@ def _measured(record: RunRecord) -> dict[str, Value]:
 
 
 def _apart(measured: Mapping[str, Value], *, taken: Mapping[str, Value]) -> dict[str, Value]:
-    """Return measured cells. A cell with the name of a fact or argument gets the name `measured_…`, or is left out if equal."""
+    """Return measured cells without those that a fact or argument (`taken`) has with the same name and value.
+
+    If only the name is the same, the cell gets the name `measured_…`.
+    """
     return {
         f"measured_{name}" if name in taken else name: value
         for name, value in measured.items()

@@ -120,7 +120,10 @@ def stack_of(model: Any, config: Any) -> tuple[str, Any]:
 
 
 def check_flow(model: Any, first_layer: Any) -> None:
-    """Refuse a model whose gradients may not reach the first layer: they reach it if a weight there is trained, or by a hook."""
+    """Refuse a model whose gradients may not reach the first layer.
+
+    They reach it if a weight of this layer or of an embedding is trained, or if a hook lets its input require gradients.
+    """
     tables = [module for module in model.modules() if is_a(module, "Embedding")]
     trained = any(parameter.requires_grad for part in (first_layer, *tables) for parameter in part.parameters())
     hooks = (vars(module).get(name) for module in model.modules() for name in INPUT_HOOKS)

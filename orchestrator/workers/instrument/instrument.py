@@ -11,8 +11,9 @@ the model is wrapped, and again when training begins. The results are files in t
     steps-rank{R}.jsonl   a line per step, appended
     pids.txt              a line per process
 
-In Tunebench's own tree these parts are files next to this one. A run gets them in one file, whose table PARTS has their texts
-(`trainers/instrumented.py` makes it). That file runs wherever it is copied to, and stays with the run that it measured.
+In Tunebench's own tree these parts are files next to this one. A run gets one file with all parts; its table PARTS
+has their texts (`trainers/instrumented.py` makes it). That file runs wherever it is copied to, and stays with the run that it
+measured.
 
 Each part says what its numbers leave out. A loss that is not finite is written as null, since JSON has no word for it.
 

@@ -1,9 +1,9 @@
 """Times the optimizer steps of a training on one rank. Writes a line for each, with its tokens (`counting.py`).
 
 What is measured, and how: a mark of the clock (`clocks.py`: on CUDA the GPU's own) is set where a step begins and ends. It is
-read some steps later, once the GPU has passed it, so nothing here waits for a GPU. Steps are written several at once: code
-that runs once per step finds cold caches and takes ten times as long. So the last ten steps, or the last second, are not yet
-in the file while training continues or hangs.
+read some steps later, once the GPU has passed it, so nothing here waits for a GPU. Several steps are written
+together, because code that runs once per step finds cold caches and takes ten times as long. So the last ten steps, or the
+last second, are not yet in the file while training continues or hangs.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """

@@ -22,7 +22,7 @@ SPAN = "tracker"
 
 
 def stage_of_caller(stages: Mapping[str, str]) -> str:
-    """Return the stage of the Trainer's calling method. The original looks two frames up; here there are more."""
+    """Return the stage of the Trainer's method that called the tracker. The original looks two frames up; here it is further up."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name in stages:

@@ -33,7 +33,10 @@ BLOCK_DIAGONAL, CONCATENATED = "block-diagonal", "concatenated"
 
 
 class Tokens(NamedTuple):
-    """The flat arrays of a prepared folder. Row i is input_ids[offsets[i]:offsets[i + 1]], and so are its labels."""
+    """The flat arrays of a prepared folder.
+
+    Row i is input_ids[offsets[i]:offsets[i + 1]]; its labels are the same part of `labels`.
+    """
 
     input_ids: Any
     labels: Any

@@ -138,8 +138,9 @@ def train(argv: typing.Sequence[str]) -> None:
 def leave_process_group() -> None:
     """Leave the process group, so that no rank waits for this one and NCCL does not warn.
 
-    The wrapped model must be gone first. Else DDP's reducer holds the last reference to the group. It then joins the threads
-    of gloo while it holds the interpreter's lock, for which they may wait. Runs of two ranks hung in this way.
+    The wrapped model must be gone first. Else DDP's reducer holds the last reference to the group. The
+    reducer then waits for the threads of gloo and keeps the interpreter's lock. These threads may need the lock. Runs of two
+    ranks hung in this way.
     """
     import gc
 

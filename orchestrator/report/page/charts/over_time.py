@@ -113,7 +113,7 @@ def _steps_table(steps: Steps) -> list[tuple[str, str]]:
         rows += [(f"spike at step {number:.0f}", seconds(value)) for number, value in steps.spikes[:10]]
     if len(steps.points) >= 20:
         low, *_, high = quantiles((value for _, value in steps.points), n=20)
-        rows.append(("5 to 95 % of what is drawn", f"{seconds(low)} – {seconds(high)}"))
+        rows.append(("5 to 95 % of the drawn steps", f"{seconds(low)} – {seconds(high)}"))
     return rows
 
 
