@@ -22,7 +22,6 @@ Add = Callable[[str, str], dict[str, Any]]
 def archive(file: BinaryIO, *, folder: str) -> Iterator[Add]:
     """Write a tar file whose entries are in one folder. Yield a function that adds a text.
 
-
     The function takes the path and the text. The entry has no owner, time or execute bit. The function returns the text's size
     and digest for the manifest.
     """
