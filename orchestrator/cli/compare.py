@@ -146,28 +146,21 @@ def _places(text: str) -> list[Path]:
     return [whole] if whole.exists() else [Path(word) for word in text.split(",") if word] or [whole]
 
 
-def _conclusion(comparison: Comparison, causes: tuple[Cause, ...]) -> str:
-    from orchestrator.compare import gate
-    from orchestrator.compare.view import wording
-
-    return wording.conclusion(gate.exit_code(comparison, fail_on=causes), gate.causes(comparison), causes)
-
-
 def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], everything: bool, written: bool) -> None:
     """Print the table, or the chosen form unless it was `written` to a file."""
-    from orchestrator.compare.view import terminal
+    from orchestrator.compare.view import terminal, wording
 
     if form is not View.TERMINAL:
         if not written:
             print_raw([_text(comparison, form.value, causes=causes, everything=everything)])
-        return tell(_conclusion(comparison, causes))
+        return tell(wording.conclusion(comparison, causes))
     out().print(terminal.view(comparison, width=out().width, everything=everything))
-    say(_conclusion(comparison, causes))
+    say(wording.conclusion(comparison, causes))
 
 
 def _text(comparison: Comparison, form: str, *, causes: tuple[Cause, ...], everything: bool) -> str:
     """Return a comparison in one of its forms. A page and a JSON document always contain everything."""
-    from orchestrator.compare.view import as_csv, as_json, as_markdown, page, terminal
+    from orchestrator.compare.view import as_csv, as_json, as_markdown, page, terminal, wording
 
     if form == View.JSON:
         return as_json.text(comparison)
@@ -175,7 +168,7 @@ def _text(comparison: Comparison, form: str, *, causes: tuple[Cause, ...], every
         return as_csv.text(comparison, everything=everything)
     if form == View.HTML:
         return page.page(comparison, fail_on=causes)
-    conclusion = _conclusion(comparison, causes)
+    conclusion = wording.conclusion(comparison, causes)
     if form == View.MARKDOWN:
         return as_markdown.text(comparison, conclusion=conclusion, everything=everything)
     return terminal.text(comparison, everything=everything) + conclusion + "\n"

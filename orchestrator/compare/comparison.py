@@ -140,7 +140,8 @@ class Comparison:
     """The result of `tunebench compare`. `environment` has the differences that all pairs share.
 
     `rows` follow the order of `pairs` and name their pair by its unique label. The runs in `pairs` keep only the compared
-    metrics. `rules` has the options that judged the rows.
+    metrics. `rules` has the options that judged the rows. `same_runs` counts the experiments that are left out because both sides
+    have the same runs.
     """
 
     base: str
@@ -151,4 +152,5 @@ class Comparison:
     environment: tuple[Difference, ...] = ()
     rules: Mapping[str, Value] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    same_runs: int = 0
     schema_version: int = SCHEMA_VERSION

@@ -1,7 +1,8 @@
 """Judge the pairs of two sides: each metric of each pair, and all pairs together. Pure.
 
 A pair that cannot be compared has one row without numbers: missing, new, failed or not comparable. Any other pair has a row for
-each judged metric that a side has. p values are corrected over all rows of one metric, since each metric is a separate question.
+each judged metric that a side has. A run that both sides have was measured once, so it counts for base only. A pair whose new
+side has no other runs is left out. p values are corrected over all rows of one metric, since each metric is a separate question.
 `rules` defines how a metric is judged, and `judging` judges a row.
 """
 
@@ -15,7 +16,9 @@ from itertools import count
 from orchestrator.compare.comparison import Comparison, Difference, Entry, Fleet, Pair, Row, Run, Side, Verdict
 from orchestrator.compare.judging import Measured, by_test, measure, p_value, row
 from orchestrator.compare.rules import DEFAULT, HEADLINES, Correction, Rule, Rules, better_direction, one_headline
+from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import SelectionError, suggestion
+from orchestrator.files.printable_text import counted
 from orchestrator.measure import intervals
 from orchestrator.measure.metrics import Direction, Judged
 from orchestrator.records import Status
@@ -28,9 +31,12 @@ Judgement = tuple[str, Rule, Measured]
 
 def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Comparison:
     """Return the comparison of two paired sides. Raises SelectionError for a metric that no run has."""
-    pairs = _with_unique_labels(pairs)
+    measured_anew = [pair for pair in pairs if not _has_the_same_runs(pair)]
+    same_runs = len(pairs) - len(measured_anew)
+    pairs = _with_unique_labels(measured_anew)
     comparable = [pair for pair in pairs if verdict_on_pair(pair) is None]
     names, warnings = _metrics(rules, comparable)
+    warnings += _on_same_runs(same_runs, comparable)
     judged, kept = [rules.of(name) for name in names], frozenset(names)
     rows = _rows(pairs, [judgement for pair in comparable for judgement in _judgements(pair, judged, rules)], rules)
     return Comparison(
@@ -44,7 +50,31 @@ def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Co
         environment=shared(pairs),
         rules=rules.described(),
         warnings=tuple(dict.fromkeys((*base.warnings, *new.warnings, *warnings))),
+        same_runs=same_runs,
     )
+
+
+def _has_the_same_runs(pair: Pair) -> bool:
+    """Return whether the new side has ok runs, and each of them is a run of base."""
+    if pair.base is None or pair.new is None or not pair.new.runs or _fails(pair.new):
+        return False
+    return not _runs(pair)[1]
+
+
+def _on_same_runs(left_out: int, pairs: Sequence[Pair]) -> list[str]:
+    """Return sentences about the experiments that are left out, and about those of these pairs that share some runs."""
+    partly = sum(pair.new is not None and len(_runs(pair)[1]) < len(pair.new.runs) for pair in pairs)
+    sentences = []
+    if left_out:
+        verb = "is" if left_out == 1 else "are"
+        sentences.append(
+            f"{counted(left_out, 'experiment')} {verb} left out: both sides have the same runs, so nothing was measured anew"
+        )
+    if partly:
+        sentences.append(
+            f"{counted(partly, 'experiment')} with some runs on both sides: these runs count for base only"
+        )
+    return sentences
 
 
 def _with_unique_labels(pairs: Sequence[Pair]) -> list[Pair]:
@@ -172,7 +202,10 @@ def _p_values(judgements: Sequence[Judgement], correction: Correction) -> list[f
 
 
 def _runs(pair: Pair) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
-    return (pair.base.runs if pair.base else (), pair.new.runs if pair.new else ())
+    """Return the ok runs of base, and those ok runs of the new side that base does not have."""
+    base, new = (entry.runs if entry else () for entry in (pair.base, pair.new))
+    is_one_experiment = pair.base is not None and pair.new is not None and pair.base.id == pair.new.id
+    return base, not_among(new, base) if is_one_experiment else new
 
 
 def _keep_metrics(entry: Entry | None, names: frozenset[str]) -> Entry | None:

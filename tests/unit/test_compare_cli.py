@@ -171,7 +171,6 @@ def test_a_folder_split_by_its_repeats(compare: Call, tmp_path: Path) -> None:
     code, out, _ = compare("--aa", folder)
     assert code in (0, 3) and "(odd rounds)" in out and "(even rounds)" in out
     assert "regressed" not in out and "improved" not in out
-    assert compare(folder, folder)[0] == 0
 
 
 def test_several_places_make_one_side(compare: Call, tmp_path: Path) -> None:
@@ -182,7 +181,62 @@ def test_several_places_make_one_side(compare: Call, tmp_path: Path) -> None:
     code, out, _ = compare(base, new, "--metrics", "step_time_s", width=160)
     assert code == 1 and "15+15 runs" in out
     shutil.copytree(places[0], tmp_path / "a,b")
-    assert compare(tmp_path / "a,b", places[0])[0] == 0, "a comma may be part of a name"
+    assert compare(tmp_path / "a,b", places[1])[0] in (0, 3), "a comma may be part of a name"
+
+
+def later(folder: Path, *, by_s: float, runs: int = 5) -> Path:
+    """A folder whose runs 1 to `runs` were made so much later than they say."""
+    for run in range(1, runs + 1):
+        for path in folder.glob(f"experiments/*/runs/r{run}-t1/record.json"):
+            record = json.loads(path.read_text())
+            path.write_text(json.dumps({**record, "started_at": record["started_at"] + by_s}))
+    return folder
+
+
+@pytest.mark.parametrize("table", [False, True], ids=["folders", "a folder and its table"])
+def test_a_copy_of_base_is_nothing_to_compare(compare: Call, in_process: Call, tmp_path: Path, table: bool) -> None:
+    """As a job that resumed the folder of the night before, and measured nothing."""
+    base = campaign(tmp_path / "base", seed=1)
+    new = shutil.copytree(base, tmp_path / "new")
+    if table:
+        assert in_process("report", new)[0] == 0
+        new /= "raw_summary.csv"
+    code, out, err = compare(base, new, "--fail-on", "none")
+    assert code == 4 and out.endswith(
+        "\nnothing comparable: both sides have the same runs; run the new side with another --results folder, or with "
+        "--move-aside (exit code 4)\n"
+    )
+    assert "4 experiments are left out: both sides have the same runs, so nothing was measured anew" in err
+
+
+def test_rows_of_the_same_runs_are_left_out_and_the_others_judged(compare: Call, tmp_path: Path) -> None:
+    base = campaign(tmp_path / "base", seed=1, experiments=3)
+    new = shutil.copytree(base, tmp_path / "new")
+    *_, last = sorted((new / "experiments").iterdir())
+    later(new, by_s=1e4)
+    shutil.copytree(base / "experiments" / last.name, last, dirs_exist_ok=True)
+    code, out, err = compare(base, new)
+    assert code == 0 and "2 experiments on both sides" in out
+    assert "1 experiment is left out: both sides have the same runs" in err
+
+
+def test_of_a_folder_that_went_on_the_new_runs_count(compare: Call, tmp_path: Path) -> None:
+    """Three of five runs were made anew: they are the new side, and base keeps its five."""
+    base = campaign(tmp_path / "base", seed=1, experiments=1)
+    new = later(shutil.copytree(base, tmp_path / "new"), by_s=1e4, runs=3)
+    code, _, err = compare(base, new, "--output", tmp_path / "found.json")
+    (row, *_) = as_json.load(tmp_path / "found.json").rows
+    assert row.ratio is not None and (row.ratio.n_base, row.ratio.n_new) == (5, 3)
+    assert code in (0, 3) and "1 experiment with some runs on both sides: these runs count for base only" in err
+
+
+def test_a_place_and_its_copy_on_one_side_count_once(compare: Call, tmp_path: Path) -> None:
+    base, new = (campaign(tmp_path / name, seed=seed, experiments=1) for seed, name in enumerate(("base", "new")))
+    copy = shutil.copytree(new, tmp_path / "copy")
+    found = tmp_path / "found.json"
+    _, _, err = compare(base, f"{new},{copy}", "--output", found)
+    assert {row.ratio.n_new for row in as_json.load(found).rows if row.ratio} == {5}
+    assert "5 runs of these places occur more than once, and count once" in err
 
 
 def test_what_does_not_run_any_more_fails_the_build(compare: Call, tmp_path: Path) -> None:
@@ -246,7 +300,7 @@ def test_a_speed_that_every_new_run_lost_is_missing(compare: Call, tmp_path: Pat
     """As where no run reaches a steady state any more: the Trainer's speed in its place would hide it."""
     both = {"train_tokens_per_second": 900.0, "train_loss": 2.0}
     base = [ended(BASE, n, tokens_per_s=1000.0 + n, device_peak_used_bytes=1e9, **both) for n in (1, 2, 3)]
-    new = [ended(BASE, n, **both) for n in (1, 2, 3)]
+    new = [replace(ended(BASE, n, **both), started_at=1.8e9) for n in (1, 2, 3)]
     sides = stored(tmp_path / "base", (BASE, base)), stored(tmp_path / "new", (BASE, new))
     code, out, err = compare(*sides)
     assert code == 1 and "worse: 1 missing" in out and "measured only on base" in out

@@ -63,14 +63,17 @@ def csv_side(folder: Path, text: str) -> Side:
     return read([folder / "b.csv"])
 
 
-def campaign(root: Path, *, experiments: int = 3, repeats: int = 3) -> Path:
+def campaign(root: Path, *, experiments: int = 3, repeats: int = 3, began: float = 1.7e9) -> Path:
     """Numbers that say whose they are: experiment 2, repeat 3 makes 203 tokens/s."""
     cells = []
     for number in range(1, experiments + 1):
         arguments = {**BASE.arguments, "per_device_train_batch_size": str(2**number)}
         experiment = replace(BASE, id=f"full-tiny-00000000000{number}", arguments=arguments)
         runs = [
-            ended(experiment, repeat, tokens_per_s=100.0 * number + repeat, train_loss=2.5, word="w")
+            replace(
+                ended(experiment, repeat, tokens_per_s=100.0 * number + repeat, train_loss=2.5, word="w"),
+                started_at=began,
+            )
             for repeat in range(1, repeats + 1)
         ]
         cells.append((experiment, runs))
@@ -411,7 +414,10 @@ def test_many_rounds_are_stretches_of_them(tmp_path: Path) -> None:
 
 
 def test_several_folders_are_one_side_with_the_runs_of_all(tmp_path: Path) -> None:
-    roots = [campaign(tmp_path / name, experiments=2, repeats=2) for name in ("one", "two")]
+    roots = [
+        campaign(tmp_path / name, experiments=2, repeats=2, began=began)
+        for name, began in (("one", 1.7e9), ("two", 1.8e9))
+    ]
     side = read(roots)
     assert [speeds(entry) for entry in side.entries] == [[101, 102, 101, 102], [201, 202, 201, 202]]
     assert [run.repeat for run in side.entries[0].runs] == [1, 2, 3, 4]

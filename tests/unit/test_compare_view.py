@@ -65,7 +65,7 @@ def rounded(text: str) -> str:
 
 
 def said(comparison: Comparison) -> str:
-    return wording.conclusion(gate.exit_code(comparison), gate.causes(comparison), gate.DEFAULT)
+    return wording.conclusion(comparison, gate.DEFAULT)
 
 
 @pytest.mark.parametrize("width", [80, 140])

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import random
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -245,6 +246,30 @@ def test_what_is_no_campaign_is_an_error_where_it_is_named_and_a_warning_where_i
         history(tmp_path, tmp_path / "1")
     with pytest.raises(SelectionError, match="no campaign measured"):
         history(tmp_path, rules=parse(metrics=["mfu"]))
+
+
+def test_a_copy_of_a_campaign_counts_once_and_so_does_a_link_to_it(tmp_path: Path) -> None:
+    """As `base`, which nightly jobs keep as a link to a night, or as a copy of it."""
+    for day in (1, 2):
+        stored(tmp_path / f"day-{day}", (BASELINE, measured(BASELINE, day, [1000.0, 1001.0])))
+    (tmp_path / "base").symlink_to("day-2")
+    shutil.copytree(tmp_path / "day-1", tmp_path / "day-1-copy")
+    found = history(tmp_path)
+    assert [Path(one.name).name for one in found.campaigns] == ["day-1", "day-2"]
+    assert found.warnings == (f"left out: {tmp_path / 'day-1-copy'} is a copy: other campaigns have all of its runs",)
+    assert [point.runs for point in only(found).points] == [2, 2]
+
+
+def test_a_copy_that_went_on_has_its_own_runs(tmp_path: Path) -> None:
+    first = measured(BASELINE, 1, [1000.0, 1001.0])
+    later = [replace(record, repeat=3) for record in measured(BASELINE, 5, [900.0])]
+    stored(tmp_path / "1", (BASELINE, first))
+    stored(tmp_path / "2", (BASELINE, [*first, *later]))
+    found = history(tmp_path)
+    assert [point.runs for point in only(found).points] == [2, 1]
+    assert [round((one.began_at or 0.0) - BEGAN) for one in found.campaigns] == [86500, 432100]
+    (said,) = found.warnings
+    assert said.endswith("2 runs of other campaigns, which a copy brought here, count only there")
 
 
 def test_a_damaged_campaign_of_a_folder_is_told(tmp_path: Path) -> None:

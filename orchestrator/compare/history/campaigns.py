@@ -2,20 +2,23 @@
 
 A campaign is a results folder, named or inside a named folder, or a file that `compare` accepts. Some files do not state when
 they ran: a CSV file with one row per experiment, or a file of the reference. All campaigns then keep the order of the command
-line.
+line. A run that several campaigns have counts once, in the first of them on the command line.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.compare.comparison import Side
+from orchestrator.compare.comparison import Entry, Run, Side
 from orchestrator.compare.sides import folders
 from orchestrator.compare.sides import read as sides
+from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import OrchestratorError, ResultsError
+from orchestrator.files.printable_text import counted
 from orchestrator.results.folder import SUITE_FILE
 
 MOST_CAMPAIGNS = 1000
@@ -35,7 +38,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read,
     Raise ResultsError if a named place is not a campaign or is named twice, or if nothing is named. If no place can be read, the
     error of the first place is raised, since a mistake in `by` affects all places.
     """
-    campaigns: list[Read] = []
+    found: list[Side] = []
     warnings: list[str] = []
     errors: list[OrchestratorError] = []
     for place, is_named in _places(places):
@@ -47,11 +50,11 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read,
             errors.append(error)
             warnings.append(f"left out: {error}")
             continue
-        starts = [run.started_at for entry in side.entries for run in entry.runs if run.started_at is not None]
-        campaigns.append(Read(side=side, began_at=min(starts, default=None)))
+        found.append(side)
         warnings += side.warnings
-    if errors and not campaigns:
+    if errors and not found:
         raise errors[0]
+    campaigns = [Read(side=side, began_at=_began_at(side)) for side in _without_copies(found, warnings)]
     timeless = [campaign.side.name for campaign in campaigns if campaign.began_at is None and _has_runs(campaign.side)]
     if timeless:
         which = (
@@ -63,6 +66,35 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read,
     else:
         campaigns.sort(key=lambda campaign: math.inf if campaign.began_at is None else campaign.began_at)
     return tuple(campaigns), tuple(warnings)
+
+
+def _without_copies(found: Sequence[Side], warnings: list[str]) -> Iterator[Side]:
+    """Yield the campaigns with each run once. Leave out a campaign whose runs all are in others, and say so in `warnings`."""
+    known: dict[str, list[Run]] = defaultdict(list)
+    for side in found:
+        entries = [_without_known(entry, known) for entry in side.entries]
+        before, after = (sum(len(entry.runs) for entry in one) for one in (side.entries, entries))
+        if before and not after:
+            warnings.append(f"left out: {side.name} is a copy: other campaigns have all of its runs")
+            continue
+        if after < before:
+            runs = counted(before - after, "run")
+            warnings.append(f"{side.name}: {runs} of other campaigns, which a copy brought here, count only there")
+        yield replace(side, entries=tuple(entries))
+
+
+def _without_known(entry: Entry, known: dict[str, list[Run]]) -> Entry:
+    """Return the entry without the known runs of its experiment, and add the others to them."""
+    if entry.id is None:
+        return entry
+    own = not_among(entry.runs, known[entry.id])
+    known[entry.id] += own
+    return replace(entry, runs=own)
+
+
+def _began_at(side: Side) -> float | None:
+    starts = [run.started_at for entry in side.entries for run in entry.runs if run.started_at is not None]
+    return min(starts, default=None)
 
 
 def _places(places: Sequence[Path]) -> list[tuple[Path, bool]]:
@@ -80,12 +112,15 @@ def _places(places: Sequence[Path]) -> list[tuple[Path, bool]]:
 def _inside(place: Path) -> list[Path]:
     """Return the results folders inside a folder; none if it is a results folder itself.
 
-    A folder with a damaged `suite.json` counts, so that the damage is reported.
+    A folder with a damaged `suite.json` counts, so that the damage is reported. A link to another folder inside does not count.
     """
     if not place.is_dir() or folders.holds_results(place):
         return []
     return [
-        inner for inner in sorted(place.iterdir()) if folders.holds_results(inner) or (inner / SUITE_FILE).is_file()
+        inner
+        for inner in sorted(place.iterdir())
+        if not (inner.is_symlink() and inner.resolve().parent == place.resolve())
+        and (folders.holds_results(inner) or (inner / SUITE_FILE).is_file())
     ]
 
 

@@ -14,8 +14,10 @@ from pathlib import Path
 
 from orchestrator.compare.comparison import Entry, Run, Side
 from orchestrator.compare.sides import csv_files, environment, folders, keys, pytest_benchmark
+from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
+from orchestrator.files.printable_text import counted
 from orchestrator.files.reading import Unreadable
 from orchestrator.records import Device, Status
 from orchestrator.results.folder import SUITE_FILE
@@ -47,7 +49,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
         keyed, alike = _keyed(entries, by)
     name = ", ".join(side.name for side in sides)
     warnings = [f"{side.name}: {warning}" for side in sides for warning in _bounded(side.warnings)]
-    warnings += [f"{name}: {warning}" for warning in (*alike, *_mixed(entries))]
+    warnings += [f"{name}: {warning}" for warning in (*_copied(sides, entries), *alike, *_mixed(entries))]
     return Side(name=name, entries=keyed, warnings=tuple(warnings))
 
 
@@ -116,7 +118,8 @@ def _pooled(read: Sequence[Sequence[Entry]]) -> list[Entry]:
 def _joined(same: Sequence[Entry]) -> Entry:
     """Return the entries of one experiment, one from each place, as a single entry.
 
-    The rounds of a later place follow those of the places before it. The entry's folder is the last one.
+    The rounds of a later place follow those of the places before it. The entry's folder is the last one. A
+    run that several places have counts once.
     """
     if len(same) == 1:
         return same[0]
@@ -124,7 +127,7 @@ def _joined(same: Sequence[Entry]) -> Entry:
     runs: list[Run] = []
     for entry in ok:
         rounds = max((run.repeat for run in runs), default=0)
-        runs += [replace(run, repeat=rounds + run.repeat) for run in entry.runs]
+        runs += [replace(run, repeat=rounds + run.repeat) for run in not_among(entry.runs, runs)]
     folders_of = [entry.folder for entry in same if entry.folder is not None]
     return replace(
         (ok or same)[-1],
@@ -135,6 +138,12 @@ def _joined(same: Sequence[Entry]) -> Entry:
         environment=environment.combined([entry.environment for entry in ok or same]),
         folder=folders_of[-1] if folders_of else None,
     )
+
+
+def _copied(sides: Sequence[Side], pooled: Sequence[Entry]) -> list[str]:
+    """Return a warning if some runs are in several places."""
+    copies = sum(len(entry.runs) for side in sides for entry in side.entries) - sum(len(entry.runs) for entry in pooled)
+    return [f"{counted(copies, 'run')} of these places occur more than once, and count once"] if copies else []
 
 
 def _keyed(entries: Sequence[Entry], by: Sequence[str]) -> tuple[tuple[Entry, ...], list[str]]:

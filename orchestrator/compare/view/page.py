@@ -78,7 +78,7 @@ def _compared(comparison: Comparison, fail_on: Sequence[Cause]) -> Markup:
     return shell.render(
         "comparison.html",
         facts=facts,
-        conclusion=one_line(wording.conclusion(code, gate.causes(comparison), fail_on)),
+        conclusion=one_line(wording.conclusion(comparison, fail_on)),
         kind=_KINDS.get(code, "warning"),
         tiles=_tiles(comparison),
     )

@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from orchestrator.compare import gate
 from orchestrator.compare.comparison import Comparison, Difference, Fleet, Pair, Row, Verdict
 from orchestrator.compare.gate import DEFAULT, Cause
 from orchestrator.compare.verdicts import failed_newly
@@ -190,10 +191,14 @@ _CAUSES = {
 }
 
 
-def conclusion(code: int, causes: Mapping[Cause, int], fail_on: Sequence[Cause]) -> str:
+_SAME_RUNS = "both sides have the same runs; run the new side with another --results folder, or with --move-aside"
+
+
+def conclusion(comparison: Comparison, fail_on: Sequence[Cause]) -> str:
     """Return the exit code as a sentence. Causes that `--fail-on` leaves out are named, too."""
+    code, causes = gate.exit_code(comparison, fail_on=fail_on), gate.causes(comparison)
     counting = [cause for cause in fail_on if causes[cause] and (code != 3 or cause is Cause.INCONCLUSIVE)]
-    why = _causes(counting, causes) if code in (1, 3) else ""
+    why = _causes(counting, causes) if code in (1, 3) else _SAME_RUNS if code == 4 and comparison.same_runs else ""
     left = _causes([cause for cause in DEFAULT if causes[cause] and cause not in fail_on], causes)
     outcome = "nothing that counts is worse" if code == 0 and left else _OUTCOMES[code]
     return f"{outcome}{f': {why}' if why else ''}{f'; not counted: {left}' if left else ''} (exit code {code})"
