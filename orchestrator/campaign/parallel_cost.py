@@ -15,7 +15,7 @@ from orchestrator.campaign.memory_probe import due_and_instrumented, last_record
 from orchestrator.executors import Executor
 from orchestrator.machine import cores
 from orchestrator.machine.gpus import visible_gpus
-from orchestrator.records import Device, Experiment, Measure, RunRecord, Status
+from orchestrator.records import CaveatKind, Device, Experiment, Measure, RunRecord, Status
 from orchestrator.results.store import Store
 
 PACKING = "packing"
@@ -105,8 +105,8 @@ def _reason(record: RunRecord | None) -> str:
         return "its run left no record"
     if record.status is not Status.OK:
         return f"{record.status} ({record.kind}: {record.cause})"
-    why = [number.missing for number in record.measurements if number.name == SPEED and number.missing]
-    return why[0].sentence if why else "its run has no speed"
+    unsteady = (CaveatKind.NO_STEADY_SPEED, CaveatKind.NOT_LEVEL)
+    return next((why.sentence for why in record.warnings if why.kind in unsteady), "its run has no speed")
 
 
 def _copies(cell: Experiment, count: int) -> list[Experiment]:

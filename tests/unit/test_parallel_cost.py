@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,17 +11,20 @@ from factories.results import experiment, record_of
 
 from orchestrator.campaign import parallel_cost
 from orchestrator.executors import FakeExecutor
-from orchestrator.records import Caveat, CaveatKind, Job, Measurement, RunRecord, Status
+from orchestrator.records import Caveat, CaveatKind, Job, Measurement, RunRecord, Status, dump, load
 from orchestrator.results.store import Store
 
 CELL = experiment("m", repeats=3)
 Made = Callable[[Job], RunRecord]
 
 
+SWINGS = Caveat(kind=CaveatKind.NOT_LEVEL, detail="it swings")
+
+
 def record(job: Job, speed: float | None, *, status: Status = Status.OK, **more: object) -> RunRecord:
-    swings = None if speed else Caveat(kind=CaveatKind.NOT_LEVEL, detail="it swings")
-    found = (Measurement(name="tokens_per_s", value=speed, source="steps", missing=swings),)
-    return record_of(job, status, **{"measurements": found, **more})
+    missing = None if speed else SWINGS
+    found = (Measurement(name="tokens_per_s", value=speed, source="steps", missing=missing),)
+    return record_of(job, status, **{"measurements": found, "warnings": () if speed else (SWINGS,), **more})
 
 
 @pytest.fixture
@@ -62,8 +66,17 @@ def test_a_run_that_was_not_steady_is_made_again_with_those_beside_it(cost: Call
 def test_what_is_never_steady_is_told_after_three_tries(cost: Callable[..., object]) -> None:
     seen: list[int] = []
     found = cost(lambda job: (seen.append(job.repeat), record(job, None))[1])
-    assert found == f"{CELL.id}.packed1of1: {Caveat(kind=CaveatKind.NOT_LEVEL, detail='it swings').sentence}"
+    assert found == f"{CELL.id}.packed1of1: {SWINGS.sentence}"
     assert seen == [1, 2, 3]
+
+
+def test_a_record_of_version_2_says_why_it_has_no_speed(cost: Callable[..., object]) -> None:
+    def made(job: Job) -> RunRecord:
+        without = (Measurement(name="tokens_per_s", value=None, source="it swings"),)
+        now = json.loads(dump(record(job, None, measurements=without)))
+        return load(RunRecord, json.dumps(now | {"schema_version": 2, "warnings": [SWINGS.sentence]}))
+
+    assert cost(made) == f"{CELL.id}.packed1of1: {SWINGS.sentence}"
 
 
 def test_a_failure_is_told_and_not_tried_again(cost: Callable[..., object]) -> None:
