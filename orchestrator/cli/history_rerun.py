@@ -65,6 +65,10 @@ def rerun(
     runs: Annotated[
         int | None, Option(min=1, max=1000, help="More runs of each side. [default: as the comparison says]")
     ] = None,
+    max_runs: Annotated[
+        int,
+        Option(min=1, max=1000, help="Leave rows that need more runs of each side than this, unless --runs is given."),
+    ] = 20,
     ignore: Annotated[
         list[str] | None, Option(help="Facts of the environment that may have changed since the first runs, or all.")
     ] = None,
@@ -81,7 +85,7 @@ def rerun(
 
     starter = executors.get(executor)
     compared = as_json.load(comparison)
-    prepared = contests.prepare(compared, runs=runs, ignore=words(ignore))
+    prepared = contests.prepare(compared, runs=runs, max_runs=max_runs, ignore=words(ignore))
     for sentence in prepared.warnings:
         tell(f"note: {sentence}")
     order = rounds.turns(prepared.contests, seed=rounds.seed_of(prepared.contests))

@@ -20,7 +20,7 @@ from orchestrator.compare.rerun import contests, rounds
 from orchestrator.compare.rerun.contests import Prepared, prepare
 from orchestrator.compare.rerun.readiness import OWNER, Ready, Refused, readiness, this_machine
 from orchestrator.compare.rerun.rounds import Contest
-from orchestrator.compare.rerun.undecided import MOST_RUNS, undecided
+from orchestrator.compare.rerun.undecided import undecided
 from orchestrator.executors import FakeExecutor
 from orchestrator.records import Device, Experiment, Job, Reason, Repeats, RunRecord, Status
 from orchestrator.results.store import Store, write_record
@@ -107,19 +107,34 @@ def test_only_pairs_with_an_inconclusive_row_are_open_with_what_most_of_their_ro
         row(Verdict.INCONCLUSIVE, label="new"),
     ]
     (only,) = undecided(comparison(pairs, found))
-    assert (only.label, only.runs, only.metrics) == ("open", 5, ("tokens_per_s", "first_step_s"))
+    assert (only.label, only.runs) == ("open", 5)
     (only,) = undecided(comparison(pairs, found), runs=1)
     assert only.runs == 1
 
 
-def test_nobody_knowing_how_many_and_far_too_many() -> None:
+def test_nobody_knowing_how_many() -> None:
     pair = Pair(label="full", base=entry("/a"), new=entry("/b"))
     (only,) = undecided(comparison([pair], [row(Verdict.INCONCLUSIVE, needs=None)]))
     assert only.runs is None
-    prepared = prepare(comparison([pair], [row(Verdict.INCONCLUSIVE, needs=None)]))
-    assert prepared.is_stuck and "--runs N" in prepared.warnings[0]
-    (only,) = undecided(comparison([pair], [row(Verdict.INCONCLUSIVE, needs=10**30)]))
-    assert only.runs == MOST_RUNS
+    found = prepare(comparison([pair], [row(Verdict.INCONCLUSIVE, needs=None)]))
+    assert found.is_stuck and "--runs N" in found.warnings[0]
+
+
+def test_what_needs_more_than_the_limit_is_named_and_left(folder: Path, tmp_path: Path) -> None:
+    other = stored(tmp_path / "other", (BASE, records()))
+    pair = Pair(label="full", base=entry(folder, runs=records()), new=entry(other, runs=records()))
+    rows = [row(Verdict.INCONCLUSIVE, needs=3), row(Verdict.INCONCLUSIVE, needs=361, metric="first_step_s")]
+    said = (
+        "full: first_step_s is hopeless and left as it is: it needs about 361 more runs per side, and --max-runs is 20"
+    )
+    found = prepare(comparison([pair], rows), here=here)
+    assert found.warnings == (said,) and [side.repeats for side in found.contests[0].sides] == [(4, 5, 6)] * 2
+    found = prepare(comparison([pair], rows[1:]), here=here)
+    assert found.warnings == (said,) and not found.contests and found.is_stuck
+    (raised,) = prepare(comparison([pair], rows), max_runs=361, here=here).contests
+    assert len(raised.sides[0].repeats) == 361
+    found = prepare(comparison([pair], rows), runs=2, here=here)
+    assert found.warnings == () and found.contests[0].sides[0].repeats == (4, 5), "as many as the user says"
 
 
 # What is ready.
@@ -336,7 +351,7 @@ def test_lines_say_what_will_run(folder: Path, tmp_path: Path) -> None:
         "No row of this comparison is inconclusive: there is nothing to run again."
     ]
     stuck = prepared(None, tmp_path / "gone")
-    assert list(contests.lines(stuck, ())) == ["None of the open pairs can run here."]
+    assert list(contests.lines(stuck, ())) == ["None of the open pairs can be settled by runs here."]
 
 
 # The order.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orchestrator.compare.comparison import Comparison
 from orchestrator.compare.rerun.readiness import Here, Ready, Refused, readiness, this_machine
 from orchestrator.compare.rerun.rounds import Contest, Turn
-from orchestrator.compare.rerun.undecided import Undecided, undecided
+from orchestrator.compare.rerun.undecided import MOST_RUNS, Undecided, undecided
 from orchestrator.files.printable_text import shell_word
 
 
@@ -27,15 +27,20 @@ class Prepared:
 
 
 def prepare(
-    comparison: Comparison, *, runs: int | None = None, ignore: Collection[str] = (), here: Here = this_machine
+    comparison: Comparison,
+    *,
+    runs: int | None = None,
+    max_runs: int = MOST_RUNS,
+    ignore: Collection[str] = (),
+    here: Here = this_machine,
 ) -> Prepared:
     """Check every open pair and its folders. Nothing is run or written."""
     contests: list[Contest] = []
     warnings: list[str] = []
-    open_pairs = undecided(comparison, runs=runs)
+    open_pairs = undecided(comparison, runs=runs, max_runs=max_runs)
     for pair in open_pairs:
+        warnings += [f"{pair.label:.200}: {sentence}" for sentence in _on_hopeless_rows(pair, max_runs)]
         if pair.runs is None:
-            warnings.append(f"{pair.label:.200}: no number of runs is known to settle it; --runs N makes N per side")
             continue
         ready = []
         for name, side in _sides(pair, runs=pair.runs, ignore=ignore, here=here):
@@ -45,6 +50,15 @@ def prepare(
                 ready.append(side)
         contests.append(Contest(label=pair.label, sides=tuple(ready)))
     return Prepared(contests=tuple(contests), open=len(open_pairs), warnings=tuple(warnings))
+
+
+def _on_hopeless_rows(pair: Undecided, max_runs: int) -> Iterator[str]:
+    """Yield why rows of a pair get no runs."""
+    for metric, needs in pair.hopeless.items():
+        limit = f"--max-runs is {max_runs}"
+        yield f"{metric:.200} is hopeless and left as it is: it needs about {needs} more runs per side, and {limit}"
+    if pair.runs is None and not pair.hopeless:
+        yield "no number of runs is known to settle it; --runs N makes N per side"
 
 
 def _sides(pair: Undecided, *, runs: int, ignore: Collection[str], here: Here) -> Iterator[tuple[str, Ready | Refused]]:
@@ -61,7 +75,7 @@ def lines(prepared: Prepared, order: Sequence[Turn]) -> Iterator[str]:
     if not prepared.open:
         yield "No row of this comparison is inconclusive: there is nothing to run again."
     elif prepared.is_stuck:
-        yield "None of the open pairs can run here."
+        yield "None of the open pairs can be settled by runs here."
     elif not order:
         yield "The open pairs already have their runs: compare again."
     else:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from orchestrator.compare.comparison import Comparison, Entry, Row, Verdict
 
-# More runs per side than anyone waits for. A comparison that asks for more is wrong or hostile.
-MOST_RUNS = 1000
+# More runs per side than most people want to wait for; `--max-runs` replaces it.
+MOST_RUNS = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Undecided:
-    """An open pair. `runs` is the number of further runs per side; None if it is unknown."""
+    """An open pair. `runs` is the number of further runs per side; None if it is unknown, or if every row is hopeless.
+
+    `hopeless` maps a metric to the number of runs that its row would need, if that is more than the limit.
+    """
 
     label: str
     base: Entry
     new: Entry
-    metrics: tuple[str, ...]
     runs: int | None
+    hopeless: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_same_experiment(self) -> bool:
@@ -26,8 +30,11 @@ class Undecided:
         return self.new.folder is not None and (self.new.folder, self.new.id) == (self.base.folder, self.base.id)
 
 
-def undecided(comparison: Comparison, *, runs: int | None = None) -> tuple[Undecided, ...]:
-    """Return the open pairs in the comparison's order. `runs` replaces the number of runs that the rows need."""
+def undecided(comparison: Comparison, *, runs: int | None = None, max_runs: int = MOST_RUNS) -> tuple[Undecided, ...]:
+    """Return the open pairs in the comparison's order.
+
+    `runs` replaces the number of runs that the rows need. Without it, rows that need more than `max_runs` are hopeless.
+    """
     open_rows: dict[str, list[Row]] = {}
     for row in comparison.rows:
         if row.verdict is Verdict.INCONCLUSIVE:
@@ -37,14 +44,16 @@ def undecided(comparison: Comparison, *, runs: int | None = None) -> tuple[Undec
         rows = open_rows.get(pair.label, [])
         if not rows or pair.base is None or pair.new is None:
             continue
-        needs = [row.needs for row in rows if row.needs is not None]
+        needs = {row.metric: row.needs for row in rows if row.needs is not None}
+        hopeless = {} if runs else {name: count for name, count in needs.items() if count > max_runs}
+        within = [count for name, count in needs.items() if name not in hopeless]
         open_pairs.append(
             Undecided(
                 label=pair.label,
                 base=pair.base,
                 new=pair.new,
-                metrics=tuple(row.metric for row in rows),
-                runs=runs or (min(max(needs), MOST_RUNS) if needs else None),
+                runs=runs or max(within, default=None),
+                hopeless=hopeless,
             )
         )
     return tuple(open_pairs)
