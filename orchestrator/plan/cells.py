@@ -163,10 +163,10 @@ class Layers:
     ) -> None:
         self.trainer, self.axes = trainer, axes
         self.notes: list[str] = []
-        defaults = str(suite.files.get("defaults", "defaults.yaml"))
+        defaults = suite.defaults_for(trainer)
         self.below = [
             Layer("the trainer's own defaults", (), trainer.base_arguments),
-            self._layer(defaults, (), suite.defaults),
+            self._layer(str(suite.files.get("defaults", "defaults.yaml")), (), defaults),
         ]
         own = {name: value for name, value in scenario.arguments.items() if name != MODEL}
         above = [self._layer("arguments:", ("arguments", name), {name: value}) for name, value in own.items()]

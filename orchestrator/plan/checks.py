@@ -154,14 +154,20 @@ def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str
     return f"the axis {key} has no value {value!r}{suggestion(value, allowed)}"
 
 
-def custom(scenario: Scenario, given: Collection[str]) -> Found:
-    """Check the placeholders of a command against `given`, the arguments that any cell may have, and the metrics' sources."""
+def custom(scenario: Scenario, given: Collection[str], *, withheld: Mapping[str, Text | None]) -> Found:
+    """Check the placeholders of a command against `given`, the arguments that any cell may have, and the metrics' sources.
+
+    `withheld` are the defaults, which the command may not get.
+    """
     if scenario.custom is None:
         return
     known = {*PROVIDED, *given}
     for index, word in enumerate(scenario.custom.command):
         for name in sorted(placeholders([word]) - known):
-            message = f"the command uses {{{name}}}, but there is no argument {name}{suggestion(name, known)}"
+            cure = suggestion(name, known)
+            if withheld.get(name) is not None:
+                cure = f", since trainer custom gets none of defaults.yaml; write {name} under 'arguments:'"
+            message = f"the command uses {{{name}}}, but there is no argument {name}{cure}"
             yield ("custom", "command", index), message
     for name, source in scenario.custom.metrics.items():
         path = ("custom", "metrics", name)

@@ -1,8 +1,9 @@
 """`expand` makes the experiments of a suite and a selection, each with its id. Pure: the machine is an argument.
 
 Precedence of arguments, lowest first: the trainer's defaults < defaults.yaml < framework configuration < axis < scenario
-argument < `--set`. Every layer is translated to the trainer's names before the layers are merged, so that an old and a new
-name of one argument meet. A layer knows its origin, so that an error can name the place in the file.
+argument < `--set`. A trainer gets the second and the third only if they are written for it. Every layer is translated to the
+trainer's names before the layers are merged, so that an old and a new name of one argument meet. A layer knows its origin, so
+that an error can name the place in the file.
 Two cells of a scenario that give the same experiment run once. `skip` is the reason why an experiment can run nowhere,
 `cannot_run_here` the reason why it cannot run on this machine.
 """
@@ -37,7 +38,7 @@ from orchestrator.plan.config import Scenario, Suite
 from orchestrator.plan.config.suite import NEEDS_CUSTOM
 from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data
 from orchestrator.plan.experiment_id import Digester, Tagger, accelerate_settings
-from orchestrator.plan.placement import cannot_run_here, placed_on, undone, wrong_anywhere
+from orchestrator.plan.placement import cannot_run_here, placed_on, undone, written_for_others, wrong_anywhere
 from orchestrator.plan.selection import Selection, axes_of, chosen_scenarios, models_named
 from orchestrator.records import CustomCommand, Experiment, Framework, Reason, Text
 from orchestrator.trainers import Trainer
@@ -63,7 +64,8 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
     experiments: dict[str, Experiment] = {}
     collapsed: list[Experiment] = []
     problems: list[Problem] = []
-    notes: dict[str, None] = dict.fromkeys(suite.notes)
+    notes: dict[str, None] = {}
+    defaults_used = False
     for scenario in chosen_scenarios(suite, selection):
         try:
             expansion = _Expansion(suite, scenario, selection, machine)
@@ -77,11 +79,20 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
                 if known is not experiment:
                     collapsed.append(experiment)
             notes.update(dict.fromkeys((*expansion.notes, *expansion.layers.notes)))
+            defaults_used |= expansion.trainer.takes_defaults
         except ConfigError as error:
             problems.extend(error.problems)
     if problems:
         raise ConfigError(problems)
-    return Plan(experiments=tuple(experiments.values()), collapsed=tuple(collapsed), notes=tuple(notes))
+    shipped = _shipped_note(suite, defaults_used=defaults_used)
+    return Plan(experiments=tuple(experiments.values()), collapsed=tuple(collapsed), notes=(*shipped, *notes))
+
+
+def _shipped_note(suite: Suite, *, defaults_used: bool) -> tuple[str, ...]:
+    """Return a sentence on the files that Tunebench took from its own folder, if any."""
+    names = [name for name in suite.shipped if defaults_used or name != "defaults.yaml"]
+    place = suite.document.file
+    return (f"{', '.join(names)}: not in the folder of {place}; Tunebench's own is used",) if names else ()
 
 
 class _Expansion:
@@ -136,8 +147,12 @@ class _Expansion:
         return trainer
 
     @cached_property
+    def defaults(self) -> Mapping[str, Text | None]:
+        return self.suite.defaults_for(self.trainer)
+
+    @cached_property
     def models(self) -> tuple[str, ...]:
-        models = models_named(self.suite, self.scenario, self.selection)
+        models = models_named(self.defaults, self.scenario, self.selection)
         if self.trainer.name == "custom":
             return models or ("none",)
         if not models:
@@ -168,8 +183,15 @@ class _Expansion:
             # load_suite has checked the names in the file, so this name was given on the command line.
             message = f"unknown framework configuration {name!r}{suggestion(name, self.suite.frameworks)}"
             raise SelectionError(f"--set framework_config: {message}")
-        framework = self.suite.frameworks[name]
-        return replace(framework, arguments=self.layers.of_framework(name, framework.arguments))
+        source = self.suite.frameworks[name]
+        given = source.framework.arguments if source.speaks_to(self.trainer.name) else {}
+        return replace(source.framework, arguments=self.layers.of_framework(name, given))
+
+    @cached_property
+    def strange(self) -> dict[str | None, Reason | None]:
+        """The reason for each framework configuration whose arguments are written for other trainers."""
+        sources = self.suite.frameworks
+        return {name: written_for_others(sources[name], self.trainer) if name else None for name in self.frameworks}
 
     @cached_property
     def custom(self) -> CustomCommand | None:
@@ -181,7 +203,7 @@ class _Expansion:
         given = {*self.layers.lower, *self.layers.upper, *self.axes}
         batches = (BATCH, ACCUMULATION) if EFFECTIVE in given else ()
         given |= {*added, *of_frameworks, *batches}
-        self._refuse(checks.custom(self.scenario, given - {FRAMEWORK, EFFECTIVE}))
+        self._refuse(checks.custom(self.scenario, given - {FRAMEWORK, EFFECTIVE}, withheld=self.suite.defaults))
         return replace(self.scenario.custom.record(), folder=str(self.suite.document.file.parent.resolve()))
 
     @cached_property
@@ -213,7 +235,7 @@ class _Expansion:
     def _experiment(self, cell: Cell) -> Experiment:
         framework = self.frameworks[cell.framework]
         merged = self.layers.merged(cell)
-        skip = undone(framework, merged) if framework else None
+        skip = self.strange[cell.framework] or (undone(framework, merged) if framework else None)
         skip = skip or self._settle_batch(merged, cell)
         arguments = {name: value for name, value in merged.items() if value is not None}
         unchecked = arguments.items() - self._checked

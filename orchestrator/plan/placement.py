@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from orchestrator.machine.provenance import Machine
+from orchestrator.plan.config.frameworks import FrameworkSource
 from orchestrator.plan.data import missing_data, missing_model
 from orchestrator.records import Device, Experiment, Framework, Reason, Text
 from orchestrator.trainers import Trainer
@@ -44,6 +45,24 @@ def wrong_anywhere(experiment: Experiment, trainer: Trainer, requested: Device) 
     if experiment.num_gpus < framework.min_gpus:
         return Reason(kind="framework_needs_gpus", text=f"{label} needs at least {framework.min_gpus} processes")
     return None
+
+
+def written_for_others(source: FrameworkSource, trainer: Trainer) -> Reason | None:
+    """Return the reason why a trainer gets none of the arguments of a framework configuration, or None if it gets them."""
+    if source.speaks_to(trainer.name):
+        return None
+    arguments = ", ".join(f"{name}: [{_as_yaml(value)}]" for name, value in source.framework.arguments.items())
+    text = (
+        f"framework configuration {source.framework.name!r} is written for trainer {' or '.join(source.trainers or ())}; "
+        f"for trainer {trainer.name} write its arguments under 'matrix:' ({arguments})"
+    )
+    return Reason(kind="framework_of_other_trainer", text=text)
+
+
+def _as_yaml(value: Text | None) -> str:
+    if value is None or isinstance(value, str):
+        return "null" if value is None else value
+    return f"[{', '.join(value)}]"
 
 
 def undone(framework: Framework, merged: Mapping[str, Text | None]) -> Reason | None:

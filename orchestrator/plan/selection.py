@@ -142,14 +142,14 @@ def _with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
         raise SelectionError(f"--set {sentence(first, Scenario)} (scenario {scenario.name!r})") from None
 
 
-def models_named(suite: Suite, scenario: Scenario, selection: Selection) -> tuple[str, ...]:
+def models_named(defaults: Mapping[str, Any], scenario: Scenario, selection: Selection) -> tuple[str, ...]:
     """Return the models. If several places name models, the place with the highest precedence counts."""
     places = (
         selection.overrides.get(MODEL),
         scenario.arguments.get(MODEL),
         selection.axes.get(MODEL),
         scenario.matrix.get(MODEL),
-        suite.defaults.get(MODEL),
+        defaults.get(MODEL),
     )
     named = next((place for place in places if place is not None), None)
     names = named if isinstance(named, (list, tuple)) else (named,)

@@ -66,6 +66,7 @@ class Custom(Trainer):
     """The trainer that runs any command."""
 
     name = "custom"
+    takes_defaults = False
 
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
         """Return the filled command. Values known only at launch stay as `{gpus}`, `{port}`, `{python}`."""

@@ -22,8 +22,9 @@ class Trainer(Protocol):
 
     `requires` are the distributions that the training interpreter must have. An `instrumented` trainer runs under
     `workers/instrument/`, which writes the worker files. `data_form` is the form of prepared data that it reads: `tokens`,
-    `text`, or None if it has its own data. `defaults.yaml` overrides `base_arguments`. A trainer that `builds_models` makes
-    models named `config:NAME`, which are in no folder and no hub.
+    `text`, or None if it has its own data. `defaults.yaml` overrides `base_arguments`. It is written for the built-in trainer and
+    those with the same arguments: without `takes_defaults`, a trainer gets only a file that `--defaults` names. A trainer that
+    `builds_models` makes models named `config:NAME`, which are in no folder and no hub.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Trainer(Protocol):
     instrumented: bool = False
     data_form: str | None = None
     builds_models: bool = True
+    takes_defaults: bool = True
     base_arguments: Mapping[str, Text] = NOTHING
 
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:

@@ -234,6 +234,9 @@ class FrameworkFile(Model):
     )
     device: Literal[Device.CUDA, Device.CPU] | None = Field(None, description="The only device on which it works.")
     min_gpus: Whole = Field(1, description="Smallest number of processes.")
+    trainers: Annotated[Words, AfterValidator(value_types.not_empty)] | None = Field(
+        None, description="Trainers that the arguments are written for. Default: all."
+    )
 
 
 class FrameworkEntry(Model):

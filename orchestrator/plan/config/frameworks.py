@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +15,31 @@ from orchestrator.plan.config.check import check, misplaced
 from orchestrator.plan.config.file_keys import FrameworkContents, FrameworkEntry, FrameworkFile
 from orchestrator.plan.config.yaml_file import Document, read_or_report
 from orchestrator.records import Device, Framework
+from orchestrator.trainers import TRAINERS, load_problems
+from orchestrator.trainers import known as known_trainers
+
+_NOT_MEANING = frozenset({"description", "trainers"})
 
 
-def load_frameworks(folder: Path, problems: list[Problem]) -> dict[str, Framework]:
+@dataclass(frozen=True, kw_only=True)
+class FrameworkSource:
+    """A framework configuration, and the `trainers` that its arguments are written for (None: all)."""
+
+    framework: Framework
+    trainers: tuple[str, ...] | None = None
+
+    def speaks_to(self, trainer: str) -> bool:
+        """Return whether a trainer may get the arguments. A configuration without arguments is for every trainer."""
+        return self.trainers is None or trainer in self.trainers or not self.framework.arguments
+
+
+def load_frameworks(folder: Path, problems: list[Problem]) -> dict[str, FrameworkSource]:
     """Return short name → configuration, in the order of CONTENTS.yaml. Mistakes are appended to `problems`."""
     document = read_or_report(folder / "CONTENTS.yaml", problems)
     contents = check(FrameworkContents, document, problems) if document else None
     if document is None or contents is None:
         return {}
-    frameworks: dict[str, Framework] = {}
+    frameworks: dict[str, FrameworkSource] = {}
     for index, entry in enumerate(contents.framework_configs):
         place = ("framework_configs", index, "shortname")
         if entry.shortname in frameworks:
@@ -31,17 +49,19 @@ def load_frameworks(folder: Path, problems: list[Problem]) -> dict[str, Framewor
             message = "'none' means 'without a framework configuration'; choose another name"
             problems.append(document.problem(place, message))
         else:
-            framework = _load_entry(entry, document, index, problems)
-            if framework:
-                frameworks[entry.shortname] = framework
+            source = _load_entry(entry, document, index, problems)
+            if source:
+                frameworks[entry.shortname] = source
     return frameworks
 
 
-def _load_entry(entry: FrameworkEntry, contents: Document, index: int, problems: list[Problem]) -> Framework | None:
+def _load_entry(
+    entry: FrameworkEntry, contents: Document, index: int, problems: list[Problem]
+) -> FrameworkSource | None:
     file = contents.file.parent / entry.filename
     if entry.plugins is not None and not file.exists():
         # The reference system's lists name files of another package. A plan works without the file, a run does not.
-        return Framework(name=entry.shortname, digest="", plugin_file=str(file.absolute()))
+        return _plugin_file(entry.shortname, file, digest="")
     if not file.is_file():
         place = ("framework_configs", index, "filename")
         names = [path.name for path in contents.file.parent.glob("*.yaml") if path.name != contents.file.name]
@@ -52,11 +72,15 @@ def _load_entry(entry: FrameworkEntry, contents: Document, index: int, problems:
     if document is None:
         return None
     if entry.plugins is not None or (isinstance(document.value, dict) and "plugins" in document.value):
-        return Framework(name=entry.shortname, digest=_digest(document.value), plugin_file=str(file.absolute()))
+        return _plugin_file(entry.shortname, file, digest=_digest(document.value))
     return _from_file(entry.shortname, document, problems)
 
 
-def _from_file(name: str, document: Document, problems: list[Problem]) -> Framework | None:
+def _plugin_file(name: str, file: Path, *, digest: str) -> FrameworkSource:
+    return FrameworkSource(framework=Framework(name=name, digest=digest, plugin_file=str(file.absolute())))
+
+
+def _from_file(name: str, document: Document, problems: list[Problem]) -> FrameworkSource | None:
     content = check(FrameworkFile, document, problems)
     if content is None:
         return None
@@ -64,8 +88,9 @@ def _from_file(name: str, document: Document, problems: list[Problem]) -> Framew
         document.problem(("accelerate", *path), message) for path, message in check_accelerate(content.accelerate)
     )
     problems.extend(misplaced(document, content.arguments, ("arguments",)))
-    meaning = {key: value for key, value in document.value.items() if key != "description"}
-    return Framework(
+    problems.extend(_unknown_trainers(document, content.trainers or ()))
+    meaning = {key: value for key, value in document.value.items() if key not in _NOT_MEANING}
+    framework = Framework(
         name=name,
         digest=_digest(meaning),
         arguments=argument_texts(content.arguments),
@@ -75,6 +100,14 @@ def _from_file(name: str, document: Document, problems: list[Problem]) -> Framew
         device=Device(content.device) if content.device else None,
         min_gpus=content.min_gpus,
     )
+    return FrameworkSource(framework=framework, trainers=content.trainers)
+
+
+def _unknown_trainers(document: Document, names: tuple[str, ...]) -> Iterator[Problem]:
+    for index, name in enumerate(names):
+        if name not in TRAINERS and name not in known_trainers():  # only the second look-up loads other packages
+            message = f"trainers: unknown trainer {name!r}{suggestion(name, known_trainers())}"
+            yield document.problem(("trainers", index), " ".join([message, *load_problems()]))
 
 
 def _digest(value: Any) -> str:

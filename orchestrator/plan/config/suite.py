@@ -6,7 +6,7 @@ shipped file is read, and a note says so. `expand` makes experiments of the suit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from orchestrator.plan.config.accelerate_file import check as check_accelerate
 from orchestrator.plan.config.argument_text import argument_texts, shown
 from orchestrator.plan.config.check import SCENARIO_ONLY, check, misplaced
 from orchestrator.plan.config.file_keys import DataProcessing, Scenario, SuiteFile
-from orchestrator.plan.config.frameworks import load_frameworks
+from orchestrator.plan.config.frameworks import FrameworkSource, load_frameworks
 from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
-from orchestrator.records import Framework, Text
+from orchestrator.records import Text
+from orchestrator.trainers import Trainer
 
 # Keys of a scenario that `include:` and `exclude:` may name, because they are axes.
 AXIS_KEYS = frozenset({"framework_config", "num_gpus"})
@@ -29,18 +30,27 @@ NEEDS_CUSTOM = "'trainer: custom' needs a command; add a 'custom:' section with 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """The checked content of a campaign's YAML files. `notes` are sentences on where the files were found."""
+    """The checked content of a campaign's YAML files.
+
+    `defaults_given` says that `--defaults` named the file with the defaults. `shipped` are the files that were not found next to
+    the scenario file.
+    """
 
     document: Document
     scenarios: tuple[Scenario, ...]
     defaults: Mapping[str, Text | None]
+    defaults_given: bool = False
     accelerate: Mapping[str, Any]
-    frameworks: Mapping[str, Framework]
+    frameworks: Mapping[str, FrameworkSource]
     data_processing: DataProcessing = field(default_factory=DataProcessing)
     experiment_tag: str = "{model}.{framework}.gpus{num_gpus}"
     executor: str = "local"
     files: Mapping[str, Path] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    shipped: tuple[str, ...] = ()
+
+    def defaults_for(self, trainer: Trainer) -> Mapping[str, Text | None]:
+        """Return the defaults that a trainer takes. A file that was only found is written for the built-in trainer."""
+        return self.defaults if self.defaults_given or trainer.takes_defaults else {}
 
     def problem(self, scenario: Scenario, path: YamlPath, message: str) -> Problem:
         """Return a problem at `path` inside `scenario`, with its place in the scenario file."""
@@ -68,7 +78,6 @@ def load_suite(
         "accelerate": _find(accelerate, scenarios, "accelerate.yaml", shipped),
         "frameworks": _find(frameworks, scenarios, "frameworks", shipped),
     }
-    notes = [f"{', '.join(shipped)}: not in the folder of {scenarios}; Tunebench's own is used"] if shipped else []
     problems.extend(_unnameable(files.values()))
     default_arguments = _arguments(files["defaults"], problems)
     launch = _accelerate(files["accelerate"], problems)
@@ -82,13 +91,14 @@ def load_suite(
         document=document,
         scenarios=parsed.scenarios,
         defaults=default_arguments,
+        defaults_given=defaults is not None,
         accelerate=launch,
         frameworks=known,
         data_processing=parsed.data_processing or DataProcessing(),
         experiment_tag=parsed.experiment_tag,
         executor=parsed.executor,
         files=files,
-        notes=tuple(notes),
+        shipped=tuple(shipped),
     )
 
 
@@ -144,7 +154,7 @@ def _accelerate(file: Path, problems: list[Problem]) -> dict[str, Any]:
     return dict(document.value)
 
 
-def _across(document: Document, suite: SuiteFile, frameworks: Mapping[str, Framework], *, whole: bool) -> list[Problem]:
+def _across(document: Document, suite: SuiteFile, frameworks: Collection[str], *, whole: bool) -> list[Problem]:
     """Return the problems that concern several values: names used twice, unknown names, one key in two places.
 
     `whole` means that all framework configurations could be read, so that an unknown name is the scenario's mistake.
@@ -169,7 +179,7 @@ def _across(document: Document, suite: SuiteFile, frameworks: Mapping[str, Frame
 Found = Iterator[tuple[YamlPath, str]]
 
 
-def _unknown_frameworks(scenario: Scenario, frameworks: Mapping[str, Framework]) -> Found:
+def _unknown_frameworks(scenario: Scenario, frameworks: Collection[str]) -> Found:
     for position, name in enumerate(scenario.framework_config):
         if name is not None and name not in frameworks:
             hint = "; write null for none" if name.lower() == "none" else suggestion(name, frameworks)
