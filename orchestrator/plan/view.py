@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Group
-from rich.table import Table
+from rich.segment import Segment, Segments
+from rich.style import Style
 from rich.text import Text as Line
 
 from orchestrator.files.printable_text import counted, printable, shell_word
@@ -30,10 +31,11 @@ from orchestrator.trainers import get as get_trainer
 ROWS_SHOWN = 200
 HEADINGS = ("id", "scenario", "framework", "model", "arguments", "GPUs", "batch", "times", "trainer", "memory", "state")
 FLEXIBLE = ("scenario", "framework", "model", "arguments", "trainer", "memory", "state")
-GAP, MIN_WIDTH = 2, 4
+TO_THE_RIGHT = ("GPUs", "batch", "times")
+GAP, MIN_WIDTH = "  ", 4
+READY, BOLD, YELLOW = "ready", Style(bold=True), Style(color="yellow")
 IN_COLUMNS = frozenset({EFFECTIVE, MODEL, BATCH, ACCUMULATION})
 REASONS_SHOWN = 12
-Justify = Literal["left", "right"]
 Redactor = Callable[[str], str]
 RUN_DIR, GPUS, PORT = Path("{run_dir}"), "{gpus}", "{port}"
 
@@ -166,7 +168,7 @@ def _one_line(text: str) -> str:
 def table(plan: Plan, *, width: int, fit: MemoryCheck | None = None) -> Group:
     """Return the first 200 experiments, one per row, for a terminal of `width` columns; with `fit` their memory.
 
-    Values that are the same in all rows appear once, above the table.
+    Values that are the same in all rows appear once, above the table. A terminal of under about 75 columns shows only the first.
     """
     shown = plan.experiments[:ROWS_SHOWN]
     axes = _axes(shown)
@@ -175,25 +177,20 @@ def table(plan: Plan, *, width: int, fit: MemoryCheck | None = None) -> Group:
         _row(experiment, axes[experiment.scenario], redact, memory=memory)
         for experiment, memory in zip(shown, _memory(shown, fit), strict=True)
     ]
-    constant = {name for name in HEADINGS if len({str(row[name]) for row in rows}) == 1}
+    if not rows:
+        return Group(Line())
+    constant = {name for name in HEADINGS if len({row[name] for row in rows}) == 1}
     constant -= {"id", "framework", "GPUs", "state"}
-    # Each column is one cell with a line for each row: rich needs ten times as long to lay out real rows.
-    view = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
-    columns = [name for name in HEADINGS if name not in constant and any(str(row[name]) for row in rows)]
-    widths = {name: max(cell_len(text) for text in (name, *(str(row[name]) for row in rows))) for name in columns}
-    fitted = _fitted({name: widths[name] for name in columns if name in FLEXIBLE}, width - _taken(widths))
-    for name in columns:
-        justify: Justify = "right" if name in ("GPUs", "batch", "times") else "left"
-        view.add_column(name, justify=justify, overflow="ellipsis", no_wrap=True, width=fitted.get(name, widths[name]))
-    if rows:
-        view.add_row(*(Line("\n").join(row[name] for row in rows) for name in columns))
-    same = ", ".join(f"{name} {rows[0][name]}" for name in HEADINGS if name in constant and str(rows[0][name]))
-    return Group(Line(f"Same for all: {same}\n"), view) if same else Group(view)
-
-
-def _taken(widths: Mapping[str, int]) -> int:
-    """Return the width of the columns that are never cut, and of the gaps."""
-    return GAP * len(widths) + sum(width for name, width in widths.items() if name not in FLEXIBLE)
+    header = {name: name for name in HEADINGS if name not in constant and any(row[name] for row in rows)}
+    widths = {name: max(cell_len(row[name]) for row in (header, *rows)) for name in header}
+    fixed = sum(len(GAP) + (0 if name in FLEXIBLE else need) for name, need in widths.items())
+    widths |= _fitted({name: need for name, need in widths.items() if name in FLEXIBLE}, width - fixed)
+    # Each row is a finished line: rich needs many times as long to lay out a table.
+    segments = _line(header, widths, style=BOLD, of_state=BOLD)
+    for row in rows:
+        segments += _line(row, widths, of_state=None if row["state"] == READY else YELLOW)
+    same = ", ".join(f"{name} {rows[0][name]}" for name in HEADINGS if name in constant and rows[0][name])
+    return Group(*([Line(f"Same for all: {same}\n")] if same else []), Segments(segments))
 
 
 def _fitted(needs: Mapping[str, int], room: int) -> dict[str, int]:
@@ -203,6 +200,22 @@ def _fitted(needs: Mapping[str, int], room: int) -> dict[str, int]:
         share = (room - sum(widths.values())) // (len(needs) - len(widths))
         widths[name] = max(MIN_WIDTH, min(need, share))
     return widths
+
+
+def _line(
+    row: Mapping[str, str], widths: Mapping[str, int], *, style: Style | None = None, of_state: Style | None
+) -> list[Segment]:
+    """Return a line of the table. The last column, the state, has a style of its own."""
+    *cells, state = (_cut(row[name], width, to_the_right=name in TO_THE_RIGHT) for name, width in widths.items())
+    return [Segment(GAP.join([*cells, ""]), style), Segment(state, of_state), Segment.line()]
+
+
+def _cut(text: str, width: int, *, to_the_right: bool) -> str:
+    """Return a text of that width, with an ellipsis if it is cut."""
+    missing = width - cell_len(text)
+    if missing < 0:
+        return set_cell_size(text, width - 1) + "…"
+    return " " * missing + text if to_the_right else text + " " * missing
 
 
 def _axes(experiments: Sequence[Experiment]) -> dict[str, set[str]]:
@@ -225,12 +238,12 @@ def _memory(shown: Sequence[Experiment], fit: MemoryCheck | None) -> Sequence[st
     return column(shown, gpu_memory_bytes=fit.memory_bytes)
 
 
-def _row(experiment: Experiment, axes: Collection[str], redact: Redactor, *, memory: str) -> dict[str, Line]:
-    state = Line("ready")
+def _row(experiment: Experiment, axes: Collection[str], redact: Redactor, *, memory: str) -> dict[str, str]:
+    state = READY
     if experiment.skip:
-        state = Line(f"skip: {experiment.skip.kind}", style="yellow")
+        state = f"skip: {experiment.skip.kind}"
     elif experiment.cannot_run_here:
-        state = Line(f"not here: {experiment.cannot_run_here.kind}", style="yellow")
+        state = f"not here: {experiment.cannot_run_here.kind}"
     repeats = f"{experiment.repeats}–{experiment.adaptive.max}" if experiment.adaptive else str(experiment.repeats)
     texts = {
         "id": experiment.id.rsplit("-", 1)[-1],
@@ -248,7 +261,7 @@ def _row(experiment: Experiment, axes: Collection[str], redact: Redactor, *, mem
         "trainer": experiment.trainer,
         "memory": memory,
     }
-    return {name: Line(_one_line(redact(text))) for name, text in texts.items()} | {"state": state}
+    return {name: _one_line(redact(text)).expandtabs() for name, text in texts.items()} | {"state": state}
 
 
 def summary(plan: Plan, *, fit: MemoryCheck | None = None) -> list[str]:
