@@ -23,7 +23,7 @@ from orchestrator.machine.process_tree import end_tree
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.results import claims
 from orchestrator.results.contents import StoredRun
-from orchestrator.results.due_runs import NO_RETRY, Retry, most_repeats
+from orchestrator.results.due_runs import NO_RETRY, Retry
 from orchestrator.results.store import Store, unfinished_record, write_record
 
 # How often one call tries a repeat. Without a limit, a failure that is retried (lost, a taken port) could go on for ever.
@@ -203,7 +203,7 @@ def _summary(experiments: Sequence[Experiment], store: Store) -> Summary:
         (run.job.experiment_id, run.job.repeat): run.record
         for experiment in experiments
         for run in store.runs(experiment.id)
-        if run.record is not None and run.job.repeat <= most_repeats(experiment)
+        if run.record is not None and run.job.repeat <= experiment.most_repeats
     }
     records = tuple(last.values())
     unknown = len(_runs(experiments, store, JobState.SILENT))

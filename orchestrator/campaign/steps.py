@@ -31,7 +31,7 @@ from orchestrator.plan.expand import Plan
 from orchestrator.records import Experiment, JobState
 from orchestrator.results import folder
 from orchestrator.results import requested as asked
-from orchestrator.results.due_runs import FAILURES, NO_RETRY, Retry, half_width, most_repeats
+from orchestrator.results.due_runs import FAILURES, NO_RETRY, Retry, half_width
 from orchestrator.results.store import Store
 from orchestrator.run.data_preparation import prepare_data
 
@@ -103,12 +103,12 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
 
     Count adaptive repeats with their maximum, and a run as 0 if neither time is known. Write nothing.
     """
-    due = {experiment.id: most_repeats(experiment) for experiment in plan.experiments if _can_run(experiment)}
+    due = {experiment.id: experiment.most_repeats for experiment in plan.experiments if _can_run(experiment)}
     took: dict[str, float] = {}
     if folder.is_ours(root) and not move_aside:
         store = Store.resume(root)
         runs = Counter(job.experiment_id for job in store.plan(plan.experiments))
-        due = {one.id: runs[one.id] + most_repeats(one) - one.repeats for one in plan.experiments if one.id in runs}
+        due = {one.id: runs[one.id] + one.most_repeats - one.repeats for one in plan.experiments if one.id in runs}
         ran = (stored for stored in store.contents().experiments if stored.records)
         took = {stored.experiment.id: max(record.wall_s for record in stored.records) for stored in ran}
     return sum(
@@ -119,7 +119,7 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
 
 def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
     """Return a sentence: how many runs of a plan have ended in this folder, how many are running, how many are due."""
-    store, most = Store.resume(root), {one.id: most_repeats(one) for one in plan.experiments if _can_run(one)}
+    store, most = Store.resume(root), {one.id: one.most_repeats for one in plan.experiments if _can_run(one)}
     due = {(job.experiment_id, job.repeat) for job in store.plan(plan.experiments, retry=retry)}
     states = {
         (stored.experiment.id, run.job.repeat): run.state

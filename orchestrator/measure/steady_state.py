@@ -27,9 +27,8 @@ from itertools import pairwise, zip_longest
 from statistics import fmean, median, pstdev
 
 from orchestrator.measure.intervals import Interval, median_interval
-from orchestrator.records import Caveat, CaveatKind
+from orchestrator.records import AT_LEAST_STEPS, Caveat, CaveatKind
 
-AT_LEAST_STEPS = 10
 HIGHER_LEVEL = 0.03
 # A step is a spike above this modified z-score: 0.6745 × distance from the median ÷ median absolute deviation.
 SPIKE_Z = 14.8

@@ -18,7 +18,7 @@ from orchestrator.plan.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.plan.config import Scenario, argument_text
 from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.plan.data import published_models
-from orchestrator.records import Measure, Text
+from orchestrator.records import AT_LEAST_STEPS, Measure, Text
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.argument_values import known, meant, wrong
 from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
@@ -59,8 +59,6 @@ def too_few_steps(scenario: Scenario, arguments: Mapping[str, Text], trainer: Tr
     measure, max_steps = scenario.measure or Measure(), arguments.get("max_steps")
     if not trainer.instrumented or not isinstance(max_steps, str) or not max_steps.isdecimal() or not int(max_steps):
         return
-    from orchestrator.measure.steady_state import AT_LEAST_STEPS
-
     warm_up = 1 if measure.discard_steps is None else measure.discard_steps
     least = measure.at_least_steps or AT_LEAST_STEPS
     steps = min(int(max_steps), measure.at_most_steps or int(max_steps))

@@ -25,7 +25,6 @@ from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, MODEL
 from orchestrator.plan.command import build_command
 from orchestrator.plan.expand import Plan
 from orchestrator.records import Command, Experiment, Reason, as_items
-from orchestrator.results.due_runs import most_repeats
 from orchestrator.trainers import get as get_trainer
 
 ROWS_SHOWN = 200
@@ -269,7 +268,7 @@ def summary(plan: Plan, *, fit: MemoryCheck | None = None) -> list[str]:
     experiments = plan.experiments
     ready = [experiment for experiment in experiments if not (experiment.skip or experiment.cannot_run_here)]
     total, least = len(experiments), sum(experiment.repeats for experiment in ready)
-    most = sum(most_repeats(experiment) for experiment in ready)
+    most = sum(experiment.most_repeats for experiment in ready)
     runs = counted(least, "run") if least == most else f"{least:,} to {counted(most, 'run')}"
     lines = [f"{counted(total, 'experiment')}, {runs} to do here."]
     if total > ROWS_SHOWN:

@@ -7,6 +7,7 @@ ran. `Suite` is in `plan/config`, since it is the content of YAML files. `Result
 from orchestrator.records.as_json import dump, load
 from orchestrator.records.caveat import Caveat, CaveatKind
 from orchestrator.records.experiment import (
+    AT_LEAST_STEPS,
     CustomCommand,
     DataSpec,
     Device,

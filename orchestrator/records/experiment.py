@@ -11,6 +11,9 @@ from typing import Any
 # The value that a trainer receives for one argument: a text, or the items of a list.
 Text = str | tuple[str, ...]
 
+# The number of steady steps that a speed needs, if `measure:` does not say it.
+AT_LEAST_STEPS = 10
+
 # The form of an experiment's id: one word in a shell, one folder name on any disk, and no path to another folder.
 SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,250}")
 
@@ -171,3 +174,8 @@ class Experiment:
     tags: tuple[str, ...] = ()
     skip: Reason | None = None
     cannot_run_here: Reason | None = None
+
+    @property
+    def most_repeats(self) -> int:
+        """The largest number of repeats that the experiment may get."""
+        return self.adaptive.max if self.adaptive else self.repeats

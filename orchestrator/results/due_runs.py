@@ -80,11 +80,6 @@ def is_due_again(run: StoredRun, retry: Retry) -> bool:
     return retry.includes(run.record)
 
 
-def most_repeats(experiment: Experiment) -> int:
-    """Return the largest number of repeats that the experiment may get."""
-    return experiment.adaptive.max if experiment.adaptive else experiment.repeats
-
-
 def wanted(experiment: Experiment, records: Iterable[RunRecord]) -> int:
     """Return the number of repeats that the experiment needs, given the last record of each repeat that has ended.
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.records import Experiment, Repeats, RunRecord
-from orchestrator.results.due_runs import agree, half_width, most_repeats, wanted
+from orchestrator.results.due_runs import agree, half_width, wanted
 
 ADAPTIVE = replace(BASE, repeats=3, adaptive=Repeats(min=3, max=6, within=0.01))
 
@@ -21,7 +21,7 @@ def runs(*speeds: float, name: str = "tokens_per_s") -> list[RunRecord]:
 
 def test_a_fixed_number_is_owed_whatever_was_measured() -> None:
     assert wanted(BASE, []) == wanted(BASE, runs(1.0, 5.0, 1.0, 2.0)) == 3
-    assert most_repeats(BASE) == 3 and most_repeats(ADAPTIVE) == 6
+    assert BASE.most_repeats == 3 and ADAPTIVE.most_repeats == 6
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from orchestrator.records.run_folder import EXPERIMENT_FILE
 from orchestrator.results import claims
 from orchestrator.results.claims import Owner
 from orchestrator.results.contents import StoredRun
-from orchestrator.results.due_runs import most_repeats
 from orchestrator.results.store import Store
 
 # The kind of a run whose record cannot be read. The record may be a good one, so the run is not due again.
@@ -155,7 +154,7 @@ class Follower:
     def is_complete(self) -> bool:
         """Return whether every possible repeat has ended well, so that nothing can be due."""
         done = {run.job.repeat for run in self._runs if run.record and run.record.status is Status.OK}
-        return self.experiment is not None and len(done) >= most_repeats(self.experiment)
+        return self.experiment is not None and len(done) >= self.experiment.most_repeats
 
     def settle(self, jobs: Iterable[Job]) -> None:
         """Take in the due runs, and give each repeat its state."""
@@ -205,7 +204,7 @@ def _may_follow(experiment: Experiment, repeats: Sequence[RepeatStatus]) -> int:
     ended = (RepeatState.DONE, RepeatState.FAILED)
     if experiment.adaptive is None or all(repeat.state in ended for repeat in repeats):
         return 0
-    return max(0, most_repeats(experiment) - max(repeat.repeat for repeat in repeats))
+    return max(0, experiment.most_repeats - max(repeat.repeat for repeat in repeats))
 
 
 def _is_final(run: StoredRun) -> bool:
