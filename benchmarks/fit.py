@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from orchestrator import records
-from orchestrator.plan.memory_fit import Estimate, Unknown, estimate
+from orchestrator.plan.forecast.memory_fit import Estimate, Unknown, estimate
 from orchestrator.records import Experiment, RunRecord, Status
 
 GIB = 1 << 30

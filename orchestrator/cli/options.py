@@ -79,6 +79,14 @@ class PlanOptions(SuiteOptions):
 
     fit: Annotated[bool, Option("--fit", help="Estimate each experiment's GPU memory from its configuration.")] = False
     gpu_memory: Annotated[str | None, Option(help="Show which experiments fit a GPU of this size: 80GiB.")] = None
+    assume: Annotated[
+        str | None,
+        Option(metavar="GPUS", help="Plan for another machine, with states and GPU-hours: 8xH100 or 8x80GiB."),
+    ] = None
+    results: Annotated[
+        Path | None,
+        Option(help="Results folder with earlier runs, whose speed --assume uses. [default: assumed speeds]"),
+    ] = None
     as_json: AsJson = False
     commands: AsCommands = False
 
@@ -107,6 +115,10 @@ class RunOptions(SuiteOptions):
             "--probe",
             help="Run two steps of each experiment first; experiments that do not fit in memory fail at once.",
         ),
+    ] = False
+    fit_only: Annotated[
+        bool,
+        Option("--fit-only", help="Leave out experiments that do not fit, or may not fit, by the estimate of memory."),
     ] = False
     find_batch: Annotated[
         bool, Option("--find-batch", help="Find each experiment's largest per-device batch that fits; measure nothing.")

@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -21,8 +22,10 @@ from orchestrator.report.format import Format
 
 if TYPE_CHECKING:
     from orchestrator.campaign.steps import Way
+    from orchestrator.machine.provenance import Machine
     from orchestrator.plan.config import Suite
     from orchestrator.plan.expand import Plan
+    from orchestrator.plan.forecast.outlook import Outlook
     from orchestrator.plan.selection import Selection
     from orchestrator.results.store import Store
 
@@ -35,8 +38,13 @@ def plan(options: PlanOptions) -> None:
     gc.disable()  # a plan makes no cycles of objects, and a search for them takes up to a tenth of the time
     suite = _load(options)
     _refuse_unknown_executor(suite, None)
-    planned = _expand(suite, _select(options))
-    _show_plan(planned, options, fit=options.fit, gpu_memory=options.gpu_memory)
+    machine = _machine(options.assume)
+    outlook = None
+    if options.fit or options.gpu_memory or options.results or machine.assumed:
+        from orchestrator.plan.forecast.outlook import outlook_of
+
+        outlook = outlook_of(fit=options.fit, gpu_memory=options.gpu_memory, machine=machine, results=options.results)
+    _show_plan(_expand(suite, _select(options), machine), options, outlook)
 
 
 @takes(RunOptions)
@@ -46,7 +54,12 @@ def run(options: RunOptions) -> None:
     suite, selection = _load(options), _select(options)
     way = _way(options, suite)
     _use_only(options.gpus)
-    planned = _expand(suite, selection)
+    machine = _machine(None)
+    planned = _expand(suite, selection, machine)
+    if options.fit_only:
+        from orchestrator.plan.forecast.states import leave_out_what_may_not_fit
+
+        planned = replace(planned, experiments=leave_out_what_may_not_fit(planned.experiments, machine))
     if options.dry_run:
         return _show_dry_run(planned, options, way)
     from orchestrator.campaign import steps
@@ -136,11 +149,21 @@ def _use_only(gpus: str | None) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in picked)
 
 
-def _expand(suite: Suite, selection: Selection) -> Plan:
+def _machine(assume: str | None) -> Machine:
+    """Return this machine, or the one that `--assume` describes."""
+    if assume is not None:
+        from orchestrator.plan.forecast.assumed_machine import assumed_machine
+
+        return assumed_machine(assume)
     from orchestrator.machine.provenance import this_machine
+
+    return this_machine()
+
+
+def _expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
     from orchestrator.plan.expand import expand
 
-    return expand(suite, selection, this_machine())
+    return expand(suite, selection, machine)
 
 
 def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
@@ -154,19 +177,16 @@ def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
         say(steps.due_line(planned, options.results, retry=way.retry))
 
 
-def _show_plan(
-    planned: Plan, options: PlanOptions | RunOptions, *, fit: bool = False, gpu_memory: str | None = None
-) -> None:
+def _show_plan(planned: Plan, options: PlanOptions | RunOptions, outlook: Outlook | None = None) -> None:
     from orchestrator.plan import view
 
-    check = view.memory_check(fit=fit, gpu_memory=gpu_memory)
     if options.as_json:
-        print_raw(view.json_document(planned, sys.executable, fit=check))
+        print_raw(view.json_document(planned, sys.executable, outlook=outlook))
     elif options.commands:
         print_raw(view.command_lines(planned.experiments, sys.executable))
     else:
-        out().print(view.table(planned, width=out().width, fit=check))
-        for line in view.summary(planned, fit=check):
+        out().print(view.table(planned, width=out().width, outlook=outlook))
+        for line in view.summary(planned, outlook=outlook):
             say(line)
 
 

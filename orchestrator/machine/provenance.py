@@ -33,10 +33,14 @@ _PATHS_SCRIPT = "import json, platform, sys; print(json.dumps([platform.python_v
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The machine of a plan. From its GPUs and cores, `plan` decides what cannot run here."""
+    """The machine of a plan. From its GPUs and cores, `plan` decides what cannot run here.
+
+    `assumed`: it is another machine than this one, so its packages and files are not known.
+    """
 
     gpus: tuple[Gpu, ...] = ()
     cpu_count: int = 1
+    assumed: bool = False
 
     def packages(self, python: str | None) -> Mapping[str, str]:
         """Return the versions of an interpreter's packages (None: of this one) by normalised name; empty if it does not start."""

@@ -25,7 +25,7 @@ from typing import Any
 
 Architecture = Mapping[str, Any]
 
-_A100, _H100_SXM = 312e12, 989e12
+_A100, _HOPPER = 312e12, 989e12
 
 # Dense bf16 and fp16 peak in FLOP/s, by the device's full name in the driver without "NVIDIA".
 PEAKS: dict[str, float] = {
@@ -33,12 +33,26 @@ PEAKS: dict[str, float] = {
     "A100-SXM4-80GB": _A100,
     "A100-PCIE-40GB": _A100,
     "A100 80GB PCIe": _A100,
-    "H100 80GB HBM3": _H100_SXM,
+    "H100 80GB HBM3": _HOPPER,
     "H100 PCIe": 756e12,
     "H100 NVL": 835e12,
-    "H200": 989e12,
+    "H200": _HOPPER,
     "H20": 148e12,
     "B200": 2250e12,
+    "L40S": 362e12,
+}
+
+# Short names of GPU types: the device's name in PEAKS, and its nominal memory in GiB.
+GPU_TYPES: dict[str, tuple[str, int]] = {
+    "A100-40GB": ("A100-SXM4-40GB", 40),
+    "A100-80GB": ("A100-SXM4-80GB", 80),
+    "H100": ("H100 80GB HBM3", 80),
+    "H100-PCIe": ("H100 PCIe", 80),
+    "H100-NVL": ("H100 NVL", 94),
+    "H200": ("H200", 141),
+    "H20": ("H20", 96),
+    "B200": ("B200", 180),
+    "L40S": ("L40S", 45),
 }
 
 _SIXTEEN_BIT = {"bf16", "fp16", "bfloat16", "float16"}

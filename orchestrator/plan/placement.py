@@ -76,7 +76,9 @@ def undone(framework: Framework, merged: Mapping[str, Text | None]) -> Reason | 
 
 
 def cannot_run_here(experiment: Experiment, trainer: Trainer, machine: Machine) -> Reason | None:
-    """Return the reason why this machine can't run the experiment, or None."""
+    """Return the reason why this machine can't run the experiment, or None. Of an assumed machine only the GPUs are known."""
+    if machine.assumed:
+        return _no_gpu(experiment, machine)
     return (
         _no_interpreter(experiment.python)
         or _no_plugin_file(experiment.framework)
@@ -111,7 +113,8 @@ def _no_gpu(experiment: Experiment, machine: Machine) -> Reason | None:
     if experiment.device is Device.CUDA and have < experiment.num_gpus:
         if not have:
             return Reason(kind="no_gpu", text="no NVIDIA GPU is visible; `device: cpu` or `auto` uses CPU processes")
-        return Reason(kind="too_few_gpus", text=f"{experiment.num_gpus} GPUs are needed, but only {have} are visible")
+        state = "assumed" if machine.assumed else "visible"
+        return Reason(kind="too_few_gpus", text=f"{experiment.num_gpus} GPUs are needed, but only {have} are {state}")
     if framework and framework.device and framework.device is not experiment.device:
         text = f"framework configuration {framework.name!r} works only on {framework.device}"
         return Reason(kind="no_gpu", text=text)

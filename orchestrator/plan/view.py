@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Group
@@ -27,12 +27,18 @@ from orchestrator.plan.expand import Plan
 from orchestrator.records import Command, Experiment, Reason, as_items
 from orchestrator.trainers import get as get_trainer
 
+if TYPE_CHECKING:  # most plans need no forecast
+    from orchestrator.plan.forecast.outlook import Outlook
+
 ROWS_SHOWN = 200
-HEADINGS = ("id", "scenario", "framework", "model", "arguments", "GPUs", "batch", "times", "trainer", "memory", "state")
-FLEXIBLE = ("scenario", "framework", "model", "arguments", "trainer", "memory", "state")
-TO_THE_RIGHT = ("GPUs", "batch", "times")
+HEADINGS = (
+    *("id", "scenario", "framework", "model", "arguments", "GPUs", "batch", "times", "trainer", "memory", "GPU-hours"),
+    "state",
+)
+FLEXIBLE = frozenset({"scenario", "framework", "model", "arguments", "trainer", "memory", "state"})
+TO_THE_RIGHT = ("GPUs", "batch", "times", "GPU-hours")
 GAP, MIN_WIDTH = "  ", 4
-READY, BOLD, YELLOW = "ready", Style(bold=True), Style(color="yellow")
+GOOD_STATES, BOLD, YELLOW = ("ready", "runs"), Style(bold=True), Style(color="yellow")
 IN_COLUMNS = frozenset({EFFECTIVE, MODEL, BATCH, ACCUMULATION})
 REASONS_SHOWN = 12
 Redactor = Callable[[str], str]
@@ -46,38 +52,23 @@ def planned_command(experiment: Experiment, python: str) -> Command:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryCheck:
-    """A request for estimates of memory, compared with GPUs of `memory_bytes`, or with none."""
-
-    memory_bytes: int | None = None
-
-
-def memory_check(*, fit: bool, gpu_memory: str | None) -> MemoryCheck | None:
-    """Return the check for `--fit` and `--gpu-memory`, or None without both. Raises SelectionError for a wrong amount."""
-    if gpu_memory is None:
-        return MemoryCheck() if fit else None
-    from orchestrator.plan.memory_fit import parse_memory
-
-    return MemoryCheck(memory_bytes=parse_memory(gpu_memory))
-
-
-def json_document(plan: Plan, python: str, *, fit: MemoryCheck | None = None) -> Iterator[str]:
-    """Yield the pieces of one JSON document: `experiments`, `collapsed`, `notes`."""
+def json_document(plan: Plan, python: str, *, outlook: Outlook | None = None) -> Iterator[str]:
+    """Yield the pieces of one JSON document: `experiments`, `collapsed`, `notes`, and the totals of an outlook."""
     redact = redactor()
     masked = _masker(redact)
     yield '{"experiments": ['
     for index, experiment in enumerate(plan.experiments):
         document = _experiment(experiment, python, redact, masked)
-        if fit is not None:
-            from orchestrator.plan.memory_fit import json_value
-
-            document["memory"] = json_value(experiment, gpu_memory_bytes=fit.memory_bytes)
+        if outlook is not None:
+            document |= outlook.document(experiment)
         yield (",\n" if index else "\n") + json.dumps(document)
     yield '\n],\n"collapsed": ['
     for index, duplicate in enumerate(plan.collapsed):
         yield (",\n" if index else "\n") + json.dumps(masked({"id": duplicate.id, **_cell(duplicate)}))
-    yield f'\n],\n"notes": {json.dumps(masked(list(plan.notes)))}}}\n'
+    yield "\n],\n"
+    for name, value in (outlook.totals(plan.experiments) if outlook else {}).items():
+        yield f'"{name}": {json.dumps(value)},\n'
+    yield f'"notes": {json.dumps(masked(list(plan.notes)))}}}\n'
 
 
 def _masker(redact: Redactor) -> Callable[[Any], Any]:
@@ -164,17 +155,18 @@ def _one_line(text: str) -> str:
     return printable(" ".join(text.splitlines()))
 
 
-def table(plan: Plan, *, width: int, fit: MemoryCheck | None = None) -> Group:
-    """Return the first 200 experiments, one per row, for a terminal of `width` columns; with `fit` their memory.
+def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
+    """Return the first 200 experiments, one per row, for a terminal of `width` columns; with what an outlook shows of them.
 
     Values that are the same in all rows appear once, above the table. A terminal of under about 75 columns shows only the first.
     """
     shown = plan.experiments[:ROWS_SHOWN]
     axes = _axes(shown)
     redact = redactor()
+    added = outlook.cells(shown) if outlook else [{}] * len(shown)
     rows = [
-        _row(experiment, axes[experiment.scenario], redact, memory=memory)
-        for experiment, memory in zip(shown, _memory(shown, fit), strict=True)
+        _row(experiment, axes[experiment.scenario], redact, added=texts)
+        for experiment, texts in zip(shown, added, strict=True)
     ]
     if not rows:
         return Group(Line())
@@ -182,12 +174,13 @@ def table(plan: Plan, *, width: int, fit: MemoryCheck | None = None) -> Group:
     constant -= {"id", "framework", "GPUs", "state"}
     header = {name: name for name in HEADINGS if name not in constant and any(row[name] for row in rows)}
     widths = {name: max(cell_len(row[name]) for row in (header, *rows)) for name in header}
-    fixed = sum(len(GAP) + (0 if name in FLEXIBLE else need) for name, need in widths.items())
-    widths |= _fitted({name: need for name, need in widths.items() if name in FLEXIBLE}, width - fixed)
+    flexible = FLEXIBLE - {"memory", "state"} if outlook and outlook.elsewhere else FLEXIBLE
+    fixed = sum(len(GAP) + (0 if name in flexible else need) for name, need in widths.items())
+    widths |= _fitted({name: need for name, need in widths.items() if name in flexible}, width - fixed)
     # Each row is a finished line: rich needs many times as long to lay out a table.
     segments = _line(header, widths, style=BOLD, of_state=BOLD)
     for row in rows:
-        segments += _line(row, widths, of_state=None if row["state"] == READY else YELLOW)
+        segments += _line(row, widths, of_state=None if row["state"] in GOOD_STATES else YELLOW)
     same = ", ".join(f"{name} {rows[0][name]}" for name in HEADINGS if name in constant and rows[0][name])
     return Group(*([Line(f"Same for all: {same}\n")] if same else []), Segments(segments))
 
@@ -229,16 +222,10 @@ def _axes(experiments: Sequence[Experiment]) -> dict[str, set[str]]:
     return axes
 
 
-def _memory(shown: Sequence[Experiment], fit: MemoryCheck | None) -> Sequence[str]:
-    if fit is None:
-        return [""] * len(shown)
-    from orchestrator.plan.memory_fit import column
-
-    return column(shown, gpu_memory_bytes=fit.memory_bytes)
-
-
-def _row(experiment: Experiment, axes: Collection[str], redact: Redactor, *, memory: str) -> dict[str, str]:
-    state = READY
+def _row(
+    experiment: Experiment, axes: Collection[str], redact: Redactor, *, added: Mapping[str, str]
+) -> dict[str, str]:
+    state = "ready"
     if experiment.skip:
         state = f"skip: {experiment.skip.kind}"
     elif experiment.cannot_run_here:
@@ -258,37 +245,48 @@ def _row(experiment: Experiment, axes: Collection[str], redact: Redactor, *, mem
         "batch": str(experiment.global_batch or "-"),
         "times": f"{repeats}×",
         "trainer": experiment.trainer,
-        "memory": memory,
+        "memory": "",
+        "GPU-hours": "",
+        **added,
     }
-    return {name: _one_line(redact(text)).expandtabs() for name, text in texts.items()} | {"state": state}
+    return {name: _one_line(redact(text)).expandtabs() for name, text in texts.items()} | {
+        "state": added.get("state", state)
+    }
 
 
-def summary(plan: Plan, *, fit: MemoryCheck | None = None) -> list[str]:
-    """Return the lines below the table: totals, duplicates, reasons for not running, how many fit, notes."""
+def summary(plan: Plan, *, outlook: Outlook | None = None) -> list[str]:
+    """Return the lines below the table: totals, duplicates, reasons for not running, the lines of an outlook, notes."""
     experiments = plan.experiments
-    ready = [experiment for experiment in experiments if not (experiment.skip or experiment.cannot_run_here)]
-    total, least = len(experiments), sum(experiment.repeats for experiment in ready)
-    most = sum(experiment.most_repeats for experiment in ready)
-    runs = counted(least, "run") if least == most else f"{least:,} to {counted(most, 'run')}"
-    lines = [f"{counted(total, 'experiment')}, {runs} to do here."]
-    if total > ROWS_SHOWN:
-        lines.append(f"The first {ROWS_SHOWN} rows are shown; use --json or --commands to see all {total}.")
+    lines = [] if outlook and outlook.elsewhere else [_to_do(experiments)]
+    if len(experiments) > ROWS_SHOWN:
+        lines.append(f"The first {ROWS_SHOWN} rows are shown; use --json or --commands to see all {len(experiments)}.")
     if plan.collapsed:
         same = Counter(duplicate.id for duplicate in plan.collapsed)
         examples = ", ".join(f"{name} ({times + 1}×)" for name, times in same.most_common(3))
         more = ", …" if len(same) > 3 else ""
         lines.append(f"{counted(len(plan.collapsed), 'duplicate')} left out, each runs once: {examples}{more}")
+    if not (outlook and outlook.elsewhere):
+        lines += _reasons(experiments)
+    if outlook is not None:
+        lines += outlook.lines(experiments)
+    return lines + [f"note: {note}" for note in plan.notes]
+
+
+def _to_do(experiments: Sequence[Experiment]) -> str:
+    ready = [experiment for experiment in experiments if not (experiment.skip or experiment.cannot_run_here)]
+    least, most = sum(experiment.repeats for experiment in ready), sum(experiment.most_repeats for experiment in ready)
+    runs = counted(least, "run") if least == most else f"{least:,} to {counted(most, 'run')}"
+    return f"{counted(len(experiments), 'experiment')}, {runs} to do here."
+
+
+def _reasons(experiments: Sequence[Experiment]) -> Iterator[str]:
+    """Yield the reasons why experiments are skipped or cannot run here, the most frequent first."""
     skipped = Counter(experiment.skip for experiment in experiments if experiment.skip)
     elsewhere = Counter(
         experiment.cannot_run_here for experiment in experiments if experiment.cannot_run_here and not experiment.skip
     )
     for label, reasons in (("skipped", skipped), ("cannot run here", elsewhere)):
         for reason, times in reasons.most_common(REASONS_SHOWN):
-            lines.append(f"{label} ({reason.kind}), {times}×: {reason.text}")
+            yield f"{label} ({reason.kind}), {times}×: {reason.text}"
         if len(reasons) > REASONS_SHOWN:
-            lines.append(f"{label}: {len(reasons) - REASONS_SHOWN} more reasons; use --json to see all")
-    if fit is not None and fit.memory_bytes is not None:
-        from orchestrator.plan.memory_fit import summary as how_many_fit
-
-        lines.append(how_many_fit(plan.experiments, gpu_memory_bytes=fit.memory_bytes))
-    return lines + [f"note: {note}" for note in plan.notes]
+            yield f"{label}: {len(reasons) - REASONS_SHOWN} more reasons; use --json to see all"

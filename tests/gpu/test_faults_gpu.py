@@ -16,8 +16,8 @@ import pytest
 from campaigns import ROOT, begun, ended, tunebench
 
 from orchestrator.machine.gpus import visible_gpus
-from orchestrator.plan.memory_fit import Estimate, estimate
-from orchestrator.plan.memory_fit.verdict import ESTIMATE_ERROR
+from orchestrator.plan.forecast.memory_fit import Estimate, estimate
+from orchestrator.plan.forecast.memory_fit.verdict import ESTIMATE_ERROR
 from orchestrator.records import RunRecord
 from orchestrator.results.store import Store
 from orchestrator.run.gpu_access import RESIDUE_BYTES, memory_taken

@@ -18,7 +18,7 @@ from campaigns import Campaign, tunebench
 from factories.cases import text
 
 from orchestrator.machine.gpus import visible_gpus
-from orchestrator.plan.memory_fit import Estimate, estimate
+from orchestrator.plan.forecast.memory_fit import Estimate, estimate
 from orchestrator.records import RunRecord
 from orchestrator.results.store import Store
 

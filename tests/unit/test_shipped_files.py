@@ -52,7 +52,8 @@ def test_quickstart_needs_nothing_and_is_short() -> None:
 def test_examples_expand_and_nothing_in_them_is_wrong(file: Path) -> None:
     plan = expand(load_suite(file), parse_selection(), this_machine())
     assert plan.experiments
-    assert [one.skip.text for one in plan.experiments if one.skip] == []
+    skipped = {one.skip.kind for one in plan.experiments if one.skip}
+    assert skipped == ({"framework_needs_gpus"} if file.stem == "plan-96-cells" else set())
 
 
 def test_every_key_of_a_scenario_is_described() -> None:

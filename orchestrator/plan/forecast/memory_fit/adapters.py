@@ -9,8 +9,8 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.plan.memory_fit.read_argument import is_off, whole, word
-from orchestrator.plan.memory_fit.shapes import ModelShape, NotKnown
+from orchestrator.plan.forecast.memory_fit.read_argument import is_off, whole, word
+from orchestrator.plan.forecast.memory_fit.shapes import ModelShape, NotKnown
 from orchestrator.records import Text, as_items
 
 # PEFT's own choice of matrices, for arguments without `target_modules`.
@@ -26,6 +26,11 @@ class Adapters:
     rank: int
     targets: frozenset[str]
     dropout: bool
+
+    def parameters(self, shape: ModelShape) -> int:
+        """Return the number of parameters in the adapters of one layer."""
+        adapted = (matrix for matrix in shape.matrices if matrix.name in self.targets)
+        return sum(self.rank * (matrix.inputs + matrix.outputs) for matrix in adapted)
 
 
 def adapters_of(arguments: Mapping[str, Text], shape: ModelShape) -> Adapters | None:
@@ -55,6 +60,8 @@ def _targets(given: Text | None, shape: ModelShape) -> frozenset[str]:
         except (ValueError, SyntaxError, TypeError) as error:
             raise NotKnown(f"target_modules {words[0]!r}") from error
     if list(words) == ["all-linear"]:
+        if shape.experts:  # PEFT adapts router and experts, too, and adds each product to a copy of the whole weight
+            raise NotKnown("adapters of experts")
         return names
     if not words or not names.issuperset(words):
         raise NotKnown(f"target_modules {', '.join(words)}")

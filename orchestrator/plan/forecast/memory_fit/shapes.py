@@ -1,7 +1,7 @@
 """The sizes of a model, read from its configuration: `config:NAME`, a local folder, or a hub model in the local cache.
 
-Dense decoders like Llama are known (FAMILIES), with exact counts of parameters. Everything else raises NotKnown with the
-reason: mixtures of experts, other architectures, quantised weights, a configuration that is not on this machine.
+Decoders like Llama and Mixtral are known (FAMILIES), with exact counts of parameters. Everything else raises NotKnown with
+the reason: other architectures, weights that are stored quantised, a configuration that is not on this machine.
 Only reads files: no network, no transformers.
 """
 
@@ -26,6 +26,8 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "qwen3": {"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32, "head_dim": 128,
               "attention_bias": False},
     "granite": {"vocab_size": 32000, "intermediate_size": 11008, "attention_bias": False, "mlp_bias": False},
+    "mixtral": {"vocab_size": 32000, "intermediate_size": 14336, "num_key_value_heads": 8, "num_local_experts": 8,
+                "num_experts_per_tok": 2},
 }  # fmt: skip
 
 COMMON: Mapping[str, Any] = {
@@ -35,6 +37,8 @@ COMMON: Mapping[str, Any] = {
 
 _WINDOWS = {"sliding_window": None, "use_sliding_window": False, "layer_types": None}
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+# Families whose attention has a window in all layers, if the configuration contains `sliding_window`.
+_WINDOWED = ("mistral", "mixtral")
 _POINTER_BYTES = 1024  # limit for the file of a branch in the hub's cache, which contains one commit
 _NUMBERS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 
@@ -59,10 +63,10 @@ class Matrix:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """The sizes that memory depends on.
+    """The sizes that memory and work depend on.
 
     `head_norms`: queries and keys are normed. `window`: reach of attention, in tokens. `dtype`: type of the stored weights,
-    None if the configuration does not contain it.
+    None if the configuration does not contain it. A dense model has 0 `experts`.
     """
 
     family: str
@@ -80,6 +84,8 @@ class ModelShape:
     head_norms: bool
     window: int | None
     dtype: str | None
+    experts: int
+    experts_per_token: int
 
     @property
     def query_width(self) -> int:
@@ -91,22 +97,39 @@ class ModelShape:
 
     @cached_property
     def matrices(self) -> tuple[Matrix, ...]:
-        """The matrices of one layer."""
+        """The linear modules of one layer. Router and experts are not such modules: each kind has stacked weights of its own."""
         hidden, inner, query, kv = self.hidden_size, self.intermediate_size, self.query_width, self.kv_width
-        return (
+        attention = (
             Matrix("q_proj", hidden, query, self.qkv_bias),
             Matrix("k_proj", hidden, kv, self.qkv_bias),
             Matrix("v_proj", hidden, kv, self.qkv_bias),
             Matrix("o_proj", query, hidden, self.output_bias),
+        )
+        if self.experts:
+            return attention
+        return (
+            *attention,
             Matrix("gate_proj", hidden, inner, self.mlp_bias),
             Matrix("up_proj", hidden, inner, self.mlp_bias),
             Matrix("down_proj", inner, hidden, self.mlp_bias),
         )
 
+    @property
+    def router_parameters(self) -> int:
+        """The weights of one layer's router."""
+        return self.experts * self.hidden_size
+
+    @property
+    def expert_parameters(self) -> int:
+        """The weights of all experts of one layer: each has a gated MLP."""
+        return 3 * self.experts * self.hidden_size * self.intermediate_size
+
     @cached_property
     def layer_parameters(self) -> int:
         norms = 2 * self.hidden_size + (2 * self.head_dim if self.head_norms else 0)
-        return sum(matrix.parameters for matrix in self.matrices) + norms
+        return (
+            sum(matrix.parameters for matrix in self.matrices) + self.router_parameters + self.expert_parameters + norms
+        )
 
     @property
     def embedding_parameters(self) -> int:
@@ -141,10 +164,9 @@ def hub_folder(env: Mapping[str, str | None]) -> str:
 def _shape(model: str, revision: str | None, hub: str, given: frozenset[tuple[str, Text]]) -> ModelShape:
     own = _fields(model, revision, hub)
     family = str(own.get("model_type"))
-    if any(own.get(name) for name in _EXPERTS):
-        raise NotKnown("a mixture of experts")
     if family not in FAMILIES:
-        raise NotKnown(f"architecture {family!r:.80}")
+        mixture = "a mixture of experts of " if any(own.get(name) for name in _EXPERTS) else ""
+        raise NotKnown(f"{mixture}architecture {family!r:.80}")
     if own.get("quantization_config"):
         raise NotKnown("quantised weights")
     fields = {**COMMON, **_WINDOWS, **FAMILIES[family], **own, **{name: _value(text) for name, text in given}}
@@ -153,7 +175,7 @@ def _shape(model: str, revision: str | None, hub: str, given: frozenset[tuple[st
     kinds = fields["layer_types"] or []
     if fields["use_sliding_window"] or not isinstance(kinds, list) or any(kind != kinds[0] for kind in kinds):
         raise NotKnown("attention windows in some layers")
-    window = fields["sliding_window"] if family == "mistral" else None
+    window = fields["sliding_window"] if family in _WINDOWED else None
     dtype = own.get("dtype") or own.get("torch_dtype")
     if dtype and not isinstance(dtype, str):
         raise NotKnown(f"dtype {dtype!r:.80}")
@@ -176,6 +198,8 @@ def _shape(model: str, revision: str | None, hub: str, given: frozenset[tuple[st
         head_norms=family == "qwen3",
         window=None if window is None else _number("sliding_window", window),
         dtype=dtype or None,
+        experts=_number("num_local_experts", fields["num_local_experts"]) if family == "mixtral" else 0,
+        experts_per_token=_number("num_experts_per_tok", fields["num_experts_per_tok"]) if family == "mixtral" else 0,
     )
 
 

@@ -11,8 +11,8 @@
 Needs no GPU, torch, transformers, process or network. docs/memory-fit.md lists the errors of the estimate.
 """
 
-from orchestrator.plan.memory_fit.estimate import Estimate, Moment, Unknown, estimate
-from orchestrator.plan.memory_fit.verdict import Fit, column, fits, json_value, parse_memory, summary
+from orchestrator.plan.forecast.memory_fit.estimate import Estimate, Moment, Unknown, estimate
+from orchestrator.plan.forecast.memory_fit.verdict import Fit, column, fits, json_value, parse_memory, summary
 
 __all__ = [
     "Estimate",

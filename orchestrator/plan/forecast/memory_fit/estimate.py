@@ -15,11 +15,11 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
 
-from orchestrator.plan.memory_fit import activations
-from orchestrator.plan.memory_fit.activations import FLOAT32
-from orchestrator.plan.memory_fit.model_states import ModelStates
-from orchestrator.plan.memory_fit.shapes import NotKnown
-from orchestrator.plan.memory_fit.training import Training, training_of
+from orchestrator.plan.forecast.memory_fit import activations
+from orchestrator.plan.forecast.memory_fit.activations import FLOAT32
+from orchestrator.plan.forecast.memory_fit.model_states import ModelStates
+from orchestrator.plan.forecast.memory_fit.shapes import NotKnown
+from orchestrator.plan.forecast.memory_fit.training import Training, training_of
 from orchestrator.records import Experiment
 
 GIB = 1 << 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.plan.memory_fit.shapes import NotKnown
+from orchestrator.plan.forecast.memory_fit.shapes import NotKnown
 from orchestrator.records import Text
 
 _NOTHING = frozenset({"false", "no", "off", "none", "null", "", "0", "0.0", "default"})

@@ -9,16 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-from orchestrator.plan.command import distributed_type
-from orchestrator.plan.memory_fit.adapters import Adapters, adapters_of
-from orchestrator.plan.memory_fit.read_argument import is_off, plain, whole, word
-from orchestrator.plan.memory_fit.shapes import ModelShape, NotKnown, hub_folder, read_shape
+from orchestrator.plan.forecast.memory_fit.adapters import Adapters, adapters_of
+from orchestrator.plan.forecast.memory_fit.launch import (
+    BYTES_OF,
+    Parallelism,
+    autocast_of,
+    dtype_of,
+    fsdp_settings,
+    is_checkpointed,
+    parallelism_of,
+)
+from orchestrator.plan.forecast.memory_fit.read_argument import is_off, plain, whole, word
+from orchestrator.plan.forecast.memory_fit.shapes import ModelShape, NotKnown, hub_folder, read_shape
 from orchestrator.records import Device, Experiment, Text
 from orchestrator.trainers.argument_names import is_true
-
-BYTES_OF = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 # Arguments that change memory in a way that has no estimate, unless their value means no.
 UNKNOWN_ARGUMENTS: Mapping[str, str] = {
@@ -39,8 +44,6 @@ UNKNOWN_ARGUMENTS: Mapping[str, str] = {
     "attention_dropout": "attention dropout",
 }
 
-CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
-
 # Families for which Liger fuses the output matrix with the loss, and replaces only the usual norms.
 LIGER_FAMILIES = frozenset({"llama", "mistral", "qwen2"})
 
@@ -53,14 +56,6 @@ class Attention(StrEnum):
 
     FUSED = "fused"
     EAGER = "eager"
-
-
-class Parallelism(StrEnum):
-    """The division of work between processes. `FSDP` is version 2."""
-
-    NONE = "none"
-    DDP = "ddp"
-    FSDP = "fsdp"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,10 +105,12 @@ def training_of(experiment: Experiment) -> Training:
     arguments = experiment.arguments
     revision = word(arguments, "revision")
     shape = read_shape(experiment.model, arguments, revision=revision, hub=hub_folder(experiment.env))
-    parallelism = _parallelism(experiment)
+    if shape.experts:
+        raise NotKnown("a mixture of experts")
+    parallelism = parallelism_of(experiment)
     sharded = parallelism is Parallelism.FSDP
-    autocast = _autocast(experiment)
-    weight = BYTES_OF[_dtype(experiment, shape)]
+    autocast = autocast_of(experiment)
+    weight = BYTES_OF[dtype_of(experiment, shape)]
     compute = 2 if autocast else weight
     attention = _attention(arguments)
     rows, row_tokens = _batch(arguments)
@@ -121,7 +118,8 @@ def training_of(experiment: Experiment) -> Training:
         shape=shape,
         processes=experiment.num_gpus,
         parallelism=parallelism,
-        keeps_gathered=sharded and not is_true(plain(_fsdp(experiment).get("fsdp_reshard_after_forward", True))),
+        keeps_gathered=sharded
+        and not is_true(plain(fsdp_settings(experiment).get("fsdp_reshard_after_forward", True))),
         weight_bytes=compute if sharded else weight,
         stored_bytes=4 if sharded else weight,
         compute_bytes=compute,
@@ -133,8 +131,7 @@ def training_of(experiment: Experiment) -> Training:
         row_tokens=row_tokens,
         masked=_is_masked(experiment, shape, rows, row_tokens),
         attention=Attention.EAGER if attention == "eager" else Attention.FUSED,
-        checkpointed=any(is_true(arguments.get(name)) for name in CHECKPOINTING)
-        or is_true(plain(_fsdp(experiment).get("fsdp_activation_checkpointing"))),
+        checkpointed=is_checkpointed(experiment),
         compiled=is_true(arguments.get("torch_compile")) or not is_off(arguments.get("torch_compile_backend", "no")),
         liger=is_true(arguments.get("use_liger_kernel")),
         accumulates=whole(arguments, "gradient_accumulation_steps", 1) > 1,
@@ -185,58 +182,6 @@ def _refuse_combinations(training: Training, attention: str) -> None:
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
-
-
-def _parallelism(experiment: Experiment) -> Parallelism:
-    requested = str(experiment.accelerate.get("distributed_type", "MULTI_GPU")).upper()
-    if experiment.num_gpus == 1:
-        return Parallelism.NONE
-    if requested not in ("MULTI_GPU", "NO", "MULTI_CPU", "FSDP"):
-        raise NotKnown("DeepSpeed" if requested == "DEEPSPEED" else f"distributed_type {requested}")
-    if distributed_type(experiment) != "FSDP":
-        return Parallelism.DDP
-    settings = _fsdp(experiment)
-    if str(settings.get("fsdp_version", "1")) != "2":
-        raise NotKnown("FSDP 1")
-    if settings.get("fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP") != "TRANSFORMER_BASED_WRAP":
-        raise NotKnown("FSDP that does not shard layer by layer")
-    if is_true(plain(settings.get("fsdp_offload_params"))):
-        raise NotKnown("FSDP that offloads to the host")
-    if _autocast(experiment) is None or settings.get("fsdp_mixed_precision_policy"):
-        raise NotKnown("FSDP without autocast, or with its own precision policy")
-    return Parallelism.FSDP
-
-
-def _fsdp(experiment: Experiment) -> Mapping[str, Any]:
-    settings = experiment.accelerate.get("fsdp_config")
-    return settings if isinstance(settings, Mapping) else {}
-
-
-def _autocast(experiment: Experiment) -> str | None:
-    """Return the type that autocast computes in, or None without autocast."""
-    dtypes = {"bf16": "bfloat16", "fp16": "float16"}
-    for name, dtype in dtypes.items():
-        if is_true(experiment.arguments.get(name)):
-            return dtype
-    precision = plain(experiment.accelerate.get("mixed_precision"))
-    if is_off(precision):
-        return None
-    if precision not in dtypes:
-        raise NotKnown(f"mixed precision {precision}")
-    return dtypes[precision]
-
-
-def _dtype(experiment: Experiment, shape: ModelShape) -> str:
-    dtype = word(experiment.arguments, "dtype") or word(experiment.arguments, "torch_dtype") or "float32"
-    if dtype == "auto":
-        # Random weights have no stored type. Stored weights have it in their configuration, or it is unknown until loading.
-        dtype = "float32" if experiment.model.startswith("config:") else shape.dtype or ""
-    if dtype not in BYTES_OF:
-        raise NotKnown(f"weights of type {dtype or 'auto'}")
-    autocast = _autocast(experiment)
-    if autocast is not None and dtype not in ("float32", autocast):
-        raise NotKnown(f"{dtype} weights under autocast to {autocast}")
-    return dtype
 
 
 def _attention(arguments: Mapping[str, Text]) -> str:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from orchestrator.errors import SelectionError
-from orchestrator.plan.memory_fit.estimate import GIB, Estimate, Unknown, estimate
+from orchestrator.plan.forecast.memory_fit.estimate import GIB, Estimate, Unknown, estimate
 from orchestrator.records import Experiment
 
 # Largest error of the estimate of the tensors, as a share. The largest error in 29 measured cells of three models was 1.7 %;
@@ -49,14 +49,14 @@ def fits(result: Estimate | Unknown, gpu_memory_bytes: int) -> Fit:
     return Fit.DOES_NOT_FIT if least > visible else Fit.UNKNOWN
 
 
-def parse_memory(text: str) -> int:
+def parse_memory(text: str, *, option: str = "--gpu-memory") -> int:
     """Return the bytes of `80GiB`, `80 GB` or `81920MiB`. Raises SelectionError, also for a number without a unit."""
     match = _SIZE.fullmatch(text.strip())
     number, unit = (float(match[1]), match[2].upper()) if match else (0.0, "")
     if match and not unit:
-        raise SelectionError(f"--gpu-memory {text!r} has no unit; write {text.strip()}GiB, {text.strip()}GB or MiB")
+        raise SelectionError(f"{option} {text!r} has no unit; write {text.strip()}GiB, {text.strip()}GB or MiB")
     if unit not in _UNITS or not (number > 0 and math.isfinite(number)):
-        raise SelectionError(f"--gpu-memory {text!r} is invalid; write a number with GiB, GB or MiB, such as 80GiB")
+        raise SelectionError(f"{option} {text!r} is invalid; write a number with GiB, GB or MiB, such as 80GiB")
     return round(number * _UNITS[unit])
 
 

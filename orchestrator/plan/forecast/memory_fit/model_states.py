@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.plan.memory_fit.activations import FLOAT32
-from orchestrator.plan.memory_fit.training import Parallelism, Training
+from orchestrator.plan.forecast.memory_fit.activations import FLOAT32
+from orchestrator.plan.forecast.memory_fit.launch import Parallelism
+from orchestrator.plan.forecast.memory_fit.training import Training
 
 # Numbers of an 8-bit state that share one scale in bitsandbytes.
 _BLOCK = 256
@@ -69,11 +70,7 @@ class ModelStates:
 
 
 def _adapter_parameters(training: Training) -> int:
-    adapters, shape = training.adapters, training.shape
-    if adapters is None:
-        return 0
-    widths = sum(matrix.inputs + matrix.outputs for matrix in shape.matrices if matrix.name in adapters.targets)
-    return shape.layers * adapters.rank * widths
+    return training.shape.layers * training.adapters.parameters(training.shape) if training.adapters else 0
 
 
 def _trained(training: Training) -> tuple[int, int]:

@@ -16,7 +16,7 @@ Left out: position and mask tensors and random states, together less than 0.1 % 
 
 from __future__ import annotations
 
-from orchestrator.plan.memory_fit.training import Attention, Training
+from orchestrator.plan.forecast.memory_fit.training import Attention, Training
 
 FLOAT32 = 4
 INDEX = 8

@@ -1,0 +1,10 @@
+"""Forecasts for a plan: whether an experiment fits in memory, and how many GPU-hours it takes.
+
+- `memory_fit`: the estimate of the peak memory on each GPU;
+- `assumed_machine`: a machine that is described on the command line;
+- `work`: the FLOPs of an experiment's steps;
+- `gpu_hours`: the time that these FLOPs take;
+- `earlier_runs`: the speed and start-up time of runs in a results folder;
+- `states`: one state for each experiment, and the totals;
+- `outlook`: what the plan's table, its JSON document and its last lines show of this.
+"""

@@ -1,0 +1,39 @@
+"""A machine that is described on the command line (`8xH100`, `8x80GiB`), so that a plan can be made for it."""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.errors import SelectionError, suggestion
+from orchestrator.machine.provenance import Machine
+from orchestrator.measure.flops import GPU_TYPES
+from orchestrator.plan.forecast.memory_fit import parse_memory
+from orchestrator.records import Gpu
+
+_MOST_GPUS = 1024
+_FORM = re.compile(r"(\d{1,4})\s*[x×*]\s*(\S.*)", re.IGNORECASE)
+_EXAMPLES = "write a number and a type, such as 8xH100, or a number and a capacity, such as 8x80GiB"
+
+
+def assumed_machine(text: str) -> Machine:
+    """Return the machine of `8xH100` or `8x80GiB`. Raises SelectionError. GPUs given by their capacity have no name."""
+    match = _FORM.fullmatch(text.strip())
+    count = int(match[1]) if match else 0
+    if match is None or not 1 <= count <= _MOST_GPUS:
+        raise SelectionError(f"--assume {text!r} is invalid; {_EXAMPLES}, with 1 to {_MOST_GPUS} GPUs")
+    name, memory_bytes = _gpu(match[2].strip(), text)
+    gpus = (Gpu(index=index, uuid="", name=name, memory_bytes=memory_bytes) for index in range(count))
+    return Machine(gpus=tuple(gpus), assumed=True)
+
+
+def _gpu(word: str, text: str) -> tuple[str, int]:
+    """Return the device's name and its nominal memory."""
+    types = {name.lower(): facts for name, facts in GPU_TYPES.items()}
+    if word.lower() in types:
+        name, gib = types[word.lower()]
+        return name, gib << 30
+    if word[0].isdecimal():
+        return "", parse_memory(word, option=f"--assume {text}:")
+    longer = [name for name in GPU_TYPES if name.lower().startswith(word.lower())]
+    hint = f"; there are {' and '.join(longer)}" if longer else suggestion(word.upper(), GPU_TYPES)
+    raise SelectionError(f"--assume {text}: there is no GPU type {word!r}{hint}, or a capacity such as 80GiB")

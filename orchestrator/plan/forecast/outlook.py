@@ -1,0 +1,210 @@
+"""The forecasts that a plan shows: cells of the table, parts of the JSON document, lines below the table. Prints nothing.
+
+`MemoryOutlook` shows estimates of memory (`--fit`, `--gpu-memory`), `MachineOutlook` one state and the GPU-hours of each experiment
+on another machine (`--assume`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from orchestrator.errors import SelectionError
+from orchestrator.files.printable_text import counted
+from orchestrator.machine.provenance import Machine
+from orchestrator.measure.flops import PEAKS
+from orchestrator.plan.forecast import memory_fit
+from orchestrator.plan.forecast.earlier_runs import EarlierRuns
+from orchestrator.plan.forecast.gpu_hours import GpuHours
+from orchestrator.plan.forecast.memory_fit.estimate import GIB
+from orchestrator.plan.forecast.states import Forecast, State, forecast
+from orchestrator.records import Experiment
+
+NOTHING = "-"
+REASONS_SHOWN = 12
+
+
+class Outlook(Protocol):
+    """The parts that a view of a plan adds.
+
+    `elsewhere`: the plan is for another machine, so the lines have the states of that machine.
+    """
+
+    elsewhere: ClassVar[bool]
+
+    def cells(self, experiments: Sequence[Experiment]) -> Sequence[Mapping[str, str]]:
+        """Return for each experiment the texts of some columns, by their heading."""
+        ...
+
+    def document(self, experiment: Experiment) -> dict[str, Any]:
+        """Return the keys that are added to the experiment's entry in a JSON document."""
+        ...
+
+    def totals(self, experiments: Sequence[Experiment]) -> dict[str, Any]:
+        """Return the keys that are added to the JSON document."""
+        ...
+
+    def lines(self, experiments: Sequence[Experiment]) -> list[str]:
+        """Return the lines below the table."""
+        ...
+
+
+def outlook_of(*, fit: bool, gpu_memory: str | None, machine: Machine, results: Path | None) -> Outlook | None:
+    """Return the outlook that the options of `plan` ask for, or None. Raises SelectionError if they exclude each other."""
+    if machine.assumed:
+        if gpu_memory is not None:
+            raise SelectionError("--assume has the GPUs' memory; leave --gpu-memory out")
+        return MachineOutlook(machine=machine, earlier=EarlierRuns.of(results) if results else EarlierRuns())
+    if results is not None:
+        raise SelectionError("--results is only for GPU-hours, which --assume shows; add --assume, such as 8xH100")
+    if gpu_memory is not None:
+        return MemoryOutlook(memory_bytes=memory_fit.parse_memory(gpu_memory))
+    return MemoryOutlook() if fit else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryOutlook:
+    """Estimates of memory, compared with GPUs of `memory_bytes`, or with none."""
+
+    memory_bytes: int | None = None
+    elsewhere: ClassVar[bool] = False
+
+    def cells(self, experiments: Sequence[Experiment]) -> Sequence[Mapping[str, str]]:
+        return [{"memory": text} for text in memory_fit.column(experiments, gpu_memory_bytes=self.memory_bytes)]
+
+    def document(self, experiment: Experiment) -> dict[str, Any]:
+        return {"memory": memory_fit.json_value(experiment, gpu_memory_bytes=self.memory_bytes)}
+
+    def totals(self, experiments: Sequence[Experiment]) -> dict[str, Any]:
+        return {}
+
+    def lines(self, experiments: Sequence[Experiment]) -> list[str]:
+        if self.memory_bytes is None:
+            return []
+        return [memory_fit.summary(experiments, gpu_memory_bytes=self.memory_bytes)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOutlook:
+    """States and GPU-hours on an assumed machine, which has GPUs of one kind."""
+
+    machine: Machine
+    earlier: EarlierRuns
+    elsewhere: ClassVar[bool] = True
+    _known: dict[str, Forecast] = field(default_factory=dict)
+
+    @cached_property
+    def memory_bytes(self) -> int:
+        return self.machine.gpus[0].memory_bytes or 0
+
+    def _forecast(self, experiment: Experiment) -> Forecast:
+        found = self._known.get(experiment.id)
+        if found is None:
+            found = self._known[experiment.id] = forecast(experiment, self.machine, self.earlier)
+        return found
+
+    def cells(self, experiments: Sequence[Experiment]) -> Sequence[Mapping[str, str]]:
+        return [self._cells(self._forecast(experiment)) for experiment in experiments]
+
+    def _cells(self, found: Forecast) -> Mapping[str, str]:
+        memory = f"{found.memory.device_bytes / GIB:.1f} GiB" if found.memory else NOTHING
+        hours = _hours(found.hours.hours) if found.hours else NOTHING
+        return {"memory": memory, "GPU-hours": hours, "state": str(found.state)}
+
+    def document(self, experiment: Experiment) -> dict[str, Any]:
+        found = self._forecast(experiment)
+        return {
+            "memory": memory_fit.json_value(experiment, gpu_memory_bytes=self.memory_bytes),
+            "state": str(found.state),
+            "state_reason": asdict(found.reason) if found.reason else None,
+            "gpu_hours": asdict(found.hours) if found.hours else None,
+            "gpu_hours_unknown": found.no_hours,
+        }
+
+    def totals(self, experiments: Sequence[Experiment]) -> dict[str, Any]:
+        found = [self._forecast(experiment) for experiment in experiments]
+        states = Counter(one.state for one in found)
+        gpu = self.machine.gpus[0]
+        return {
+            "assumed": {
+                "gpus": len(self.machine.gpus),
+                "gpu": gpu.name or None,
+                "memory_bytes": gpu.memory_bytes,
+                "peak_flops": PEAKS.get(gpu.name),
+                "states": {str(state): states[state] for state in State},
+                "gpu_hours": {str(state): total(found, state) for state in State if states[state]},
+            }
+        }
+
+    def lines(self, experiments: Sequence[Experiment]) -> list[str]:
+        found = [self._forecast(experiment) for experiment in experiments]
+        return [
+            self._states_line(found),
+            *_reason_lines(found),
+            *_hours_lines(found),
+            "The plan is for that machine: packages, models and data of this one were not checked.",
+        ]
+
+    def _states_line(self, found: Sequence[Forecast]) -> str:
+        states, gpu = Counter(one.state for one in found), self.machine.gpus[0]
+        kind = f"{len(self.machine.gpus)} × {gpu.name or 'GPU'} ({self.memory_bytes / GIB:.3g} GiB each)"
+        counts = ", ".join(f"{states[state]:,} {_COUNTED[state]}" for state in State if states[state])
+        return f"{counted(len(found), 'experiment')} on {kind}: {counts or 'none'}."
+
+
+_COUNTED = {
+    State.RUNS: "run",
+    State.DOES_NOT_FIT: "do not fit",
+    State.MAY_NOT_FIT: "may not fit",
+    State.UNKNOWN: "unknown",
+    State.SKIPPED: "skipped",
+}
+
+
+def total(found: Sequence[Forecast], state: State) -> float | None:
+    """Return the GPU-hours of all experiments in this state; None if those of any are unknown."""
+    hours = [one.hours.hours if one.hours else None for one in found if one.state is state]
+    return None if None in hours else sum(hour for hour in hours if hour is not None)
+
+
+def _reason_lines(found: Sequence[Forecast]) -> Iterator[str]:
+    reasons = Counter((one.state, one.reason.text) for one in found if one.reason)
+    for (state, text), times in reasons.most_common(REASONS_SHOWN):
+        yield f"{state}, {times}×: {text}"
+    if len(reasons) > REASONS_SHOWN:
+        yield f"{len(reasons) - REASONS_SHOWN} more reasons; use --json to see all"
+
+
+def _hours_lines(found: Sequence[Forecast]) -> Iterator[str]:
+    """Yield the GPU-hours of what runs and of what may run, why some are unknown, and what the hours are computed from."""
+    for states, words in (((State.RUNS,), "run"), ((State.MAY_NOT_FIT, State.UNKNOWN), "may not fit or are unknown")):
+        chosen = [one for one in found if one.state in states]
+        known = [one.hours for one in chosen if one.hours]
+        if chosen:
+            hours, runs = sum(one.hours for one in known), sum(one.runs for one in known)
+            text = f"{_hours(hours)} in {counted(runs, 'run')}" if known else "unknown"
+            without = f", and {len(chosen) - len(known)} unknown" if known and len(known) < len(chosen) else ""
+            yield f"GPU-hours of those that {words}: {text}{without}."
+    for text, times in Counter(one.no_hours for one in found if one.no_hours).most_common():
+        yield f"no GPU-hours, {times}×: {text}"
+    known = [one.hours for one in found if one.hours]
+    yield from _source_lines(known)
+
+
+def _source_lines(known: Sequence[GpuHours]) -> Iterator[str]:
+    assumed = dict.fromkeys((one.source, one.mfu, one.startup_s) for one in known if one.assumed)
+    if assumed:
+        shares = "; ".join(f"{source} {mfu:.0%}" for source, mfu, _ in sorted(assumed))
+        startup = next(iter(assumed))[2]
+        yield f"Assumed share of the peak (MFU): {shares}. Assumed start-up of each run: {startup:.0f} s."
+    measured = Counter(one.source for one in known if not one.assumed)
+    for source, times in measured.most_common():
+        yield f"MFU and start-up by {source}: {counted(times, 'experiment')}."
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.2f}" if hours < 10 else f"{hours:,.1f}" if hours < 1000 else f"{hours:,.0f}"

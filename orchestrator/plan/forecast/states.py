@@ -1,0 +1,90 @@
+"""One state for each experiment on an assumed machine: whether it runs there, and how many GPU-hours it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from orchestrator.errors import SelectionError
+from orchestrator.machine.provenance import Machine
+from orchestrator.plan.forecast.earlier_runs import EarlierRuns
+from orchestrator.plan.forecast.gpu_hours import GpuHours, gpu_hours
+from orchestrator.plan.forecast.memory_fit import Estimate, Fit, Unknown, estimate, fits
+from orchestrator.plan.forecast.memory_fit.estimate import GIB
+from orchestrator.plan.forecast.memory_fit.shapes import NotKnown
+from orchestrator.records import Device, Experiment, Reason
+
+
+class State(StrEnum):
+    """The answer of a machine to an experiment. `UNKNOWN`: there is no estimate of its memory."""
+
+    RUNS = "runs"
+    DOES_NOT_FIT = "does not fit"
+    MAY_NOT_FIT = "may not fit"
+    UNKNOWN = "unknown"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forecast:
+    """The state of an experiment on a machine.
+
+    `reason` says why it is skipped or unknown. `memory` is the estimate (None if it is skipped or uses no GPU). `hours` are its
+    GPU-hours; None if they are unknown, with the reason `no_hours`, or if the experiment cannot run.
+    """
+
+    state: State
+    reason: Reason | None = None
+    memory: Estimate | None = None
+    hours: GpuHours | None = None
+    no_hours: str | None = None
+
+
+def forecast(experiment: Experiment, machine: Machine, earlier: EarlierRuns) -> Forecast:
+    """Return the state of an experiment that was planned for this machine, which has GPUs of one kind."""
+    cannot = experiment.skip or experiment.cannot_run_here
+    if cannot:
+        return Forecast(state=State.SKIPPED, reason=cannot)
+    if experiment.device is not Device.CUDA:
+        return Forecast(state=State.RUNS, no_hours="the run uses a CPU")
+    memory = estimate(experiment)
+    state, reason = _state(memory, machine)
+    found = memory if isinstance(memory, Estimate) else None
+    if state is State.DOES_NOT_FIT:
+        return Forecast(state=state, memory=found)
+    try:
+        hours = gpu_hours(experiment, machine, earlier)
+    except NotKnown as error:
+        return Forecast(state=state, reason=reason, memory=found, no_hours=str(error))
+    return Forecast(state=state, reason=reason, memory=found, hours=hours)
+
+
+def _state(memory: Estimate | Unknown, machine: Machine) -> tuple[State, Reason | None]:
+    if isinstance(memory, Unknown):
+        return State.UNKNOWN, Reason(kind="no_estimate", text=memory.reason)
+    states = {Fit.FITS: State.RUNS, Fit.DOES_NOT_FIT: State.DOES_NOT_FIT, Fit.UNKNOWN: State.MAY_NOT_FIT}
+    return states[fits(memory, machine.gpus[0].memory_bytes or 0)], None
+
+
+def leave_out_what_may_not_fit(experiments: Sequence[Experiment], machine: Machine) -> tuple[Experiment, ...]:
+    """Return the experiments; those whose estimate exceeds the smallest GPU's memory, or is too close to it, cannot run here.
+
+    Experiments without an estimate stay as they are. Raises SelectionError if the GPUs do not say their memory.
+    """
+    sizes = [gpu.memory_bytes or 0 for gpu in machine.gpus]
+    if sizes and not min(sizes):
+        raise SelectionError("--fit-only needs the memory of the GPUs, and NVML does not say it; leave --fit-only out")
+    return tuple(_marked(experiment, min(sizes)) if sizes else experiment for experiment in experiments)
+
+
+def _marked(experiment: Experiment, memory_bytes: int) -> Experiment:
+    memory = estimate(experiment)
+    if experiment.skip or experiment.cannot_run_here or isinstance(memory, Unknown):
+        return experiment
+    verdict = fits(memory, memory_bytes)
+    if verdict is Fit.FITS:
+        return experiment
+    kind, words = ("does_not_fit", "does not fit") if verdict is Fit.DOES_NOT_FIT else ("may_not_fit", "may not fit")
+    text = f"{words}: {memory.device_bytes / GIB:.1f} GiB on GPUs of {memory_bytes / GIB:.1f} GiB (--fit-only)"
+    return replace(experiment, cannot_run_here=Reason(kind=kind, text=text))

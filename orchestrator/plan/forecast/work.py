@@ -1,0 +1,81 @@
+"""The work of an experiment: the FLOPs of one optimizer step on each GPU, and the number of steps.
+
+`measure.flops` has the formulas. It gets the facts that the instrument reads from a built model; here they come from the model's
+configuration. Like the estimate of memory, this assumes that every row has `max_seq_len` tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.measure.flops import model_flops_per_token
+from orchestrator.plan.cells import ACCUMULATION, BATCH, TRAINER_BATCH_DEFAULT
+from orchestrator.plan.forecast.memory_fit.adapters import Adapters, adapters_of
+from orchestrator.plan.forecast.memory_fit.read_argument import whole, word
+from orchestrator.plan.forecast.memory_fit.shapes import ModelShape, NotKnown, hub_folder, read_shape
+from orchestrator.records import Device, Experiment, Text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """The FLOPs of one optimizer step on each GPU, and the number of steps of one run."""
+
+    flops_per_step: float
+    steps: int
+
+    @property
+    def flops(self) -> float:
+        """The FLOPs of one run on each GPU."""
+        return self.flops_per_step * self.steps
+
+
+def work_of(experiment: Experiment) -> Work:
+    """Return the work of one run of the experiment. Raises NotKnown."""
+    if experiment.device is not Device.CUDA:
+        raise NotKnown("the run uses a CPU")
+    if experiment.trainer != "huggingface":
+        raise NotKnown(f"trainer {experiment.trainer}")
+    arguments = experiment.arguments
+    hub = hub_folder(experiment.env)
+    shape = read_shape(experiment.model, arguments, revision=word(arguments, "revision"), hub=hub)
+    length = whole(arguments, "max_seq_len", None)
+    per_token = model_flops_per_token(
+        architecture(shape, adapters_of(arguments, shape)), squares_per_token=length, longest=length
+    )
+    if per_token is None:
+        raise NotKnown("sequences longer than the window of attention")
+    rows = whole(arguments, BATCH, TRAINER_BATCH_DEFAULT) * whole(arguments, ACCUMULATION, 1)
+    return Work(flops_per_step=per_token * rows * length, steps=_steps(experiment, arguments))
+
+
+def architecture(shape: ModelShape, adapters: Adapters | None) -> dict[str, Any]:
+    """Return the facts of `workers/instrument/architecture.py` that the FLOPs depend on."""
+    linear = sum(matrix.inputs * matrix.outputs for matrix in shape.matrices)
+    everything = shape.layers * (linear + shape.router_parameters) + shape.embedding_parameters
+    experts = shape.layers * shape.expert_parameters
+    trained = adapters is None
+    added = shape.layers * adapters.parameters(shape) if adapters else 0
+    return {
+        "frozen": 0 if trained else everything,
+        "trainable": everything if trained else added,
+        "expert_frozen": 0 if trained else experts,
+        "expert_trainable": experts if trained else 0,
+        "experts": shape.experts or None,
+        "experts_per_token": shape.experts_per_token or None,
+        "attention_width": shape.layers * shape.query_width,
+        "causal": True,
+        "window": shape.window,
+    }
+
+
+def _steps(experiment: Experiment, arguments: Mapping[str, Text]) -> int:
+    given = str(arguments.get("max_steps", "-1"))
+    limits = [int(given)] if re.fullmatch(r"0*[1-9]\d*", given) else []
+    if experiment.measure and experiment.measure.at_most_steps:
+        limits.append(experiment.measure.at_most_steps)
+    if not limits:
+        raise NotKnown("neither max_steps nor measure.at_most_steps")
+    return min(limits)
