@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from orchestrator.plan.config import Scenario, Suite, argument_text, argument_texts
 from orchestrator.plan.config.yaml_file import YamlPath
-from orchestrator.records import Reason, Text
+from orchestrator.records import Framework, Reason, Text
 from orchestrator.trainers import Trainer
 
 MODEL, FRAMEWORK, GPUS = "model_name_or_path", "framework_config", "num_gpus"
@@ -177,14 +177,18 @@ class Layers:
         self._single: dict[tuple[str, Text | None, int | None], Layer] = {}
 
     def _layer(self, origin: str, path: YamlPath, arguments: Mapping[str, Any]) -> Layer:
-        translated, notes = self.trainer.translate(argument_texts(arguments))
-        self.notes.extend(notes)
-        return Layer(origin, path, translated)
+        return Layer(origin, path, self.translated(argument_texts(arguments)))
 
-    def of_framework(self, name: str, arguments: Mapping[str, Text | None]) -> Mapping[str, Text | None]:
-        """Add the layer of a framework configuration, and return its arguments in the trainer's names."""
-        self._frameworks[name] = self._layer(f"framework configuration {name!r}", (), arguments)
-        return self._frameworks[name].arguments
+    def translated(self, arguments: Mapping[str, Text | None]) -> Mapping[str, Text | None]:
+        """Return arguments in the trainer's names, and keep the notes on changed names."""
+        translated, notes = self.trainer.translate(arguments)
+        self.notes.extend(notes)
+        return translated
+
+    def add(self, framework: Framework) -> None:
+        """Add the layer of a framework configuration, whose arguments have the trainer's names."""
+        origin = f"framework configuration {framework.name!r}"
+        self._frameworks[framework.name] = Layer(origin, (), framework.arguments)
 
     def merged(self, cell: Cell) -> dict[str, Text | None]:
         """Return a cell's arguments; the highest layer wins. The model comes first, and no layer may change it."""

@@ -16,6 +16,7 @@ from orchestrator.files.redaction import is_secret_name
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
 from orchestrator.plan.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.plan.config import Scenario, argument_text
+from orchestrator.plan.config.combined import members
 from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.plan.data import published_models
 from orchestrator.records import AT_LEAST_STEPS, Measure, Text
@@ -130,14 +131,15 @@ def _wrong_type(key: str, value: Any) -> str | None:
     if key == MODEL and (not isinstance(value, str) or not value):
         return f"{MODEL}: {value!r} is invalid; write the name of one model"
     if key == FRAMEWORK and not (value is None or isinstance(value, str)):
-        return f"framework_config: {value!r} is invalid; write one short name, or null for none"
+        return f"framework_config: {value!r} is invalid; write a short name, a list to combine, or null for none"
     return None
 
 
 def _unknown_framework(key: str, value: Any, frameworks: Collection[str]) -> str | None:
-    if key != FRAMEWORK or value is None or value in frameworks:
+    if key != FRAMEWORK or value is None:
         return None
-    return f"unknown framework configuration {value!r}{suggestion(value, frameworks)}"
+    unknown = (name for name in members(value) if name not in frameworks)
+    return next((f"unknown framework configuration {name!r}{suggestion(name, frameworks)}" for name in unknown), None)
 
 
 def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -> str | None:

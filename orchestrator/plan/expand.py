@@ -35,6 +35,7 @@ from orchestrator.plan.cells import (
 )
 from orchestrator.plan.command import plan_problems
 from orchestrator.plan.config import Scenario, Suite
+from orchestrator.plan.config.combined import combined, contradictions, for_trainer
 from orchestrator.plan.config.suite import NEEDS_CUSTOM
 from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data
 from orchestrator.plan.experiment_id import Digester, Tagger, accelerate_settings
@@ -84,15 +85,8 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
             problems.extend(error.problems)
     if problems:
         raise ConfigError(problems)
-    shipped = _shipped_note(suite, defaults_used=defaults_used)
+    shipped = suite.shipped_note(defaults_used=defaults_used)
     return Plan(experiments=tuple(experiments.values()), collapsed=tuple(collapsed), notes=(*shipped, *notes))
-
-
-def _shipped_note(suite: Suite, *, defaults_used: bool) -> tuple[str, ...]:
-    """Return a sentence on the files that Tunebench took from its own folder, if any."""
-    names = [name for name in suite.shipped if defaults_used or name != "defaults.yaml"]
-    place = suite.document.file
-    return (f"{', '.join(names)}: not in the folder of {place}; Tunebench's own is used",) if names else ()
 
 
 class _Expansion:
@@ -173,25 +167,27 @@ class _Expansion:
     @cached_property
     def frameworks(self) -> dict[str | None, Framework | None]:
         """The framework configurations of the axis and of `include:`, with their arguments in the trainer's names."""
-        added = (entry[FRAMEWORK] for entry in self.scenario.include if FRAMEWORK in entry)
-        return {name: self._framework(name) for name in dict.fromkeys((*self.axes[FRAMEWORK], *added))}
+        added = {
+            entry[FRAMEWORK]: ("include", at) for at, entry in enumerate(self.scenario.include) if FRAMEWORK in entry
+        }
+        places = {name: (FRAMEWORK, at) for at, name in enumerate(self.axes[FRAMEWORK])}
+        return {name: name and self._framework(name, place) for name, place in {**added, **places}.items()}
 
-    def _framework(self, name: str | None) -> Framework | None:
-        if name is None:
-            return None
-        if name not in self.suite.frameworks:
-            # load_suite has checked the names in the file, so this name was given on the command line.
-            message = f"unknown framework configuration {name!r}{suggestion(name, self.suite.frameworks)}"
-            raise SelectionError(f"--set framework_config: {message}")
-        source = self.suite.frameworks[name]
-        given = source.framework.arguments if source.speaks_to(self.trainer.name) else {}
-        return replace(source.framework, arguments=self.layers.of_framework(name, given))
+    def _framework(self, name: str, place: tuple[str, int]) -> Framework:
+        sources = for_trainer(self.suite.sources(name), self.trainer, self.layers.translated)
+        mistakes = [*contradictions(sources)]
+        if mistakes and place[0] in self.selection.settings:
+            raise SelectionError(f"--set framework_config: {mistakes[0]}")
+        self._refuse((place, message) for message in mistakes)
+        framework = combined([source.framework for source in sources])
+        self.layers.add(framework)
+        return framework
 
     @cached_property
     def strange(self) -> dict[str | None, Reason | None]:
-        """The reason for each framework configuration whose arguments are written for other trainers."""
-        sources = self.suite.frameworks
-        return {name: written_for_others(sources[name], self.trainer) if name else None for name in self.frameworks}
+        """The reason for each framework configuration with arguments that are written for other trainers."""
+        sources = {name: self.suite.sources(name) if name else [] for name in self.frameworks}
+        return {name: written_for_others(joined, self.trainer) for name, joined in sources.items()}
 
     @cached_property
     def custom(self) -> CustomCommand | None:

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 from orchestrator.plan.config import canonical
-from orchestrator.plan.config.accelerate_file import OVERRIDDEN
+from orchestrator.plan.config.accelerate_file import OVERRIDDEN, merged
 from orchestrator.records import DataSpec, Experiment, Framework, Text
 
 MAX_PART = 80
@@ -34,15 +34,7 @@ _RESERVED = frozenset(
 def accelerate_settings(base: Mapping[str, Any], framework: Framework | None) -> dict[str, Any]:
     """Return the launcher's configuration: accelerate.yaml with the framework configuration's changes, merged deeply."""
     settings = {name: value for name, value in base.items() if name not in OVERRIDDEN}
-    return _merged(settings, framework.accelerate) if framework else settings
-
-
-def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for name, value in changes.items():
-        both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
-        result[name] = _merged(result[name], value) if both else value
-    return result
+    return merged(settings, framework.accelerate) if framework else settings
 
 
 class Digester:

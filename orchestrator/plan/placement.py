@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from orchestrator.machine.provenance import Machine
+from orchestrator.plan.config.argument_text import as_yaml
 from orchestrator.plan.config.frameworks import FrameworkSource
 from orchestrator.plan.data import missing_data, missing_model
 from orchestrator.records import Device, Experiment, Framework, Reason, Text
@@ -47,22 +48,18 @@ def wrong_anywhere(experiment: Experiment, trainer: Trainer, requested: Device) 
     return None
 
 
-def written_for_others(source: FrameworkSource, trainer: Trainer) -> Reason | None:
-    """Return the reason why a trainer gets none of the arguments of a framework configuration, or None if it gets them."""
-    if source.speaks_to(trainer.name):
-        return None
-    arguments = ", ".join(f"{name}: [{_as_yaml(value)}]" for name, value in source.framework.arguments.items())
-    text = (
-        f"framework configuration {source.framework.name!r} is written for trainer {' or '.join(source.trainers or ())}; "
-        f"for trainer {trainer.name} write its arguments under 'matrix:' ({arguments})"
-    )
-    return Reason(kind="framework_of_other_trainer", text=text)
-
-
-def _as_yaml(value: Text | None) -> str:
-    if value is None or isinstance(value, str):
-        return "null" if value is None else value
-    return f"[{', '.join(value)}]"
+def written_for_others(sources: Iterable[FrameworkSource], trainer: Trainer) -> Reason | None:
+    """Return the reason why a trainer does not get the arguments of a framework configuration, or None if it gets them all."""
+    for source in sources:
+        if not source.speaks_to(trainer.name):
+            name, meant = source.framework.name, " or ".join(source.trainers or ())
+            arguments = ", ".join(f"{one}: [{as_yaml(value)}]" for one, value in source.framework.arguments.items())
+            text = (
+                f"framework configuration {name!r} is written for trainer {meant}; "
+                f"for trainer {trainer.name} write its arguments under 'matrix:' ({arguments})"
+            )
+            return Reason(kind="framework_of_other_trainer", text=text)
+    return None
 
 
 def undone(framework: Framework, merged: Mapping[str, Text | None]) -> Reason | None:

@@ -11,6 +11,7 @@ from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.files.redaction import MASK, redact
 from orchestrator.plan.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.plan.config import Scenario, Suite, argument_text, parse_scalar
+from orchestrator.plan.config.suite import canonical_frameworks
 from orchestrator.records import Text
 
 # Keys of a scenario that `--set KEY=VALUE` can change; `arguments` and `env` are set part by part.
@@ -117,7 +118,7 @@ def chosen_scenarios(suite: Suite, selection: Selection) -> list[Scenario]:
             raise SelectionError(f"{suite.document.file}: there is no scenario {name!r}{suggestion(name, names)}")
     wanted = set(selection.scenarios)
     return [
-        _with_settings(scenario, selection.settings)
+        canonical_frameworks(_with_settings(scenario, selection.settings), suite.frameworks)
         for scenario in suite.scenarios
         if (scenario.name in wanted if wanted else not scenario.slow)
     ]

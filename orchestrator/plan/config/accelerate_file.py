@@ -120,6 +120,15 @@ def check(mapping: Mapping[Any, Any]) -> list[tuple[Path, str]]:
     return list(_table_problems(mapping, TOP, ())) or list(_version_problems(mapping))
 
 
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with changes to it; a section keeps the keys that the changes do not have."""
+    result = dict(base)
+    for name, value in changes.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
+        result[name] = merged(result[name], value) if both else value
+    return result
+
+
 def _table_problems(mapping: Mapping[Any, Any], table: Table, path: Path) -> Iterator[tuple[Path, str]]:
     for key, value in mapping.items():
         name = str(key)

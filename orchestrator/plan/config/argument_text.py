@@ -35,6 +35,16 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
+def as_yaml(value: object) -> str:
+    """Return a value as a YAML file may have it: `null`, `true`, `[q_proj, v_proj]`. A text has no quotes."""
+    if value is None:
+        return "null"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(as_yaml, value))}]"
+    text = str(value)
+    return text.lower() if text in ("True", "False") else text
+
+
 _ENCODER = json.JSONEncoder(sort_keys=True, default=str)
 
 

@@ -136,7 +136,8 @@ class Scenario(Model):
 
     name: str = Field(min_length=1, description="Name that `--scenario` chooses; unique in the file.")
     framework_config: Frameworks = Field(
-        (None,), description="Short names of framework configurations; null means without."
+        (None,),
+        description="Short names of framework configurations; a list in the list combines some; null means without.",
     )
     slow: bool = Field(False, description="Run only if `--scenario` names it.")
     arguments: Arguments = Field(

@@ -13,7 +13,8 @@ from orchestrator.plan.config.accelerate_file import check as check_accelerate
 from orchestrator.plan.config.argument_text import argument_texts, canonical
 from orchestrator.plan.config.check import check, misplaced
 from orchestrator.plan.config.file_keys import FrameworkContents, FrameworkEntry, FrameworkFile
-from orchestrator.plan.config.yaml_file import Document, read_or_report
+from orchestrator.plan.config.value_types import JOIN
+from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
 from orchestrator.records import Device, Framework
 from orchestrator.trainers import TRAINERS, load_problems
 from orchestrator.trainers import known as known_trainers
@@ -23,14 +24,22 @@ _NOT_MEANING = frozenset({"description", "trainers"})
 
 @dataclass(frozen=True, kw_only=True)
 class FrameworkSource:
-    """A framework configuration, and the `trainers` that its arguments are written for (None: all)."""
+    """A framework configuration, and the `trainers` that its arguments are written for (None: all).
+
+    `document` is its file, or CONTENTS.yaml where its plugin file does not exist.
+    """
 
     framework: Framework
+    document: Document
     trainers: tuple[str, ...] | None = None
 
     def speaks_to(self, trainer: str) -> bool:
         """Return whether a trainer may get the arguments. A configuration without arguments is for every trainer."""
         return self.trainers is None or trainer in self.trainers or not self.framework.arguments
+
+    def place(self, path: YamlPath) -> str:
+        """Return file and line of a setting."""
+        return f"{self.document.file}:{self.document.place(path)[0]}"
 
 
 def load_frameworks(folder: Path, problems: list[Problem]) -> dict[str, FrameworkSource]:
@@ -48,6 +57,9 @@ def load_frameworks(folder: Path, problems: list[Problem]) -> dict[str, Framewor
         elif entry.shortname == "none":
             message = "'none' means 'without a framework configuration'; choose another name"
             problems.append(document.problem(place, message))
+        elif JOIN in entry.shortname:
+            message = f"{entry.shortname!r} contains {JOIN!r}, which combines configurations; choose another name"
+            problems.append(document.problem(place, message))
         else:
             source = _load_entry(entry, document, index, problems)
             if source:
@@ -61,7 +73,7 @@ def _load_entry(
     file = contents.file.parent / entry.filename
     if entry.plugins is not None and not file.exists():
         # The reference system's lists name files of another package. A plan works without the file, a run does not.
-        return _plugin_file(entry.shortname, file, digest="")
+        return _plugin_file(entry.shortname, file, contents, digest="")
     if not file.is_file():
         place = ("framework_configs", index, "filename")
         names = [path.name for path in contents.file.parent.glob("*.yaml") if path.name != contents.file.name]
@@ -72,12 +84,13 @@ def _load_entry(
     if document is None:
         return None
     if entry.plugins is not None or (isinstance(document.value, dict) and "plugins" in document.value):
-        return _plugin_file(entry.shortname, file, digest=_digest(document.value))
+        return _plugin_file(entry.shortname, file, document, digest=_digest(document.value))
     return _from_file(entry.shortname, document, problems)
 
 
-def _plugin_file(name: str, file: Path, *, digest: str) -> FrameworkSource:
-    return FrameworkSource(framework=Framework(name=name, digest=digest, plugin_file=str(file.absolute())))
+def _plugin_file(name: str, file: Path, document: Document, *, digest: str) -> FrameworkSource:
+    framework = Framework(name=name, digest=digest, plugin_file=str(file.absolute()))
+    return FrameworkSource(framework=framework, document=document)
 
 
 def _from_file(name: str, document: Document, problems: list[Problem]) -> FrameworkSource | None:
@@ -100,7 +113,7 @@ def _from_file(name: str, document: Document, problems: list[Problem]) -> Framew
         device=Device(content.device) if content.device else None,
         min_gpus=content.min_gpus,
     )
-    return FrameworkSource(framework=framework, trainers=content.trainers)
+    return FrameworkSource(framework=framework, document=document, trainers=content.trainers)
 
 
 def _unknown_trainers(document: Document, names: tuple[str, ...]) -> Iterator[Problem]:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import ConfigError, Problem, suggestion
+from orchestrator.errors import ConfigError, Problem, SelectionError, suggestion
 from orchestrator.files.package import PACKAGE
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.plan.config.accelerate_file import check as check_accelerate
 from orchestrator.plan.config.argument_text import argument_texts, shown
 from orchestrator.plan.config.check import SCENARIO_ONLY, check, misplaced
+from orchestrator.plan.config.combined import canonical_name, members
 from orchestrator.plan.config.file_keys import DataProcessing, Scenario, SuiteFile
 from orchestrator.plan.config.frameworks import FrameworkSource, load_frameworks
 from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
@@ -51,6 +52,19 @@ class Suite:
     def defaults_for(self, trainer: Trainer) -> Mapping[str, Text | None]:
         """Return the defaults that a trainer takes. A file that was only found is written for the built-in trainer."""
         return self.defaults if self.defaults_given or trainer.takes_defaults else {}
+
+    def sources(self, name: str) -> list[FrameworkSource]:
+        """Return the framework configurations that a name joins. Raises SelectionError for a name of the command line."""
+        for unknown in (member for member in members(name) if member not in self.frameworks):
+            message = f"unknown framework configuration {unknown!r}{suggestion(unknown, self.frameworks)}"
+            raise SelectionError(f"--set framework_config: {message}")
+        return [self.frameworks[member] for member in members(name)]
+
+    def shipped_note(self, *, defaults_used: bool) -> tuple[str, ...]:
+        """Return a sentence on the files that Tunebench takes from its own folder, if any."""
+        names = [name for name in self.shipped if defaults_used or name != "defaults.yaml"]
+        place = self.document.file
+        return (f"{', '.join(names)}: not in the folder of {place}; Tunebench's own is used",) if names else ()
 
     def problem(self, scenario: Scenario, path: YamlPath, message: str) -> Problem:
         """Return a problem at `path` inside `scenario`, with its place in the scenario file."""
@@ -89,7 +103,7 @@ def load_suite(
         raise ConfigError(_in_order(problems))
     return Suite(
         document=document,
-        scenarios=parsed.scenarios,
+        scenarios=tuple(canonical_frameworks(scenario, known) for scenario in parsed.scenarios),
         defaults=default_arguments,
         defaults_given=defaults is not None,
         accelerate=launch,
@@ -181,9 +195,31 @@ Found = Iterator[tuple[YamlPath, str]]
 
 def _unknown_frameworks(scenario: Scenario, frameworks: Collection[str]) -> Found:
     for position, name in enumerate(scenario.framework_config):
-        if name is not None and name not in frameworks:
-            hint = "; write null for none" if name.lower() == "none" else suggestion(name, frameworks)
-            yield ("framework_config", position), f"unknown framework configuration {name!r}{hint}"
+        for place, member in enumerate(members(name) if name is not None else ()):
+            if member not in frameworks:
+                hint = (
+                    "; write null for none"
+                    if name == member and name.lower() == "none"
+                    else suggestion(member, frameworks)
+                )
+                yield ("framework_config", position, place), f"unknown framework configuration {member!r}{hint}"
+
+
+def canonical_frameworks(scenario: Scenario, known: Collection[str]) -> Scenario:
+    """Return the scenario with the canonical names of its framework configurations, also in `include:` and `exclude:`."""
+
+    def named(entry: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: canonical_name(value, known) if name == "framework_config" else value for name, value in entry.items()
+        }
+
+    changed = {
+        "framework_config": tuple(canonical_name(name, known) for name in scenario.framework_config),
+        "include": tuple(map(named, scenario.include)),
+        "exclude": tuple(map(named, scenario.exclude)),
+    }
+    same = all(getattr(scenario, name) == value for name, value in changed.items())
+    return scenario if same else scenario.model_copy(update=changed)
 
 
 def _contradictions(scenario: Scenario) -> Found:

@@ -11,6 +11,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from orchestrator.plan.config.argument_text import as_yaml
+
+JOIN = "+"  # between the short names of a combination
+
 
 def refuse_bool(value: Any) -> Any:
     """Return the value. Raises ValueError for a bool: pydantic would accept YAML's `yes` as the number 1."""
@@ -26,7 +30,14 @@ def _as_tuple(value: Any) -> Any:
 def _frameworks(value: Any) -> Any:
     if value is None:
         raise ValueError("the list is blank; write [null] for 'without a framework configuration', or remove the key")
-    return _as_tuple(value)
+    return tuple(_combination(item) if isinstance(item, (list, tuple)) else item for item in _as_tuple(value))
+
+
+def _combination(names: list[Any] | tuple[Any, ...]) -> str:
+    """Return the name of a combination: its short names with `+` between them."""
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"{as_yaml(names)} is invalid; write the short names to combine, such as [fsdp, liger]")
+    return JOIN.join(names)
 
 
 def not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -121,11 +132,15 @@ Share = Annotated[
     ),
 ]
 Words = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), _one_or_many({"type": "string"})]
+_SHORT_NAME = {"type": ["string", "null"]}
+_JOINED = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
 Frameworks = Annotated[
     tuple[str | None, ...],
     BeforeValidator(_frameworks),
     AfterValidator(not_empty),
-    _one_or_many({"type": ["string", "null"]}),
+    WithJsonSchema(
+        {"anyOf": [_SHORT_NAME, {"type": "array", "items": {"anyOf": [_SHORT_NAME, _JOINED]}, "minItems": 1}]}
+    ),
 ]
 GpuCounts = Annotated[
     tuple[Whole, ...],
