@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -138,6 +139,11 @@ def _whole(name: str, value: Text | None) -> int:
 def global_batch(arguments: Mapping[str, Text], num_gpus: int) -> int | None:
     """Return the samples per optimizer step over all processes; a missing value is the Trainer's default."""
     batch, accumulation = arguments.get(BATCH, str(TRAINER_BATCH_DEFAULT)), arguments.get(ACCUMULATION, "1")
+    return _samples(batch, accumulation, num_gpus)
+
+
+@lru_cache(maxsize=4096)
+def _samples(batch: Text, accumulation: Text, num_gpus: int) -> int | None:
     try:
         return _whole(BATCH, batch) * _whole(ACCUMULATION, accumulation) * num_gpus
     except BatchMistake:  # the trainer refuses the value
@@ -195,7 +201,9 @@ class Layers:
         merged = {MODEL: cell.model, **self.lower, **self._frameworks[cell.framework].arguments}
         for layer in self._of_cell(cell):
             merged.update(layer.arguments)
-        return {**merged, **self.upper, MODEL: cell.model}
+        merged.update(self.upper)
+        merged[MODEL] = cell.model
+        return merged
 
     def origin(self, name: str, cell: Cell) -> Layer:
         """Return the layer that an argument of a cell comes from."""

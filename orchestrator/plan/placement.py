@@ -29,10 +29,10 @@ def placed_on(requested: Device, num_gpus: int, machine: Machine) -> Device:
 
 def wrong_anywhere(experiment: Experiment, trainer: Trainer, requested: Device) -> Reason | None:
     """Return the reason why the experiment can run on no machine, or None."""
-    steps = str(experiment.arguments.get("max_steps"))
-    if trainer.instrumented and re.fullmatch(r"-?\d+", steps) and int(steps) < 1 and int(steps) != -1:
-        text = f"max_steps {steps} is invalid; write a whole number from 1, or -1 for whole epochs"
-        return Reason(kind="max_steps", text=text)
+    if trainer.instrumented and "max_steps" in experiment.arguments:
+        reason = _no_steps(str(experiment.arguments["max_steps"]))
+        if reason is not None:
+            return reason
     framework = experiment.framework
     if framework is None:
         return None
@@ -60,6 +60,14 @@ def written_for_others(sources: Iterable[FrameworkSource], trainer: Trainer) -> 
             )
             return Reason(kind="framework_of_other_trainer", text=text)
     return None
+
+
+@lru_cache(maxsize=1024)
+def _no_steps(steps: str) -> Reason | None:
+    if not re.fullmatch(r"-?\d+", steps) or int(steps) >= 1 or int(steps) == -1:
+        return None
+    text = f"max_steps {steps} is invalid; write a whole number from 1, or -1 for whole epochs"
+    return Reason(kind="max_steps", text=text)
 
 
 def undone(framework: Framework, merged: Mapping[str, Text | None]) -> Reason | None:
