@@ -52,10 +52,10 @@ def written_for_others(sources: Iterable[FrameworkSource], trainer: Trainer) -> 
     """Return the reason why a trainer does not get the arguments of a framework configuration, or None if it gets them all."""
     for source in sources:
         if not source.speaks_to(trainer.name):
-            name, meant = source.framework.name, " or ".join(source.trainers or ())
+            name, meant = source.framework.name, ", ".join(source.trainers or ())
             arguments = ", ".join(f"{one}: [{as_yaml(value)}]" for one, value in source.framework.arguments.items())
             text = (
-                f"framework configuration {name!r} is written for trainer {meant}; "
+                f"framework configuration {name!r} is written for other trainers ({meant}); "
                 f"for trainer {trainer.name} write its arguments under 'matrix:' ({arguments})"
             )
             return Reason(kind="framework_of_other_trainer", text=text)

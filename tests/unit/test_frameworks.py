@@ -68,8 +68,8 @@ def test_a_configuration_written_for_others_is_skipped_with_what_to_write_instea
     (one,) = with_frameworks(tmp_path, "custom", "eager", eager=bf16).experiments
     assert one.skip is not None and one.skip.kind == "framework_of_other_trainer"
     assert one.skip.text == (
-        "framework configuration 'eager' is written for trainer huggingface or trl; for trainer custom write its arguments "
-        "under 'matrix:' (bf16: [true], dtype: [float32], modules: [[q, v]], seed: [null])"
+        "framework configuration 'eager' is written for other trainers (huggingface, trl); for trainer custom write its "
+        "arguments under 'matrix:' (bf16: [true], dtype: [float32], modules: [[q, v]], seed: [null])"
     )
     assert dict(one.arguments) == {"model_name_or_path": "m"}
     assert one.framework is not None and one.framework.arguments == {}, "what did not arrive is not shown"
@@ -319,7 +319,7 @@ def test_one_member_for_other_trainers_skips_the_combination(tmp_path: Path) -> 
     eager = "trainers: huggingface\narguments: {attn_implementation: eager}\n"
     (one,) = with_frameworks(tmp_path, "custom", "[[fsdp, eager]]", eager=eager).experiments
     assert one.skip is not None and one.skip.text.startswith(
-        "framework configuration 'eager' is written for trainer huggingface;"
+        "framework configuration 'eager' is written for other trainers (huggingface);"
     )
     assert one.arguments == {"model_name_or_path": "m"} and one.accelerate["distributed_type"] == "FSDP"
 
