@@ -138,7 +138,7 @@ def _wrong_type(key: str, value: Any) -> str | None:
 def _unknown_framework(key: str, value: Any, frameworks: Collection[str]) -> str | None:
     if key != FRAMEWORK or value is None:
         return None
-    unknown = (name for name in members(value) if name not in frameworks)
+    unknown = (name for name in members(value, frameworks) if name not in frameworks)
     return next((f"unknown framework configuration {name!r}{suggestion(name, frameworks)}" for name in unknown), None)
 
 

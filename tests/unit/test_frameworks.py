@@ -315,6 +315,16 @@ def test_a_plugin_file_combines_with_arguments(tmp_path: Path) -> None:
     assert one.cannot_run_here is not None and one.cannot_run_here.kind == "no_plugin_file"
 
 
+def test_a_short_name_with_a_plus_stays_a_name(tmp_path: Path) -> None:
+    suite(tmp_path, BASE)
+    contents = tmp_path / "frameworks" / "CONTENTS.yaml"
+    contents.write_text(contents.read_text() + "- {shortname: eager+1, filename: eager.yaml}\n")
+    for text in ("eager+1", "[[eager+1]]"):
+        selection = parse_selection(settings=[f"framework_config={text}"])
+        (one,) = expand(load_suite(tmp_path / "scenarios.yaml"), selection, EIGHT_GPUS).experiments
+        assert one.framework is not None and one.framework.name == "eager+1"
+
+
 def test_one_member_for_other_trainers_skips_the_combination(tmp_path: Path) -> None:
     eager = "trainers: huggingface\narguments: {attn_implementation: eager}\n"
     (one,) = with_frameworks(tmp_path, "custom", "[[fsdp, eager]]", eager=eager).experiments

@@ -7,7 +7,7 @@ CONTENTS.yaml, so that the order in which people write them means nothing. Membe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import combinations
@@ -21,17 +21,17 @@ from orchestrator.records import Framework, Text
 from orchestrator.trainers import Trainer
 
 
-def members(name: str) -> list[str]:
-    """Return the short names that a name joins."""
-    return name.split(JOIN)
+def members(name: str, known: Collection[str]) -> list[str]:
+    """Return the short names that a name joins. A short name that contains `+` is one of `known` itself."""
+    return [name] if name in known else name.split(JOIN)
 
 
-def canonical_name(value: Any, known: Iterable[str]) -> Any:
+def canonical_name(value: Any, known: Collection[str]) -> Any:
     """Return the name of a configuration, or of the combination that a list means. Return any other value unchanged.
 
     `known` are the short names, in the order of CONTENTS.yaml.
     """
-    names = members(value) if isinstance(value, str) else value
+    names = members(value, known) if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
         return value
     order = {name: place for place, name in enumerate(known)}

@@ -48,6 +48,7 @@ def load_frameworks(folder: Path, problems: list[Problem]) -> dict[str, Framewor
     contents = check(FrameworkContents, document, problems) if document else None
     if document is None or contents is None:
         return {}
+    names = {entry.shortname for entry in contents.framework_configs}
     frameworks: dict[str, FrameworkSource] = {}
     for index, entry in enumerate(contents.framework_configs):
         place = ("framework_configs", index, "shortname")
@@ -57,8 +58,8 @@ def load_frameworks(folder: Path, problems: list[Problem]) -> dict[str, Framewor
         elif entry.shortname == "none":
             message = "'none' means 'without a framework configuration'; choose another name"
             problems.append(document.problem(place, message))
-        elif JOIN in entry.shortname:
-            message = f"{entry.shortname!r} contains {JOIN!r}, which combines configurations; choose another name"
+        elif JOIN in entry.shortname and names.issuperset(entry.shortname.split(JOIN)):
+            message = f"{entry.shortname!r} is the name of a combination of other configurations; choose another name"
             problems.append(document.problem(place, message))
         else:
             source = _load_entry(entry, document, index, problems)

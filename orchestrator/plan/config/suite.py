@@ -55,10 +55,10 @@ class Suite:
 
     def sources(self, name: str) -> list[FrameworkSource]:
         """Return the framework configurations that a name joins. Raises SelectionError for a name of the command line."""
-        for unknown in (member for member in members(name) if member not in self.frameworks):
+        for unknown in (member for member in members(name, self.frameworks) if member not in self.frameworks):
             message = f"unknown framework configuration {unknown!r}{suggestion(unknown, self.frameworks)}"
             raise SelectionError(f"--set framework_config: {message}")
-        return [self.frameworks[member] for member in members(name)]
+        return [self.frameworks[member] for member in members(name, self.frameworks)]
 
     def shipped_note(self, *, defaults_used: bool) -> tuple[str, ...]:
         """Return a sentence on the files that Tunebench takes from its own folder, if any."""
@@ -195,7 +195,7 @@ Found = Iterator[tuple[YamlPath, str]]
 
 def _unknown_frameworks(scenario: Scenario, frameworks: Collection[str]) -> Found:
     for position, name in enumerate(scenario.framework_config):
-        for place, member in enumerate(members(name) if name is not None else ()):
+        for place, member in enumerate(members(name, frameworks) if name is not None else ()):
             if member not in frameworks:
                 hint = (
                     "; write null for none"
