@@ -143,6 +143,12 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "tunebench"
 
 
+@cache
+def data_identity(spec: DataSpec) -> dict[str, Any]:
+    """Return what identifies the data: the content of a local file, whatever its path, or else the name."""
+    return {name: value for name, value in asdict(spec).items() if name != "source" or spec.fingerprint is None}
+
+
 def data_path(spec: DataSpec, cache: Path) -> str:
     """Return the path of the prepared data: a folder of token ids, or a text file for trainers that tokenize themselves.
 
@@ -151,8 +157,7 @@ def data_path(spec: DataSpec, cache: Path) -> str:
     if not is_utf8(str(cache)):
         message = "the path of prepared data is not UTF-8; set TUNEBENCH_CACHE to another folder"
         raise PreparationError(f"{with_bytes(str(cache))}: {message}")
-    fields = {name: value for name, value in asdict(spec).items() if name != "source" or spec.fingerprint is None}
-    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps(data_identity(spec), sort_keys=True).encode()).hexdigest()[:16]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.source.rstrip("/").rsplit("/", 1)[-1]).strip("-.")[:40] or "data"
     return str(cache / "data" / f"{name}-{digest}")
 

@@ -21,7 +21,8 @@ from typing import Any
 
 from orchestrator.plan.config import canonical
 from orchestrator.plan.config.accelerate_file import OVERRIDDEN, merged
-from orchestrator.records import DataSpec, Experiment, Framework, Text
+from orchestrator.plan.data import data_identity
+from orchestrator.records import Experiment, Framework, Text
 
 MAX_PART = 80
 
@@ -78,7 +79,7 @@ class Digester:
         framework = experiment.framework
         content = {
             "custom": asdict(replace(experiment.custom, folder=None)) if experiment.custom else None,
-            "data": _data_identity(experiment.data) if experiment.data else None,
+            "data": data_identity(experiment.data) if experiment.data else None,
             "device": experiment.device,
             "env": experiment.env,
             "framework": framework.digest if framework else None,
@@ -91,14 +92,6 @@ class Digester:
         if experiment.measure is not None:  # ids of experiments without `measure` must not change
             content["measure"] = asdict(experiment.measure)
         return f'{{"accelerate": {canonical(experiment.accelerate)}, "arguments": ', f", {canonical(content)[1:]}"
-
-
-def _data_identity(data: DataSpec) -> dict[str, Any]:
-    """Return what identifies the data: the content of a local file, whatever its path, or else the name."""
-    fields = asdict(data)
-    if data.fingerprint is not None:
-        del fields["source"]
-    return fields
 
 
 class Tagger:
