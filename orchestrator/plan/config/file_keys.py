@@ -1,12 +1,11 @@
 """The pydantic models of the YAML files: keys, types, ranges and descriptions.
 
 `tunebench schema` prints the descriptions, and editors show them. `suite` checks what concerns several files or keys.
+Here annotations are values, not texts: pydantic needs the values at every start, and compiling the texts would take longer.
 """
 
-from __future__ import annotations
-
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -91,7 +90,7 @@ class Measure(Model):
     )
 
     @model_validator(mode="after")
-    def _leaves_room(self) -> Measure:
+    def _leaves_room(self) -> Self:
         warm_up, least, most = self.discard_steps or 0, self.at_least_steps or 0, self.at_most_steps
         if most is not None and most < warm_up + least:
             needed = " and ".join(
@@ -118,7 +117,7 @@ class RepeatsRange(Model):
     )
 
     @model_validator(mode="after")
-    def _in_order(self) -> RepeatsRange:
+    def _in_order(self) -> Self:
         if self.min > self.max:
             raise ValueError(f"min {self.min} is above max {self.max}; swap them")
         return self
