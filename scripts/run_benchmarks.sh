@@ -1,18 +1,24 @@
 #!/usr/bin/env bash
 # Runs benchmarks and reports them: positional arguments and environment switches -> one `tunebench run`.
 #
-#   bash scripts/run_benchmarks.sh [NUM_GPUS_MATRIX] [RESULT_DIR] [SCENARIOS_CONFIG] [SCENARIOS_FILTER]
+#   bash scripts/run_benchmarks.sh [NUM_GPUS_MATRIX] [EFFECTIVE_BS_MATRIX] [RESULT_DIR] [SCENARIOS_CONFIG] [SCENARIOS_FILTER]
 #
-#   NUM_GPUS_MATRIX   process counts, "1 2"; the scenarios' own when empty
-#   RESULT_DIR        results folder (benchmark_outputs); an older results folder is moved aside under a dated name
-#   SCENARIOS_CONFIG  scenario file (the shipped scenarios.yaml); looked for here, then in the repository
-#   SCENARIOS_FILTER  names, "lora qlora"; `none` is all that are not slow (quickstart in the shipped file, else none)
+#   NUM_GPUS_MATRIX      process counts, "1 2"; the scenarios' own when empty
+#   EFFECTIVE_BS_MATRIX  effective batch sizes, "4 8". Only numbers are read as this position, so it may be left out.
+#   RESULT_DIR           results folder (benchmark_outputs); an older results folder is moved aside under a dated name.
+#                        Write ./8 for a folder whose name is a number.
+#   SCENARIOS_CONFIG     scenario file (the shipped scenarios.yaml); looked for here, then in the repository
+#   SCENARIOS_FILTER     names, "lora qlora"; `none` is all that are not slow (quickstart in the shipped file, else none)
 #
-#   DRY_RUN=true               show the plan, write and run nothing
-#   NO_OVERWRITE=true          resume into RESULT_DIR instead of moving it aside
-#   NO_DATA_PROCESSING=true    use the data that was prepared before
-#   MEMORY_LOGGING=huggingface|nvidia|all|none     what watches memory (huggingface)
-#   EFFECTIVE_BS_MATRIX="4 8"  effective batch sizes, instead of the scenarios' own
+#   Switches: 1, true or yes is yes; 0, false, no or empty is no
+#   DRY_RUN                    show the plan, write and run nothing
+#   NO_OVERWRITE               resume into RESULT_DIR instead of moving it aside
+#   NO_DATA_PROCESSING         use the data that was prepared before
+#
+#   MEMORY_LOGGING=huggingface|nvidia|all|none     monitor of the memory (huggingface)
+#   EFFECTIVE_BS_MATRIX="4 8"  as the position
+#   TRAINER=NAME               trainer of all scenarios, such as fms_hf_tuning
+#   FRAMEWORKS=DIR             folder of framework configurations
 #   PYTHON=FILE                interpreter that has tunebench's requirements (python)
 set -euo pipefail
 
@@ -24,7 +30,30 @@ fi
 root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
 python="${PYTHON:-$(command -v python || command -v python3)}"
 
+is_yes() {
+  case "$(tr '[:upper:]' '[:lower:]' <<<"${!1:-}")" in
+    1 | true | yes) true ;;
+    0 | false | no | '') false ;;
+    *) echo "$1=${!1} is invalid; write 1, true or yes, or 0, false or no" >&2; exit 2 ;;
+  esac
+}
+dry_run=no overwrite=yes process_data=yes
+if is_yes DRY_RUN; then dry_run=yes; fi
+if is_yes NO_OVERWRITE; then overwrite=no; fi
+if is_yes NO_DATA_PROCESSING; then process_data=no; fi
+
+# The reference's script has the effective batch sizes as its second position. Numbers are batch sizes, other words a folder.
+# An empty word is the batch sizes if a folder follows it, or a scenario file two positions later.
+batch_sizes="${EFFECTIVE_BS_MATRIX:-}"
 num_gpus="${1:-}"
+is_yaml() { [[ "${1:-}" =~ \.ya?ml$ ]]; }
+has_batch_sizes() {
+  [[ "${2:-}" =~ ^[0-9\ ,]+$ ]] || { [[ $# -ge 3 && -z "$2" ]] && { is_yaml "${4:-}" || { [[ -n "$3" ]] && ! is_yaml "$3"; }; }; }
+}
+if has_batch_sizes "$@"; then
+  batch_sizes="${2:-$batch_sizes}"
+  set -- "$1" "${@:3}"
+fi
 results="${2:-benchmark_outputs}"
 config="${3:-scenarios.yaml}"
 [[ -n "${3:-}" && -e "$config" ]] || [[ "$config" == /* ]] || config="$root/$config"
@@ -38,10 +67,12 @@ commas() { local words; read -ra words <<<"${1//,/ }"; (IFS=,; echo "${words[*]}
 
 options=(--results "$results" --memory "${MEMORY_LOGGING:-huggingface}" --yes)
 [[ -z "$num_gpus" ]] || options+=(--num-gpus "$(commas "$num_gpus")")
-[[ -z "${EFFECTIVE_BS_MATRIX:-}" ]] || options+=(--axis "effective_batch_size=$(commas "$EFFECTIVE_BS_MATRIX")")
-[[ "${NO_DATA_PROCESSING:-}" != true ]] || options+=(--no-data-processing)
-[[ "${NO_OVERWRITE:-}" == true ]] || options+=(--move-aside)
-[[ "${DRY_RUN:-}" != true ]] || options+=(--dry-run)
+[[ -z "$batch_sizes" ]] || options+=(--axis "effective_batch_size=$(commas "$batch_sizes")")
+[[ -z "${TRAINER:-}" ]] || options+=(--trainer "$TRAINER")
+[[ -z "${FRAMEWORKS:-}" ]] || options+=(--frameworks "$FRAMEWORKS")
+[[ "$process_data" == yes ]] || options+=(--no-data-processing)
+[[ "$overwrite" == no ]] || options+=(--move-aside)
+[[ "$dry_run" == no ]] || options+=(--dry-run)
 if [[ "$filter" != none ]]; then
   for name in $filter; do options+=(--scenario "$name"); done
 fi

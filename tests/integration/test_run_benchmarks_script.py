@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "run_benchmarks.sh"
-SWITCHES = ("DRY_RUN", "NO_OVERWRITE", "NO_DATA_PROCESSING", "MEMORY_LOGGING", "EFFECTIVE_BS_MATRIX")
+SWITCHES = ("DRY_RUN", "NO_OVERWRITE", "NO_DATA_PROCESSING", "MEMORY_LOGGING", "EFFECTIVE_BS_MATRIX", "TRAINER", "FRAMEWORKS")
 ECHO = '#!/bin/sh\n[ "$1" = -c ] && exit 0\nprintf "%s\\n" "$@"\n'
 
 Run = Callable[..., list[str]]
@@ -76,6 +76,48 @@ def test_switches(run: Run) -> None:
     words = run(EFFECTIVE_BS_MATRIX="4 8", **switches)
     assert {"--dry-run", "--no-data-processing", "effective_batch_size=4,8", "all"} <= set(words)
     assert "--move-aside" not in words
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["1 2", "4 8", "out", "s.yaml", "none"], ("out", "s.yaml", "4,8", [])),
+        (["1 2", "8", "out", "s.yaml", "lora", "qlora"], ("out", "s.yaml", "8", ["lora", "qlora"])),
+        (["1", "", "out", "s.yaml", "lora"], ("out", "s.yaml", None, ["lora"])),
+        (["1", "", "out"], ("out", "scenarios.yaml", None, ["quickstart"])),
+        (["1", "", "", "s.yaml", "lora"], ("benchmark_outputs", "s.yaml", None, ["lora"])),
+        (["1", "", "s.yaml", "lora", "qlora"], ("benchmark_outputs", "s.yaml", None, ["lora", "qlora"])),
+        (["1", "./8", "s.yaml"], ("./8", "s.yaml", None, [])),
+        (["1", "8"], ("benchmark_outputs", "scenarios.yaml", "8", ["quickstart"])),
+    ],
+)
+def test_the_five_positions_of_the_reference_and_the_four_of_ours(
+    run: Run, tmp_path: Path, words: list[str], expected: tuple[str, str, str | None, list[str]]
+) -> None:
+    (tmp_path / "s.yaml").touch()
+    results, file, batch_sizes, names = expected
+    options = run(*words)
+    assert Path(options[0]).name == file and options[options.index("--results") + 1] == results
+    axes = [value for flag, value in pairwise(options) if flag == "--axis"]
+    assert axes == ([f"effective_batch_size={batch_sizes}"] if batch_sizes else [])
+    assert [name for flag, name in pairwise(options) if flag == "--scenario"] == names
+
+
+@pytest.mark.parametrize("name", ["DRY_RUN", "NO_OVERWRITE", "NO_DATA_PROCESSING"])
+def test_a_switch_has_many_words_for_yes_and_no_and_refuses_others(run: Run, name: str) -> None:
+    usual = run()
+    assert all(run(**{name: word}) == run(**{name: "true"}) != usual for word in ("1", "TRUE", "yes"))
+    assert all(run(**{name: word}) == usual for word in ("", "0", "false", "No"))
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        run(**{name: "maybe"})
+    assert error.value.returncode == 2
+    assert error.value.stderr == f"{name}=maybe is invalid; write 1, true or yes, or 0, false or no\n"
+
+
+def test_trainer_and_frameworks_come_from_the_environment(run: Run) -> None:
+    options = run(TRAINER="fms_hf_tuning", FRAMEWORKS="my configurations")
+    assert options[options.index("--trainer") + 1] == "fms_hf_tuning"
+    assert options[options.index("--frameworks") + 1] == "my configurations"
 
 
 def test_a_dry_run_from_elsewhere_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
