@@ -151,7 +151,7 @@ class RunOptions(SuiteOptions):
 class ReportOptions:
     """The options of `report`."""
 
-    folders: Annotated[list[Path], Argument(help="Results folders.")]
+    folders: Annotated[list[Path], Argument(help="Results folders, or CSV files of results.")]
     keep: Annotated[list[str] | None, Option(help="Columns to show even if they do not vary, separated by commas.")] = (
         None
     )

@@ -6,7 +6,7 @@ Programs never read a caveat's sentence, with one exception: sentences in record
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -49,12 +49,21 @@ class Caveat:
     def sentence(self) -> str:
         return SENTENCES[self.kind].format(self.detail)
 
+    @classmethod
+    def of_sentence(cls, sentence: str) -> Caveat:
+        """Return the caveat of a sentence in a CSV file, or in a record before version 3."""
+        for kind, pattern in _KNOWN:
+            if match := re.fullmatch(pattern, sentence, re.DOTALL):
+                return cls(kind=kind, detail=" ".join(match.groups()))
+        return cls(detail=sentence)
 
-# Sentences of records before version 3.
-_OLDER = (
+
+# Sentences that concern the speed; the last one is of records before version 3.
+_KNOWN = (
     (CaveatKind.NOT_LEVEL, r"no steady-state speed: (.*); let it run longer, or look for what changes"),
     (CaveatKind.NO_STEADY_SPEED, r"no steady-state speed:? ?(.*)"),
     (CaveatKind.CONTAMINATED, r"others used the run's GPUs: (.*)"),
+    (CaveatKind.THROTTLED, r"the clocks were held down in the steady state: (.*)"),
     (CaveatKind.THROTTLED, r"(.*) held the clocks down in (\d+%) of the steady state"),
 )
 
@@ -70,9 +79,4 @@ class AcceptsSentence:
 
 def _fields(value: object) -> object:
     """Return the fields of a caveat for a sentence, and any other value unchanged."""
-    if not isinstance(value, str):
-        return value
-    for kind, pattern in _OLDER:
-        if match := re.fullmatch(pattern, value, re.DOTALL):
-            return {"kind": kind, "detail": " ".join(match.groups())}
-    return {"detail": value}
+    return asdict(Caveat.of_sentence(value)) if isinstance(value, str) else value

@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from orchestrator.compare.comparison import Entry, Side, Verdict
 from orchestrator.compare.pairing import pair
 from orchestrator.compare.rules import parse
-from orchestrator.compare.sides import csv_files, pytest_benchmark
+from orchestrator.compare.sides import pytest_benchmark
 from orchestrator.compare.sides.read import halves, read
 from orchestrator.compare.verdicts import compare
 from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.measure.metrics import METRICS, Show
 from orchestrator.records import DataSpec, Device, Framework, Reason, RunRecord
 from orchestrator.report import tables
+from orchestrator.results.table import csv_file
 from orchestrator.results.table.load import load
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -575,13 +576,14 @@ def test_every_row_of_a_table_is_one_entry_with_its_number(rows: list[tuple[str,
     writer = csv.writer(text)
     writer.writerow(["scenario", "argument", "tokens_per_s", "train_loss"])
     writer.writerows([*row, 1.0] for row in rows)
-    entries = csv_files.read(Path("f"), text.getvalue().encode()).entries
+    read_rows = [row for group in csv_file.read(text.getvalue().encode())[0] for row in group]
     sound = [number if number == 0 or 1e-150 < abs(number) < 1e150 else None for *_, number in rows]
-    assert [entry.runs[0].numbers.get("tokens_per_s") for entry in entries] == sound
-    assert ["" if entry.key["scenario"] is None else entry.key["scenario"] for entry in entries] == [
+    assert [row.measured.get("tokens_per_s") for row in read_rows] == sound
+    assert ["" if row.facts["scenario"] is None else row.facts["scenario"] for row in read_rows] == [
         _as_read(scenario) for scenario, *_ in rows
     ]
 
 
 def _as_read(cell: str) -> object:
-    return int(cell) if cell.isascii() and cell.isdigit() and str(int(cell)) == cell else cell
+    words = {"TRUE": "True", "FALSE": "False"}  # as a spreadsheet writes them
+    return int(cell) if cell.isascii() and cell.isdigit() and str(int(cell)) == cell else words.get(cell, cell)

@@ -146,12 +146,3 @@ def _was_run(row: Row) -> bool:
 def _have(count: int) -> str:
     return f"{counted(count, 'experiment')} {'has' if count == 1 else 'have'}"
 
-
-def grouped(rows: Iterable[Row]) -> list[list[Row]]:
-    """Return rows of runs by experiment, in the order of their first runs."""
-    groups: dict[object, list[Row]] = {}
-    for row in rows:
-        name = row.facts.get("id")
-        without_id = None if name is not None else (tuple(row.facts.items()), tuple(row.arguments.items()))
-        groups.setdefault((row.facts.get("results"), name, without_id), []).append(row)
-    return list(groups.values())

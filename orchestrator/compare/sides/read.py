@@ -7,27 +7,34 @@ comparison shows the noise. Reading is bounded, and no content is executed.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.compare.comparison import Entry, Run, Side
-from orchestrator.compare.sides import csv_files, environment, folders, keys, pytest_benchmark
+from orchestrator.compare.sides import environment, experiments, folders, keys, pytest_benchmark
+from orchestrator.compare.sides.experiments import Origin
 from orchestrator.compare.sides.same_runs import not_among
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
 from orchestrator.files.printable_text import counted
 from orchestrator.files.reading import Unreadable
 from orchestrator.records import Device, Status
+from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results.folder import SUITE_FILE
-from orchestrator.results.table import gc_pause
+from orchestrator.results.table import csv_file, gc_pause
+from orchestrator.results.table.rows import Row
 
 ACCEPTED = (
     "a results folder (of tunebench or of the reference system), a CSV file of results (benchmarks.csv, raw_summary.csv, or one "
     "that the reference published) or the JSON file of pytest-benchmark"
 )
 MOST_WARNINGS = 20
+
+# An id of the reference is a number in its list, so the same id in another list is another experiment.
+_REFERENCE_ID = re.compile(r"exp_\d+")
 
 
 def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
@@ -82,7 +89,7 @@ def _place(place: Path) -> Side:
             raise Unreadable(damaged if (place / SUITE_FILE).exists() else "it is a folder without results")
         content = reading.read_bytes(Path(os.path.realpath(place)), limit=reading.LOG_BYTES)
         if content.lstrip()[:1] not in (b"{", b"["):
-            return csv_files.read(place, content)
+            return _csv_file(place, content)
         document = reading.parse_json(content, finite=False)
         if not pytest_benchmark.is_pytest_benchmark(document):
             raise Unreadable("it is JSON, but not from pytest-benchmark")
@@ -91,6 +98,17 @@ def _place(place: Path) -> Side:
         raise ResultsError(f"{place} does not exist: name {ACCEPTED}.") from None
     except (OSError, ValueError) as error:
         raise ResultsError(f"{place} cannot be compared: {reading.reason(error)}. Name {ACCEPTED}.") from None
+
+
+def _csv_file(place: Path, content: bytes) -> Side:
+    groups, warnings = csv_file.read(content)
+    return experiments.side(str(place), ((runs, Origin(id=_own_id(runs[0]))) for runs in groups), warnings)
+
+
+def _own_id(row: Row) -> str | None:
+    """Return the id if Tunebench made it: such an experiment is the same wherever it ran."""
+    name = row.facts.get("id")
+    return name if isinstance(name, str) and SAFE_ID.fullmatch(name) and not _REFERENCE_ID.fullmatch(name) else None
 
 
 def _bounded(warnings: Sequence[str]) -> list[str]:

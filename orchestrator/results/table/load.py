@@ -1,4 +1,4 @@
-"""Read results folders as one table: a frame of runs, and a frame of experiments with their repeats grouped.
+"""Read results folders and CSV files as one table: a frame of runs, and a frame of experiments with their repeats grouped.
 
 A metric of an experiment is the mean over its repeats that ended ok; for rates and step times it is the geometric mean
 (`aggregate`). If a repeat failed, `status` says how the last such repeat ended, and `runs_ok` of `runs` how many repeats the mean
@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator.errors import ResultsError
+from orchestrator.files import reading
+from orchestrator.measure.metrics.work import COMPARISON
 from orchestrator.records import Caveat, JobState, Status
 from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.store import Store
-from orchestrator.results.table import foreign_rows, gc_pause, reference_folder, rows
+from orchestrator.results.table import csv_file, foreign_rows, gc_pause, reference_folder, rows
 from orchestrator.results.table.aggregate import BY_RATIO, LOGGED, Cell, compared, over_repeats
 from orchestrator.results.table.column_choice import for_people, varying
 from orchestrator.results.table.rows import Row, Value
@@ -56,7 +58,7 @@ class ResultsTable:
 
 @gc_pause.left_alone()
 def load(roots: Sequence[Path]) -> ResultsTable:
-    """Return the table of one or more results folders. Raises ResultsError if a folder is missing or has no results."""
+    """Return the table of one or more results folders or CSV files. Raises ResultsError if one is missing or has no results."""
     names = _names(roots)
     all_rows: list[Row] = []
     warnings: list[str] = []
@@ -104,6 +106,11 @@ def _names(roots: Sequence[Path]) -> list[str]:
 
 def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[list[Row], list[str]]:
     """Return the rows and warnings of a folder. Add to `framework_arguments` the columns that each configuration sets."""
+    if root.is_file():
+        read, warnings = _csv_file(root)
+        for name, names in csv_file.set_by_frameworks(read).items():
+            framework_arguments[name] = framework_arguments.get(name, frozenset()) | names
+        return read, warnings
     if not root.is_dir():
         raise ResultsError(
             f"{root}: there is no such folder; name a results folder, which `tunebench run --results` made"
@@ -126,6 +133,29 @@ def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[l
             own = frozenset(map(rows.argument_column, framework.arguments))
             framework_arguments[framework.name] = framework_arguments.get(framework.name, frozenset()) | own
     read = [row for stored in wanted for row in _stored_rows(stored, warnings)]
+    caveats = dict.fromkeys(f"{row.facts['id']}: {caveat.sentence}" for row in read for caveat in row.warnings)
+    return read, [*warnings, *caveats]
+
+
+# Numbers that need other experiments: the table computes them again, so a file's own are left out.
+_COMPUTED = frozenset(metric.name for metric in COMPARISON)
+
+
+def _csv_file(file: Path) -> tuple[list[Row], list[str]]:
+    """Return the rows and warnings of a CSV file. An experiment without an id gets one: its place in the file."""
+    try:
+        groups, warnings = csv_file.read(reading.read_bytes(file, limit=reading.LOG_BYTES))
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{file} is not a CSV file of results: {reading.reason(error)}") from None
+    if csv_file.has_means(groups):
+        raise ResultsError(f"{file} has means over repeats; name raw_summary.csv next to it, which has the runs")
+    read = []
+    for number, group in enumerate(groups, start=1):
+        for row in group:
+            facts = {**row.facts, "id": str(row.facts.get("id") or f"row-{number}")}
+            measured = {name: value for name, value in row.measured.items() if name not in _COMPUTED}
+            outcome = {"attempt": 1, "status": JobState.PENDING.value, **row.outcome}
+            read.append(foreign_rows.sound(replace(row, facts=facts, outcome=outcome, measured=measured)))
     caveats = dict.fromkeys(f"{row.facts['id']}: {caveat.sentence}" for row in read for caveat in row.warnings)
     return read, [*warnings, *caveats]
 

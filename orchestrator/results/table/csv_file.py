@@ -1,8 +1,8 @@
-"""Read a CSV file as a side: `benchmarks.csv` (one row per experiment), `raw_summary.csv` (one row per run), or the reference's.
+"""Read a CSV file of results: `benchmarks.csv` (one row per experiment), `raw_summary.csv` (one row per run), or the reference's.
 
 The name of a column determines its meaning: a metric of the registry, a known fact or outcome, else an argument. An empty cell
 is missing, never 0. A table of the reference does not state how runs ended: an experiment failed if the Trainer's run time is
-missing.
+missing. A spreadsheet writes `TRUE` where Python writes `True`; both are `True` here.
 
 Files may come from anyone. Any other kind of table is refused. Implausible lines are left out and counted.
 """
@@ -14,25 +14,25 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-from orchestrator.compare.comparison import Side
-from orchestrator.compare.sides import experiments
-from orchestrator.compare.sides.environment import NEIGHBOURS
-from orchestrator.compare.sides.experiments import Origin
-from orchestrator.compare.sides.keys import EFFECTIVE, OURS, PLACES
 from orchestrator.files import reading
 from orchestrator.files.reading import Unreadable
 from orchestrator.measure.metrics import METRICS, Show
-from orchestrator.records import Status
-from orchestrator.records.experiment import SAFE_ID
+from orchestrator.records import Caveat, Status
+from orchestrator.results.table.column_choice import BOOKKEEPING, FILE_NAMES
 from orchestrator.results.table.foreign_rows import MAX_COLUMNS
 from orchestrator.results.table.rows import NO_FRAMEWORK, Row, Value
 
-_FACTS = frozenset({*OURS, "results", "id", "device", "python", "monitors", "data"})
+_FACTS = frozenset(
+    {
+        *("scenario", "framework_config", "model_name_or_path", "num_gpus", "trainer"),
+        *("results", "id", "device", "python", "monitors", "data"),
+    }
+)
 _OUTCOME = frozenset({"repeat", "attempt", "status", "failure_kind", "failure_cause", "started_at", "runs", "runs_ok"})
-_NO_ARGUMENT = PLACES | {"tags", "failure_hint", "warnings", "exit_code", "signal"}
-_OF_THE_PROCESS = (EFFECTIVE, "provenance_", "measured_")
+_NO_ARGUMENT = frozenset({*BOOKKEEPING, *FILE_NAMES, "tags", "failure_hint", "warnings", "exit_code", "signal"})
+_OF_THE_PROCESS = ("effective_", "provenance_", "measured_")
 _IDENTIFYING = ("model_name_or_path", "framework_config", "scenario", "id")
 
 _WORDS = frozenset(name for name, metric in METRICS.items() if metric.show is Show.TEXT)
@@ -41,13 +41,12 @@ _NUMBERS = METRICS.keys() - _WORDS
 _NOT_RUN = ("pending", "running", "silent", "skipped")
 _RUN_TIME = "train_runtime"
 # Metrics that a row has even if no run ended ok.
-_OF_THE_PLAN = frozenset({"global_batch", "world_size", "neighbours"})
-
-# An id of the reference is a number in its list, so the same id in another list is another experiment.
-_REFERENCE_ID = re.compile(r"exp_\d+")
+_NEIGHBOURS = "neighbours"
+_OF_THE_PLAN = frozenset({"global_batch", "world_size", _NEIGHBOURS})
 
 _PLUGIN, _PLUGIN_SUFFIX = "acceleration_framework_config_file", "-sample-configuration.yaml"
 _WHOLE = re.compile(r"-?[1-9]\d{0,17}|0")
+_OF_SPREADSHEETS = {"TRUE": "True", "FALSE": "False"}
 
 # Enough for 20,000 runs with 250 columns; larger tables would take too much memory.
 MAX_CELLS = 5_000_000
@@ -56,8 +55,8 @@ MAX_CELLS = 5_000_000
 Cells = Mapping[str, str]
 
 
-def read(place: Path, content: bytes) -> Side:
-    """Return the experiments of a CSV file, in its order. Raises Unreadable if it is not a table of results."""
+def read(content: bytes) -> tuple[list[list[Row]], list[str]]:
+    """Return the rows of a CSV file, one list for each experiment, and warnings. Raises Unreadable for another kind of table."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -71,14 +70,29 @@ def read(place: Path, content: bytes) -> Side:
     except csv.Error as error:
         raise Unreadable(f"it is not a CSV file: {error}") from None
     are_means = "repeat" not in header
-    groups = [[row] for row in rows] if are_means else experiments.grouped(rows)
+    groups = [[row] for row in rows] if are_means else _grouped(rows)
     wrong["experiment(s) have a run on two lines; the later line counts"] += sum(map(_has_a_run_twice, groups))
     warnings = [f"{count} {what}" for what, count in wrong.items() if count]
-    if are_means and any(_count(row.outcome.get("runs_ok", row.outcome.get("runs"))) > 1 for row in rows):
+    if has_means(groups):
         warnings.append(
             "its rows are means over repeats, which cannot be tested; use raw_summary.csv next to it, which has the runs"
         )
-    return experiments.side(str(place), ((runs, Origin(id=_id(runs[0]))) for runs in groups), warnings)
+    return groups, warnings
+
+
+def has_means(groups: Iterable[Sequence[Row]]) -> bool:
+    """Return whether a row is the mean of several runs, as in benchmarks.csv."""
+    return any(_count(row.outcome.get("runs_ok", row.outcome.get("runs"))) > 1 for group in groups for row in group)
+
+
+def _grouped(rows: Iterable[Row]) -> list[list[Row]]:
+    """Return rows of runs by experiment, in the order of their first runs."""
+    groups: dict[object, list[Row]] = {}
+    for row in rows:
+        name = row.facts.get("id")
+        without_id = None if name is not None else (tuple(row.facts.items()), tuple(row.arguments.items()))
+        groups.setdefault((row.facts.get("results"), name, without_id), []).append(row)
+    return list(groups.values())
 
 
 def _refuse_header(header: Sequence[str]) -> None:
@@ -112,13 +126,33 @@ def _row(header: Sequence[str], cells: Cells, number: int, wrong: Counter[str]) 
     outcome = {name: _value(cells.get(name)) for name in header if name in _OUTCOME and name in cells}
     numbers = _numbers(cells, wrong)
     words = {name: _value(cell) for name, cell in cells.items() if name.startswith(_OF_THE_PROCESS) or name in _WORDS}
-    no_neighbours = {NEIGHBOURS: 0} if NEIGHBOURS in header else {}
+    no_neighbours = {_NEIGHBOURS: 0} if _NEIGHBOURS in header else {}
     return Row(
         facts=facts,
         arguments={name: _value(cells.get(name)) for name in header if _is_argument(name)},
         outcome=outcome if "repeat" in outcome else {**outcome, **_ending(header, outcome, numbers, number)},
         measured={**no_neighbours, **words, **numbers},
+        warnings=tuple(map(Caveat.of_sentence, cells.get("warnings", "").splitlines())),
     )
+
+
+def set_by_frameworks(rows: Sequence[Row]) -> dict[str, frozenset[str]]:
+    """Return the arguments that each framework configuration may set: those with one value for each configuration.
+
+    A CSV file does not say where an argument comes from. An argument that varies, but not within a configuration, cannot be told
+    apart from the configuration.
+    """
+    by_framework: dict[Value, list[Row]] = {}
+    for row in rows:
+        by_framework.setdefault(row.facts.get("framework_config"), []).append(row)
+    names = {name for row in rows for name in row.arguments}
+    varying = {name for name in names if len({row.arguments.get(name) for row in rows}) > 1}
+    fixed = frozenset(
+        name
+        for name in varying
+        if all(len({row.arguments.get(name) for row in group}) == 1 for group in by_framework.values())
+    )
+    return {str(framework): fixed for framework in by_framework if framework is not None}
 
 
 def _is_argument(name: str) -> bool:
@@ -128,7 +162,7 @@ def _is_argument(name: str) -> bool:
 
 def _value(cell: str | None) -> Value:
     """Return a cell; a whole number as an int, since counts are shown and compared as int."""
-    return int(cell) if cell and _WHOLE.fullmatch(cell) else cell
+    return int(cell) if cell and _WHOLE.fullmatch(cell) else _OF_SPREADSHEETS.get(cell or "", cell)
 
 
 def _numbers(cells: Cells, wrong: Counter[str]) -> dict[str, Value]:
@@ -174,8 +208,3 @@ def _count(value: Value) -> int:
 def _has_a_run_twice(runs: Sequence[Row]) -> bool:
     return len({(row.outcome.get("repeat"), row.outcome.get("attempt")) for row in runs}) < len(runs)
 
-
-def _id(row: Row) -> str | None:
-    """Return the id if Tunebench made it: such an experiment is the same wherever it ran."""
-    name = row.facts.get("id")
-    return name if isinstance(name, str) and SAFE_ID.fullmatch(name) and not _REFERENCE_ID.fullmatch(name) else None
