@@ -86,8 +86,8 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
             problems.extend(error.problems)
     if problems:
         raise ConfigError(problems)
-    shipped = suite.shipped_note(defaults_used=defaults_used)
-    return Plan(experiments=tuple(experiments.values()), collapsed=tuple(collapsed), notes=(*shipped, *notes))
+    on_files = suite.file_notes(defaults_used=defaults_used)
+    return Plan(experiments=tuple(experiments.values()), collapsed=tuple(collapsed), notes=(*on_files, *notes))
 
 
 class _Expansion:
@@ -186,7 +186,7 @@ class _Expansion:
 
     @cached_property
     def strange(self) -> dict[str | None, Reason | None]:
-        """The reason for each framework configuration with arguments that are written for other trainers."""
+        """The reason for each framework configuration that is stale, or has arguments that are written for other trainers."""
         sources = {name: self.suite.sources(name) if name else [] for name in self.frameworks}
         return {name: written_for_others(joined, self.trainer) for name, joined in sources.items()}
 

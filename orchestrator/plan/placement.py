@@ -51,6 +51,8 @@ def wrong_anywhere(experiment: Experiment, trainer: Trainer, requested: Device) 
 def written_for_others(sources: Iterable[FrameworkSource], trainer: Trainer) -> Reason | None:
     """Return the reason why a trainer does not get the arguments of a framework configuration, or None if it gets them all."""
     for source in sources:
+        if source.stale:
+            return Reason(kind="stale_framework", text=source.stale)
         if not source.speaks_to(trainer.name):
             name, meant = source.framework.name, ", ".join(source.trainers or ())
             arguments = ", ".join(f"{one}: [{as_yaml(value)}]" for one, value in source.framework.arguments.items())

@@ -14,7 +14,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "run_benchmarks.sh"
-SWITCHES = ("DRY_RUN", "NO_OVERWRITE", "NO_DATA_PROCESSING", "MEMORY_LOGGING", "EFFECTIVE_BS_MATRIX", "TRAINER", "FRAMEWORKS")
+SWITCHES = (
+    "DRY_RUN",
+    "NO_OVERWRITE",
+    "NO_DATA_PROCESSING",
+    "MEMORY_LOGGING",
+    "EFFECTIVE_BS_MATRIX",
+    "TRAINER",
+    "FRAMEWORKS",
+)
 ECHO = '#!/bin/sh\n[ "$1" = -c ] && exit 0\nprintf "%s\\n" "$@"\n'
 
 Run = Callable[..., list[str]]

@@ -26,8 +26,8 @@ from orchestrator.errors import OrchestratorError, ResultsError, SelectionError
 from orchestrator.measure.metrics import METRICS, Show
 from orchestrator.records import DataSpec, Device, Framework, Reason, RunRecord
 from orchestrator.report import tables
-from orchestrator.results.table import csv_file
 from orchestrator.results.table.load import load
+from orchestrator.results.table.sources import csv_file
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SPEED = "tokens_per_s"

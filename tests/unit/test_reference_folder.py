@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.errors import ResultsError
 from orchestrator.results.table.load import load, varying
-from orchestrator.results.table.reference_log import failure
+from orchestrator.results.table.sources.reference_log import failure
 
 CASES = Path(__file__).parent.parent / "golden" / "report"
 OURS = {"status", "failure_kind", "failure_cause", "runs_ok", "loss_difference", "doubt"}

@@ -218,6 +218,33 @@ def test_a_folder_of_the_users_is_never_written_into(call: Call, results: Path, 
     assert call("results", "--output", "results")[0] == 0 and "report.html" in names(results)
 
 
+def test_a_csv_file_of_runs_gives_the_findings_of_its_folder(call: Call, results: Path, tmp_path: Path) -> None:
+    call(results)
+    file = tmp_path / "saved by a spreadsheet.csv"
+    file.write_text((results / "raw_summary.csv").read_text().replace(",True", ",TRUE").replace(",False", ",FALSE"))
+    code, shown, said = call(file)
+    of_folder = call(results, "--format", "markdown")[1]
+    assert code == 0 and "wrote" not in shown + said
+    assert call(file, "--format", "markdown")[1] == of_folder
+    code, shown, _ = call(file, "--output", tmp_path / "page", "--format", "html")
+    assert code == 0 and (tmp_path / "page" / "report.html").stat().st_size > 10_000
+
+
+def test_a_csv_file_of_means_or_of_something_else_is_refused(call: Call, results: Path, tmp_path: Path) -> None:
+    call(results)
+    code, _, said = call(results / "benchmarks.csv")
+    assert code == 2 and said.endswith("has means over repeats; name raw_summary.csv next to it, which has the runs\n")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    code, _, said = call(tmp_path / "other.csv")
+    assert code == 2 and "is not a CSV file of results: its first line must name one of" in said
+
+
+def test_the_reference_s_published_file_is_a_table(call: Call) -> None:
+    refs = next((Path(__file__).parents[1] / "golden" / "compat" / "refs").glob("*.csv"))
+    code, shown, _ = call(refs)
+    assert code == 0 and "124 experiments: 85 ok, 39 failed" in shown
+
+
 def test_a_marker_that_is_none_of_ours_opens_nothing(call: Call, results: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()

@@ -145,4 +145,3 @@ def _was_run(row: Row) -> bool:
 
 def _have(count: int) -> str:
     return f"{counted(count, 'experiment')} {'has' if count == 1 else 'have'}"
-

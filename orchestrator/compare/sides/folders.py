@@ -18,8 +18,9 @@ from orchestrator.records import Experiment, JobState, RunRecord
 from orchestrator.results.contents import Contents
 from orchestrator.results.folder import SUITE_FILE, is_ours
 from orchestrator.results.store import Store
-from orchestrator.results.table import foreign_rows, reference_folder, rows
+from orchestrator.results.table import foreign_rows, rows
 from orchestrator.results.table.rows import Row, Value
+from orchestrator.results.table.sources import reference_folder
 
 
 def holds_results(place: Path) -> bool:

@@ -24,8 +24,9 @@ from orchestrator.files.reading import Unreadable
 from orchestrator.records import Device, Status
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results.folder import SUITE_FILE
-from orchestrator.results.table import csv_file, gc_pause
+from orchestrator.results.table import gc_pause
 from orchestrator.results.table.rows import Row
+from orchestrator.results.table.sources import csv_file
 
 ACCEPTED = (
     "a results folder (of tunebench or of the reference system), a CSV file of results (benchmarks.csv, raw_summary.csv, or one "

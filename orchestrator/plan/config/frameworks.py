@@ -26,12 +26,14 @@ _NOT_MEANING = frozenset({"description", "trainers"})
 class FrameworkSource:
     """A framework configuration, and the `trainers` that its arguments are written for (None: all).
 
-    `document` is its file, or CONTENTS.yaml where its plugin file does not exist.
+    `document` is its file, or CONTENTS.yaml where its plugin file does not exist. `stale` is the reason why a short name of the
+    reference's scenario files has no configuration any more.
     """
 
     framework: Framework
     document: Document
     trainers: tuple[str, ...] | None = None
+    stale: str | None = None
 
     def speaks_to(self, trainer: str) -> bool:
         """Return whether a trainer may get the arguments. A configuration without arguments is for every trainer."""

@@ -1,7 +1,8 @@
 """`load_suite` reads the YAML files of a campaign as one value, or raises all mistakes in them at once.
 
 `defaults.yaml`, `accelerate.yaml` and `frameworks/` are read from the folder of the scenario file. If one is missing there, the
-shipped file is read, and a note says so. `expand` makes experiments of the suite.
+shipped file is read, and a note says so. The reference system's `sample-configurations/`, next to the scenario file or in a folder
+above it, are found in place of `frameworks/`. `expand` makes experiments of the suite.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from orchestrator.plan.config.combined import canonical_name, members
 from orchestrator.plan.config.file_keys import DataProcessing, Scenario, SuiteFile
 from orchestrator.plan.config.frameworks import FrameworkSource, load_frameworks
 from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
-from orchestrator.records import Text
+from orchestrator.records import Framework, Text
 from orchestrator.trainers import Trainer
 
+# The folder of framework configurations in the reference system.
+SAMPLES = "sample-configurations"
 # Keys of a scenario that `include:` and `exclude:` may name, because they are axes.
 AXIS_KEYS = frozenset({"framework_config", "num_gpus"})
 NEEDS_CUSTOM = "'trainer: custom' needs a command; add a 'custom:' section with a 'command:'"
@@ -60,11 +63,13 @@ class Suite:
             raise SelectionError(f"--set framework_config: {message}")
         return [self.frameworks[member] for member in members(name, self.frameworks)]
 
-    def shipped_note(self, *, defaults_used: bool) -> tuple[str, ...]:
-        """Return a sentence on the files that Tunebench takes from its own folder, if any."""
+    def file_notes(self, *, defaults_used: bool) -> tuple[str, ...]:
+        """Return a sentence on the files that Tunebench takes from its own folder, and one on the reference's folder, if any."""
         names = [name for name in self.shipped if defaults_used or name != "defaults.yaml"]
-        place = self.document.file
-        return (f"{', '.join(names)}: not in the folder of {place}; Tunebench's own is used",) if names else ()
+        place, folder = self.document.file, self.files.get("frameworks")
+        own = (f"{', '.join(names)}: not in the folder of {place}; Tunebench's own is used",) if names else ()
+        found = (f"framework configurations are those of {folder}",) if folder and folder.name == SAMPLES else ()
+        return (*own, *found)
 
     def problem(self, scenario: Scenario, path: YamlPath, message: str) -> Problem:
         """Return a problem at `path` inside `scenario`, with its place in the scenario file."""
@@ -98,6 +103,8 @@ def load_suite(
     before = len(problems)
     known = load_frameworks(files["frameworks"], problems)
     if document and parsed:
+        if files["frameworks"].name == SAMPLES and len(problems) == before:
+            known |= _stale(document, parsed, known)
         problems.extend(_across(document, parsed, known, whole=len(problems) == before))
     if problems or document is None or parsed is None:
         raise ConfigError(_in_order(problems))
@@ -130,6 +137,10 @@ def _find(given: Path | None, scenarios: Path, name: str, shipped: list[str]) ->
     own = scenarios.parent / name
     if (own / "CONTENTS.yaml" if name == "frameworks" else own).exists():
         return own
+    above = (folder / SAMPLES for folder in scenarios.absolute().parents if name == "frameworks")
+    samples = next((folder for folder in above if (folder / "CONTENTS.yaml").exists()), None)
+    if samples:
+        return samples
     if scenarios.parent.resolve() != shipped_folder():
         shipped.append(name)
     return shipped_folder() / name
@@ -203,6 +214,19 @@ def _unknown_frameworks(scenario: Scenario, frameworks: Collection[str]) -> Foun
                     else suggestion(member, frameworks)
                 )
                 yield ("framework_config", position, place), f"unknown framework configuration {member!r}{hint}"
+
+
+def _stale(document: Document, suite: SuiteFile, known: Mapping[str, FrameworkSource]) -> dict[str, FrameworkSource]:
+    """Return short names that the reference's list does not have (any more). Their cells are skipped, the others run."""
+    stale: dict[str, FrameworkSource] = {}
+    for index, scenario in enumerate(suite.scenarios):
+        for path, message in _unknown_frameworks(scenario, known):
+            names = scenario.framework_config[int(path[1])]
+            name = members(names or "", known)[int(path[2])]
+            sentence = str(document.problem(("scenarios", index, *path), message))
+            framework = Framework(name=name, digest="")
+            stale[name] = FrameworkSource(framework=framework, document=document, stale=sentence)
+    return stale
 
 
 def canonical_frameworks(scenario: Scenario, known: Collection[str]) -> Scenario:

@@ -23,8 +23,9 @@ from orchestrator.report.export.series import of_run as series_of
 from orchestrator.report.export.tracker import Status, TrackerRun
 from orchestrator.report.logs import log_end
 from orchestrator.results.store import Store
-from orchestrator.results.table import foreign_rows, reference_folder
+from orchestrator.results.table import foreign_rows
 from orchestrator.results.table.rows import Row, Value
+from orchestrator.results.table.sources import reference_folder
 
 LOG_END_BYTES = 64 * 1024
 _SETTINGS = ("effective_", "provenance_")

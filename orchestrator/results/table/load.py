@@ -23,10 +23,11 @@ from orchestrator.measure.metrics.work import COMPARISON
 from orchestrator.records import Caveat, JobState, Status
 from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.store import Store
-from orchestrator.results.table import csv_file, foreign_rows, gc_pause, reference_folder, rows
+from orchestrator.results.table import foreign_rows, gc_pause, rows
 from orchestrator.results.table.aggregate import BY_RATIO, LOGGED, Cell, compared, over_repeats
 from orchestrator.results.table.column_choice import for_people, varying
 from orchestrator.results.table.rows import Row, Value
+from orchestrator.results.table.sources import csv_file, reference_folder
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -207,4 +207,3 @@ def _count(value: Value) -> int:
 
 def _has_a_run_twice(runs: Sequence[Row]) -> bool:
     return len({(row.outcome.get("repeat"), row.outcome.get("attempt")) for row in runs}) < len(runs)
-

@@ -21,8 +21,8 @@ from orchestrator.files import reading
 from orchestrator.measure.memory_logs import memory_summary, read_summary
 from orchestrator.measure.metrics import METRICS
 from orchestrator.records import Caveat, Status
-from orchestrator.results.table.reference_log import failure
 from orchestrator.results.table.rows import NO_FRAMEWORK, Row, Value, argument_cells, cell
+from orchestrator.results.table.sources.reference_log import failure
 
 _PLUGIN = "acceleration_framework_config_file"
 _SUFFIX = "-sample-configuration.yaml"

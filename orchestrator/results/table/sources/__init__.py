@@ -1,0 +1,1 @@
+"""Sources of rows besides our own records: folders of the reference system, and CSV files."""
