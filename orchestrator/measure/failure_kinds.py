@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orchestrator.records import Experiment
+from orchestrator.records import Device, Experiment
 
 BATCH = "per_device_train_batch_size"
 _CAPACITY = re.compile(
@@ -60,8 +60,20 @@ def hint(word: str | None, text: str, experiment: Experiment) -> str | None:
 
 def _install(text: str, experiment: Experiment) -> str | None:
     match = _MODULE.search(text)
+    if match is None:
+        return None
     where = f" ({experiment.python})" if experiment.python else ""
-    return f"install {match['name']} into the environment that trains{where}" if match else None
+    own = "; for a module of your own, set PYTHONPATH under env:" if experiment.script else ""
+    return f"install {match['name']} into the environment that trains{where}{own}"
+
+
+def _right_arguments(text: str, experiment: Experiment) -> str | None:
+    if "assign use_cpu" in text:
+        on_cpu = experiment.device is Device.CPU
+        return "add use_cpu: true to the arguments" if on_cpu else "this GPU has no bfloat16: remove bf16, or use fp16"
+    if experiment.script and re.search(r"arguments are required:.*--output_dir", text):
+        return "add output_dir to the arguments, with any value: each run gets a folder of its own"
+    return None
 
 
 def _less_memory(text: str, experiment: Experiment) -> str:
@@ -154,7 +166,11 @@ _TABLE = (
     FailureKind(
         word="bad_arguments",
         meaning="The trainer refused its arguments.",
-        pattern=r"\bArgumentError\b|unrecognized arguments|arguments are required|error: argument |unknown arg",
+        pattern=(
+            r"\bArgumentError\b|unrecognized arguments|arguments are required|error: argument |unknown arg|assign use_cpu"
+            r"|not used by the \w*[Pp]arser"
+        ),
+        hint=_right_arguments,
     ),
     FailureKind(
         word="import_error",
@@ -181,7 +197,10 @@ _TABLE = (
     FailureKind(
         word="no_metrics",
         meaning="The trainer ended with exit code 0 and left no result.",
-        hint="the program ended normally and wrote no metrics: see its output in stdout.log",
+        hint=(
+            "the program ended normally and wrote no metrics: see its output in stdout.log; "
+            "a script must train with a transformers Trainer in its own process"
+        ),
     ),
     FailureKind(
         word="nan_loss",

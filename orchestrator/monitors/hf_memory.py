@@ -21,7 +21,7 @@ from orchestrator.measure.memory_logs import Number, finite, memory_summary
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.records import Caveat, Command, Measurement, RunFolder
 
-_FLAG, _INSTRUMENT = "--skip_memory_metrics", "instrument.py"
+_INSTRUMENT = "instrument.py"
 _NO_STAGES = "the Trainer's memory tracker left no complete set of GPU stages (none on a CPU)"
 _TRACKER = "TUNEBENCH_MEMORY_TRACKER"
 
@@ -33,12 +33,13 @@ class HfMemory(Monitor):
         self.perturbs = self.native = native
 
     def prepare(self, command: Command, run_dir: Path) -> Command:
-        """Return the command with the tracker enabled, unless its arguments decide that. A user's own command is not changed."""
+        """Return the command with a variable that makes the instrument use a tracker. Other commands are not changed.
+
+        No argument is added: a script of the user may not know it.
+        """
         if not any(word.endswith(_INSTRUMENT) for word in command.argv):
             return command
-        if not self.native:
-            command = replace(command, env={**command.env, _TRACKER: "light"})
-        return command if _FLAG in command.argv else replace(command, argv=(*command.argv, _FLAG, "False"))
+        return replace(command, env={**command.env, _TRACKER: "native" if self.native else "light"})
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
         metrics, problem = _worker_metrics(RunFolder(run_dir).worker(0))

@@ -136,8 +136,13 @@ def _whole(name: str, value: Text | None) -> int:
     raise BatchMistake((name,), f"{name}: {value!r} is invalid; write a whole number from 1")
 
 
-def global_batch(arguments: Mapping[str, Text], num_gpus: int) -> int | None:
-    """Return the samples per optimizer step over all processes; a missing value is the Trainer's default."""
+def global_batch(arguments: Mapping[str, Text], num_gpus: int, trainer: Trainer) -> int | None:
+    """Return the samples per optimizer step over all processes, if they are known.
+
+    A missing value is the Trainer's default, except for a program of the user, which may set what it is not given.
+    """
+    if not trainer.instrumented or not (trainer.takes_defaults or {BATCH, ACCUMULATION} <= arguments.keys()):
+        return None
     batch, accumulation = arguments.get(BATCH, str(TRAINER_BATCH_DEFAULT)), arguments.get(ACCUMULATION, "1")
     return _samples(batch, accumulation, num_gpus)
 

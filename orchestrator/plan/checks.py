@@ -14,12 +14,12 @@ from orchestrator import monitors
 from orchestrator.errors import suggestion
 from orchestrator.files.redaction import is_secret_name
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
-from orchestrator.plan.cells import FRAMEWORK, GPUS, MODEL
-from orchestrator.plan.config import Scenario, argument_text
+from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, FRAMEWORK, GPUS, MODEL
+from orchestrator.plan.config import Scenario, argument_text, own_script
 from orchestrator.plan.config.combined import members
 from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.plan.data import published_models
-from orchestrator.records import AT_LEAST_STEPS, Measure, Text
+from orchestrator.records import AT_LEAST_STEPS, Measure, Script, Text
 from orchestrator.trainers import Trainer
 from orchestrator.trainers.argument_values import known, meant, wrong
 from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
@@ -55,7 +55,17 @@ def secrets(scenario: Scenario) -> Iterator[str]:
             )
 
 
-def too_few_steps(scenario: Scenario, arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[str]:
+def notes_on(
+    arguments: Mapping[str, Text], scenario: Scenario, trainer: Trainer, script: Script | None
+) -> Iterator[str]:
+    """Yield a sentence for each argument that is allowed, and may not be what the user meant."""
+    yield from _near_names(arguments, trainer)
+    if script is not None:
+        yield from own_script.notes(script, arguments, scenario.name)
+    yield from _too_few_steps(scenario, arguments, trainer)
+
+
+def _too_few_steps(scenario: Scenario, arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[str]:
     """Yield a sentence if the training has too few steps for a speed."""
     measure, max_steps = scenario.measure or Measure(), arguments.get("max_steps")
     if not trainer.instrumented or not isinstance(max_steps, str) or not max_steps.isdecimal() or not int(max_steps):
@@ -83,7 +93,7 @@ def values(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[tuple[st
             yield name, f"{name}: {items} is invalid; write {expected}{hint}"
 
 
-def near_names(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[str]:
+def _near_names(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[str]:
     """Yield a sentence for each name that resembles an argument of the trainer: it may be the model's own, or a typo."""
     for name in arguments if trainer.name == "huggingface" else ():
         near = meant(name)
@@ -155,13 +165,15 @@ def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str
 
 
 def custom(scenario: Scenario, given: Collection[str], *, withheld: Mapping[str, Text | None]) -> Found:
-    """Check the placeholders of a command against `given`, the arguments that any cell may have, and the metrics' sources.
+    """Check the metrics' sources, and the placeholders of a command against the arguments that any cell may have.
 
-    `withheld` are the defaults, which the command may not get.
+    These are `given` and those of `include:`. `withheld` are the defaults, which the command may not get.
     """
     if scenario.custom is None:
         return
-    known = {*PROVIDED, *given}
+    derived = (BATCH, ACCUMULATION) if EFFECTIVE in given else ()
+    added = (name for entry in scenario.include for name in entry)
+    known = {*PROVIDED, *given, *derived, *added} - {FRAMEWORK, EFFECTIVE}
     for index, word in enumerate(scenario.custom.command):
         for name in sorted(placeholders([word]) - known):
             cure = suggestion(name, known)

@@ -20,7 +20,7 @@ from typing import Any
 from orchestrator import trainers
 from orchestrator.errors import LaunchError
 from orchestrator.records import Command, Device, Experiment, Reason
-from orchestrator.records.run_folder import path_text
+from orchestrator.records.run_folder import OUTPUT, path_text
 from orchestrator.trainers import argument_names, custom, instrumented
 
 CONFIG_NAME = "accelerate.yaml"
@@ -63,16 +63,23 @@ def build_command(
         words = trainers.get(experiment.trainer).command(experiment, run_dir)
         if experiment.num_gpus > 1 and "$" in "".join(words):
             words = [_literal(word) for word in words]
-    env = environment(experiment, visible=visible, run_dir=run_dir)
+    env, cwd = environment(experiment, visible=visible, run_dir=run_dir), _working_folder(experiment, run_dir)
     if experiment.custom is not None and experiment.custom.launcher == "none":
-        return Command(argv=tuple(words), env=env, cwd=run_dir)
+        return Command(argv=tuple(words), env=env, cwd=cwd)
     prefix = (python, "-m", "accelerate.commands.launch", "--config_file", path_text(run_dir, CONFIG_NAME))
     return Command(
         argv=(*prefix, "--main_process_port", str(port), *words),
         env=env,
-        cwd=run_dir,
+        cwd=cwd,
         files=_files(experiment, words) if files else {},
     )
+
+
+def _working_folder(experiment: Experiment, run_dir: Path) -> Path:
+    """Return the folder in which the command starts. A script's own is the run's output, which goes when the run has ended."""
+    if experiment.script is None:
+        return run_dir
+    return run_dir / OUTPUT if experiment.script.cwd is None else Path(experiment.script.folder)
 
 
 def _literal(word: str) -> str:

@@ -21,9 +21,6 @@ from orchestrator.machine.provenance import Machine
 from orchestrator.monitors import perturbing
 from orchestrator.plan import checks
 from orchestrator.plan.cells import (
-    ACCUMULATION,
-    BATCH,
-    EFFECTIVE,
     FRAMEWORK,
     MODEL,
     BatchMistake,
@@ -35,15 +32,15 @@ from orchestrator.plan.cells import (
     settle_batch,
 )
 from orchestrator.plan.command import plan_problems
-from orchestrator.plan.config import Scenario, Suite
+from orchestrator.plan.config import Scenario, Suite, own_script
 from orchestrator.plan.config.combined import combined, contradictions, for_trainer
 from orchestrator.plan.config.suite import NEEDS_CUSTOM
 from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data
 from orchestrator.plan.experiment_id import Digester, Tagger, accelerate_settings
 from orchestrator.plan.placement import cannot_run_here, placed_on, undone, written_for_others, wrong_anywhere
 from orchestrator.plan.selection import Selection, axes_of, chosen_scenarios, models_named
-from orchestrator.records import CustomCommand, Experiment, Framework, Reason, Text
-from orchestrator.trainers import Trainer
+from orchestrator.records import CustomCommand, Experiment, Framework, Reason, Script, Text
+from orchestrator.trainers import TRAINERS, Trainer
 from orchestrator.trainers import get as get_trainer
 from orchestrator.trainers import known as known_trainers
 from orchestrator.trainers import load_problems as trainer_problems
@@ -128,18 +125,16 @@ class _Expansion:
 
     @cached_property
     def trainer(self) -> Trainer:
-        name = self.scenario.trainer or "huggingface"
-        try:
-            trainer = get_trainer(name)
-        except SelectionError:
-            unknown = f"unknown trainer {name!r}{suggestion(name, known_trainers())}"
-            message = " ".join([unknown, *trainer_problems()])
+        name = self.scenario.trainer_name()
+        if name not in TRAINERS and name not in known_trainers():
+            message = " ".join([f"unknown trainer {name!r}{suggestion(name, known_trainers())}", *trainer_problems()])
             if "trainer" in self.selection.settings:
-                raise SelectionError(f"--trainer: {message}") from None
-            raise ConfigError([self._problem(("trainer",), message)]) from None
+                raise SelectionError(f"--trainer: {message}")
+            raise ConfigError([self._problem(("trainer",), message)])
         if name == "custom" and self.scenario.custom is None:
             raise ConfigError([self._problem((), NEEDS_CUSTOM)])
-        return trainer
+        self._refuse(own_script.contradictions(self.scenario))  # again, since --set may have made one
+        return get_trainer(name)
 
     @cached_property
     def defaults(self) -> Mapping[str, Text | None]:
@@ -148,13 +143,20 @@ class _Expansion:
     @cached_property
     def models(self) -> tuple[str, ...]:
         models = models_named(self.defaults, self.scenario, self.selection)
-        if self.trainer.name == "custom":
-            return models or ("none",)
+        if self.stand_in is not None:
+            return models or (self.stand_in,)
         if not models:
             message = f"{MODEL} is missing; name at least one model under 'arguments:', for example config:tiny-llama"
             raise ConfigError([self._problem((), message)])
         self._refuse(checks.models(models, self.trainer))
         return tuple(local_model(name, self.suite.document.file.parent) for name in models)
+
+    @cached_property
+    def stand_in(self) -> str | None:
+        """The word in the place of the model's name, for a program of the user that need not be given a model."""
+        if self.script is not None:
+            return self.script.name
+        return "none" if self.trainer.name == "custom" else None
 
     @cached_property
     def axes(self) -> dict[str, tuple[Any, ...]]:
@@ -195,13 +197,19 @@ class _Expansion:
         """The scenario's own command, which may name files next to the scenario file."""
         if self.scenario.custom is None or self.trainer.name != "custom":
             return None
-        added = (name for entry in self.scenario.include for name in entry)
         of_frameworks = (name for framework in self.frameworks.values() if framework for name in framework.arguments)
-        given = {*self.layers.lower, *self.layers.upper, *self.axes}
-        batches = (BATCH, ACCUMULATION) if EFFECTIVE in given else ()
-        given |= {*added, *of_frameworks, *batches}
-        self._refuse(checks.custom(self.scenario, given - {FRAMEWORK, EFFECTIVE}, withheld=self.suite.defaults))
+        given = {*self.layers.lower, *self.layers.upper, *self.axes, *of_frameworks}
+        self._refuse(checks.custom(self.scenario, given, withheld=self.suite.defaults))
         return replace(self.scenario.custom.record(), folder=str(self.suite.document.file.parent.resolve()))
+
+    @cached_property
+    def script(self) -> Script | None:
+        """The scenario's own script or module, which must be there."""
+        if self.trainer.name != own_script.TRAINER:
+            return None
+        script = own_script.record(self.scenario, self.suite.document.file.parent.resolve())
+        self._refuse(own_script.missing(script))
+        return script
 
     @cached_property
     def shared(self) -> dict[str, Any]:
@@ -239,14 +247,13 @@ class _Expansion:
             unchecked = arguments.items() - self._checked
             self._checked |= unchecked
             self._check({name: value for name, value in arguments.items() if (name, value) in unchecked}, cell)
-        if self.trainer.name == "custom" and cell.model == "none":
+        if cell.model == self.stand_in:
             del arguments[MODEL]
         return self._finish(cell, arguments, skip)
 
     def _check(self, arguments: Mapping[str, Text], cell: Cell) -> None:
         """Check arguments that no earlier cell had. Raises ConfigError for values that the trainer does not accept."""
-        self.notes.extend(checks.near_names(arguments, self.trainer))
-        self.notes.extend(checks.too_few_steps(self.scenario, arguments, self.trainer))
+        self.notes.extend(checks.notes_on(arguments, self.scenario, self.trainer, self.script))
         problems = []
         for name, message in checks.values(arguments, self.trainer):
             layer = self.layers.origin(name, cell)
@@ -265,7 +272,7 @@ class _Expansion:
 
     def _finish(self, cell: Cell, arguments: dict[str, Text], skip: Reason | None) -> Experiment:
         scenario, trainer = self.scenario, self.trainer
-        if trainer.instrumented:
+        if trainer.instrumented and trainer.takes_defaults:
             arguments.setdefault("skip_memory_metrics", str(not checks.TRACKERS.intersection(scenario.monitors)))
         data, path = self._prepared(arguments)
         if data is not None:  # the trainer gets the prepared copy, not the name of its source
@@ -279,7 +286,8 @@ class _Expansion:
             "arguments": arguments,
             "data": data,
             "data_path": path,
-            "global_batch": global_batch(arguments, cell.num_gpus) if trainer.instrumented and not skip else None,
+            "script": own_script.in_cell(self.script, arguments) if self.script else None,
+            "global_batch": None if skip else global_batch(arguments, cell.num_gpus, trainer),
         }
         draft: Any = SimpleNamespace(**fields)  # what the checks and the id read, in a tenth of an Experiment's time
         return Experiment(

@@ -2,7 +2,7 @@
 
 Hashed:
 
-- the arguments as the trainer gets them, the model, the trainer, the command of `custom:`;
+- the arguments as the trainer gets them, the model, the trainer, the command of `custom:`, the name of a script;
 - GPU count, device, interpreter, variables, the launcher's configuration;
 - the contents of the framework configuration and of the data, `measure`, monitors that perturb.
 
@@ -59,6 +59,7 @@ class Digester:
             experiment.framework,
             experiment.measure,
             experiment.monitors,
+            experiment.script,
         )
         plain = (experiment.device, experiment.model, experiment.num_gpus, experiment.python, experiment.trainer)
         key = (*map(id, shared), *plain)
@@ -91,6 +92,8 @@ class Digester:
         }
         if experiment.measure is not None:  # ids of experiments without `measure` must not change
             content["measure"] = asdict(experiment.measure)
+        if experiment.script is not None:
+            content["script"] = asdict(replace(experiment.script, folder="", files=()))
         return f'{{"accelerate": {canonical(experiment.accelerate)}, "arguments": ', f", {canonical(content)[1:]}"
 
 

@@ -29,7 +29,7 @@ def placed_on(requested: Device, num_gpus: int, machine: Machine) -> Device:
 
 def wrong_anywhere(experiment: Experiment, trainer: Trainer, requested: Device) -> Reason | None:
     """Return the reason why the experiment can run on no machine, or None."""
-    if trainer.instrumented and "max_steps" in experiment.arguments:
+    if trainer.instrumented and trainer.takes_defaults and "max_steps" in experiment.arguments:
         reason = _no_steps(str(experiment.arguments["max_steps"]))
         if reason is not None:
             return reason
@@ -109,7 +109,7 @@ def _no_plugin_file(framework: Framework | None) -> Reason | None:
 
 
 def _no_files(experiment: Experiment, trainer: Trainer) -> Reason | None:
-    model = None if trainer.name == "custom" else missing_model(experiment.model)
+    model = missing_model(experiment.model) if trainer.takes_defaults else None
     data = missing_data(experiment.data.source) if experiment.data else None
     text = model or data
     return Reason(kind="no_model" if model else "no_data", text=text) if text else None

@@ -17,6 +17,7 @@ from orchestrator.records.experiment import (
     MetricSource,
     Reason,
     Repeats,
+    Script,
     Text,
     as_items,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -137,6 +138,34 @@ class CustomCommand:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Script:
+    """The training script of the user, for trainer `script`: a file (`script`) or a `module`, and the `words` before its arguments.
+
+    `cwd` is `scenario` if the script starts in the folder of the scenario file, else None: it starts in a folder of the run.
+    `folder` is the folder of the scenario file. `files` are the texts among words and arguments that name files in that folder:
+    the script gets their absolute paths. Both are places, so they are not part of the identity.
+    """
+
+    script: str | None = None
+    module: str | None = None
+    words: tuple[str, ...] = ()
+    cwd: str | None = None
+    folder: str
+    files: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the script or module for tables: without the path to a script in another folder."""
+        name = self.module or self.script or ""
+        return name.rsplit("/", 1)[-1] if name.startswith(("/", "~", "..")) else name.removeprefix("./")
+
+    @property
+    def path(self) -> str:
+        """The absolute path of a script, whatever the scenario file says."""
+        return os.path.normpath(os.path.join(self.folder, os.path.expanduser(self.script or "")))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Experiment:
     """One cell of the matrix: everything that a training run needs, and its identity.
 
@@ -158,6 +187,7 @@ class Experiment:
     accelerate: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str | None] = field(default_factory=dict)
     custom: CustomCommand | None = None
+    script: Script | None = None
     python: str | None = None
     monitors: tuple[str, ...] = ()
     data: DataSpec | None = None

@@ -36,6 +36,9 @@ def _facts(experiment: Experiment) -> Iterator[str]:
     yield experiment.id
     yield f"  scenario {experiment.scenario} · framework configuration {framework} · trainer {experiment.trainer}"
     yield f"  model {experiment.model} · {experiment.num_gpus} × {experiment.device} · {experiment.repeats} repeat(s)"
+    if experiment.script:
+        place = "the scenario file's folder" if experiment.script.cwd else "the run's output folder"
+        yield f"  script {experiment.script.module or experiment.script.path} · started in {place}"
     if experiment.data:
         yield f"  data {experiment.data.source} ({experiment.data_path})"
     for label, reason in (("skipped", experiment.skip), ("cannot run here", experiment.cannot_run_here)):

@@ -22,6 +22,8 @@ _MAY_CHANGE = (
     *("repeats", "adaptive", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags"),
     *("skip", "cannot_run_here", "data", "data_path", "monitors"),
 )
+# Fields of a script or a command that say where the user's files are.
+_PLACES = ("folder", "files")
 
 
 def read(path: Path) -> Experiment:
@@ -64,5 +66,7 @@ def measure_alike(old: Experiment, new: Experiment) -> bool:
 def _measured(experiment: Experiment) -> dict[str, Any]:
     """Return the fields of the experiment that its id depends on."""
     fields: dict[str, Any] = json.loads(dump(experiment))
-    framework = {"framework": experiment.framework.digest if experiment.framework else None}
-    return {name: value for name, value in fields.items() if name not in _MAY_CHANGE} | framework
+    fields["framework"] = experiment.framework.digest if experiment.framework else None
+    for part in ("custom", "script"):
+        fields[part] = {name: value for name, value in (fields[part] or {}).items() if name not in _PLACES}
+    return {name: value for name, value in fields.items() if name not in _MAY_CHANGE}

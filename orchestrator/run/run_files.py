@@ -35,7 +35,9 @@ def is_disk_full(folder: RunFolder) -> bool:
 
 
 def write(command: Command, folder: RunFolder) -> None:
-    """Write the files that the command reads, and the script that repeats it."""
+    """Write the files that the command reads, and the script that repeats it. Make the folder of the run in which it starts."""
+    if folder.path in command.cwd.parents:
+        command.cwd.mkdir(parents=True, exist_ok=True)
     for name, text in command.files.items():
         (folder.path / name).write_text(text, encoding="utf-8")
     folder.script.write_text(command_script(command), encoding="utf-8", errors="surrogateescape", newline="")

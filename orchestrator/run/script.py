@@ -60,7 +60,9 @@ def command_script(command: Command, environ: Mapping[str, str] = os.environ) ->
     port = ""
     if any("$port" in word for word in words) or any(name in command.env for name in _PORT_VARIABLES):
         port = f'port="$({shell_word(command.argv[0])} -c {shell_word(_FREE_PORT)})"\n'
-    folder = f"CDPATH='' cd -- {writer.moved(str(command.cwd))}\n"
+    cwd = writer.moved(str(command.cwd))
+    made = f"mkdir -p -- {cwd}\n" if cwd.startswith('"$folder"/') else ""
+    folder = f"{made}CDPATH='' cd -- {cwd}\n"
     option = "-- " if words[:1] and words[0].startswith("-") else ""
     run = f"exec {option}" + " \\\n  ".join(_by_option(words)) + "\n"
     return "".join([_HEAD, _FOLDER, port, _UNSET_LEAKS, *writer.environment(), folder, run])

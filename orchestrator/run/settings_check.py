@@ -1,7 +1,8 @@
 """The check that a run had the settings that were asked for: its arguments against settings read from the built model.
 
-Only explicit arguments are compared, and only with settings that the run could read: an absent setting is unknown. Each difference
-becomes a sentence. One difference makes a run invalid, since its numbers would be reported for settings that it did not have.
+Only explicit arguments are compared, and only with settings that the run could read: an absent setting is unknown. Of a user's own
+script only the Trainer's arguments are compared, since other names mean what the script makes of them. Each difference becomes a
+sentence. One difference makes a run invalid, since its numbers would be reported for settings that it did not have.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from orchestrator.plan.command import distributed_type
-from orchestrator.records import Experiment, Text
+from orchestrator.records import Experiment
 from orchestrator.trainers.argument_names import is_true
+from orchestrator.trainers.argument_values import types
 
 Settings = Mapping[str, Any]
 Asked = Mapping[str, str]
@@ -73,10 +75,10 @@ def mismatches(experiment: Experiment, settings: Settings) -> tuple[str, ...]:
     """Return a sentence for each setting that is not as it was asked for."""
     # A null here means that there is no adapter, or no quantisation.
     none = {name: "none" for name in ("peft_method", "quantization") if name in settings and not settings[name]}
-    asked, settings = _asked(experiment.arguments), {**settings, **none}
+    asked, settings = _asked(experiment), {**settings, **none}
     differences = (
         *_arguments(asked, settings),
-        *_precision(asked, settings),
+        *_precision(asked, settings, by_weights=experiment.script is not None),
         *_optimizer(asked, settings),
         *_processes(experiment, asked, settings),
     )
@@ -97,9 +99,11 @@ def of_ranks(experiment: Experiment, workers: Iterable[Mapping[str, Any]]) -> tu
     )
 
 
-def _asked(arguments: Mapping[str, Text]) -> dict[str, str]:
+def _asked(experiment: Experiment) -> dict[str, str]:
     """Return the arguments under the built-in trainer's names, for any trainer, without lists."""
-    asked = {name: value for name, value in arguments.items() if isinstance(value, str)}
+    asked = {name: value for name, value in experiment.arguments.items() if isinstance(value, str)}
+    if experiment.script is not None:
+        return {name: value for name, value in asked.items() if name in types("Trainer")}
     if "torch_dtype" in asked:
         asked["dtype"] = asked["torch_dtype"]
     if is_true(asked.get("use_flash_attn")):
@@ -125,9 +129,12 @@ def _arguments(asked: Asked, settings: Settings) -> Iterator[Difference]:
         yield name, wanted, f"{actual}, all rows of the data" if all_rows else actual
 
 
-def _precision(asked: Asked, settings: Settings) -> Iterator[Difference]:
+def _precision(asked: Asked, settings: Settings, *, by_weights: bool) -> Iterator[Difference]:
+    """Yield a difference in mixed precision. With `by_weights`, weights of the type that was asked for are in order, too."""
     actual = settings.get("mixed_precision")
     for name in ("bf16", "fp16"):
+        if by_weights and is_true(asked.get(name)) and settings.get("dtype") == _DTYPES[name]:
+            continue
         if actual is not None and name in asked and is_true(asked[name]) is not (actual == name):
             yield f"mixed precision {name}", "on" if is_true(asked[name]) else "off", actual
 

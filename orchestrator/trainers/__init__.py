@@ -8,6 +8,7 @@ from orchestrator.entry_points import Registry
 from orchestrator.trainers.custom import Custom
 from orchestrator.trainers.fms_hf_tuning import FmsHfTuning
 from orchestrator.trainers.huggingface import HuggingFace
+from orchestrator.trainers.script import OwnScript
 from orchestrator.trainers.trainer import Trainer
 from orchestrator.trainers.trl import Trl
 
@@ -17,6 +18,7 @@ TRAINERS: Mapping[str, Trainer] = {
     "huggingface": HuggingFace(),
     "fms_hf_tuning": FmsHfTuning(),
     "trl": Trl(),
+    "script": OwnScript(),
     "custom": Custom(),
 }
 

@@ -133,6 +133,11 @@ HUGGINGFACE = _table(
     _switch("load_in_8bit", on={"quantization": "int8"}, off={"quantization": None}, called="quantization: int8 here"),
 )
 
+# A user's script has its own names.
+SCRIPT = _table(
+    ("output_dir", Rule(becomes=lambda value: {"output_dir": value}, note="output_dir becomes the run's own folder."))
+)
+
 # Its own names pass unchanged: the reference's files expand to the same arguments.
 FMS_HF_TUNING = _table(
     _called("dtype", "torch_dtype"),

@@ -63,9 +63,13 @@ def single_file() -> str:
     return f"{file}}}\n{end}"
 
 
-def command(run_dir: Path, *target: str) -> list[str]:
-    """Return the words that start `SCRIPT ARGUMENTS…` or `-m MODULE ARGUMENTS…` under the run's instrument."""
-    return [path_text(run_dir, FILE_NAME), "--", *target]
+def command(run_dir: Path, *target: str, modules_in: str | None = None) -> list[str]:
+    """Return the words that start `SCRIPT ARGUMENTS…` or `-m MODULE ARGUMENTS…` under the run's instrument.
+
+    A module is looked for in the folder `modules_in`, as if Python was started there; by default in the run's folder.
+    """
+    place = [] if modules_in is None else ["--modules-in", modules_in]
+    return [path_text(run_dir, FILE_NAME), *place, "--", *target]
 
 
 def flags(arguments: Mapping[str, Text]) -> list[str]:

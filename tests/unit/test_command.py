@@ -13,7 +13,7 @@ from factories import results
 
 from orchestrator.errors import LaunchError, SelectionError
 from orchestrator.plan import command as launcher
-from orchestrator.records import Command, CustomCommand, Device, Experiment, Framework, Measure
+from orchestrator.records import Command, CustomCommand, Device, Experiment, Framework, Measure, Script
 from orchestrator.trainers.instrumented import FILE_NAME, single_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,6 +70,18 @@ CASES: Mapping[str, dict[str, Any]] = {
         "trainer": "custom",
         "num_gpus": 2,
         "custom": CustomCommand(command=("{scenario_dir}/train.py", "--lr={learning_rate}"), folder="/srv/scenarios"),
+    },
+    "script-2": {
+        "trainer": "script",
+        "num_gpus": 2,
+        "script": Script(script="train.py", folder="/srv/scenarios", files=("data/rows.jsonl",)),
+        "arguments": {"data": "data/rows.jsonl", "output_dir": "mine", "bf16": "True"},
+    },
+    "script-module-in-place": {
+        "trainer": "script",
+        "device": Device.CPU,
+        "script": Script(module="pkg.train", words=("rows.jsonl",), cwd="scenario", folder="/srv/scenarios"),
+        "arguments": {},
     },
     "custom-direct": {
         "trainer": "custom",

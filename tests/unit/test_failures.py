@@ -10,7 +10,7 @@ from factories.results import experiment
 
 from orchestrator.measure.failure_kinds import KINDS, hint
 from orchestrator.measure.failures import log_tail, verdict
-from orchestrator.records import Limit, ProcessOutcome, Status
+from orchestrator.records import Device, Limit, ProcessOutcome, Script, Status
 from orchestrator.report.tables.failures_page import page
 
 
@@ -165,6 +165,22 @@ def test_a_missing_package_is_named() -> None:
     text = "ModuleNotFoundError: No module named 'flash_attn.layers'"
     assert hint("import_error", text, experiment()) == "install flash_attn into the environment that trains"
     assert hint("import_error", "ImportError: cannot import name 'x'", experiment()) is None
+
+
+OWN = experiment(trainer="script", script=Script(script="train.py", folder="/srv"))
+NO_BF16 = "Your setup doesn't support bf16/gpu. You need to assign use_cpu if you want to train the model on CPU."
+
+
+def test_arguments_that_are_missing_are_named() -> None:
+    assert hint("bad_arguments", NO_BF16, experiment()) == "add use_cpu: true to the arguments"
+    assert "no bfloat16" in str(hint("bad_arguments", NO_BF16, experiment(device=Device.CUDA)))
+    missing = "the following arguments are required: --data, --output_dir"
+    assert "add output_dir to the arguments" in str(hint("bad_arguments", missing, OWN))
+    assert hint("bad_arguments", "unrecognized arguments: --x", OWN) is None
+
+
+def test_a_module_that_a_script_misses_may_be_the_user_s_own() -> None:
+    assert "PYTHONPATH" in str(hint("import_error", "No module named 'src'", OWN))
 
 
 @pytest.mark.parametrize("kind", [*KINDS, None])

@@ -81,11 +81,12 @@ def test_hf_memory_without_a_whole_file_is_a_dash(tmp_path, text):
     assert [number.value for number in HfMemory().measurements(tmp_path)] == [None, None]
 
 
-def test_hf_memory_asks_the_trainer_once(tmp_path):
-    command = Command(argv=("python", "/w/instrument.py", "/w/sft.py"), env={}, cwd=tmp_path)
-    asked = HfMemory().prepare(command, tmp_path)
-    assert asked.argv[-2:] == ("--skip_memory_metrics", "False")
-    assert HfMemory().prepare(asked, tmp_path) == asked
+def test_hf_memory_asks_the_instrument_and_adds_no_argument(tmp_path):
+    command = Command(argv=("python", "/w/instrument.py", "/w/sft.py"), env={"A": "1"}, cwd=tmp_path)
+    for monitor, tracker in ((HfMemory(), "light"), (HfMemory(native=True), "native")):
+        asked = monitor.prepare(command, tmp_path)
+        assert asked.argv == command.argv
+        assert asked.env == {"A": "1", "TUNEBENCH_MEMORY_TRACKER": tracker}
     own = Command(argv=("my-trainer",), env={}, cwd=tmp_path)
     assert HfMemory().prepare(own, tmp_path) == own
 

@@ -80,8 +80,9 @@ def run_dir(request, tmp_path):
     return folder
 
 
-def written(run_dir, argv, **env):
-    command = Command(argv=argv, env={"TUNEBENCH_RUN_DIR": str(run_dir), **env}, cwd=run_dir, files={"in.yaml": ""})
+def written(run_dir, argv, cwd=None, **env):
+    variables = {"TUNEBENCH_RUN_DIR": str(run_dir), **env}
+    command = Command(argv=argv, env=variables, cwd=cwd or run_dir, files={"in.yaml": ""})
     (run_dir / "in.yaml").write_text("x: 1\n", encoding="utf-8")
     (run_dir / "command.sh").write_text(command_script(command), encoding="utf-8")
     return run_dir / "command.sh"
@@ -104,6 +105,14 @@ def test_words_arrive_as_they_were_and_a_repeat_writes_elsewhere(run_dir, tmp_pa
     ]
     assert (folder, cwd) == (str(target), str(target))
     assert sorted(path.name for path in run_dir.iterdir()) == ["command.sh", "in.yaml"]
+
+
+def test_a_repeat_starts_in_its_own_output_folder_or_where_the_user_s_files_are(run_dir, tmp_path):
+    target = tmp_path / "repeat"
+    done = run_script(written(run_dir, (sys.executable, "-c", SHOW), cwd=run_dir / "output"), str(target))
+    assert json.loads(done.stdout)[-1] == str(target / "output")
+    done = run_script(written(run_dir, (sys.executable, "-c", SHOW), cwd=tmp_path), str(tmp_path / "second"))
+    assert json.loads(done.stdout)[-1] == str(tmp_path)
 
 
 def test_the_recorded_folder_is_refused_as_a_target(run_dir):

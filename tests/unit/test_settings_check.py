@@ -8,7 +8,7 @@ import pytest
 from factories.cases import cases
 from factories.results import experiment
 
-from orchestrator.records import Device
+from orchestrator.records import Device, Script
 from orchestrator.run.settings_check import mismatches, of_ranks
 
 FSDP = {"distributed_type": "FSDP"}
@@ -71,3 +71,21 @@ def test_a_launchers_own_optimizer_is_none_of_ours() -> None:
     assert "optim was asked" in found(
         {**settings, "distributed_type": "MULTI_GPU"}, arguments={"optim": "adamw_torch"}, num_gpus=2
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "sentence"),
+    [
+        ({"bf16": "True"}, {"mixed_precision": "no"}, "mixed precision bf16 was asked to be on and is no"),
+        ({"bf16": "True"}, {"mixed_precision": "no", "dtype": "bfloat16"}, ""),
+        ({"bf16": "False"}, {"mixed_precision": "bf16", "dtype": "bfloat16"}, "bf16 was asked to be off"),
+        ({"gradient_checkpointing": "True"}, {"gradient_checkpointing": False}, "gradient_checkpointing was asked"),
+        ({"r": "4", "packing": "yes", "quantization": "mine"}, {"lora_rank": 8, "packing": False}, ""),
+    ],
+)
+def test_of_a_script_s_arguments_only_the_trainer_s_are_compared(
+    arguments: dict[str, str], settings: dict[str, Any], sentence: str
+) -> None:
+    own = {"trainer": "script", "script": Script(script="train.py", folder="/srv")}
+    said = found(settings, arguments=arguments, **own)
+    assert sentence in said and bool(said) is bool(sentence)

@@ -150,7 +150,18 @@ class Scenario(Model):
     device: Device = Field(
         Device.CUDA, description="`cuda`, `cpu`, or `auto`: GPUs if there are enough, else CPU processes."
     )
-    trainer: str | None = Field(None, description="huggingface (default), fms_hf_tuning, trl, custom, or your own.")
+    trainer: str | None = Field(
+        None, description="huggingface (default), fms_hf_tuning, trl, script, custom, or your own."
+    )
+    script: Annotated[Words, AfterValidator(value_types.not_empty)] = Field(
+        (), description="Your own training script; in a list, the words after it come before the arguments."
+    )
+    module: Annotated[Words, AfterValidator(value_types.module)] = Field(
+        (), description="The same as a module, such as `pkg.train`, as `python -m` would start it."
+    )
+    cwd: Literal["scenario"] | None = Field(
+        None, description="`scenario`: start the script in the scenario file's folder. Default: a folder of the run."
+    )
     python: str | None = Field(None, description="Interpreter of the training environment. Default: Tunebench's own.")
     repeats: Annotated[
         Annotated[Whole, Tag("number")] | Annotated[RepeatsRange, Tag("range")], Discriminator(_repeats_kind)
@@ -173,6 +184,10 @@ class Scenario(Model):
     tags: Words = Field((), description="Words for selecting and grouping; they do not change the experiment.")
     env: Environment = Field(default_factory=dict, description="Environment variables of the run; null unsets one.")
     custom: Custom | None = Field(None, description="The command of `trainer: custom`.")
+
+    def trainer_name(self) -> str:
+        """Return the name of the trainer, which a `script:` or `module:` implies."""
+        return self.trainer or ("script" if self.script or self.module else "huggingface")
 
     def how_often(self) -> dict[str, Any]:
         """Return the fields `repeats` (runs that are always due) and `adaptive` (the rule for more) of an experiment."""

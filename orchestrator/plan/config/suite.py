@@ -21,6 +21,7 @@ from orchestrator.plan.config.check import SCENARIO_ONLY, check, misplaced
 from orchestrator.plan.config.combined import canonical_name, members
 from orchestrator.plan.config.file_keys import DataProcessing, Scenario, SuiteFile
 from orchestrator.plan.config.frameworks import FrameworkSource, load_frameworks
+from orchestrator.plan.config.own_script import contradictions
 from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
 from orchestrator.records import Framework, Text
 from orchestrator.trainers import Trainer
@@ -262,6 +263,7 @@ def _contradictions(scenario: Scenario) -> Found:
         yield ("custom",), f"{trainer}, but 'custom:' needs 'trainer: custom'; write it or remove 'custom:'"
     if scenario.custom is None and scenario.trainer == "custom":
         yield ("trainer",), NEEDS_CUSTOM
+    yield from contradictions(scenario)
 
 
 def _models(scenario: Scenario) -> Found:

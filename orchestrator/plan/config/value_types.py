@@ -89,6 +89,15 @@ def requirements(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def module(value: tuple[str, ...]) -> tuple[str, ...]:
+    name = not_empty(value)[0]
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name):
+        raise ValueError(
+            f"{name!r} is not the name of a module; write it like pkg.train, or name a file under 'script:'"
+        )
+    return value
+
+
 def results(value: str) -> str:
     if not re.fullmatch(r"stdout|log|file:.+\.(json|csv)", value):
         raise ValueError(f"{value!r} is not allowed. Allowed: stdout, log, file:NAME.json, file:NAME.csv")

@@ -1,6 +1,8 @@
 """Runs a training script or module as Python itself would, and writes down what happened inside its process.
 
-    instrument.py -- SCRIPT.py ARGUMENTS…        instrument.py -- -m MODULE ARGUMENTS…
+    instrument.py -- SCRIPT.py ARGUMENTS…        instrument.py [--modules-in FOLDER] -- -m MODULE ARGUMENTS…
+
+A module is looked for in FOLDER, or else in the current folder.
 
 What is measured, and how: `recorder.py` adds a callback to the Hugging Face Trainer and wraps `Trainer.training_step`. It hands
 each step to the meter (`meter.py`: its time; `counting.py`: its tokens). It reads memory at stages (`stages.py`), and ends
@@ -18,7 +20,7 @@ measured.
 Each part says what its numbers leave out. A loss that is not finite is written as null, since JSON has no word for it.
 
     TUNEBENCH_MEASURE         {"discard_steps", "at_least_steps", "at_most_steps", "within"} as JSON; unset: train to the end
-    TUNEBENCH_MEMORY_TRACKER  `light`: use the Trainer's memory tracker without its spinning thread (`tracker.py`)
+    TUNEBENCH_MEMORY_TRACKER  `native`: use the Trainer's memory tracker; `light`: without its spinning thread (`tracker.py`)
     TUNEBENCH_TOGGLE_STEPS    for an overhead study: measure only every other block of so many steps
     TUNEBENCH_INSTRUMENT      `off`, for the same: record only errors, final metrics and settings, and do nothing at a step
 
@@ -33,6 +35,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -66,6 +69,16 @@ def part(name: str) -> Any:
     return module
 
 
+def sentence_of_argparse(trace: types.TracebackType | None) -> str | None:
+    """Return the sentence with which argparse ended the process: the exit itself has only a code."""
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code.co_name == "error" and os.path.basename(frame.f_code.co_filename) == "argparse.py":
+            return str(frame.f_locals.get("message"))
+        trace = trace.tb_next
+    return None
+
+
 def describe(error: BaseException, *, step: int | None) -> dict[str, Any] | None:
     """Return the error as data, or None for an exit without an error.
 
@@ -73,17 +86,19 @@ def describe(error: BaseException, *, step: int | None) -> dict[str, Any] | None
     that error, too: fms-hf-tuning logs its error and exits with 203.
     """
     code: int | None = None
+    refusal: str | None = None
     if isinstance(error, SystemExit):
         if error.code in (None, 0):
             return None
         code = error.code if isinstance(error.code, int) else 1
         handled = None if isinstance(error.code, str) else error.__context__
+        refusal = None if handled else sentence_of_argparse(error.__traceback__)
         error = error.__cause__ or handled or error
     kind = type(error)
     home = "" if kind.__module__ in ("builtins", "__main__") else kind.__module__ + "."
     return {
         "type": home + kind.__qualname__,
-        "message": str(error)[:LONGEST_TEXT],
+        "message": (refusal or str(error))[:LONGEST_TEXT],
         "traceback": "".join(traceback.format_exception(kind, error, error.__traceback__))[-LONGEST_TEXT:],
         "step": None if step is None else step + 1,
         "exit_code": code,
@@ -123,10 +138,10 @@ class AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
-def main_module(target: list[str]) -> tuple[types.ModuleType, Any]:
+def main_module(target: list[str], modules_in: str | None) -> tuple[types.ModuleType, Any]:
     """Return the `__main__` module and code for these words. Set sys.argv and sys.path as Python does."""
     main = types.ModuleType("__main__")
-    start = os.getcwd() if target[0] == "-m" else os.path.dirname(os.path.realpath(target[0]))
+    start = modules_in or os.getcwd() if target[0] == "-m" else os.path.dirname(os.path.realpath(target[0]))
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = start
     if target[0] != "-m":
@@ -167,11 +182,26 @@ def write(folder: str, seen: Any, error: dict[str, Any] | None) -> None:
     os.replace(path + ".part", path)
 
 
-def run(target: list[str], folder: str, recorder: Any) -> None:
+def on_cpu(module: types.ModuleType) -> None:
+    """Tell each TrainingArguments that the launcher chose the CPU. It uses the CPU then, but would still refuse bfloat16."""
+    kind = module.TrainingArguments
+    finish = kind.__post_init__
+
+    @functools.wraps(finish)
+    def post_init(arguments: Any, *args: Any, **kwargs: Any) -> None:
+        arguments.use_cpu = True
+        finish(arguments, *args, **kwargs)
+
+    kind.__post_init__ = post_init
+
+
+def run(target: list[str], folder: str, recorder: Any, modules_in: str | None) -> None:
     """Run the target to its end and write the results. An exception of the target, even SystemExit, is raised again."""
     sys.meta_path.insert(0, AfterImport("transformers.trainer", recorder.patch))
+    if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes"):
+        sys.meta_path.insert(0, AfterImport("transformers.training_args", on_cpu))
     try:
-        main, code = main_module(target)
+        main, code = main_module(target, modules_in)
         sys.modules["__main__"] = main
         exec(code, main.__dict__)
     except BaseException as error:
@@ -184,11 +214,13 @@ def run(target: list[str], folder: str, recorder: Any) -> None:
 def start() -> None:
     if hasattr(signal, "SIGUSR2"):
         faulthandler.register(signal.SIGUSR2, all_threads=True)
-    words = sys.argv[1:]
+    words, modules_in = sys.argv[1:], None
+    if words[:1] == ["--modules-in"] and len(words) > 1:
+        modules_in, words = words[1], words[2:]
     words = words[1:] if words[:1] == ["--"] else words
     folder = os.environ.get("TUNEBENCH_RUN_DIR")
     if not words or words == ["-m"]:
-        sys.exit("usage: instrument.py -- SCRIPT.py ARGUMENTS… | -m MODULE ARGUMENTS…")
+        sys.exit("usage: instrument.py [--modules-in FOLDER] -- SCRIPT.py ARGUMENTS… | -m MODULE ARGUMENTS…")
     if not folder or not os.path.isdir(folder):
         sys.exit("error: TUNEBENCH_RUN_DIR must name the folder that this run's results are written to.")
     try:
@@ -198,7 +230,7 @@ def start() -> None:
     # A process that the kernel killed can be found in this file. A full disk is ignored.
     with contextlib.suppress(OSError), open(os.path.join(folder, "pids.txt"), "a", encoding="ascii") as file:
         file.write(f"{os.getpid()}\n")
-    run(words, folder, recorder)
+    run(words, folder, recorder, modules_in)
 
 
 # Name → the number of lines in this file above the part's text, and the text.

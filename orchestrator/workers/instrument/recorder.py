@@ -104,8 +104,10 @@ class Recorder:
         self.setting_readers, self.architecture, self.endings = map(self.load, ("settings", "architecture", "ending"))
         self.clocks, self.meters, self.counting = map(self.load, ("clocks", "meter", "counting"))
         module.DEFAULT_CALLBACKS.append(type("TunebenchCallback", (module.TrainerCallback,), self.events()))
-        if self.tracker == "light":
-            module.TrainerMemoryTracker = self.load("tracker").light(module.TrainerMemoryTracker, self.memory)
+        if self.tracker:
+            trackers, original = self.load("tracker"), module.TrainerMemoryTracker
+            light = self.tracker == "light"
+            module.TrainerMemoryTracker = trackers.light(original, self.memory) if light else trackers.native(original)
         self.patch_building(module.Trainer)
         if not self.off:
             self.patch_steps(module.Trainer)
@@ -201,7 +203,8 @@ class Recorder:
         self.ending = self.endings.build(self.measure, rank=self.rank, world_size=size, load=self.load)
         self.stamp("train_begin")
         if not self.off:
-            self.memory.begin(resets=bool(args.skip_memory_metrics) or self.tracker == "light")
+            native = self.tracker == "native" or (self.tracker is None and not args.skip_memory_metrics)
+            self.memory.begin(resets=not native)
             clock, counting = self.clocks.clock_of(args.device.type), self.counting
             self.meter = self.meters.Meter(
                 self.folder, rank=self.rank, clock=clock, counting=counting, toggle=self.toggle

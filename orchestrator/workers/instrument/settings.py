@@ -196,7 +196,7 @@ BUILT: Readers = {
     "padding_free": padding_free,
     "max_seq_len": longest,
     "train_rows": lambda trainer: len(trainer.train_dataset),
-    "skip_memory_metrics": lambda trainer: trainer.args.skip_memory_metrics,
+    "skip_memory_metrics": lambda trainer: trainer._memory_tracker.skip_memory_metrics,
 }
 
 # Read when training begins: model wrapped, optimizer and data loader prepared.

@@ -1,4 +1,4 @@
-"""The Trainer's memory tracker without its cost: the same keys, and on CUDA the same bytes.
+"""The Trainer's memory tracker, always on; and one without its cost: the same keys, and on CUDA the same bytes.
 
 The tracker of transformers notes memory at the begin and end of a stage (init, train, eval, test). To know the peak it starts
 a thread that reads the process's resident memory without a pause. Every training step pays for that thread. Here the thread
@@ -31,10 +31,20 @@ def stage_of_caller(stages: Mapping[str, str]) -> str:
     raise ValueError(f"was called from none of {', '.join(stages)}")
 
 
+def native(original: Any) -> Any:
+    """Return `transformers.trainer.TrainerMemoryTracker` as a class that measures whatever the Trainer's arguments say."""
+
+    class NativeMemoryTracker(original):  # type: ignore[misc]
+        def __init__(self, skip_memory_metrics: bool = False) -> None:
+            super().__init__(False)
+
+    return NativeMemoryTracker
+
+
 def light(original: Any, memory: Any) -> Any:
     """Return a class that replaces `transformers.trainer.TrainerMemoryTracker`. `memory` is a `stages.Memory`."""
 
-    class LightMemoryTracker(original):  # type: ignore[misc]
+    class LightMemoryTracker(native(original)):  # type: ignore[misc]
         def derive_stage(self) -> str:
             return stage_of_caller(self.stages)
 

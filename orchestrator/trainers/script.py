@@ -1,0 +1,68 @@
+"""The trainer `script`: the user's own training script or module, unchanged, under `workers/instrument/`.
+
+It gets the arguments that the user wrote, as `--name value`, under the user's names. Nothing is added, since a script refuses
+what it does not know. By default it starts in the run's output folder, so what it writes under a relative path belongs to the
+run. Therefore it needs no `output_dir`. If the user gives one, the script gets the run's.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from orchestrator.records import Experiment, Script, Text, as_items
+from orchestrator.records.run_folder import OUTPUT, path_text
+from orchestrator.trainers import argument_names, instrumented
+from orchestrator.trainers.argument_values import types
+from orchestrator.trainers.instrumented import InstrumentedTrainer
+
+_FILES_OF_THE_TRAINER = frozenset(
+    ("accelerator_config", "deepspeed", "fsdp_config", "parallelism_config", "resume_from_checkpoint")
+)
+
+
+class OwnScript(InstrumentedTrainer):
+    """A script that uses the Hugging Face Trainer, or a class derived from it."""
+
+    name = "script"
+    requires: tuple[str, ...] = ("torch", "accelerate")
+    table = argument_names.SCRIPT
+    takes_defaults = False
+
+    def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
+        script = _script(experiment)
+        words = [_absolute(word, script) for word in script.words]
+        words += instrumented.flags(self.arguments(experiment, run_dir))
+        if script.module is None:
+            return instrumented.command(run_dir, script.path, *words)
+        return instrumented.command(run_dir, "-m", script.module, *words, modules_in=script.folder)
+
+    def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:
+        arguments = {
+            name: _handed_over(name, value, _script(experiment)) for name, value in experiment.arguments.items()
+        }
+        if "output_dir" in arguments:
+            arguments["output_dir"] = path_text(run_dir, OUTPUT)
+        return arguments
+
+
+def may_name_file(argument: str) -> bool:
+    """Return whether an argument may take the path of a file that exists. Few of the Trainer's arguments do."""
+    return argument in _FILES_OF_THE_TRAINER or argument not in types("Trainer")
+
+
+def _script(experiment: Experiment) -> Script:
+    assert experiment.script is not None, "plan/expand.py refuses a scenario without a script"
+    return experiment.script
+
+
+def _handed_over(name: str, value: Text, script: Script) -> Text:
+    """Return the value with absolute paths of the files next to the scenario file."""
+    if not script.files or not may_name_file(name):
+        return value
+    items = tuple(_absolute(item, script) for item in as_items(value))
+    return items[0] if isinstance(value, str) else items
+
+
+def _absolute(text: str, script: Script) -> str:
+    return os.path.normpath(os.path.join(script.folder, text)) if text in script.files else text
