@@ -6,11 +6,9 @@ allocations for the peak of a pass, the optimizers' states. All on small models 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +16,31 @@ import pytest
 import torch
 from arguments import Own
 from configs import CONFIGS
-from factories import results
 from factories.cases import cases
+from factories.fit import (
+    BF16,
+    FSDP,
+    GIB,
+    LENGTH,
+    LORA,
+    OVER_FLOAT32,
+    ROWS,
+    TINY,
+    batch,
+    built,
+    experiment,
+    highest_allocation,
+    kept_by_formula,
+    kept_by_torch,
+    like_a_gpu,
+    parts_of_a_step,
+    pass_by_formula,
+    peak,
+    peak_of_a_pass,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from models import count_parameters, load_config
-from peft import LoraConfig, get_peft_model
-from torch.profiler import ProfilerActivity, profile
 from transformers import Adafactor, AutoConfig, AutoModelForCausalLM
 
 from orchestrator.errors import SelectionError
@@ -33,7 +49,6 @@ from orchestrator.plan.forecast.memory_fit import (
     Fit,
     Moment,
     Unknown,
-    activations,
     column,
     estimate,
     fits,
@@ -44,39 +59,8 @@ from orchestrator.plan.forecast.memory_fit import (
 )
 from orchestrator.plan.forecast.memory_fit.model_states import ModelStates
 from orchestrator.plan.forecast.memory_fit.shapes import FAMILIES, read_shape
-from orchestrator.plan.forecast.memory_fit.training import Training, training_of
-from orchestrator.records import DataSpec, Device, Experiment, Framework, Text
-
-parts_of_a_step = sys.modules["orchestrator.plan.forecast.memory_fit.estimate"]
-GIB = 1 << 30
-SYNTHETIC = DataSpec(source="builtin:synthetic", form="tokens")
-TINY = {
-    "vocab_size": 96, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 512, "bos_token_id": 0, "eos_token_id": 0,
-}  # fmt: skip
-ROWS, LENGTH = 4, 96
-
-
-def experiment(model: str = "config:llama-1b", *, processes: int = 1, **arguments: Any) -> Experiment:
-    """Full fine-tuning on full rows; `accelerate`, `data` and `framework` are the experiment's own fields."""
-    own = {
-        name: arguments.pop(name)
-        for name in ("accelerate", "data", "framework", "device", "trainer", "env")
-        if name in arguments
-    }
-    texts: dict[str, Text] = {
-        name: value if isinstance(value, tuple) else str(value) for name, value in arguments.items()
-    }
-    arguments = {"max_seq_len": "2048", "per_device_train_batch_size": "8", "optim": "adamw_torch", **texts}
-    known = {"model": model, "num_gpus": processes, "arguments": arguments, "device": Device.CUDA, "data": SYNTHETIC}
-    return results.experiment(id="one", scenario="one", **{**known, **own})
-
-
-def peak(one: Experiment) -> int:
-    found = estimate(one)
-    assert isinstance(found, Estimate), found
-    return found.peak_allocated_bytes
-
+from orchestrator.plan.forecast.memory_fit.training import training_of
+from orchestrator.records import Device, Experiment, Framework
 
 # --- sizes -----------------------------------------------------------------------------------------------------------
 
@@ -139,61 +123,6 @@ def test_a_name_that_no_folder_can_have_is_not_known(name: str) -> None:
 # --- what torch keeps ------------------------------------------------------------------------------------------------
 
 
-def built(folder: Path, one: Experiment) -> Any:
-    """The model that the built-in trainer would make of the experiment, on the CPU."""
-    arguments, config = one.arguments, AutoConfig.from_pretrained(folder)
-    config.use_cache = False
-    model = AutoModelForCausalLM.from_config(
-        config, dtype=getattr(torch, str(arguments.get("dtype", "float32"))),
-        attn_implementation=arguments.get("attn_implementation", "sdpa"),
-    )  # fmt: skip
-    if arguments.get("peft_method") == "lora":
-        targets: Any = arguments.get("target_modules")
-        targets = list(targets) if isinstance(targets, tuple) else targets
-        model = get_peft_model(
-            model, LoraConfig(r=int(str(arguments["r"])), target_modules=targets, task_type="CAUSAL_LM")
-        )
-    if arguments.get("gradient_checkpointing") == "True":
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return model.train()
-
-
-def batch(one: Experiment) -> dict[str, Any]:
-    ids = torch.randint(1, TINY["vocab_size"], (ROWS, LENGTH))
-    mask = {"attention_mask": torch.tril(torch.ones(ROWS, LENGTH, dtype=torch.long), LENGTH - 8)}
-    return {"input_ids": ids, "labels": ids, **(mask if one.data is None else {})}
-
-
-def autocast(one: Experiment) -> Any:
-    return torch.autocast("cpu", torch.bfloat16) if one.arguments.get("bf16") else contextlib.nullcontext()
-
-
-def kept_by_torch(model: Any, one: Experiment, *, compiled: bool) -> int:
-    """Bytes of all tensors that are saved for the backward pass, each storage once, weights not among them."""
-    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-    saved: dict[int, Any] = {}
-
-    def keep(tensor: Any) -> Any:
-        if tensor.untyped_storage().data_ptr() not in weights:
-            saved[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    forward = torch.compile(model, backend="aot_eager_decomp_partition") if compiled else model
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), autocast(one):
-        forward(**batch(one))
-    return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
-
-
-def kept_by_formula(training: Training) -> int:
-    """The activations, autocast's copies of weights, and what the loss keeps: log-softmax, or compiled the logits."""
-    loss = (training.compute_bytes if training.compiled else 4) * training.tokens * training.shape.vocab_size
-    copies = ModelStates.of(training).backward_copies
-    return activations.kept_bytes(training) + copies + loss
-
-
-BF16 = {"dtype": "bfloat16", "bf16": True}
-OVER_FLOAT32 = {"dtype": "float32", "bf16": True}
-LORA = {"peft_method": "lora", "r": 4, "target_modules": "all-linear"}
 KINDS: dict[str, dict[str, Any]] = {
     "16 bit": BF16,
     "16 bit without autocast": {"dtype": "bfloat16"},
@@ -250,44 +179,6 @@ def test_activations_of_a_compiled_model_are_what_torchs_partitioner_keeps(
     assert kept_by_formula(training_of(one)) == pytest.approx(real, rel=0.03)
 
 
-@pytest.fixture
-def as_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A CPU's attention takes buffers for each thread, which a GPU's has not; its softmax makes no product, which a GPU's does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    monkeypatch.setattr(activations, "SOFTMAX_PRODUCT", 0)
-    yield
-    torch.set_num_threads(before)
-
-
-def peak_of_a_pass(model: Any, one: Experiment, trace: Path) -> int:
-    """Bytes that forward and backward passes allocate at most, beyond what lay there before."""
-
-    def step() -> None:
-        inputs = batch(one)
-        with autocast(one):
-            loss = model(**inputs).loss
-        loss.backward()
-        model.zero_grad()
-
-    step()
-    return highest_allocation(step, trace)
-
-
-def highest_allocation(work: Any, trace: Path) -> int:
-    """Bytes that the work had allocated at its fullest, by torch's own record of each allocation."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        work()
-    seen.export_chrome_trace(str(trace))
-    events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("name") == "[memory]"]
-    highest = now = 0
-    for event in sorted(events, key=lambda event: float(event["ts"])):
-        now += int(event["args"]["Bytes"])
-        highest = max(highest, now)
-    return highest
-
-
-@pytest.mark.usefixtures("as_on_a_cpu")
 @pytest.mark.parametrize("vocabulary", [96, 2000])
 @pytest.mark.parametrize(
     "kind",
@@ -299,13 +190,9 @@ def test_the_fullest_moment_is_as_full_as_torchs_own_record_of_it(kind: str, voc
     changes = {"intermediate_size": 256, "vocab_size": vocabulary}
     AutoConfig.for_model("llama", **{**TINY, **changes}).save_pretrained(tmp_path)
     one = experiment(str(tmp_path), max_seq_len=LENGTH, per_device_train_batch_size=ROWS, **KINDS[kind])
-    training = training_of(one)
-    states = ModelStates.of(training)
-    between_passes = states.weights + states.optimizer + states.held + states.buckets + parts_of_a_step.CUBLAS_BYTES
-    moments = {at.moment: at.peak_allocated_bytes - between_passes for at in parts_of_a_step._moments(training)}
-    del moments[Moment.STEP]
-    real = peak_of_a_pass(built(tmp_path, one), one, tmp_path / "trace.json")
-    assert max(moments.values()) == pytest.approx(real, rel=0.03)
+    with like_a_gpu():
+        real = peak_of_a_pass(built(tmp_path, one), one, tmp_path / "trace.json")
+        assert pass_by_formula(one) == pytest.approx(real, rel=0.03)
 
 
 # --- the optimizer ---------------------------------------------------------------------------------------------------
@@ -380,14 +267,6 @@ def test_what_an_optimizer_step_makes_beside_the_states(name: str, build: Any, d
 # --- runs that were measured -----------------------------------------------------------------------------------------
 
 APPROACHES = {"dtype": "bfloat16", "bf16": True}
-FSDP: dict[str, Any] = {
-    "distributed_type": "FSDP",
-    "fsdp_config": {
-        "fsdp_version": 2,
-        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-        "fsdp_reshard_after_forward": True,
-    },
-}
 
 
 @pytest.mark.parametrize(
@@ -454,7 +333,21 @@ def test_fsdp_may_keep_all_layers_gathered() -> None:
     gives_back = experiment(processes=2, accelerate=FSDP, **APPROACHES)
     shape = training_of(gives_back).shape
     more = peak(experiment(processes=2, accelerate=keeps, **APPROACHES)) - peak(gives_back)
-    assert more == 20 * 2 * shape.layer_parameters
+    assert more == 2 * (
+        shape.parameters - shape.embedding_parameters - shape.hidden_size
+    )  # the output matrix is kept anyway
+
+
+def test_offloading_leaves_what_is_gathered_and_what_is_kept() -> None:
+    settings = {**FSDP["fsdp_config"], "fsdp_offload_params": True}
+    here, offloaded = (
+        estimate(experiment(processes=2, accelerate={**FSDP, "fsdp_config": config}, **APPROACHES))
+        for config in (FSDP["fsdp_config"], settings)
+    )
+    assert isinstance(here, Estimate) and isinstance(offloaded, Estimate)
+    assert offloaded.optimizer_bytes == offloaded.gradients_bytes == 0
+    assert offloaded.weights_bytes == 2 * 32000 * 2048, "the output matrix"
+    assert here.peak_allocated_bytes - offloaded.peak_allocated_bytes == pytest.approx(12 * 1_100_048_384 / 2, rel=1e-6)
 
 
 def test_liger_has_no_logits() -> None:
@@ -502,7 +395,7 @@ NOT_KNOWN: list[tuple[dict[str, Any], str]] = [
     ({"processes": 2, "accelerate": {"distributed_type": "DEEPSPEED"}}, "DeepSpeed"),
     ({"processes": 2, "accelerate": {"distributed_type": "FSDP"}}, "FSDP 1"),
     ({"processes": 2, "accelerate": FSDP}, "FSDP without autocast"),
-    ({"processes": 2, "accelerate": FSDP, "bf16": True, "peft_method": "lora"}, "FSDP with LoRA"),
+    ({"processes": 2, "accelerate": FSDP, "bf16": True, "torch_compile": True}, "FSDP with compilation"),
     ({"accelerate": {"mixed_precision": "fp8"}}, "mixed precision fp8"),
     ({"accelerate": {"dynamo_config": {"dynamo_backend": "inductor"}}}, "compilation by the launcher"),
 ]

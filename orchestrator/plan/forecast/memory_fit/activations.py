@@ -44,6 +44,12 @@ def layer_bytes(training: Training) -> int:
     return _compiled_layer(training) if training.compiled else _norms(training) + _attention(training) + _mlp(training)
 
 
+def mlp_share(training: Training) -> float:
+    """Return the share of a layer's kept bytes that its MLP and the norm before it keep."""
+    attention = _attention(training) + _norms(training) // 2
+    return max(0.0, 1 - attention / layer_bytes(training))
+
+
 def outside_bytes(training: Training) -> int:
     """Return the bytes per token that are kept around the layers: ids, labels, last norm, input of the output matrix."""
     hidden, trained = training.shape.hidden_size, training.adapters is None
@@ -60,7 +66,7 @@ def backward_bytes(training: Training) -> int:
     """Return the largest number of bytes per token that one layer's backward pass needs besides the kept ones."""
     shape, compute = training.shape, training.compute_bytes
     gradients = 2 * compute * shape.intermediate_size
-    if training.adapters is not None and training.compute_bytes == 2 and not training.compiled:
+    if training.copies_for_adapters and training.compute_bytes == 2 and not training.compiled:
         gradients += FLOAT32 * shape.intermediate_size  # the gradient of an adapter's input is float32 first
     most = gradients + training.weight_bytes * shape.hidden_size
     if training.attention is Attention.EAGER:
@@ -112,8 +118,7 @@ def _mlp(training: Training) -> int:
 
 def _has_own_inputs(training: Training) -> bool:
     """Return whether each adapter keeps a copy of its input: for the cast to float32, or for dropout."""
-    adapters = training.adapters
-    return adapters is not None and (training.compute_bytes < FLOAT32 or adapters.dropout)
+    return training.copies_for_adapters or (training.adapters is not None and training.adapters.dropout)
 
 
 def _inputs(training: Training, readers: tuple[str, ...], width: int) -> int:

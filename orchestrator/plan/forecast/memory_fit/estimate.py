@@ -15,8 +15,9 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
 
-from orchestrator.plan.forecast.memory_fit import activations
+from orchestrator.plan.forecast.memory_fit import activations, gathered
 from orchestrator.plan.forecast.memory_fit.activations import FLOAT32
+from orchestrator.plan.forecast.memory_fit.gathered import Gathered
 from orchestrator.plan.forecast.memory_fit.model_states import ModelStates
 from orchestrator.plan.forecast.memory_fit.shapes import NotKnown
 from orchestrator.plan.forecast.memory_fit.training import Training, training_of
@@ -45,6 +46,7 @@ class Moment(StrEnum):
     LOSS = "backward pass of the loss"
     TOP_LAYER = "backward pass of the last layer"
     BOTTOM_LAYER = "backward pass of the first layer"
+    EMBEDDING = "backward pass of the embedding"
     STEP = "optimizer step"
 
 
@@ -106,38 +108,61 @@ def _estimate(training: Training) -> Estimate:
 
 
 def _moments(training: Training) -> Iterator[Estimate]:
-    states = ModelStates.of(training)
-    kept, tokens = activations.kept_bytes(training), training.tokens
-    layer = activations.layer_bytes(training) * tokens
-    workspace = activations.backward_bytes(training) * tokens + states.unsharded
+    states, layers = ModelStates.of(training), training.shape.layers
+    kept = activations.kept_bytes(training)
     in_forward, in_backward = _logits(training)
-    top, bottom, copies = kept, layer, states.backward_copies
-    if training.checkpointed:
-        checkpoint = activations.checkpoint_bytes(training) * tokens
-        # With float32 weights the input of the first norm is the checkpoint itself.
-        shared = checkpoint if training.weight_bytes == FLOAT32 else 0
-        top, bottom = checkpoint * training.shape.layers + layer - shared, checkpoint + layer - shared
-        copies += states.layer_copies
 
     def at(
-        moment: Moment, *, kept: int = 0, logits: int = 0, gradients: int = 0, workspace: int = 0, copies: int = 0
+        moment: Moment,
+        found: Gathered,
+        *,
+        kept: int = 0,
+        logits: int = 0,
+        gradients: int = 0,
+        workspace: int = 0,
+        copies: int = 0,
     ) -> Estimate:
         return Estimate(
             moment=moment,
-            weights_bytes=states.weights + copies,
-            gradients_bytes=max(gradients, states.held) + states.buckets,
+            weights_bytes=states.weights + copies + found.weights,
+            gradients_bytes=max(gradients, 0 if moment is Moment.STEP else states.held) + states.buckets,
             optimizer_bytes=states.optimizer,
             activations_bytes=kept,
             logits_bytes=logits,
-            workspace_bytes=workspace + CUBLAS_BYTES,
+            workspace_bytes=workspace + found.gradients + CUBLAS_BYTES,
             processes=training.processes,
         )
 
-    yield at(Moment.FORWARD, kept=kept, logits=in_forward, copies=states.forward_copies)
-    yield at(Moment.LOSS, kept=kept, logits=in_backward, copies=states.backward_copies)
-    yield at(Moment.TOP_LAYER, kept=top, gradients=states.head_gradient, workspace=workspace, copies=copies)
-    yield at(Moment.BOTTOM_LAYER, kept=bottom, gradients=states.gradients_above, workspace=workspace, copies=copies)
-    yield at(Moment.STEP, gradients=states.gradients, workspace=states.step_workspace)
+    yield at(Moment.FORWARD, gathered.in_forward(training), kept=kept, logits=in_forward, copies=states.forward_copies)
+    yield at(Moment.LOSS, gathered.in_loss(training), kept=kept, logits=in_backward, copies=states.backward_copies)
+    for above in sorted({0, min(1, layers - 1), max(layers - 2, 0), layers - 1}):
+        moment = Moment.TOP_LAYER if above < min(2, layers - 1) else Moment.BOTTOM_LAYER
+        copies = states.backward_copies + (states.layer_copies if training.checkpointed else 0)
+        found, gradients = (
+            gathered.in_layer(training, above=above),
+            states.head_gradient + above * states.layer_gradient,
+        )
+        workspace = activations.backward_bytes(training) * training.tokens
+        left = _kept_below(training, kept, above)
+        for gone, whole in gathered.within_layer(training):
+            rest = left - round(gone * activations.layer_bytes(training) * training.tokens)
+            working = whole + (0 if gone else workspace)
+            yield at(moment, found, kept=rest, gradients=gradients, workspace=working, copies=copies)
+    if training.sharded and training.adapters is None:
+        outer = 0 if training.shape.tied else states.head_gradient
+        yield at(Moment.EMBEDDING, gathered.in_embedding(training), gradients=states.gradients - outer)
+    yield at(Moment.STEP, Gathered(), gradients=states.gradients, workspace=states.step_workspace)
+
+
+def _kept_below(training: Training, kept: int, above: int) -> int:
+    """Return the activations in the backward pass of a layer that has this number of layers above it; `kept` is all of them."""
+    below = training.shape.layers - above
+    layer = activations.layer_bytes(training) * training.tokens
+    if training.checkpointed:
+        checkpoint = activations.checkpoint_bytes(training) * training.tokens
+        # With float32 weights the input of the first norm is the checkpoint itself.
+        return checkpoint * below + layer - (checkpoint if training.weight_bytes == FLOAT32 else 0)
+    return kept if above == 0 else below * layer
 
 
 def _logits(training: Training) -> tuple[int, int]:

@@ -60,8 +60,6 @@ def parallelism_of(experiment: Experiment) -> Parallelism:
         raise NotKnown("FSDP 1")
     if settings.get("fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP") != "TRANSFORMER_BASED_WRAP":
         raise NotKnown("FSDP that does not shard layer by layer")
-    if is_true(plain(settings.get("fsdp_offload_params"))):
-        raise NotKnown("FSDP that offloads to the host")
     if autocast_of(experiment) is None or settings.get("fsdp_mixed_precision_policy"):
         raise NotKnown("FSDP without autocast, or with its own precision policy")
     return Parallelism.FSDP

@@ -1,8 +1,8 @@
 """Memory on a GPU that does not depend on the batch: weights, gradients, optimizer states, and copies of them.
 
 Covers full fine-tuning and LoRA, with one process, DDP or FSDP 2. DDP keeps a second copy of all gradients in its buckets.
-FSDP 2 shards weights, gradients and states, keeps them in float32 under autocast, and gathers weights in the compute type.
-`estimate` knows which of them are in memory at which moment.
+FSDP 2 shards weights, gradients and states, and keeps trained ones in float32 under autocast; `gathered` has the rest of its
+memory. `estimate` knows which of them are in memory at which moment.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.plan.forecast.memory_fit.activations import FLOAT32
+from orchestrator.plan.forecast.memory_fit.gathered import held_gradients
 from orchestrator.plan.forecast.memory_fit.launch import Parallelism
 from orchestrator.plan.forecast.memory_fit.training import Training
 
@@ -22,10 +23,9 @@ class ModelStates:
     """Bytes on one GPU that do not depend on the batch.
 
     - `held`: gradients that exist even before a backward pass.
-    - `gradients_above`: all gradients but those of the first layer and the embedding.
+    - `head_gradient`, `layer_gradient`: those of the output matrix and of one layer.
     - `forward_copies`, `backward_copies`: autocast's copies of the weights at the end of the forward pass and in the backward
       pass; `layer_copies`: those of one layer.
-    - `unsharded`: the gradients of one layer before FSDP shards them.
     """
 
     weights: int
@@ -34,39 +34,44 @@ class ModelStates:
     held: int
     buckets: int
     head_gradient: int
-    gradients_above: int
+    layer_gradient: int
     forward_copies: int
     backward_copies: int
     layer_copies: int
-    unsharded: int
     step_workspace: int
 
     @classmethod
     def of(cls, training: Training) -> ModelStates:
         trained, number = _trained(training)
-        shape, sharded = training.shape, training.parallelism is Parallelism.FSDP
-        shards = training.processes if sharded else 1
-        gradients = trained * number // shards
+        shape, shards = training.shape, _shards(training)
+        gradients = trained * number // shards if shards else 0
         trains_base = training.adapters is None
         everything, head, layer = _copies(training)
-        outer = number * shape.embedding_parameters // shards if trains_base else 0
-        one_layer = number * shape.layer_parameters // shards if trains_base else gradients // shape.layers
+        outer = number * shape.embedding_parameters // shards if trains_base and shards else 0
+        one_layer = number * shape.layer_parameters // shards if trains_base and shards else gradients // shape.layers
+        whole = held_gradients(training) if training.sharded else gradients
         return cls(
-            weights=_weights(training),
-            optimizer=_states(training) // shards,
+            weights=_weights(training) // shards if shards else 0,
+            optimizer=_states(training) // shards if shards else 0,
             gradients=gradients,
-            held=gradients if training.accumulates else 0,
+            held=whole if training.accumulates else 0,
             buckets=gradients if training.parallelism is Parallelism.DDP else 0,
             head_gradient=outer,
-            gradients_above=gradients - one_layer - (0 if shape.tied else outer),
+            layer_gradient=one_layer,
             # Casts of trained weights stay in autocast's cache until the forward pass ends; casts of frozen weights do not.
             forward_copies=everything if trains_base or not training.checkpointed else head,
             backward_copies=head if training.checkpointed else everything,
             layer_copies=layer,
-            unsharded=2 * training.compute_bytes * shape.layer_parameters if sharded else 0,
             # A tied embedding has two gradients, which are added.
-            step_workspace=max(step_workspace_bytes(training) // shards, outer if shape.tied else 0),
+            step_workspace=max(step_workspace_bytes(training) // shards, outer if shape.tied else 0) if shards else 0,
         )
+
+
+def _shards(training: Training) -> int:
+    """Return the number of GPUs that share weights, gradients and states; 0 if they are on the host."""
+    if training.offloads:
+        return 0
+    return training.processes if training.sharded else 1
 
 
 def _adapter_parameters(training: Training) -> int:
@@ -81,19 +86,14 @@ def _trained(training: Training) -> tuple[int, int]:
 
 
 def _weights(training: Training) -> int:
-    """Return the bytes of the weights on one GPU; with FSDP its shard, the parts around the layers, and two gathered layers."""
-    shape = training.shape
-    if training.parallelism is not Parallelism.FSDP:
-        return shape.parameters * training.stored_bytes + _adapter_parameters(training) * FLOAT32
-    layers = shape.layers if training.keeps_gathered else min(2, shape.layers)
-    gathered = shape.outside_parameters + layers * shape.layer_parameters
-    return shape.parameters * training.stored_bytes // training.processes + gathered * training.compute_bytes
+    """Return the bytes of all weights between steps."""
+    return training.shape.parameters * training.stored_bytes + _adapter_parameters(training) * FLOAT32
 
 
 def _copies(training: Training) -> tuple[int, int, int]:
     """Return the bytes of autocast's copies: of all matrices, of the output matrix, and of one layer."""
     shape, adapters = training.shape, _adapter_parameters(training)
-    cast_adapters = adapters * training.compute_bytes if training.autocast else 0
+    cast_adapters = adapters * training.compute_bytes if training.autocast and training.copies_for_adapters else 0
     one_layer = cast_adapters // shape.layers
     if not training.casts:
         return cast_adapters, 0, one_layer

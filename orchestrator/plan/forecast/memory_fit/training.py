@@ -18,6 +18,7 @@ from orchestrator.plan.forecast.memory_fit.launch import (
     dtype_of,
     fsdp_settings,
     is_checkpointed,
+    is_offloaded,
     parallelism_of,
 )
 from orchestrator.plan.forecast.memory_fit.read_argument import is_off, plain, whole, word
@@ -66,18 +67,21 @@ class Training:
       float32 weights. `compute_bytes`: size of a number in matrix products. `autocast`: the Trainer uses autocast.
     - A batch is `rows` × `row_tokens`, without padding.
     - `masked`: attention gets a mask, so that keys and values of grouped queries are copied for every head.
-    - `keeps_gathered`: FSDP keeps layers gathered after the forward pass.
+    - `keeps_gathered`: FSDP keeps layers gathered after the forward pass. `offloads`: FSDP keeps its shards on the host.
+    - `adapter_bytes`: size of an adapter's weight in the forward pass. It is float32, but FSDP gathers it in the compute type.
     """
 
     shape: ModelShape
     processes: int
     parallelism: Parallelism
     keeps_gathered: bool
+    offloads: bool
     weight_bytes: int
     stored_bytes: int
     compute_bytes: int
     autocast: bool
     adapters: Adapters | None
+    adapter_bytes: int
     optimizer: str
     decays: bool
     rows: int
@@ -93,6 +97,16 @@ class Training:
     def casts(self) -> bool:
         """True if autocast copies weights and the inputs of matrix products."""
         return self.weight_bytes != self.compute_bytes
+
+    @property
+    def sharded(self) -> bool:
+        """True if FSDP shards weights, gradients and states."""
+        return self.parallelism is Parallelism.FSDP
+
+    @property
+    def copies_for_adapters(self) -> bool:
+        """True if each adapter's input is converted to the adapter's type and back, so that each adapter keeps a copy."""
+        return self.adapters is not None and self.adapter_bytes != self.compute_bytes
 
     @property
     def tokens(self) -> int:
@@ -114,17 +128,20 @@ def training_of(experiment: Experiment) -> Training:
     compute = 2 if autocast else weight
     attention = _attention(arguments)
     rows, row_tokens = _batch(arguments)
+    adapters = adapters_of(arguments, shape)
     training = Training(
         shape=shape,
         processes=experiment.num_gpus,
         parallelism=parallelism,
         keeps_gathered=sharded
         and not is_true(plain(fsdp_settings(experiment).get("fsdp_reshard_after_forward", True))),
+        offloads=sharded and is_offloaded(experiment),
         weight_bytes=compute if sharded else weight,
-        stored_bytes=4 if sharded else weight,
+        stored_bytes=4 if sharded and adapters is None else weight,  # accelerate makes trained weights float32
         compute_bytes=compute,
         autocast=autocast is not None,
-        adapters=adapters_of(arguments, shape),
+        adapters=adapters,
+        adapter_bytes=compute if sharded else 4,
         optimizer=word(arguments, "optim") or "adamw_torch_fused",
         decays=not is_off(arguments.get("weight_decay", "0")),
         rows=rows,
@@ -174,9 +191,9 @@ def _refuse_combinations(training: Training, attention: str) -> None:
         raise NotKnown("Liger for this model or with float32 weights")
     if training.optimizer not in OPTIMIZERS:
         raise NotKnown(f"optimizer {training.optimizer}")
-    if training.parallelism is Parallelism.FSDP:
-        if adapters is not None or training.compiled or training.liger:
-            raise NotKnown("FSDP with LoRA, compilation or Liger")
+    if training.sharded:
+        if training.compiled or training.liger:
+            raise NotKnown("FSDP with compilation or Liger")
         if training.optimizer not in ("adamw_torch", "adamw_torch_fused"):
             raise NotKnown(f"optimizer {training.optimizer} under FSDP")
 

@@ -1,0 +1,116 @@
+"""Memory of FSDP 2 besides the shards: weights that are gathered, and gradients that are not yet sharded.
+
+Units are gathered one after the other: the embedding, each layer, and the tail, which is the last norm and the output matrix.
+Embedding and output matrix are one unit if they are tied. accelerate's `fsdp2_prepare_model` makes these units.
+
+- Forward: the all-gather's buffer of a unit stays until the next unit is gathered, besides the unit's weights. The tail stays
+  gathered, because the backward pass begins with it.
+- Backward: while a layer is computed, the next one is gathered, and the buffer with the last layer's gradients is being reduced.
+  After the first layer, the embedding is gathered, even if it is frozen.
+- Without a synchronisation at the end of a micro-batch, gradients stay whole on every GPU.
+
+tests/unit/test_fit_shards.py compares the sums with torch's own record of allocations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from orchestrator.plan.forecast.memory_fit.activations import mlp_share
+from orchestrator.plan.forecast.memory_fit.training import Training
+
+ATTENTION_MATRICES = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Units:
+    """The bytes of FSDP's units in the compute type, and of their gradients before they are sharded. 0 without FSDP."""
+
+    layer: int
+    embedding: int
+    tail: int
+    layer_gradient: int
+    tail_gradient: int
+    embedding_gradient: int
+
+    @classmethod
+    def of(cls, training: Training) -> Units:
+        shape, adapters = training.shape, training.adapters
+        if not training.sharded:
+            return cls(layer=0, embedding=0, tail=0, layer_gradient=0, tail_gradient=0, embedding_gradient=0)
+        size, trains_base = training.compute_bytes, adapters is None
+        added = adapters.parameters(shape) if adapters else 0
+        layer, embedding = size * (shape.layer_parameters + added), size * shape.embedding_parameters
+        return cls(
+            layer=layer,
+            embedding=0 if shape.tied else embedding,
+            tail=embedding,
+            layer_gradient=layer if trains_base else size * added,
+            tail_gradient=embedding if trains_base else 0,
+            embedding_gradient=0 if shape.tied or not trains_base else embedding,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gathered:
+    """Bytes of gathered weights, and of gradients that are not yet sharded, at one moment."""
+
+    weights: int = 0
+    gradients: int = 0
+
+
+def in_forward(training: Training) -> Gathered:
+    """Return what is gathered when the forward pass ends, or in its last layer if that is more."""
+    units = Units.of(training)
+    return Gathered(weights=max(2 * units.tail, units.layer) + _kept(training, units, above=0))
+
+
+def in_loss(training: Training) -> Gathered:
+    """Return what is gathered in the backward pass of the loss."""
+    units = Units.of(training)
+    return Gathered(weights=units.tail + _kept(training, units, above=0))
+
+
+def in_layer(training: Training, *, above: int) -> Gathered:
+    """Return what is gathered in the backward pass of the layer that has this number of layers above it.
+
+    The gradients are those of the unit above, which are being reduced.
+    """
+    units, last = Units.of(training), training.shape.layers - 1
+    tied = training.shape.tied  # then the tail is not complete before the embedding's gradient is there
+    weights = _kept(training, units, above=above) or units.layer + (units.embedding if above == last else units.layer)
+    reduced = units.layer_gradient if above else units.tail_gradient
+    if tied:
+        return Gathered(
+            weights=weights + units.tail, gradients=units.tail_gradient + (units.layer_gradient if above else 0)
+        )
+    return Gathered(weights=weights, gradients=reduced)
+
+
+def within_layer(training: Training) -> Iterator[tuple[float, int]]:
+    """Yield the share of a layer's activations that are free, and its whole gradients: at first, after its MLP, at its end."""
+    units, shape = Units.of(training), training.shape
+    attention = sum(matrix.parameters for matrix in shape.matrices if matrix.name in ATTENTION_MATRICES)
+    last = shape.intermediate_size * shape.hidden_size * max(1, shape.experts)
+    yield 0, units.layer_gradient * last // shape.layer_parameters if training.adapters is None else 0
+    if training.sharded:
+        yield mlp_share(training), units.layer_gradient - units.layer_gradient * attention // shape.layer_parameters
+        yield 1, units.layer_gradient
+
+
+def in_embedding(training: Training) -> Gathered:
+    """Return what is gathered in the backward pass of a trained embedding."""
+    units = Units.of(training)
+    return Gathered(weights=units.embedding, gradients=units.embedding_gradient + units.layer_gradient)
+
+
+def held_gradients(training: Training) -> int:
+    """Return the bytes of whole gradients that stay between the micro-batches of an optimizer step."""
+    units = Units.of(training)
+    return training.shape.layers * units.layer_gradient + units.tail_gradient + units.embedding_gradient
+
+
+def _kept(training: Training, units: Units, *, above: int) -> int:
+    """Return the bytes of the layers that FSDP keeps gathered after the forward pass, if the settings say so, and of the embedding."""
+    return (training.shape.layers - above) * units.layer + units.embedding if training.keeps_gathered else 0
