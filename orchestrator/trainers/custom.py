@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading
+from orchestrator.files.printable_text import one_line
+from orchestrator.files.redaction import redact
 from orchestrator.records import (
     Caveat,
     CaveatKind,
@@ -125,7 +127,7 @@ def _fill(word: str, values: Mapping[str, Text]) -> Sequence[str]:
 
 
 def read_metrics(custom: CustomCommand, run_dir: Path) -> list[Measurement]:
-    """Return a measurement for each metric of the command, without a value if its number could not be read."""
+    """Return a measurement for each metric of the command, with the reason if its number could not be read."""
     look_up = _raw_values(custom.results, run_dir)
     return [
         _measurement(name, source, look_up(name, source), custom.results) for name, source in custom.metrics.items()
@@ -133,24 +135,42 @@ def read_metrics(custom: CustomCommand, run_dir: Path) -> list[Measurement]:
 
 
 def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], object]:
-    """Return a function that finds the raw value of a metric in the files of the run."""
+    """Return a function that finds the raw value of a metric in the files of the run, or the reason why it is not there."""
+    place = results.removeprefix("file:") if results.startswith("file:") else "the last line of stdout"
     try:
         if results == "log":
             text = reading.read_tail(RunFolder(run_dir).stdout, limit=LONGEST_LOG_BYTES)
-            return lambda name, source: _last_match(source.pattern, text)
+            return lambda name, source: _or_missing(
+                _last_match(source.pattern, text), f"no line of stdout matches {source.pattern!r}"
+            )
         if results == "stdout":
             values = reading.parse_json(_last_line(RunFolder(run_dir).stdout).encode(), finite=False)
         elif results.endswith(".csv"):
-            rows = _csv_rows(run_dir / results.removeprefix("file:"))
-            return lambda name, source: _last_value(rows, source.column or name)
+            rows = _csv_rows(run_dir / place)
+            return lambda name, source: _or_missing(
+                _last_value(rows, source.column or name), f"no value in the column {source.column or name} of {place}"
+            )
         else:
-            values = reading.read_json(run_dir / results.removeprefix("file:"), limit=reading.LOG_BYTES, finite=False)
-    except (OSError, ValueError, csv.Error):
-        return lambda name, source: None
-    return lambda name, source: _nested(values, source.key or name)
+            values = reading.read_json(run_dir / place, limit=reading.LOG_BYTES, finite=False)
+    except FileNotFoundError:
+        return lambda name, source: Caveat(detail=f"there is no file {place}")
+    except (OSError, ValueError) as error:
+        why = Caveat(detail=f"{place} cannot be read: {reading.reason(error).partition(':')[0]}")
+        return lambda name, source: why
+    except csv.Error:
+        return lambda name, source: Caveat(detail=f"{place} cannot be read: it is not CSV")
+    return lambda name, source: _or_missing(
+        _nested(values, source.key or name), f"no key {source.key or name} in {place}"
+    )
+
+
+def _or_missing(raw: object, reason: str) -> object:
+    return Caveat(detail=reason) if raw is None else raw
 
 
 def _measurement(name: str, source: MetricSource, raw: object, results: str) -> Measurement:
+    if isinstance(raw, Caveat):
+        return Measurement(name=name, value=None, source=results, missing=raw)
     number = _number(raw)
     if number is not None and not math.isfinite(number):
         missing = Caveat(kind=CaveatKind.NOT_FINITE, detail=str(raw))
@@ -158,7 +178,10 @@ def _measurement(name: str, source: MetricSource, raw: object, results: str) -> 
     if number is not None:
         return Measurement(name=name, value=to_base(name, number, source.unit), source=results)
     word = isinstance(raw, str) and raw.strip() and source.unit is None and _unit_of(name) is None
-    return Measurement(name=name, value=str(raw) if word else None, source=results)
+    if not word:
+        missing = Caveat(detail=redact(f"{one_line(raw)!r} is not a number"))
+        return Measurement(name=name, value=None, source=results, missing=missing)
+    return Measurement(name=name, value=str(raw), source=results)
 
 
 def to_base(name: str, number: float, unit: str | None) -> float | None:

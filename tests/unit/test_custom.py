@@ -92,6 +92,27 @@ def test_what_can_not_be_read_is_missing(tmp_path: Path, text: str, results: str
     assert read(tmp_path, results, train_loss=MetricSource(key="loss")) == {"train_loss": None}
 
 
+@pytest.mark.parametrize(
+    ("results", "text", "why"),
+    [
+        ("stdout", '{"speed": 1}', "no key loss in the last line of stdout"),
+        ("stdout", "done", "the last line of stdout cannot be read: it is not JSON"),
+        ("file:out.json", "", "there is no file out.json"),
+        ("file:stdout.log", '{"loss": "low"}', "'low' is not a number"),
+        ("file:out.csv", "", "there is no file out.csv"),
+        ("log", "lost=3", "no line of stdout matches 'loss=(.*)'"),
+        ("stdout", '{"loss": NaN}', "nan is not a finite number"),
+    ],
+)
+def test_a_number_that_did_not_come_says_why(tmp_path: Path, results: str, text: str, why: str) -> None:
+    (tmp_path / "stdout.log").write_text(text)
+    source = MetricSource(key="loss", pattern="loss=(.*)")
+    (found,) = custom.read_metrics(
+        CustomCommand(command=("x",), results=results, metrics={"train_loss": source}), tmp_path
+    )
+    assert (found.value, found.why_missing) == (None, why)
+
+
 def test_metrics_finds_the_command_in_the_experiment_s_file(tmp_path: Path) -> None:
     run_dir = tmp_path / "runs" / "r1-t1"
     run_dir.mkdir(parents=True)
