@@ -6,3 +6,5 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 WORKERS = PACKAGE / "workers"
+# The module that a training script may import (`tunebench.steps`).
+STEPS_MODULE = PACKAGE.parent / "tunebench" / "steps.py"

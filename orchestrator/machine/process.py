@@ -29,7 +29,7 @@ from orchestrator.records import Command, Limit, ProcessOutcome
 
 
 class Watch(Protocol):
-    """A check of a run while it is waited for: `look` returns an exceeded limit (see `run.watchdog`)."""
+    """A check of a run while it is waited for: `look` returns a limit that is reached (see `run.watchdog`)."""
 
     def next_look_s(self) -> float | None: ...
 
@@ -47,10 +47,10 @@ def run(
     group: cgroup.ControlGroup | None = None,
     stop: StopSignals | None = None,
 ) -> ProcessOutcome:
-    """Run the command until it ends or exceeds a limit (`timeout_s`, `watch`), and end every process that it leaves behind.
+    """Run the command until it ends or reaches a limit (`timeout_s`, `watch`), and end every process that it leaves behind.
 
     SIGINT or SIGTERM to this process ends the tree, and the outcome is cancelled; a second signal kills the tree. A caller that
-    holds signals for longer passes its own `stop`. `before_ending` is called while a tree that exceeded a limit still lives.
+    holds signals for longer passes its own `stop`. `before_ending` is called while a tree that reached a limit still lives.
     The command's files must exist already. Raise LaunchError if the command cannot be started.
     """
     marker = command.env.get(MARKER) or uuid.uuid4().hex

@@ -71,14 +71,15 @@ def verdict(
     """
     if outcome.cancelled:
         return Verdict(status=Status.CANCELLED, kind="cancelled", cause="the run was interrupted")
-    if outcome.limit is not None:
+    if outcome.limit not in (None, Limit.MEASURED):
         return _over_limit(outcome, outcome.limit)
-    if outcome.exit_code == 0:
+    if outcome.exit_code == 0 or outcome.limit is Limit.MEASURED:
         if complete:
             return Verdict(status=Status.OK)
         if disk_full:
             return Verdict(status=Status.FAILED, kind="disk_full", cause=_NO_ROOM)
-        cause = "it ended with exit code 0 and without the metrics that make a result"
+        way = "with exit code 0" if outcome.limit is None else "early, by measure:,"
+        cause = f"it ended {way} and without the metrics that make a result"
         return Verdict(status=Status.FAILED, kind="no_metrics", cause=cause)
     # A launcher that a signal ended did not report its child's end: reports in its log are older.
     reported = child_end(log) if outcome.signal is None else None

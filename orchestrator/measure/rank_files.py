@@ -54,6 +54,8 @@ def warnings(workers: Sequence[Worker], numbers: Cells) -> Iterator[str]:
             yield f"{unknown}: its Trainer has a training step of its own, without the base class's"
         elif tokens.get("steps") and tokens.get("processed", 0) is None:
             yield f"{unknown}: a batch had none in `input_ids`, or none that could be counted"
+    if note := workers[0].get("steps_note"):
+        yield note
     if block := workers[0].get("toggle_steps"):
         yield f"the instrument was off in every other block of {block} steps (TUNEBENCH_TOGGLE_STEPS): speeds are of the rest"
     if retries := numbers.get("alloc_retries"):

@@ -1,5 +1,7 @@
 """Reads the steps of a run's ranks from `steps-rank<R>.jsonl`, and combines them into common steps. `throughput` makes speeds.
 
+`StepLines` makes the lines of such a file from the output of a program that prints its steps.
+
 A file may end in half a line, since a run can be killed at any moment: incomplete steps are skipped. Lines without a duration
 (losses, and steps of older versions) are skipped too. The training process may write anything: only regular files are read, each up
 to MAX_BYTES.
@@ -9,12 +11,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading
+from orchestrator.files.printable_text import one_line
 from orchestrator.records import RunFolder
 
 COUNTS = ("tokens", "real", "labelled", "samples", "squares")
@@ -23,7 +26,9 @@ MAX_BYTES = 512 * 2**20
 # The latest time that is accepted: the year 3058, in seconds since the epoch. A larger float could not resolve a step's length.
 LATEST = 2.0**35
 
-_LONGEST_LINE = 64 * 2**10
+LONGEST_LINE = 64 * 2**10
+# No count of a step is as large.
+LARGEST_COUNT = 2**53
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,15 +37,15 @@ class Step:
 
     `seconds` is the time from the previous step's end to this step's end: first `wait_s` (data, logging, evaluation, saving), then
     `compute_s`. `tokens` includes padding; `real` does not; `labelled` counts tokens that have a loss. `squares` is the sum of
-    length² over sequences. A count is None if the step could not be counted. `after` names what the Trainer did since the
-    previous step.
+    length² over sequences. A count is None if the step could not be counted, and a time is None if the program did not report it.
+    `after` names what the Trainer did since the previous step.
     """
 
     number: int
-    ended_at: float
+    ended_at: float | None
     seconds: float
-    compute_s: float
-    wait_s: float
+    compute_s: float | None
+    wait_s: float | None
     tokens: int | None
     real: int | None
     labelled: int | None
@@ -65,20 +70,26 @@ def together(ranks: Mapping[int, Sequence[Step]]) -> tuple[Step, ...]:
     if len(by_number) <= 1:
         return tuple(step for steps in by_number for step in steps.values())
     shared = sorted(set.intersection(*map(set, by_number)))
-    return tuple(_together([steps[number] for steps in by_number]) for number in shared)
+    joint = (_together([steps[number] for steps in by_number]) for number in shared)
+    return tuple(step for step in joint if step is not None)
 
 
-def _together(parts: Sequence[Step]) -> Step:
-    end = max(step.ended_at for step in parts)
-    start = max(step.ended_at - step.seconds for step in parts)
-    began = max(step.ended_at - step.compute_s for step in parts)
+def _together(parts: Sequence[Step]) -> Step | None:
+    """Return the common step, or None if a rank does not say when it ended its own."""
+    ends = [step.ended_at for step in parts if step.ended_at is not None]
+    if len(ends) < len(parts):
+        return None
+    end = max(ends)
+    start = max(at - step.seconds for at, step in zip(ends, parts, strict=True))
+    computed = [step.compute_s for step in parts if step.compute_s is not None]
+    began = max(at - own for at, own in zip(ends, computed, strict=True)) if len(computed) == len(parts) else None
     counts = {name: [getattr(step, name) for step in parts] for name in COUNTS}
     return Step(
         number=parts[0].number,
         ended_at=end,
         seconds=end - start,
-        compute_s=end - max(began, start),
-        wait_s=max(0.0, began - start),
+        compute_s=None if began is None else end - max(began, start),
+        wait_s=None if began is None else max(0.0, began - start),
         after=tuple(dict.fromkeys(word for step in parts for word in step.after)),
         **{name: None if None in values else sum(values) for name, values in counts.items()},
     )
@@ -86,29 +97,133 @@ def _together(parts: Sequence[Step]) -> Step:
 
 def _steps(path: Path) -> Iterator[Step]:
     try:
-        for line in reading.read_lines(path, limit=MAX_BYTES, longest=_LONGEST_LINE):
-            try:
-                step = _step(json.loads(line))
-            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                continue
+        for line in reading.read_lines(path, limit=MAX_BYTES, longest=LONGEST_LINE):
+            step = parse(line)
             if step is not None:
                 yield step
     except (OSError, reading.Unreadable):  # a file that cannot be read has no steps
         return
 
 
+def parse(line: bytes) -> Step | None:
+    """Return the step of a line of a step file, or None."""
+    try:
+        return _step(json.loads(line))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+
+
 def _step(line: Mapping[str, Any]) -> Step | None:
     if "s" not in line or not 0 <= line["s"] < LATEST:
         return None
     counts = {name: None if line.get(name) is None else int(line[name]) for name in COUNTS}
+    times = {name: None if line.get(name) is None else float(line[name]) for name in ("t", "compute_s", "wait_s")}
     step = Step(
         number=int(line["step"]),
-        ended_at=float(line["t"]),
+        ended_at=times["t"],
         seconds=float(line["s"]),
-        compute_s=float(line.get("compute_s", line["s"])),
-        wait_s=float(line.get("wait_s", 0.0)),
+        compute_s=times["compute_s"],
+        wait_s=times["wait_s"],
         after=tuple(str(word) for word in line.get("after") or ()),
         **counts,
     )
-    sound = 0 <= step.ended_at < LATEST and all(math.isfinite(part) for part in (step.compute_s, step.wait_s))
+    sound = step.ended_at is None or 0 <= step.ended_at < LATEST
+    sound = sound and all(math.isfinite(part) for part in (step.compute_s, step.wait_s) if part is not None)
     return step if sound else None
+
+
+class StepLines:
+    """The steps in a program's output, fed with pieces of it: each line that is a JSON object with `step` is one.
+
+    A line has `seconds`, or `time`, a reading of any clock in seconds: then the step lasts from the reading in the line before.
+    `moment` turns a reading into seconds since the epoch, or into None if it cannot. Lines with a mistake are left out, and `note`
+    counts them. If a number is not above the one before for the second time, no further line is read: `problem` says so.
+    """
+
+    def __init__(self, moment: Callable[[float], float | None] = lambda reading: None) -> None:
+        self.moment = moment
+        self.problem: str | None = None
+        self.found = self.missing = self.wrong = self.untimed = 0
+        self._mistake, self._backward = "", False
+        self._rest = b""
+        self._number: int | None = None
+        self._reading: float | None = None
+
+    def feed(self, piece: bytes) -> list[dict[str, Any]]:
+        """Return the lines of a step file for the whole lines that have come by now."""
+        *lines, rest = (self._rest + piece).split(b"\n")
+        # What is kept of a longer line is longer than a step's line may be, too.
+        self._rest = rest[: LONGEST_LINE + 1]
+        last_states = (line.strip().rpartition(b"\r")[2] for line in lines if len(line) <= LONGEST_LINE)
+        steps = map(self._read, last_states)
+        return [step for step in steps if step is not None]
+
+    @property
+    def note(self) -> str | None:
+        """A sentence about the lines that were left out, or None."""
+        if self.wrong:
+            return f"{self.wrong} of the step lines in stdout cannot be used; the first: {self._mistake}"
+        if self.missing:
+            return f"the lines of {self.missing} steps are missing in stdout; print a line for every step"
+        if self.untimed and not self.found:
+            return f"{self.untimed} lines in stdout have a step, but neither seconds nor time; print one of them, too"
+        return None
+
+    def _read(self, line: bytes) -> dict[str, Any] | None:
+        if self.problem is not None or not line.startswith(b"{") or b"step" not in line:
+            return None
+        try:
+            fields = _fields(line)
+            if fields["step"] is None:
+                return None
+            if fields["seconds"] is None and fields["time"] is None:  # as a line with the loss may be
+                self.untimed += 1
+                return None
+            return self._step(fields)
+        except ValueError as error:
+            self.wrong += 1
+            self._mistake = self._mistake or f"{one_line(line.decode(errors='replace'), longest=80)} ({error})"
+            return None
+
+    def _step(self, fields: Mapping[str, Any]) -> dict[str, Any] | None:
+        number, reading = fields["step"], fields["time"]
+        before, last = self._number, self._reading
+        if before is not None and number <= before:
+            came = f"step {number} came {'again' if number == before else f'after step {before}'}"
+            if self._backward:
+                self.problem = f"{came}; number the steps of the whole run, and print them in one process"
+                return None
+            self._backward = True
+            raise ValueError(came)
+        self._number, self._reading = number, reading
+        self.found += 1
+        self.missing += 0 if before is None else number - before - 1
+        seconds = fields["seconds"]
+        if seconds is None and last is not None and before == number - 1:
+            seconds = round(reading - last, 9)
+            if seconds < 0:
+                raise ValueError("its time is before that of the line before")
+        if seconds is None:
+            return None
+        own = {"step": number, "t": None if reading is None else self.moment(reading), "s": seconds}
+        return {**own, "tokens": fields["tokens"], "samples": fields["samples"]}
+
+
+def _fields(line: bytes) -> dict[str, Any]:
+    """Return the fields of a step line; those that it does not have are None. Raise ValueError with the mistake."""
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError("it is not JSON") from None
+    fields = {name: content.get(name) for name in ("step", "seconds", "time", "tokens", "samples")}
+    for name in ("step", "tokens", "samples"):
+        value = fields[name]
+        if isinstance(value, float) and value.is_integer():  # sums of tensors may be floats
+            value = fields[name] = int(value)
+        if value is not None and not (type(value) is int and 0 <= value < LARGEST_COUNT):
+            raise ValueError(f"{name} is not a whole number from 0")
+    for name, least in (("seconds", 0), ("time", -LATEST)):
+        value = fields[name]
+        if value is not None and not (type(value) in (int, float) and least <= value < LATEST):
+            raise ValueError(f"{name} is not a number of seconds")
+    return fields

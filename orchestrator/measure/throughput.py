@@ -19,7 +19,7 @@ from typing import Any
 from orchestrator.measure import flops, rank_files, steady_state, steps
 from orchestrator.measure.rank_files import Cells, Number, Worker
 from orchestrator.measure.steps import Step
-from orchestrator.records import Caveat, CaveatKind, Measurement
+from orchestrator.records import Caveat, CaveatKind, Measurement, StepSource
 
 _SOURCE = "steps of all ranks"
 _HEADLINE = ("tokens_per_s", "tokens_per_s_per_gpu", "real_tokens_per_s", "step_time_s")
@@ -56,13 +56,13 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
         return Reading()
     ordered = sorted(workers, key=lambda worker: int(worker.get("rank") or 0))
     first = ordered[0]
-    series = _series(run_dir, world_size)
+    series = _series(run_dir, _reporters(first, world_size), _rule(first).get("at_most_steps"))
     if isinstance(series, Caveat):
         state: steady_state.Steady | Caveat = series
         series = _Series(ranks={}, together=())
     else:
         state = _state(series.together, first)
-    numbers = rank_files.numbers(ordered, world_size=world_size)
+    numbers = rank_files.numbers(ordered, world_size=world_size) | _reported(series.together, first)
     notes = [*rank_files.warnings(ordered, numbers)]
     missing: list[Measurement] = []
     impossible = None
@@ -88,27 +88,49 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
     )
 
 
+def _rule(first: Worker) -> Mapping[str, Any]:
+    return first.get("measure") or {}
+
+
+def _reporters(first: Worker, world_size: int) -> int:
+    """Return the number of processes that write step files. A program that prints its steps prints those of all processes."""
+    return 1 if first.get("steps_from") == StepSource.STDOUT else world_size
+
+
+def _reported(series: Sequence[Step], first: Worker) -> Cells:
+    """Return the work done by a program that reports its own steps. For other programs, the Trainer's file has it."""
+    if not first.get("steps_from"):
+        return {}
+    counts = {"tokens_processed": _total(series, "tokens"), "samples_processed": _total(series, "samples")}
+    return {"steps": len(series) or None, **counts}
+
+
 @lru_cache(maxsize=4)
-def _series(run_dir: Path, world_size: int) -> _Series | Caveat:
-    """Return the steps that all ranks have, or the reason if there are none."""
+def _series(run_dir: Path, reporters: int, at_most: int | None) -> _Series | Caveat:
+    """Return the steps that all ranks have, or the reason if there are none.
+
+    A program that reports its own steps is ended a moment after step number `at_most`. Its further steps are left out.
+    """
     ranks = {rank: own for rank, own in steps.read(run_dir).items() if own}
     if not ranks:
         return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail="the run left no steps")
-    if set(ranks) != set(range(world_size)):
-        there = f"steps of the ranks {', '.join(map(str, ranks))} are there, and there were {world_size} rank(s)"
+    if set(ranks) != set(range(reporters)):
+        there = f"steps of the ranks {', '.join(map(str, ranks))} are there, and there were {reporters} rank(s)"
         return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=there)
-    together = steps.together(ranks)
+    together = steps.together(ranks)[:at_most]
     numbered = {rank: {step.number: step for step in own} for rank, own in ranks.items()}
     shared = {rank: tuple(own[step.number] for step in together) for rank, own in numbered.items()}
     return _Series(ranks=shared, together=together)
 
 
 def _state(series: Sequence[Step], first: Worker) -> steady_state.Steady | Caveat:
-    rule = first.get("measure") or {}
+    if problem := first.get("steps_problem"):
+        return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=str(problem))
+    rule = _rule(first)
     return steady_state.find(
         [step.seconds for step in series],
         after=[step.after for step in series],
-        waits_s=[step.wait_s for step in series],
+        waits_s=[step.wait_s or 0.0 for step in series],
         discard_steps=rule.get("discard_steps"),
         at_least_steps=rule.get("at_least_steps"),
     )
@@ -136,7 +158,7 @@ def _speed(series: Sequence[Step], state: steady_state.Steady, world_size: int) 
         "step_time_high_s": state.interval.high if state.interval else None,
         "step_time_p5_s": state.p5_s,
         "step_time_p95_s": state.p95_s,
-        "data_wait_share": sum(step.wait_s for step in window) / seconds,
+        "data_wait_share": _wait_share(window),
         "spikes": len(state.spikes),
         "spike_share": state.spike_share,
         "discarded_steps": state.discarded_steps,
@@ -166,6 +188,12 @@ def _total(window: Sequence[Step], name: str) -> int | None:
 def _rate(window: Sequence[Step], name: str, seconds: float) -> float | None:
     total = _total(window, name)
     return None if total is None else total / seconds
+
+
+def _wait_share(window: Sequence[Step]) -> float | None:
+    """Return the share of the time between steps, or None if the program did not report it."""
+    waits = [step.wait_s for step in window if step.wait_s is not None]
+    return sum(waits) / sum(step.seconds for step in window) if len(waits) == len(window) else None
 
 
 def _warm_up(series: Sequence[Step], state: steady_state.Steady, first: Worker) -> Cells:
@@ -214,14 +242,14 @@ def _rank_rows(
 
 def _rank_speed(window: Sequence[Step], seconds: float) -> Cells:
     """Return a rank's part of the speed, over the common time of all ranks. The parts add up to the run's speed."""
-    own_seconds = sum(step.seconds for step in window)
-    if not seconds or not own_seconds:
+    if not seconds or not sum(step.seconds for step in window):
         return {}
+    computed = [step.compute_s for step in window if step.compute_s is not None]
     return {
         "tokens_per_s": _rate(window, "tokens", seconds),
         "real_tokens_per_s": _rate(window, "real", seconds),
-        "compute_time_s": sorted(step.compute_s for step in window)[len(window) // 2],
-        "data_wait_share": sum(step.wait_s for step in window) / own_seconds,
+        "compute_time_s": sorted(computed)[len(window) // 2] if len(computed) == len(window) else None,
+        "data_wait_share": _wait_share(window),
     }
 
 
@@ -231,17 +259,20 @@ def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
     workers = rank_files.worker_files(run_dir)
     if not workers or workers[0].get("rank") != 0:
         return None
-    series = _series(run_dir, int(workers[0].get("world_size") or 1))
+    first = workers[0]
+    reporters = _reporters(first, int(first.get("world_size") or 1))
+    series = _series(run_dir, reporters, _rule(first).get("at_most_steps"))
     if isinstance(series, Caveat):
         return None
-    state = _state(series.together, workers[0])
+    state = _state(series.together, first)
     return series.together[state.discarded_steps :] if isinstance(state, steady_state.Steady) else None
 
 
 def steady_window(run_dir: Path) -> tuple[float, float] | None:
-    """Return begin and end of a run's steady state in seconds since the epoch, or None without one."""
-    part = _steady_part(run_dir)
-    return None if part is None else (part[0].ended_at - part[0].seconds, part[-1].ended_at)
+    """Return begin and end of a run's steady state in seconds since the epoch, or None if there is none or its time is unknown."""
+    part = _steady_part(run_dir) or ()
+    ends = [step.ended_at for step in part if step.ended_at is not None]
+    return (ends[0] - part[0].seconds, ends[-1]) if ends and len(ends) == len(part) else None
 
 
 def tokens_in(run_dir: Path, window: tuple[float, float]) -> int | None:
@@ -249,4 +280,5 @@ def tokens_in(run_dir: Path, window: tuple[float, float]) -> int | None:
     part = _steady_part(run_dir)
     if part is None:
         return None
-    return _total([step for step in part if window[0] < step.ended_at <= window[1]], "real")
+    inside = [step for step in part if step.ended_at is not None and window[0] < step.ended_at <= window[1]]
+    return _total(inside, "real")

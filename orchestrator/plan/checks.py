@@ -31,15 +31,21 @@ TRACKERS = frozenset({"hf_memory", "hf_memory_native"})
 
 
 def watching(scenario: Scenario, trainer: Trainer) -> Found:
-    """Check the scenario's monitors and its `measure:`, and that it does not set the sampler's period."""
+    """Check the scenario's monitors, its `measure:` and `steps:`, and that it does not set the sampler's period."""
     for index, name in enumerate(scenario.monitors):
         if name not in monitors.MONITORS and name not in monitors.names():
             message = f"unknown monitor {name!r}{suggestion(name, monitors.names())}"
             yield ("monitors", index), " ".join([message, *monitors.load_problems()])
     if TRACKERS.issubset(scenario.monitors):
         yield ("monitors",), "hf_memory and hf_memory_native measure the same number; keep one of them"
-    if scenario.measure is not None and not trainer.instrumented:
-        yield ("measure",), f"trainer {trainer.name!r} reports no steps, so 'measure:' has no effect; remove 'measure:'"
+    if scenario.measure is not None and not trainer.instrumented and scenario.steps is None:
+        yield (
+            ("measure",),
+            f"trainer {trainer.name!r} reports no steps, so 'measure:' has no effect; write 'steps: stdout' if the command "
+            "prints its steps, or remove 'measure:'",
+        )
+    if scenario.steps is not None and trainer.instrumented and trainer.name != "script":
+        yield ("steps",), f"trainer {trainer.name!r} measures its steps itself; remove 'steps:'"
     if scenario.env.get(PERIOD_VARIABLE) is not None:
         message = f"{PERIOD_VARIABLE} configures the sampler, not the training; set it in the shell that runs tunebench"
         yield ("env", PERIOD_VARIABLE), message

@@ -109,6 +109,8 @@ def environment(experiment: Experiment, *, visible: str, run_dir: Path) -> dict[
     }
     if experiment.measure is not None:
         env["TUNEBENCH_MEASURE"] = json.dumps(asdict(experiment.measure), sort_keys=True)
+    if experiment.steps is not None:
+        env["TUNEBENCH_INSTRUMENT"] = "off"  # a script that reports its steps itself is not measured twice
     if experiment.device is Device.CPU:
         env["ACCELERATE_USE_CPU"] = "true"
     if experiment.framework is not None and experiment.framework.plugin_file is not None:

@@ -46,7 +46,9 @@ from orchestrator.trainers import known as known_trainers
 from orchestrator.trainers import load_problems as trainer_problems
 
 # Keys of a scenario that are fields of each of its experiments.
-_AS_WRITTEN = ("python", "monitors", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags")
+_AS_WRITTEN = (
+    *("python", "monitors", "steps", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

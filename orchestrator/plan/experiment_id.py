@@ -4,7 +4,7 @@ Hashed:
 
 - the arguments as the trainer gets them, the model, the trainer, the command of `custom:`, the name of a script;
 - GPU count, device, interpreter, variables, the launcher's configuration;
-- the contents of the framework configuration and of the data, `measure`, monitors that perturb.
+- the contents of the framework configuration and of the data, `measure`, `steps`, monitors that perturb.
 
 Not hashed: repeats, limits, tags, Tunebench's own paths, ports, GPU ids, package versions (they are provenance).
 So new or reordered scenarios change no other id, and a results folder resumes by the content of its experiments.
@@ -62,7 +62,7 @@ class Digester:
             experiment.script,
         )
         plain = (experiment.device, experiment.model, experiment.num_gpus, experiment.python, experiment.trainer)
-        key = (*map(id, shared), *plain)
+        key = (*map(id, shared), *plain, experiment.steps)
         frame = self._frames.get(key)
         if frame is None:  # the entry keeps the objects alive, so that no new object gets the id of an old one
             frame = self._frames[key] = (*self._frame(experiment), shared)
@@ -94,6 +94,8 @@ class Digester:
             content["measure"] = asdict(experiment.measure)
         if experiment.script is not None:
             content["script"] = asdict(replace(experiment.script, folder="", files=()))
+        if experiment.steps is not None:
+            content["steps"] = experiment.steps
         return f'{{"accelerate": {canonical(experiment.accelerate)}, "arguments": ', f", {canonical(content)[1:]}"
 
 

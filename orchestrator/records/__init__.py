@@ -18,6 +18,7 @@ from orchestrator.records.experiment import (
     Reason,
     Repeats,
     Script,
+    StepSource,
     Text,
     as_items,
 )

@@ -32,6 +32,13 @@ class Device(StrEnum):
     AUTO = "auto"
 
 
+class StepSource(StrEnum):
+    """The way in which a program that has no Trainer reports its steps: lines of stdout, or calls of `tunebench.steps.step`."""
+
+    STDOUT = "stdout"
+    CALLS = "tunebench.steps"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
     """The reason why an experiment is skipped: a word for programs, a sentence for people."""
@@ -173,7 +180,8 @@ class Experiment:
     only at launch. `env` are variables to set (None: to unset). `monitors` are names in `monitors.MONITORS`. `global_batch` is
     samples per optimizer step over all processes (None: the trainer's default). `data_path` is the file or folder of the prepared
     data. `repeats` are due at once; `adaptive` is the rule for further repeats. `busy_gpus` says what to do if other programs use
-    a GPU: `wait`, `warn` or `fail`. `skip`: the experiment can run nowhere; `cannot_run_here`: it cannot run on this machine.
+    a GPU: `wait`, `warn` or `fail`. `steps` says how a program without a Trainer reports its steps. `skip`: the experiment can run
+    nowhere; `cannot_run_here`: it cannot run on this machine.
     """
 
     id: str
@@ -194,6 +202,7 @@ class Experiment:
     data_path: str | None = None
     global_batch: int | None = None
     measure: Measure | None = None
+    steps: StepSource | None = None
     repeats: int = 1
     adaptive: Repeats | None = None
     busy_gpus: str = "wait"

@@ -30,11 +30,12 @@ class Status(StrEnum):
 
 
 class Limit(StrEnum):
-    """A limit that a run can exceed, by its name in a scenario."""
+    """A limit at which a run is ended, by its name in a scenario. At `MEASURED` it has made the steps that were asked for."""
 
     WALL = "timeout_s"
     STARTUP = "startup_timeout_s"
     STALL = "stall_timeout_s"
+    MEASURED = "measure"
 
 
 class JobState(StrEnum):
@@ -92,7 +93,7 @@ class Command:
 class ProcessOutcome:
     """The end of a process tree. `exit_code` is None if a signal ended the process; times are seconds since the epoch.
 
-    `pid` is the id of the process that was started. `limit` is the limit that it exceeded. `survivors` are processes that could
+    `pid` is the id of the process that was started. `limit` is the limit that it reached. `survivors` are processes that could
     not be ended. `memory_kills` counts the processes that the kernel killed for memory, if it counts them for this tree.
     """
 

@@ -145,7 +145,7 @@ def _state(series: Sequence[Step], discarded_steps: int | None) -> steady_state.
         [step.seconds for step in series],
         discard_steps=discarded_steps,
         at_least_steps=1,  # the run's record has decided that there is a steady state; only its spikes are searched here
-        waits_s=[step.wait_s for step in series],
+        waits_s=[step.wait_s or 0.0 for step in series],
         after=[step.after for step in series],
     )
     return state if isinstance(state, steady_state.Steady) else None
@@ -168,10 +168,12 @@ def _steps(series: Sequence[Step], ranks: int, state: steady_state.Steady | None
 
 
 def _window(series: Sequence[Step], state: steady_state.Steady | None, start: float) -> tuple[float, float] | None:
-    """Return begin and end of the steady state, in seconds since `start`."""
+    """Return begin and end of the steady state, in seconds since `start`; None if nothing says when it was."""
     if state is None:
         return None
     first, last = series[state.discarded_steps], series[-1]
+    if first.ended_at is None or last.ended_at is None:
+        return None
     ends = _sound([(first.ended_at - first.seconds - start, last.ended_at - start)])
     return ends[0] if ends else None
 
@@ -183,7 +185,7 @@ def _since(points: Sequence[Point], start: float) -> tuple[Point, ...]:
 def _is_sound(step: Step) -> bool:
     """Return whether a step's times can be used in sums; a file from elsewhere may contain any number."""
     times = (step.number, step.ended_at, step.seconds, step.compute_s, step.wait_s)
-    return all(reading.sound_number(value) is not None for value in times)
+    return all(reading.sound_number(value) is not None for value in times if value is not None)
 
 
 def _sound(points: Iterable[Point]) -> list[Point]:

@@ -19,6 +19,7 @@ from orchestrator.monitors import Monitor
 from orchestrator.records import Caveat, CaveatKind, Device, Experiment, Gpu, Measurement, RunFolder
 
 _T = TypeVar("_T")
+_UNREAD = "the program reported its steps, and nothing reads them; write 'steps: tunebench.steps' in the scenario"
 _COSTS = ("monitor_cpu_s", "monitor_rss_bytes")
 
 Watching = Sequence[tuple[str, Monitor]]
@@ -29,7 +30,8 @@ class Findings:
     """Everything in a run's files.
 
     `workers` are the ranks' files, the earliest written first; `first` is that of rank 0. `complete`: the metrics that make a
-    result are there. `impossible`: why the metrics cannot be true.
+    result are there. `impossible`: why the metrics cannot be true. `broken_promises` are caveats about promised metrics that did
+    not come; they matter if the run ended well.
     """
 
     measurements: tuple[Measurement, ...] = ()
@@ -40,6 +42,7 @@ class Findings:
     complete: bool = False
     impossible: str | None = None
     warnings: tuple[Caveat, ...] = ()
+    broken_promises: tuple[Caveat, ...] = ()
 
 
 class _Asked:
@@ -67,13 +70,12 @@ def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Seq
     """Return what the run's folder says after its processes are gone."""
     workers = _workers(run_dir)
     trainer = trainers.get(experiment.trainer)
-    numbers = [] if trainer is None else list(trainer.metrics(run_dir))
-    reading = throughput.Reading()
-    if trainer is not None and trainer.instrumented:
-        reading = throughput.read(run_dir, workers, world_size=experiment.num_gpus)
+    own = [] if trainer is None else list(trainer.metrics(run_dir))
+    reading = _steps(experiment, run_dir, workers)
     asked = _Asked(run_dir)
     watched = [number for name, monitor in watching for number in asked(name, monitor.measurements, Measurement)]
-    numbers = _with_device_name([*numbers, *reading.measurements, *_cost_added_up(watched)], gpus)
+    numbers = [*_without_doubles(own, reading.measurements), *_cost_added_up(watched)]
+    numbers = _with_device_name(numbers, gpus)
     return Findings(
         measurements=tuple(numbers),
         ranks=reading.ranks,
@@ -82,8 +84,39 @@ def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Seq
         first=next((worker for worker in workers if worker.get("rank") == 0), {}),
         complete=_is_complete(experiment, numbers),
         impossible=reading.impossible,
+        broken_promises=tuple(_broken_promises(experiment, own, reading)),
         warnings=(*reading.warnings, *_monitor_warnings(experiment, asked, watching, watched)),
     )
+
+
+def _steps(experiment: Experiment, run_dir: Path, workers: Sequence[Mapping[str, Any]]) -> throughput.Reading:
+    """Return the numbers from the run's steps, if something has reported them."""
+    expected = trainers.get(experiment.trainer).instrumented or experiment.steps is not None
+    if not expected and not RunFolder(run_dir).all_steps():
+        return throughput.Reading()
+    if not expected and not workers:
+        return throughput.Reading(warnings=(Caveat(detail=_UNREAD),))
+    return throughput.read(run_dir, workers, world_size=experiment.num_gpus)
+
+
+def _without_doubles(own: Sequence[Measurement], read: Sequence[Measurement]) -> list[Measurement]:
+    """Return the trainer's own numbers and those from the steps. If both have a number, the trainer's counts."""
+    known = {number.name for number in read if number.value is not None}
+    kept = [number for number in own if number.value is not None or number.name not in known]
+    taken = {number.name for number in kept}
+    return [*kept, *(number for number in read if number.name not in taken)]
+
+
+def _broken_promises(
+    experiment: Experiment, own: Sequence[Measurement], reading: throughput.Reading
+) -> Iterator[Caveat]:
+    """Yield a caveat for each metric that the custom command promised and that did not come."""
+    early = next((number.value for number in reading.measurements if number.name == "stopped_early"), None)
+    promised = experiment.custom.metrics if experiment.custom else ()
+    for number in own:
+        if number.value is None and number.name in promised:
+            why = f"the run was ended early ({early})" if early else number.why_missing
+            yield Caveat(detail=f"{number.name} was promised by custom.metrics and did not come: {why}")
 
 
 def _monitor_warnings(
@@ -125,11 +158,13 @@ def _with_device_name(numbers: list[Measurement], gpus: Sequence[Gpu]) -> list[M
 
 
 def _is_complete(experiment: Experiment, numbers: Sequence[Measurement]) -> bool:
-    """Return whether there is a result: the Trainer's run time, or a promised number of a custom command."""
+    """Return whether there is a result: the Trainer's run time, reported steps, or a promised number of a custom command."""
     known = {number.name for number in numbers if number.value is not None}
-    if experiment.custom is None or "train_runtime" in known:
-        return "train_runtime" in known
-    return not experiment.custom.metrics or bool(known.intersection(experiment.custom.metrics))
+    if "train_runtime" in known or (experiment.steps is not None and "steps" in known):
+        return True
+    if experiment.custom is None:
+        return False
+    return bool(known.intersection(experiment.custom.metrics)) or not (experiment.custom.metrics or experiment.steps)
 
 
 def _workers(run_dir: Path) -> list[dict[str, Any]]:

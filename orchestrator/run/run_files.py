@@ -39,6 +39,7 @@ def write(command: Command, folder: RunFolder) -> None:
     if folder.path in command.cwd.parents:
         command.cwd.mkdir(parents=True, exist_ok=True)
     for name, text in command.files.items():
+        (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
         (folder.path / name).write_text(text, encoding="utf-8")
     folder.script.write_text(command_script(command), encoding="utf-8", errors="surrogateescape", newline="")
     folder.script.chmod(0o755)

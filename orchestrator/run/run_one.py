@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from orchestrator import monitors, trainers
@@ -42,7 +43,7 @@ from orchestrator.records import (
 )
 from orchestrator.results import claims
 from orchestrator.results.store import Store, write_record
-from orchestrator.run import collect, gpu_access, run_files, settings_check, watchdog
+from orchestrator.run import collect, gpu_access, reported_steps, run_files, settings_check, watchdog
 from orchestrator.run.collect import Findings
 from orchestrator.run.data_preparation import why_missing
 
@@ -177,12 +178,13 @@ def _evidence(
         judged = _invalid(experiment, findings) or judged
     survivors = [f"process {name} could not be ended and may still hold memory" for name in outcome.survivors]
     before, after = ([Caveat(detail=text) for text in texts] for texts in (disturbed, (*survivors, *residue)))
+    broken = findings.broken_promises if judged.status is Status.OK else ()
     return _Evidence(
         outcome=outcome,
         verdict=judged,
         hint=hint(judged.kind, _errors_and_log(findings, folder), experiment),
         findings=findings,
-        warnings=(*before, *findings.warnings, *after),
+        warnings=(*before, *findings.warnings, *broken, *after),
     )
 
 
@@ -191,18 +193,21 @@ def _train(
 ) -> tuple[ProcessOutcome, bool]:
     """Run the training. Return how its processes ended, and whether the kernel killed one of them for memory."""
     logs = {"stdout": folder.stdout, "stderr": folder.stderr}
-    instrumented = trainers.get(experiment.trainer).instrumented
+    reported = reported_steps.of_run(experiment, folder)
+    instrumented = reported is None and trainers.get(experiment.trainer).instrumented
+    by_files = partial(watchdog.by_steps, folder.path) if instrumented else partial(watchdog.by_output, *logs.values())
     watch = watchdog.Watch(
-        (lambda: watchdog.by_steps(folder.path)) if instrumented else (lambda: watchdog.by_output(*logs.values())),
+        reported.signs if reported else by_files,
         startup_timeout_s=experiment.startup_timeout_s,
         stall_timeout_s=experiment.stall_timeout_s,
         late_s=watchdog.WRITTEN_LATE_S if instrumented else 0.0,
+        ending=reported,
         beat=lambda: claims.beat(folder.path),
         beat_every_s=claims.HEARTBEAT_S,
     )
 
     def save_stacks(limit: Limit) -> None:
-        if limit is not Limit.WALL:
+        if limit in (Limit.STARTUP, Limit.STALL):
             with suppress(OSError):  # even on a full disk, the tree must be ended
                 stacks.save(claim.marker, folder)
 
@@ -216,6 +221,8 @@ def _train(
         finally:
             if group is not None:  # also if the run could not be started
                 group.remove()
+        if reported is not None:
+            reported.finish(outcome)
         counted = outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before
         return outcome, counted or out_of_memory(kernel.read(), outcome, folder)
 
@@ -262,7 +269,7 @@ def _command(
     command = build_command(experiment, python=python, gpus=ids, run_dir=folder.path, port=free_port())
     for _, monitor in watching:
         command = monitor.prepare(command, folder.path)
-    return command
+    return reported_steps.prepare(command, experiment, folder.path)
 
 
 def _own_gpus(experiment: Experiment, claim: claims.Claim) -> tuple[Gpu, ...]:

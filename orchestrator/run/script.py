@@ -1,8 +1,8 @@
 """A command as a script (`command.sh`) that repeats the run by hand, without monitors and time limits.
 
 A repeat changes nothing that was recorded. Every path into the run folder becomes a path into a new folder, except those of files
-that the command reads (`accelerate.yaml`, the instrument). The port is chosen again. A secret is never written: the script takes
-it from an environment variable. Every word is quoted, and control characters are escaped, so that showing the script is safe.
+that the command reads (`accelerate.yaml`, the instrument, modules). The port is chosen again. A secret is never written: the script
+takes it from an environment variable. Every word is quoted, and control characters are escaped, so that showing the script is safe.
 `cd` does not search along CDPATH, and a folder named `-` is a folder.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 
 from orchestrator.files.printable_text import shell_word
 from orchestrator.files.redaction import is_secret_name, secret_words, secrets
@@ -138,7 +139,8 @@ def _asked_for(variable: str) -> str:
 def _place(rest: str, run_dir: str, command: Command) -> str:
     """Return the shell word for the run folder before `rest`: the folder itself before a file to read or a longer name."""
     sibling = re.match(r"[\w.-]", rest)
-    recorded = any(re.match(rf"/{re.escape(name)}(?![\w./-])", rest) for name in command.files)
+    paths = (path for name in command.files for path in (PurePosixPath(name), *PurePosixPath(name).parents[:-1]))
+    recorded = any(re.match(rf"/{re.escape(str(path))}(?![\w./-])", rest) for path in paths)
     return shell_word(run_dir) if recorded or sibling else '"$folder"'
 
 

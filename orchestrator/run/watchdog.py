@@ -1,7 +1,8 @@
 """The watch over a run's progress: whether its first step and the next steps come in time. It also keeps the claim fresh.
 
 The sign of progress is the size of the instrument's step files, or of the output of a trainer without step files. It is read only
-a few times per limit. `process.run` itself keeps the limit of the whole time. Nothing is ended here.
+a few times per limit. The watch also asks whether a program that reports its own steps has made enough of them (`reported_steps`).
+`process.run` itself keeps the limit of the whole time. Nothing is ended here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from orchestrator.records import Limit, RunFolder
 
@@ -63,6 +65,14 @@ def _over(path: Path) -> bool:
         return False
 
 
+class Ending(Protocol):
+    """The early end of a run: `enough` returns whether it has made the steps that were asked for."""
+
+    def next_look_at(self) -> float | None: ...
+
+    def enough(self) -> bool: ...
+
+
 class Watch:
     """A watch over a run from now on, by a monotonic clock. The result of `signs` may be `late_s` old."""
 
@@ -73,12 +83,13 @@ class Watch:
         startup_timeout_s: float | None = None,
         stall_timeout_s: float | None = None,
         late_s: float = 0.0,
+        ending: Ending | None = None,
         beat: Callable[[], None] = lambda: None,
         beat_every_s: float | None = None,
     ) -> None:
         self.signs = signs
         self.startup_timeout_s, self.stall_timeout_s, self.late_s = startup_timeout_s, stall_timeout_s, late_s
-        self.beat, self.beat_every_s = beat, beat_every_s
+        self.ending, self.beat, self.beat_every_s = ending, beat, beat_every_s
         self.began = self.changed = self.beaten = self.looked = time.monotonic()
         self.seen = Signs(begun=False, mark=None)
 
@@ -91,17 +102,21 @@ class Watch:
             due.append(self.began + self.startup_timeout_s)
         if self.stall_timeout_s is not None and not self.seen.over:
             due.append(self.looked + self._pause_s())
+        if self.ending is not None and (look_at := self.ending.next_look_at()) is not None:
+            due.append(look_at)
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _pause_s(self) -> float:
         return min(LONGEST_LOOK_S, max(SHORTEST_LOOK_S, (self.stall_timeout_s or 0.0) / LOOKS_PER_LIMIT))
 
     def look(self) -> Limit | None:
-        """Return the limit that the run exceeded, if any. Keep the claim fresh."""
+        """Return the limit that the run reached, if any. Keep the claim fresh."""
         now = time.monotonic()
         if self.beat_every_s is not None and now >= self.beaten + self.beat_every_s:
             self.beaten = now
             self.beat()
+        if self.ending is not None and self.ending.enough():
+            return Limit.MEASURED
         if self.startup_timeout_s is None and self.stall_timeout_s is None:
             return None
         late = self.startup_timeout_s is not None and now >= self.began + self.startup_timeout_s

@@ -15,7 +15,7 @@ from factories.run_folders import worker as worker_file
 from factories.run_folders import write_steps, write_worker
 
 from orchestrator.campaign.status.activity import Activity, Phase, look, planned_steps
-from orchestrator.records import Measure
+from orchestrator.records import Measure, StepSource
 
 EXPERIMENT = replace(BASE, arguments={**BASE.arguments, "max_steps": "40"})
 
@@ -148,3 +148,15 @@ def test_memory_is_the_monitors_last_reading_of_the_fullest_gpu(
 ) -> None:
     (started / name).write_text(text + "1700000000.0,0,memory,99999999")  # half a line
     assert look(started, replace(EXPERIMENT, num_gpus=2)).memory_bytes == expected
+
+
+def test_a_program_that_prints_its_steps(started: Path) -> None:
+    experiment = replace(EXPERIMENT, trainer="custom", steps=StepSource.STDOUT, num_gpus=2)
+    log = started / "stdout.log"
+    log.write_text("loading\n")
+    assert look(started, experiment) == Activity(phase=Phase.LOADING)
+    lines = [json.dumps({"step": number, "time": number / 4, "tokens": 100}) for number in range(1, 14)]
+    log.write_text("\n".join([*lines, "evaluating", '{"step": 14, "ti']))
+    assert look(started, experiment) == Activity(
+        phase=Phase.MEASURING, step=13, of=40, step_time_s=0.25, tokens_per_s=400.0, left_s=6.75
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -302,3 +303,46 @@ def test_a_file_that_was_cut_off_gives_its_whole_lines(tmp_path: Path) -> None:
 def test_nothing_gives_nothing(tmp_path: Path) -> None:
     assert read(tmp_path, [], world_size=1) == Reading()
     assert steps.read(tmp_path) == {}
+
+
+# ------------------------------------------------------------------- programs that report their steps themselves
+
+
+def reported(run_dir: Path, *, world_size: int = 1, steps: int = 40, when: bool = True, **of_worker: Any) -> Reading:
+    """A run whose program printed its steps of 0.1 s, with or without saying when."""
+    rows = [{"step": at, "t": BEGAN + at / 10 if when else None, "s": 0.1, "tokens": 500} for at in range(1, steps + 1)]
+    (run_dir / "steps-rank0.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    content = {"rank": 0, "world_size": world_size, "steps_from": "stdout", **of_worker}
+    write_worker(run_dir, content)
+    return read(run_dir, [content], world_size=world_size)
+
+
+def test_printed_steps_are_those_of_all_processes(tmp_path: Path) -> None:
+    found = numbers(reported(tmp_path, world_size=4))
+    assert (found["tokens_per_s"], found["tokens_per_s_per_gpu"]) == (pytest.approx(5000), pytest.approx(1250))
+    assert (found["steps"], found["tokens_processed"]) == (40, 20_000)
+    assert not {"data_wait_share", "real_tokens_per_s", "samples_processed"} & found.keys(), "unknown is not 0"
+    window = throughput.steady_window(tmp_path)
+    assert window is not None and window[1] == BEGAN + 4
+
+
+def test_steps_that_do_not_say_when_have_a_speed_and_no_window(tmp_path: Path) -> None:
+    found = numbers(reported(tmp_path, when=False))
+    assert found["step_time_s"] == pytest.approx(0.1)
+    assert throughput.steady_window(tmp_path) is None
+    drawn = series.read(tmp_path, discarded_steps=found["discarded_steps"])
+    assert drawn.steps is not None and drawn.steps.steps == 40 and drawn.window is None
+
+
+def test_steps_after_the_last_one_asked_for_are_left_out(tmp_path: Path) -> None:
+    found = numbers(reported(tmp_path, measure={"discard_steps": 5, "at_most_steps": 30}))
+    assert (found["steps"], found["steady_steps"]) == (30, 25)
+
+
+def test_steps_that_cannot_be_right_have_no_speed(tmp_path: Path) -> None:
+    reading = reported(tmp_path, steps_problem="step 1 came again", steps_note="a line is wrong")
+    assert numbers(reading)["step_time_s"] is None
+    assert [(caveat.kind, caveat.detail) for caveat in reading.warnings] == [
+        (CaveatKind.NOTE, "a line is wrong"),
+        (CaveatKind.NO_STEADY_SPEED, "step 1 came again"),
+    ]

@@ -98,3 +98,29 @@ def test_the_heart_beats_on_time_and_costs_no_looks(clock: list[float]) -> None:
     )
     assert looked(watch, clock, until=1100.0) is None
     assert beats == pytest.approx([1030.0, 1060.0, 1090.0], abs=0.01)
+
+
+class EnoughAt:
+    """Steps that are enough at a moment, looked at every two seconds."""
+
+    def __init__(self, moment: float) -> None:
+        self.moment, self.looked = moment, 1000.0
+
+    def next_look_at(self) -> float:
+        return self.looked + 2.0
+
+    def enough(self) -> bool:
+        self.looked = time.monotonic()
+        return self.looked >= self.moment
+
+
+def test_enough_steps_end_a_run_without_any_limit(tmp_path: Path, clock: list[float]) -> None:
+    watch = watchdog.Watch(lambda: watchdog.by_steps(tmp_path), ending=EnoughAt(1007.0))
+    assert looked(watch, clock, until=1100.0) == (pytest.approx(8.0, abs=0.01), Limit.MEASURED)
+
+
+def test_a_run_may_stall_before_it_has_made_enough_steps(tmp_path: Path, clock: list[float]) -> None:
+    write(tmp_path, "{}\n")
+    watch = watchdog.Watch(lambda: watchdog.by_steps(tmp_path), ending=EnoughAt(2000.0), stall_timeout_s=4.0)
+    found = looked(watch, clock, until=1100.0)
+    assert found is not None and found[1] is Limit.STALL

@@ -22,8 +22,9 @@ from orchestrator import trainers
 from orchestrator.errors import SelectionError
 from orchestrator.files import reading as untrusted
 from orchestrator.measure import gpu_timeline
+from orchestrator.measure.steps import StepLines
 from orchestrator.monitors import nvidia_smi
-from orchestrator.records import Experiment, RunFolder
+from orchestrator.records import Experiment, RunFolder, StepSource
 
 # The speed is taken over at most this number of steps.
 LAST_STEPS = 10
@@ -69,9 +70,11 @@ class Activity:
 def look(run_dir: Path, experiment: Experiment) -> Activity:
     """Return the current activity of the run in this folder."""
     folder = RunFolder(run_dir)
-    ranks = [_lines(folder.steps(rank)) for rank in range(experiment.num_gpus)]
+    printed = experiment.steps is StepSource.STDOUT
+    files = [folder.stdout] if printed else [folder.steps(rank) for rank in range(experiment.num_gpus)]
+    ranks = [_lines(file, printed=printed) for file in files]
     first = ranks[0] if ranks else None
-    if first is None:
+    if first is None or (printed and not first.steps):
         return Activity(phase=_phase_without_steps(folder, experiment), memory_bytes=_memory(run_dir, experiment))
     step = int(first.steps[-1]["step"]) if first.steps else 0
     of = planned_steps(experiment)
@@ -87,7 +90,7 @@ def look(run_dir: Path, experiment: Experiment) -> Activity:
         loss=first.loss,
         memory_bytes=_memory(run_dir, experiment),
         left_s=None if open_ended or of is None or step_time_s is None else max(0, of - step) * step_time_s,
-        problem=None if damaged is None else f"{folder.steps(damaged)}: some lines are not JSON",
+        problem=None if damaged is None else f"{files[damaged]}: some lines are not JSON",
     )
 
 
@@ -109,7 +112,7 @@ def _phase_without_steps(folder: RunFolder, experiment: Experiment) -> Phase:
         instrumented = trainers.get(experiment.trainer).instrumented
     except SelectionError:  # a trainer of another package, which is not installed here
         instrumented = False
-    return Phase.LOADING if instrumented else Phase.RUNNING
+    return Phase.LOADING if instrumented or experiment.steps else Phase.RUNNING
 
 
 def _phase(folder: RunFolder, experiment: Experiment, lines: _Lines, step: int) -> Phase:
@@ -143,18 +146,19 @@ class _Lines:
     damaged: bool
 
 
-def _lines(path: Path) -> _Lines | None:
-    """Return the end of a step file, or None if it does not exist."""
+def _lines(path: Path, *, printed: bool) -> _Lines | None:
+    """Return the end of a step file, or of an output with `printed` steps; None if it does not exist."""
     try:
         seen = os.stat(path)
     except OSError:
         return None
-    return _read_lines(path, seen.st_size, seen.st_mtime_ns)
+    return _read_lines(path, seen.st_size, seen.st_mtime_ns, printed=printed)
 
 
 @lru_cache(maxsize=256)
-def _read_lines(path: Path, _size: int, _changed_ns: int) -> _Lines:
-    lines = [*map(_object, _tail(path, _STEP_TAIL_BYTES))]
+def _read_lines(path: Path, _size: int, _changed_ns: int, *, printed: bool) -> _Lines:
+    tail = _tail(path, _STEP_TAIL_BYTES)
+    lines = StepLines().feed(b"".join(line + b"\n" for line in tail)) if printed else [*map(_object, tail)]
     whole = [line for line in lines if line is not None]
     losses = [line["loss"] for line in whole if _is_number(line.get("loss"))]
     steps = [line for line in whole if _is_number(line.get("s")) and isinstance(line.get("step"), int)]

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from orchestrator.errors import Problem, suggestion
 from orchestrator.plan.config.argument_text import shown
 from orchestrator.plan.config.yaml_file import Document, YamlPath
+from orchestrator.trainers.argument_values import known
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -132,7 +133,7 @@ def _allowed(kind: str, context: Mapping[str, Any], pydantic_message: str) -> st
 
 def _unknown_key(key: str, model: type[BaseModel]) -> str:
     fields = model.model_fields
-    hint = suggestion(key, fields)
+    hint = suggestion("" if known([key]) else key, fields)
     if hint.startswith(".") and "arguments" in fields and "matrix" in fields:
         return f"unknown key {key!r}; write an argument of the trainer under 'arguments:'{hint}"
     return f"unknown key {key!r}{hint}"

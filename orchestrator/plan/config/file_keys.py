@@ -31,7 +31,7 @@ from orchestrator.plan.config.value_types import (
     Whole,
     Words,
 )
-from orchestrator.records import CustomCommand, Device, MetricSource
+from orchestrator.records import CustomCommand, Device, MetricSource, StepSource
 
 
 class Model(BaseModel):
@@ -167,6 +167,10 @@ class Scenario(Model):
         Annotated[Whole, Tag("number")] | Annotated[RepeatsRange, Tag("range")], Discriminator(_repeats_kind)
     ] = Field(1, description="Number of runs of each cell, or a range such as `{min: 3, max: 10, within: 1%}`.")
     measure: Measure | None = Field(None, description="Settings of the steady state and of the early stop.")
+    steps: StepSource | None = Field(
+        None,
+        description="How a program without a Trainer reports its steps: `stdout` (it prints lines) or `tunebench.steps`.",
+    )
     monitors: Words = Field(
         (), description="Monitors of the run: hf_memory, hf_memory_native, nvidia_smi, nvml, or your own."
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from orchestrator.files import reading
@@ -44,10 +45,15 @@ def _is_sound(point: Point) -> bool:
 
 
 def _step_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
+    """Return the times of the steps. Steps that do not say when they ended get the sum of the steps' times so far."""
     together = steps.together({rank: series for rank, series in steps.read(run_dir).items() if series})
+    times = [*zip(together, accumulate(step.seconds for step in together), strict=True)]
+    ends = [(step, so_far if step.ended_at is None else step.ended_at) for step, so_far in times]
     return {
-        "steps/step_time_s": tuple(Point(step=step.number, at=step.ended_at, value=step.seconds) for step in together),
-        "steps/data_wait_s": tuple(Point(step=step.number, at=step.ended_at, value=step.wait_s) for step in together),
+        "steps/step_time_s": tuple(Point(step=step.number, at=at, value=step.seconds) for step, at in ends),
+        "steps/data_wait_s": tuple(
+            Point(step=step.number, at=at, value=step.wait_s) for step, at in ends if step.wait_s is not None
+        ),
     }
 
 

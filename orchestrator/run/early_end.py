@@ -1,0 +1,68 @@
+"""The early end of a program that reports its own steps: after a number of steps, or once the step time is known well enough. Pure.
+
+The rule is that of `workers/instrument/stopping.py`, which decides inside a Trainer, at every tenth step. Here the steps are read
+some time after they were made, and the rule is applied to them as if it had been asked in time.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+from orchestrator.measure.intervals import median_interval, t_quantile
+from orchestrator.records import Measure
+
+AT_LEAST_STEPS = 20
+LOOK_EVERY = 10
+
+
+class EarlyEnd:
+    """The rule, fed with the time of each step. `why` is the key of `measure:` that ends the run, or None; `step` is its step."""
+
+    def __init__(self, measure: Measure) -> None:
+        self.measure = measure
+        self.seconds: list[float] = []
+        self.next_look = measure.at_least_steps or AT_LEAST_STEPS
+        self.narrow_looks = 0
+        self.half_width: float | None = None
+        self.why: str | None = None
+        self.step: int | None = None
+        if measure.within is not None:
+            t_quantile(3)  # scipy is loaded now, and not next to a measurement
+
+    def add(self, seconds: float) -> None:
+        """Take a step. Steps after the early end change nothing."""
+        if self.why is not None:
+            return
+        self.seconds.append(seconds)
+        made = len(self.seconds)
+        if self.measure.within is not None and made % LOOK_EVERY == 0:
+            self._look(self.measure.within)
+        if self.measure.at_most_steps is not None and made >= self.measure.at_most_steps:
+            self.why, self.step = "at_most_steps", made
+        elif self.narrow_looks >= 2:
+            self.why, self.step = "within", made
+
+    def _look(self, within: float) -> None:
+        steady = self.seconds[self._warm_up(len(self.seconds)) :]
+        if len(steady) < self.next_look:
+            return
+        self.next_look = math.ceil(1.2 * len(steady))
+        interval, middle = median_interval(steady), median(steady)
+        self.half_width = (interval.high - interval.low) / 2 / middle if interval and middle > 0 else None
+        narrow = self.half_width is not None and self.half_width <= within
+        self.narrow_looks = self.narrow_looks + 1 if narrow else 0
+
+    def _warm_up(self, made: int) -> int:
+        return made // 2 if self.measure.discard_steps is None else self.measure.discard_steps
+
+    def steps_to_go(self) -> int:
+        """Return the number of steps until the rule may end the run, at least 1."""
+        made, ends = len(self.seconds), []
+        if self.measure.at_most_steps is not None:
+            ends.append(self.measure.at_most_steps)
+        if self.measure.within is not None:
+            declared = self.measure.discard_steps
+            look = 2 * self.next_look if declared is None else declared + self.next_look
+            ends.append(LOOK_EVERY * math.ceil(look / LOOK_EVERY))
+        return max(1, min(ends, default=made) - made)

@@ -1,0 +1,159 @@
+"""The steps of a program that reports them itself: it prints lines (`steps: stdout`) or calls `tunebench.steps.step`.
+
+While the program runs, its new lines are read a few times: as often as the limits of the run need it, and at the step at which
+`measure:` may end it. The lines of stdout become `steps-rank0.jsonl`. After the end, each rank that reported steps gets the
+worker file that the instrument writes for a Trainer. So whatever reads the files of a run finds steps as usual.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.files import reading, writing
+from orchestrator.files.package import STEPS_MODULE
+from orchestrator.measure import steps
+from orchestrator.measure.rank_files import worker_files
+from orchestrator.measure.steps import StepLines
+from orchestrator.records import Command, Experiment, Limit, ProcessOutcome, RunFolder, StepSource
+from orchestrator.run.early_end import EarlyEnd
+from orchestrator.run.watchdog import Signs, by_steps
+
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S, FIRST_PAUSE_S = 0.2, 15.0, 1.0
+_PIECE_BYTES = 2**20
+# The folder in a run's folder with the module that its program imports.
+_MODULES = "modules"
+# The time to the next decision is estimated from this number of steps.
+_LAST_STEPS = 10
+# A clock of the program may differ this much from the clock of this process.
+_TOLERANCE_S = 1.0
+
+
+class ReportedSteps:
+    """The steps that a running program has reported so far, and whether they are enough."""
+
+    def __init__(self, experiment: Experiment, source: StepSource, folder: RunFolder) -> None:
+        self.experiment, self.source, self.folder = experiment, source, folder
+        self.lines = StepLines(self._moment)
+        self.ending = EarlyEnd(experiment.measure) if experiment.measure else None
+        self.began, self.began_monotonic = time.time(), time.monotonic()
+        self.place, self.rest = 0, b""
+        self.looked, self.pause_s = self.began_monotonic, FIRST_PAUSE_S
+
+    def _moment(self, reading: float) -> float | None:
+        """Return a reading of the program's clock in seconds since the epoch, if it is a clock that this process knows."""
+        now = time.time()
+        for offset in (0.0, now - time.monotonic()):
+            if self.began - _TOLERANCE_S <= reading + offset <= now + _TOLERANCE_S:
+                return round(reading + offset, 6)
+        return None
+
+    def signs(self) -> Signs:
+        """Return the progress of the run for its watch."""
+        if self.source is StepSource.CALLS:
+            return by_steps(self.folder.path)
+        self.update()
+        return Signs(begun=self.lines.found > 0, mark=self.lines.found)
+
+    def next_look_at(self) -> float | None:
+        """Return when (by the monotonic clock) the run may have made enough steps; None if nothing ends it early."""
+        return None if self.ending is None else self.looked + self.pause_s
+
+    def enough(self) -> bool:
+        """Return whether the run has made the steps that `measure:` asks for. Read its lines if it is time to do so."""
+        if self.ending is None or time.monotonic() < self.looked + self.pause_s:
+            return False
+        self.update()
+        self.looked = time.monotonic()
+        last = self.ending.seconds[-_LAST_STEPS:]
+        if last:
+            left_s = self.ending.steps_to_go() * sum(last) / len(last)
+            self.pause_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, left_s))
+        return self.ending.why is not None
+
+    def update(self) -> None:
+        """Read what the program has written since the last time."""
+        path = self.folder.stdout if self.source is StepSource.STDOUT else self.folder.steps(0)
+        try:
+            with reading.opened(path) as file:
+                file.seek(self.place)
+                while self.place < steps.MAX_BYTES and (piece := file.read(_PIECE_BYTES)):
+                    self.place += len(piece)
+                    self._take(piece)
+        except (OSError, reading.Unreadable):  # there is no file yet
+            return
+
+    def _take(self, piece: bytes) -> None:
+        if self.source is StepSource.STDOUT:
+            rows = self.lines.feed(piece)
+            self._write(rows)
+            seconds = [row["s"] for row in rows]
+        else:
+            *whole, self.rest = (self.rest + piece).split(b"\n")
+            seconds = [step.seconds for line in whole if (step := steps.parse(line)) is not None]
+        if self.ending is not None:
+            for value in seconds:
+                self.ending.add(value)
+
+    def _write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        try:
+            with self.folder.steps(0).open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(row) + "\n" for row in rows)
+        except OSError as error:  # such as a full disk
+            self.lines.problem = f"the steps could not be written: {reading.reason(error)}"
+
+    def finish(self, outcome: ProcessOutcome) -> None:
+        """Read the last lines of a run that ended, and write the worker files of its ranks."""
+        self.update()
+        if self.source is StepSource.STDOUT:
+            self._take(b"\n")  # the last line may have no end
+        ranks = self.folder.all_steps()
+        if outcome.exit_code == 0 or outcome.limit is Limit.MEASURED:
+            ranks.setdefault(0, self.folder.steps(0))
+        of_instrument = {int(content.get("rank") or 0): content for content in worker_files(self.folder.path)}
+        for rank in ranks:
+            content = {**of_instrument.get(rank, {"schema": 2, "rank": rank}), **self._worker(outcome)}
+            with suppress(OSError):  # a full disk is the run's failure, and not a defect
+                writing.replace(self.folder.worker(rank), json.dumps(content) + "\n")
+
+    def _worker(self, outcome: ProcessOutcome) -> dict[str, Any]:
+        """Return what the worker file of a rank says about its steps."""
+        measure, ending = self.experiment.measure, self.ending
+        stopped = None
+        if ending is not None and outcome.limit is Limit.MEASURED:
+            stopped = {"step": ending.step, "why": ending.why, "half_width": ending.half_width}
+        return {
+            "world_size": self.experiment.num_gpus,
+            "host": socket.gethostname(),
+            "clock": "host",
+            "measure": asdict(measure) if measure else None,
+            "stopped": stopped,
+            "steps_from": self.source,
+            "steps_note": self.lines.note,
+            "steps_problem": self.lines.problem,
+        }
+
+
+def prepare(command: Command, experiment: Experiment, run_dir: Path) -> Command:
+    """Return the command with the module `tunebench.steps` on its PYTHONPATH, if it calls it.
+
+    The module is copied into the run's folder: the interpreter of the run need not have Tunebench installed.
+    """
+    if experiment.steps is not StepSource.CALLS:
+        return command
+    others = command.env.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+    path = os.pathsep.join(filter(None, (str(run_dir / _MODULES), others)))
+    files = {**command.files, f"{_MODULES}/tunebench/steps.py": STEPS_MODULE.read_text(encoding="utf-8")}
+    return replace(command, env={**command.env, "PYTHONPATH": path}, files=files)
+
+
+def of_run(experiment: Experiment, folder: RunFolder) -> ReportedSteps | None:
+    """Return the steps of a run that reports them itself; None for other runs."""
+    return None if experiment.steps is None else ReportedSteps(experiment, experiment.steps, folder)

@@ -1,0 +1,175 @@
+"""Runs of programs that report their steps themselves: lines of stdout, or calls of `tunebench.steps.step`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories.results import of_command
+
+from orchestrator.records import (
+    CaveatKind,
+    CustomCommand,
+    Experiment,
+    Measure,
+    MetricSource,
+    RunRecord,
+    Status,
+    StepSource,
+)
+from orchestrator.results import claims
+from orchestrator.results.store import Store
+from orchestrator.run.run_one import run_one
+
+# A program that makes steps of 10 ms, and says that they took 0.5 s.
+PRINTS = """
+import json, time
+print("loading")
+for number in range(1, {steps} + 1):
+    time.sleep(0.01)
+    print(json.dumps({{"step": number, "seconds": 0.5 + 0.001 * (number % 3), "tokens": 1000, "samples": 4}}))
+print(json.dumps({{"train_runtime": 2.5, "train_loss": 0.5}}))
+"""
+CALLS = """
+import sys, time
+from tunebench.steps import step
+for _ in range({steps} + 1):
+    time.sleep(0.01)
+    step(tokens=1000)
+print(sys.modules["tunebench.steps"].__file__)
+"""
+
+
+def experiment(code: str, *, steps: StepSource | None = StepSource.STDOUT, **more: Any) -> Experiment:
+    return of_command("{python}", "-c", "{code}", **{"arguments": {"code": code}, "steps": steps, **more})
+
+
+def carried_out(tmp_path: Path, one: Experiment) -> tuple[Path, RunRecord]:
+    store = Store.create(tmp_path / "results", {})
+    store.add([one])
+    job = store.job(one.id, repeat=1, attempt=1)
+    assert claims.claim(job, executor="test")
+    return job.run_dir, run_one(job.run_dir)
+
+
+def values(record: RunRecord) -> dict[str, Any]:
+    return {number.name: number.value for number in record.measurements}
+
+
+def said(record: RunRecord) -> list[str]:
+    return [caveat.sentence for caveat in record.warnings]
+
+
+def test_printed_steps_have_a_steady_state_and_an_interval(tmp_path: Path) -> None:
+    run_dir, record = carried_out(tmp_path, experiment(PRINTS.format(steps=40), measure=Measure(discard_steps=4)))
+    assert (record.status, said(record)) == (Status.OK, [])
+    numbers = values(record)
+    assert numbers["tokens_per_s"] == pytest.approx(1000 / 0.501, rel=0.001)
+    assert numbers["step_time_low_s"] <= numbers["step_time_s"] <= numbers["step_time_high_s"]
+    assert (numbers["steps"], numbers["steady_steps"], numbers["discarded_steps"]) == (40, 36, 4)
+    assert (numbers["tokens_processed"], numbers["samples_processed"]) == (40_000, 160)
+    assert (numbers["train_loss"], numbers["train_runtime"]) == (0.5, 2.5)
+    assert "data_wait_share" not in numbers, "unknown, and not 0"
+    assert len((run_dir / "steps-rank0.jsonl").read_text().splitlines()) == 40
+
+
+def test_enough_steps_end_the_program(tmp_path: Path) -> None:
+    code = PRINTS.format(steps=100_000)
+    _, record = carried_out(tmp_path, experiment(code, measure=Measure(at_most_steps=30, discard_steps=5)))
+    assert (record.status, record.kind) == (Status.OK, None)
+    numbers = values(record)
+    assert (numbers["steps"], numbers["steady_steps"], numbers["stopped_early"]) == (30, 25, "at_most_steps")
+    assert record.wall_s < 60
+    assert said(record) == [
+        f"{name} was promised by custom.metrics and did not come: the run was ended early (at_most_steps)"
+        for name in ("train_runtime", "train_loss")
+    ]
+
+
+def test_a_known_step_time_ends_the_program(tmp_path: Path) -> None:
+    code = PRINTS.format(steps=100_000)
+    _, record = carried_out(tmp_path, experiment(code, measure=Measure(within=0.05, discard_steps=0)))
+    assert (record.status, values(record)["stopped_early"]) == (Status.OK, "within")
+
+
+def test_steps_that_begin_again_leave_no_speed_and_the_reason(tmp_path: Path) -> None:
+    code = "import json\nfor step in [*range(30), *range(30)]:\n    print(json.dumps(dict(step=step, seconds=0.1)))"
+    _, record = carried_out(tmp_path, experiment(code, custom=command_without_metrics()))
+    assert record.status is Status.OK and "step_time_s" in values(record) and values(record)["step_time_s"] is None
+    assert [(caveat.kind, caveat.detail) for caveat in record.warnings][-1] == (
+        CaveatKind.NO_STEADY_SPEED,
+        "step 1 came after step 29; number the steps of the whole run, and print them in one process",
+    )
+
+
+def command_without_metrics() -> CustomCommand:
+    return CustomCommand(command=("{python}", "-c", "{code}"), launcher="none")
+
+
+def test_a_program_that_prints_no_step_has_no_result(tmp_path: Path) -> None:
+    code = "print({'step': 1, 'seconds': 0.1})"
+    _, record = carried_out(tmp_path, experiment(code, custom=command_without_metrics()))
+    assert (record.status, record.kind) == (Status.FAILED, "no_metrics")
+    assert said(record) == [
+        "1 of the step lines in stdout cannot be used; the first: {'step': 1, 'seconds': 0.1} (it is not JSON)",
+        "no steady-state speed: the run left no steps",
+    ]
+
+
+def test_a_program_that_prints_on_and_makes_no_step_has_stalled(tmp_path: Path, impatient: float) -> None:
+    code = 'import time\nprint(\'{"step": 1, "seconds": 0.1}\')\nwhile True:\n    time.sleep(0.05)\n    print("alive")'
+    _, record = carried_out(tmp_path, experiment(code, stall_timeout_s=1.0, startup_timeout_s=30.0))
+    assert (record.status, record.kind) == (Status.STALLED, "stalled")
+
+
+def test_calls_are_steps_in_an_interpreter_without_tunebench(tmp_path: Path) -> None:
+    command = replace(command_without_metrics(), command=("{python}", "-S", "-c", "{code}"))
+    one = experiment(CALLS.format(steps=30), steps=StepSource.CALLS, custom=command, env={"PYTHONPATH": None})
+    run_dir, record = carried_out(tmp_path, one)
+    assert (record.status, values(record)["steps"], values(record)["tokens_processed"]) == (Status.OK, 30, 30_000)
+    assert values(record)["first_step_s"] > 0.01
+    assert (run_dir / "stdout.log").read_text().strip() == str(run_dir / "modules" / "tunebench" / "steps.py")
+    assert f"PYTHONPATH={run_dir}/modules\n" in (run_dir / "command.sh").read_text()
+
+
+def test_calls_of_several_processes_add_up(tmp_path: Path) -> None:
+    """The steps of both processes are common steps; the rows of the ranks have the part of each."""
+    both = f"""
+import os, subprocess, sys
+code = {CALLS.format(steps=30)!r}
+children = [subprocess.Popen([sys.executable, "-c", code], env={{**os.environ, "RANK": rank}}) for rank in "01"]
+sys.exit(max(child.wait() for child in children))
+"""
+    one = experiment(both, steps=StepSource.CALLS, num_gpus=2, custom=command_without_metrics())
+    _, record = carried_out(tmp_path, one)
+    assert (record.status, values(record)["steps"], values(record)["tokens_processed"]) == (Status.OK, 30, 60_000)
+    assert [row["rank"] for row in record.ranks] == [0, 1]
+
+
+def test_enough_calls_end_the_program(tmp_path: Path) -> None:
+    one = experiment(CALLS.format(steps=100_000), steps=StepSource.CALLS, measure=Measure(at_most_steps=30))
+    _, record = carried_out(tmp_path, replace(one, custom=command_without_metrics()))
+    assert (record.status, values(record)["steps"], values(record)["stopped_early"]) == (Status.OK, 30, "at_most_steps")
+
+
+def test_calls_that_nothing_reads_are_said(tmp_path: Path) -> None:
+    root = str(Path(__file__).parents[2])
+    one = experiment(CALLS.format(steps=3), steps=None, custom=command_without_metrics(), env={"PYTHONPATH": root})
+    _, record = carried_out(tmp_path, one)
+    assert said(record) == [
+        "the program reported its steps, and nothing reads them; write 'steps: tunebench.steps' in the scenario"
+    ]
+
+
+def test_a_promised_metric_that_did_not_come_is_a_warning(tmp_path: Path) -> None:
+    metrics = {"train_loss": MetricSource(key="loss"), "tokens_per_s": MetricSource(), "train_runtime": MetricSource()}
+    custom = CustomCommand(command=("{python}", "-c", "{code}"), launcher="none", metrics=metrics)
+    code = 'print(\'{"loss": 0.5, "train_runtime": "soon"}\')'
+    _, record = carried_out(tmp_path, experiment(code, steps=None, custom=custom))
+    assert record.status is Status.OK
+    assert said(record) == [
+        "tokens_per_s was promised by custom.metrics and did not come: no key tokens_per_s in the last line of stdout",
+        "train_runtime was promised by custom.metrics and did not come: 'soon' is not a number",
+    ]

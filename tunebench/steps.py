@@ -1,0 +1,61 @@
+"""Reports the steps of a training loop to Tunebench: `from tunebench.steps import step`, and a call after every optimizer step.
+
+    for batch in batches:
+        loss = train(batch)
+        step(tokens=batch.numel(), samples=len(batch))
+
+In a run of Tunebench, each call appends a line to `steps-rank<R>.jsonl` in the run's folder: the time since the previous call, and
+the counts. The first call only starts the clock. Each process counts its own tokens, and RANK (or LOCAL_RANK) numbers the
+processes. Outside a run, a call does nothing.
+
+A call reads the clock of the host. A GPU may still be at work then. Over many steps this makes no difference, since a host that is
+ahead waits for the GPU. For exact single steps, call it after something that waits for the GPU, such as `loss.item()`.
+
+It imports only the standard library. A file that cannot be written ends the reporting, and not the training.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import IO
+
+__all__ = ["step"]
+
+
+class _Reporter:
+    """The steps of this process. Without a folder, nothing is written."""
+
+    def __init__(self, folder: str | None) -> None:
+        self.folder, self.number = folder, 0
+        self.last = 0.0
+        self.file: IO[str] | None = None
+
+    def step(self, tokens: int | None, samples: int | None) -> None:
+        now, at = time.perf_counter(), time.time()
+        self.number += 1
+        line: dict[str, object] = {"step": self.number, "t": round(at, 6)}
+        if self.file is None:
+            rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
+            path = os.path.join(self.folder or "", f"steps-rank{rank}.jsonl")
+            # Each line is flushed, since a process can be killed at any moment.
+            self.file = open(path, "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (it stays open)
+        else:
+            line["s"] = round(now - self.last, 9)
+        self.last = now
+        for name, count in (("tokens", tokens), ("samples", samples)):
+            line[name] = None if count is None else int(count)
+        self.file.write(json.dumps(line) + "\n")
+
+
+_reporter = _Reporter(os.environ.get("TUNEBENCH_RUN_DIR"))
+
+
+def step(tokens: int | None = None, samples: int | None = None) -> None:
+    """Report that this process has ended an optimizer step, with the tokens and samples that it trained on."""
+    if _reporter.folder is not None:
+        try:
+            _reporter.step(tokens, samples)
+        except OSError:  # such as a full disk
+            _reporter.folder = None
