@@ -199,7 +199,7 @@ _TABLE = (
         meaning="The trainer ended with exit code 0 and left no result.",
         hint=(
             "the program ended normally and wrote no metrics: see its output in stdout.log; "
-            "a script must train with a transformers Trainer in its own process"
+            "a script must train with a transformers Trainer in its own process, or report its steps (steps:)"
         ),
     ),
     FailureKind(

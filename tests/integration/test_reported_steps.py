@@ -16,6 +16,7 @@ from orchestrator.records import (
     Measure,
     MetricSource,
     RunRecord,
+    Script,
     Status,
     StepSource,
 )
@@ -173,3 +174,10 @@ def test_a_promised_metric_that_did_not_come_is_a_warning(tmp_path: Path) -> Non
         "tokens_per_s was promised by custom.metrics and did not come: no key tokens_per_s in the last line of stdout",
         "train_runtime was promised by custom.metrics and did not come: 'soon' is not a number",
     ]
+
+
+def test_a_script_without_a_trainer_reports_its_steps(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PRINTS.format(steps=20))
+    one = experiment("", custom=None, trainer="script", arguments={}, measure=Measure(discard_steps=5))
+    _, record = carried_out(tmp_path, replace(one, script=Script(script="train.py", folder=str(tmp_path))))
+    assert (record.status, values(record)["steps"], values(record)["steady_steps"]) == (Status.OK, 20, 15)
