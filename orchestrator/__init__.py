@@ -6,7 +6,7 @@ examples, docs/metrics.md explains every column.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
@@ -22,13 +22,14 @@ Rows = Literal["experiments", "runs", "ranks", "devices"]
 
 
 def load(
-    folders: Folder | Iterable[Folder], *, rows: Rows = "experiments", baseline: str | None = None
+    folders: Folder | Iterable[Folder], *, rows: Rows = "experiments", baseline: str | Sequence[str] | None = None
 ) -> pd.DataFrame:
     """Return one or more results folders as a frame with a row for each experiment, run, training process or watched GPU.
 
     Numbers are in base units at full precision. Missing numbers are NA. The column types are those of docs/metrics.md. A metric of
     an experiment is the mean over its repeats that ended ok. With several folders, the column `results` names the folder of a row.
-    `baseline` names a framework configuration: experiments then have `speedup` and `memory_ratio` relative to it.
+    `baseline` names a framework configuration, or one or more values such as "optim=sgd": experiments then have `speedup` and
+    `memory_ratio` relative to it. Without it, they have these columns if the scenario names a baseline, or if arguments differ.
     `frame.attrs["warnings"]` has a sentence for everything that could not be read.
 
     Raises `orchestrator.errors.OrchestratorError` for a folder without results, and for a baseline that no experiment has.
@@ -38,7 +39,8 @@ def load(
     from orchestrator.report import notebook
 
     paths = [folders] if isinstance(folders, (str, PathLike)) else folders
-    return notebook.frame([Path(path) for path in paths], rows=rows, baseline=baseline)
+    named = [baseline] if isinstance(baseline, str) else list(baseline or ())
+    return notebook.frame([Path(path) for path in paths], rows=rows, baseline=named)
 
 
 def dtypes() -> dict[str, str]:

@@ -165,7 +165,12 @@ class ReportOptions:
         ),
     ] = None
     baseline: Annotated[
-        str | None, Option(metavar="FRAMEWORK", help="Show speed and memory relative to this configuration.")
+        list[str] | None,
+        Option(
+            metavar="[AXIS=]VALUE",
+            help="Show speed and memory relative to this value of an axis (optim=sgd), or to this framework configuration; "
+            "repeatable.",
+        ),
     ] = None
     pivot: Annotated[
         str | None, Option(metavar="ROWS,COLUMNS[:METRIC]", help="Show the means of a metric by two columns.")

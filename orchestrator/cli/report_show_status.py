@@ -35,7 +35,7 @@ def report(choices: ReportOptions) -> None:
         choices.folders,
         keep=words(choices.keep),
         drop=words(choices.drop),
-        baseline=choices.baseline,
+        baseline=choices.baseline or (),
         pivot=choices.pivot,
         group_by=choices.group_by,
     )

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from orchestrator.plan.config import Scenario, Suite, argument_text, argument_texts
 from orchestrator.plan.config.yaml_file import YamlPath
+from orchestrator.plan.data import local_model
 from orchestrator.records import Framework, Reason, Text
 from orchestrator.trainers import Trainer
 
@@ -172,7 +173,7 @@ class Layers:
     def __init__(
         self, suite: Suite, scenario: Scenario, trainer: Trainer, *, axes: Collection[str], overrides: Mapping[str, Any]
     ) -> None:
-        self.trainer, self.axes = trainer, axes
+        self.trainer, self.axes, self.folder = trainer, axes, suite.document.file.parent
         self.notes: list[str] = []
         defaults = suite.defaults_for(trainer)
         self.below = [
@@ -195,6 +196,14 @@ class Layers:
         translated, notes = self.trainer.translate(arguments)
         self.notes.extend(notes)
         return translated
+
+    def references(self, baseline: Mapping[str, Any]) -> Mapping[str, Text | None]:
+        """Return the values of `baseline:` as the experiments have them."""
+        named = argument_texts(baseline)
+        axes = {name: named.pop(name) for name in (FRAMEWORK, MODEL, GPUS) if name in named}
+        if MODEL in axes:
+            axes[MODEL] = local_model(str(axes[MODEL]), self.folder)
+        return {**axes, **self.translated(named)}
 
     def add(self, framework: Framework) -> None:
         """Add the layer of a framework configuration, whose arguments have the trainer's names."""

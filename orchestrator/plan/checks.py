@@ -170,6 +170,25 @@ def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str
     return f"the axis {key} has no value {value!r}{suggestion(value, allowed)}"
 
 
+def baseline(scenario: Scenario, written: Scenario, axes: Mapping[str, Sequence[Any]]) -> Found:
+    """Check `baseline:` against the axes of the scenario, of its file (`written`) and of the entries of `include:`."""
+    own = {FRAMEWORK: written.framework_config, GPUS: written.num_gpus or (1,), **written.matrix}
+    if isinstance(written.arguments.get(MODEL), (list, tuple)):
+        own[MODEL] = written.arguments[MODEL]
+    values: dict[str, list[Any]] = {}
+    for part in (own, axes, *({name: [value] for name, value in entry.items()} for entry in scenario.include)):
+        for name, some in part.items():
+            values.setdefault(name, []).extend(some)
+    for name, value in scenario.baseline.items():
+        if name not in values:
+            yield ("baseline", name), f"baseline: {name!r} is not an axis of this scenario{suggestion(name, values)}"
+        elif argument_text(value) not in map(argument_text, values[name]):
+            allowed = {"null" if item is None else str(item) for item in values[name]}
+            near = next((f"{axis}: {value}" for axis, some in values.items() if value in some), "")
+            hint = f"; did you mean {{{near}}}?" if near else suggestion(value, allowed)
+            yield ("baseline", name), f"baseline: the axis {name} has no value {value!r}{hint}"
+
+
 def custom(scenario: Scenario, given: Collection[str], *, withheld: Mapping[str, Text | None]) -> Found:
     """Check the metrics' sources, and the placeholders of a command against the arguments that any cell may have.
 

@@ -103,6 +103,7 @@ class _Expansion:
         self._refuse(checks.watching(self.scenario, self.trainer))
         written = next(scenario for scenario in self.suite.scenarios if scenario.name == self.scenario.name)
         self._refuse(checks.entries(written, self.axes, self.suite.frameworks))
+        self._refuse(checks.baseline(self.scenario, written, self.axes))
         try:
             for cell in cells(self.axes, include=self.scenario.include, exclude=self.scenario.exclude):
                 yield self._experiment(cell)
@@ -222,6 +223,7 @@ class _Expansion:
             "trainer": self.trainer.name,
             "custom": self.custom,
             "measure": measure.record() if measure else None,
+            "baseline": self.layers.references(self.scenario.baseline),
             **self.scenario.how_often(),
             **{name: getattr(self.scenario, name) for name in _AS_WRITTEN},
         }

@@ -180,8 +180,8 @@ class Experiment:
     only at launch. `env` are variables to set (None: to unset). `monitors` are names in `monitors.MONITORS`. `global_batch` is
     samples per optimizer step over all processes (None: the trainer's default). `data_path` is the file or folder of the prepared
     data. `repeats` are due at once; `adaptive` is the rule for further repeats. `busy_gpus` says what to do if other programs use
-    a GPU: `wait`, `warn` or `fail`. `steps` says how a program without a Trainer reports its steps. `skip`: the experiment can run
-    nowhere; `cannot_run_here`: it cannot run on this machine.
+    a GPU: `wait`, `warn` or `fail`. `steps` says how a program without a Trainer reports its steps. `baseline` has the values of
+    axes that reports compare with. `skip`: the experiment can run nowhere; `cannot_run_here`: it cannot run on this machine.
     """
 
     id: str
@@ -211,6 +211,7 @@ class Experiment:
     stall_timeout_s: float | None = None
     keep: str = "none"
     tags: tuple[str, ...] = ()
+    baseline: Mapping[str, Text | None] = field(default_factory=dict)
     skip: Reason | None = None
     cannot_run_here: Reason | None = None
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ROWS = ("experiments", "runs", "ranks", "devices")
 
 
-def frame(folders: Sequence[Path], *, rows: str, baseline: str | None) -> pd.DataFrame:
+def frame(folders: Sequence[Path], *, rows: str, baseline: Sequence[str]) -> pd.DataFrame:
     """Return the rows of results folders; `tunebench.load` documents the parameters."""
     if rows not in ROWS:
         raise SelectionError(f"rows={rows!r}: there are no such rows{suggestion(rows, ROWS)}")
@@ -25,7 +25,7 @@ def frame(folders: Sequence[Path], *, rows: str, baseline: str | None) -> pd.Dat
         raise SelectionError("no results folder is named; give one, or a list of results folders")
     table = load_table(folders, baseline=baseline)
     selected = getattr(table, rows)
-    if baseline is not None and rows == "experiments":  # with a baseline, its columns exist even if they are empty
+    if baseline and rows == "experiments":  # with a baseline, its columns exist even if they are empty
         selected = selected.assign(**{name: None for name in COLUMNS if name not in selected})
     selected = typed(selected)
     selected.attrs["warnings"] = list(table.warnings)

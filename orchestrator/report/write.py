@@ -40,12 +40,11 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """A table with its findings, and how it was requested: its columns, its baseline, its view."""
+    """A table with its findings, and how it was requested: its columns, its view."""
 
     table: ResultsTable
     folders: tuple[Path, ...]
     highlights: tuple[Highlight, ...] = ()
-    baseline: str | None = None
     keep: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     view: View | None = None
@@ -57,7 +56,7 @@ def report_of(
     *,
     keep: Sequence[str] = (),
     drop: Sequence[str] = (),
-    baseline: str | None = None,
+    baseline: Sequence[str] = (),
     pivot: str | None = None,
     group_by: str | None = None,
 ) -> Report:
@@ -71,7 +70,6 @@ def report_of(
     return Report(
         table=table,
         folders=tuple(folders),
-        baseline=baseline,
         keep=tuple(keep),
         drop=tuple(drop),
         view=_view(table, pivot=pivot, group_by=group_by),
@@ -83,16 +81,15 @@ def with_findings(report: Report) -> Report:
     """Return the report with its findings in sentences."""
     from orchestrator.report.highlights import highlights
 
-    return replace(report, highlights=highlights(report.table, baseline=report.baseline))
+    return replace(report, highlights=highlights(report.table))
 
 
-def load_table(folders: Sequence[Path], *, baseline: str | None = None) -> ResultsTable:
-    """Return the results of one or more folders, compared with a baseline if one is named."""
+def load_table(folders: Sequence[Path], *, baseline: Sequence[str] = ()) -> ResultsTable:
+    """Return the results of one or more folders, compared with the references that are named, or else with those chosen."""
     from orchestrator.results.table.baseline import with_baseline
     from orchestrator.results.table.load import load
 
-    table = load(folders)
-    return table if baseline is None else with_baseline(table, baseline)
+    return with_baseline(load(folders), baseline)
 
 
 def _view(table: ResultsTable, *, pivot: str | None, group_by: str | None) -> View | None:
@@ -189,7 +186,7 @@ def page(report: Report) -> str:
     """Return the report as one HTML page."""
     from orchestrator.report.page import report_page
 
-    return report_page(report.table, roots=report.folders, highlights=report.highlights, baseline=report.baseline)
+    return report_page(report.table, roots=report.folders, highlights=report.highlights)
 
 
 def or_sentence(make: Callable[[], Made], *, what: str) -> tuple[Made | None, str | None]:

@@ -20,7 +20,7 @@ _PLACEHOLDER = re.compile(r"\{\w+\}")
 # Limits, tags and places, which are not part of an experiment's id.
 _MAY_CHANGE = (
     *("repeats", "adaptive", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags"),
-    *("skip", "cannot_run_here", "data", "data_path", "monitors"),
+    *("baseline", "skip", "cannot_run_here", "data", "data_path", "monitors"),
 )
 # Fields of a script or a command that say where the user's files are.
 _PLACES = ("folder", "files")

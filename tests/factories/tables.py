@@ -15,7 +15,7 @@ from orchestrator.results.table.load import ResultsTable, of_rows
 class Made:
     """An experiment: its framework, and the numbers of each of its runs that ended ok; `kinds` are failures that follow them."""
 
-    framework: str = "baseline"
+    framework: str | None = "baseline"
     runs: Sequence[Mapping[str, float | int | str | None]] = ()
     kinds: Sequence[str] = ()
     warnings: tuple[Caveat, ...] = ()
@@ -26,6 +26,8 @@ class Made:
     sets: Mapping[str, str] = field(default_factory=dict)
     device: Device = Device.CUDA
     global_batch: int | None = None
+    trainer: str = "huggingface"
+    baseline: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -35,7 +37,7 @@ class Made:
 
 def made_table(*cells: Made) -> ResultsTable:
     found = [row for one in cells for row in _rows(one)]
-    sets = {one.framework: frozenset(one.sets) for one in cells if one.sets}
+    sets = {str(one.framework): frozenset(one.sets) for one in cells if one.sets}
     return of_rows(found, framework_arguments=sets)
 
 
@@ -48,7 +50,9 @@ def _rows(one: Made) -> list[rows.Row]:
         num_gpus=one.num_gpus,
         device=one.device,
         global_batch=one.global_batch,
-        framework=Framework(name=one.framework, digest=one.framework, arguments=dict(one.sets)),
+        framework=one.framework and Framework(name=one.framework, digest=one.framework, arguments=dict(one.sets)),
+        trainer=one.trainer,
+        baseline=one.baseline,
         arguments={**BASE.arguments, **one.arguments, **one.sets},
     )
     records = [ended(experiment, number, **numbers) for number, numbers in enumerate(one.runs, start=1)]

@@ -30,7 +30,7 @@ def row(table: ResultsTable, framework: str) -> dict[str, object]:
 @given(RUNS, RUNS)
 @settings(deadline=None)
 def test_a_speed_up_is_the_ratio_of_the_columns_beside_it(base: list[float], new: list[float]) -> None:
-    table = with_baseline(made_table(Made(runs=speeds(*base)), Made(framework="new", runs=speeds(*new))), "baseline")
+    table = with_baseline(made_table(Made(runs=speeds(*base)), Made(framework="new", runs=speeds(*new))), ["baseline"])
     mine, theirs = row(table, "new"), row(table, "baseline")
     assert mine["speedup"] == pytest.approx(mine["tokens_per_s"] / theirs["tokens_per_s"])  # type: ignore[operator]
     assert theirs["speedup"] == 1.0
@@ -45,13 +45,13 @@ def test_a_speed_up_is_the_ratio_of_the_columns_beside_it(base: list[float], new
 @settings(deadline=None)
 def test_exchanging_the_sides_inverts_the_ratio(base: list[float], new: list[float]) -> None:
     table = made_table(Made(runs=speeds(*base)), Made(framework="new", runs=speeds(*new)))
-    one, other = row(with_baseline(table, "baseline"), "new"), row(with_baseline(table, "new"), "baseline")
+    one, other = row(with_baseline(table, ["baseline"]), "new"), row(with_baseline(table, ["new"]), "baseline")
     assert one["speedup"] == pytest.approx(1 / other["speedup"])  # type: ignore[operator]
 
 
 def test_the_last_tries_that_are_ok_count() -> None:
     table = made_table(Made(runs=speeds(100.0, 110.0), kinds=["nccl"]), Made(framework="new", runs=speeds(210.0)))
-    assert row(with_baseline(table, "baseline"), "new")["speedup"] == pytest.approx(210 / math.sqrt(100 * 110))
+    assert row(with_baseline(table, ["baseline"]), "new")["speedup"] == pytest.approx(210 / math.sqrt(100 * 110))
 
 
 def test_of_several_tries_at_a_repeat_the_last_one_counts_whatever_the_order_of_rows() -> None:
@@ -68,7 +68,7 @@ def test_memory_is_of_the_first_source_that_both_have() -> None:
     base = speeds(1.0, peak_allocated_bytes=100, device_peak_used_bytes=400)
     new = speeds(1.0, peak_reserved_bytes=70, device_peak_used_bytes=300)
     table = made_table(Made(runs=base), Made(framework="new", runs=new))
-    assert row(with_baseline(table, "baseline"), "new")["memory_ratio"] == 0.75
+    assert row(with_baseline(table, ["baseline"]), "new")["memory_ratio"] == 0.75
     (one,) = pairs_of(table)
     assert one.memory is not None and one.memory.metric == "device_peak_used_bytes"
     means = table.experiments.set_index("framework_config")["device_peak_used_bytes"]
@@ -78,19 +78,19 @@ def test_memory_is_of_the_first_source_that_both_have() -> None:
 def test_an_experiment_without_a_partner_has_no_ratio() -> None:
     cells_of = (Made(runs=speeds(100.0)), Made(framework="new", model="org/other", runs=speeds(120.0)))
     table = made_table(*cells_of)
-    beside_it = with_baseline(table, "baseline")
+    beside_it = with_baseline(table, ["baseline"])
     assert not set(COLUMNS) & set(beside_it.experiments.columns)
     (said,) = beside_it.warnings
     assert said.startswith("--baseline baseline: no experiment has a partner")
     assert pairs_of(table) == () and table.warnings == ()
     paired = made_table(Made(runs=speeds(100.0)), Made(framework="new", runs=speeds(120.0)))
-    assert with_baseline(paired, "baseline").warnings == ()
+    assert with_baseline(paired, ["baseline"]).warnings == ()
 
 
 def test_the_table_itself_stays_as_it_was() -> None:
     table = made_table(Made(runs=speeds(100.0, 101.0)), Made(framework="new", runs=speeds(120.0, 121.0)))
     before = table.experiments.copy()
-    widened = with_baseline(table, "baseline")
+    widened = with_baseline(table, ["baseline"])
     pd.testing.assert_frame_equal(table.experiments, before)
     pd.testing.assert_frame_equal(widened.experiments[list(before.columns)], before)
     assert widened.runs is table.runs

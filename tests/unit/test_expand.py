@@ -260,6 +260,38 @@ def test_what_changes_the_measurement_changes_the_id_and_nothing_else_does(tmp_p
     assert len({base, *others}) == len(OTHER) + 1
 
 
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ({"torch_dtype": "float32"}, {"dtype": "float32"}),
+        ("eager", {"framework_config": "eager"}),
+        ("none", {"framework_config": None}),
+        ({"framework_config": "eager", "num_gpus": 2}, {"framework_config": "eager", "num_gpus": "2"}),
+        ({"model_name_or_path": "m"}, {"model_name_or_path": "m"}),
+        ({"seed": None}, {"seed": None}),
+    ],
+)
+def test_a_baseline_is_kept_in_the_trainers_words(written: Any, kept: dict[str, Any], tmp_path: Path) -> None:
+    axes = {"torch_dtype": ["float32", "bfloat16"], "seed": [1, None]}
+    scenario = {**BASE, "framework_config": [None, "eager"], "num_gpus": [1, 2], "matrix": axes, "baseline": written}
+    plan = planned(tmp_path, {"scenarios": [scenario]})
+    assert {tuple(one.baseline.items()) for one in plan.experiments} == {tuple(kept.items())}
+
+
+def test_a_baseline_that_the_command_line_takes_away_is_no_mistake(tmp_path: Path) -> None:
+    scenario = {**BASE, "framework_config": [None, "eager"], "matrix": {"seed": [1, 2]}, "baseline": {"seed": 1}}
+    planned(tmp_path, {"scenarios": [scenario]}, axes=["seed=2,3"])
+    planned(tmp_path, {"scenarios": [scenario]}, settings=["arguments.seed=5", "framework_config=eager"])
+    (tmp_path / "b").mkdir()
+    plan = planned(tmp_path / "b", {"scenarios": [scenario]}, axes=["seed=2,3"], settings=["baseline=eager"])
+    assert only_baseline(plan) == {"framework_config": "eager"}
+
+
+def only_baseline(plan: Plan) -> dict[str, Text | None]:
+    (one,) = {tuple(experiment.baseline.items()) for experiment in plan.experiments}
+    return dict(one)
+
+
 def test_two_scenarios_with_the_same_content_are_both_run(tmp_path: Path) -> None:
     plan = planned(tmp_path, {"scenarios": [BASE, {**BASE, "name": "t"}]})
     first, second = (one.id for one in plan.experiments)

@@ -25,6 +25,7 @@ from orchestrator.report.caveats import Doubt, DoubtKind, doubts
 from orchestrator.report.highlights import Highlight, HighlightKind, highlights
 from orchestrator.report.highlights.gains import MOST_FASTER
 from orchestrator.report.highlights.highlight import MOST_OTHERS
+from orchestrator.results.table.baseline import with_baseline
 from orchestrator.results.table.load import ResultsTable, load
 
 BASELINE = (100.0, 101.0, 99.0)
@@ -35,8 +36,8 @@ def texts(found: Sequence[Highlight], kind: HighlightKind) -> list[str]:
     return [one.text for one in found if one.kind is kind]
 
 
-def gains(*cells: Made, baseline: str | None = None) -> list[str]:
-    return texts(highlights(made_table(*cells), baseline=baseline), HighlightKind.GAIN)
+def gains(*cells: Made, baseline: Sequence[str] = ()) -> list[str]:
+    return texts(highlights(with_baseline(made_table(*cells), baseline)), HighlightKind.GAIN)
 
 
 def warned(*cells: Made) -> list[str]:
@@ -200,11 +201,11 @@ def test_of_several_baselines_the_one_with_the_same_arguments_counts() -> None:
 def test_the_baseline_may_be_named() -> None:
     cells = [Made(framework=name, runs=speeds(*values)) for name, values in (("sdpa", BASELINE), ("eager", FAST))]
     assert "eager is 1.21×" in gains(*cells)[0], "the one that stands first, where none is called a baseline"
-    assert "sdpa is 1.21×" in gains(*cells, baseline="eager")[0]
+    assert "sdpa is 1.21×" in gains(*cells, baseline=["eager"])[0]
     with pytest.raises(
         SelectionError, match=r"--baseline egaer: no experiment has this framework; did you mean 'eager'"
     ):
-        gains(*cells, baseline="egaer")
+        gains(*cells, baseline=["egaer"])
 
 
 def test_the_trainers_own_speed_is_taken_only_where_no_run_has_steps() -> None:
@@ -462,7 +463,7 @@ def test_no_results_are_no_findings() -> None:
 
 def test_the_order_of_experiments_changes_no_sentence() -> None:
     def found(table: ResultsTable) -> set[str]:
-        return {one.text for one in highlights(table, baseline="baseline")}
+        return {one.text for one in highlights(with_baseline(table, ["baseline"]))}
 
     cells = many(4, lambda n: 0.7 + n / 4)
     assert found(made_table(*cells)) == found(made_table(*reversed(cells)))

@@ -16,6 +16,7 @@ import pytest
 from factories import campaigns as made_campaigns
 from factories.campaigns import HOSTILE
 from factories.results import BASE, ended, stored
+from factories.tables import Made, made_table, speeds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ from orchestrator.report.page import folders, report_page, runs, shell, table_da
 from orchestrator.report.page.charts import bars, chart_data, colours, curves, parts
 from orchestrator.report.page.charts.chart import Absent, Chart, in_stretches
 from orchestrator.report.page.charts.chart_data import Cell
+from orchestrator.results.table.baseline import with_baseline
 from orchestrator.results.table.load import ResultsTable, load
 
 
@@ -61,8 +63,8 @@ def data_of(page: str) -> dict[str, Any]:
     return data
 
 
-def page_of(table: ResultsTable, roots: Sequence[Path], *, baseline: str | None = None) -> str:
-    return report_page(table, roots=roots, highlights=highlights(table, baseline=baseline), baseline=baseline)
+def page_of(table: ResultsTable, roots: Sequence[Path]) -> str:
+    return report_page(table, roots=roots, highlights=highlights(table))
 
 
 @pytest.fixture(scope="module")
@@ -211,13 +213,37 @@ def test_a_failed_run_stands_in_its_place_with_its_kind(known: list[Cell]) -> No
 
 
 def test_a_ratio_is_the_reports_own(table: ResultsTable) -> None:
-    found = {cell.id: cell for cell in chart_data.read(table, most=1000, baseline="liger")}
+    found = {cell.id: cell for cell in chart_data.read(with_baseline(table, ["liger"]), most=1000)}
     liger = next(cell for cell in found.values() if cell.framework == "liger")
     fsdp = next(cell for cell in found.values() if cell.framework == "fsdp" and cell.base == liger.key)
     assert fsdp.speedup == pytest.approx(fsdp.numbers["tokens_per_s"] / liger.numbers["tokens_per_s"], rel=1e-6)
     chart = bars.throughput(list(found.values()), "Model")
     assert "ratio to liger" in chart.reading
     assert any(row[4] == f"{fsdp.speedup:.2f}×" for view in chart.views for row in view.rows)
+
+
+def test_any_axis_has_its_names_and_ratios_in_the_charts() -> None:
+    made = [
+        Made(framework=None, arguments={"optim": optim}, runs=speeds(*runs))
+        for optim, runs in (("sgd", (100.0, 101.0)), ("adamw", (130.0, 131.0)))
+    ]
+    found = chart_data.read(made_table(*made), most=10)
+    assert [(cell.name, cell.choice) for cell in found] == [("optim sgd",) * 2, ("optim adamw",) * 2]
+    chart = bars.throughput(found, "Model")
+    assert "× is the ratio to optim sgd with otherwise equal settings" in chart.reading
+    assert [row[4] for row in chart.views[0].rows] == ["1.30×", "-"]
+    assert bars.times(found, "Model").views == ()
+
+
+def test_experiments_without_tokens_have_a_chart_of_times() -> None:
+    times = [
+        Made(framework=None, arguments={"optim": optim}, runs=[{"step_time_s": value}])
+        for optim, value in (("sgd", 0.2), ("adamw", 0.1))
+    ]
+    faster = Made(framework=None, scenario="b", runs=[{"tokens_per_s": 100.0}])
+    chart = bars.times(chart_data.read(made_table(*times, faster), most=10), "Model")
+    assert chart.title == "Step time, s" and "× is the speed relative to optim sgd" in chart.reading
+    assert [(row[2], row[4]) for view in chart.views for row in view.rows] == [("100 ms", "2.00×"), ("200 ms", "-")]
 
 
 def test_memory_lies_inside_each_other_below_the_card(known: list[Cell]) -> None:

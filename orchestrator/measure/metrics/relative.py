@@ -1,4 +1,4 @@
-"""Columns that compare an experiment with its baseline, in a report that names a baseline (`--baseline`)."""
+"""Columns that compare an experiment with its reference: that of `--baseline`, of the scenario's `baseline:`, or a chosen one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from functools import partial
 
 from orchestrator.measure.metrics.metric import Direction, Metric, Show, Where
 
-_ALIKE = "Missing where no cell of the baseline differs only by its framework configuration."
+_ALIKE = "Missing where no cell of the baseline differs only in the axis."
 
 _ratio = partial(
     Metric,
-    source="the table, with `--baseline`",
+    source="the table, along one axis (`compared_with`)",
     unit="ratio",
     direction=Direction.HIGHER,
     show=Show.RATIO,
@@ -23,7 +23,8 @@ RELATIVE = (
         "speed-up",
         (
             "Tokens per second ÷ the baseline's, for the same cell: real_tokens_per_s, else tokens_per_s, "
-            "means of logs over runs (train_tokens_per_second if no run has steps)."
+            "samples_per_s, 1 ÷ step_time_s; means of logs over runs. If no run of the trainer has steps: "
+            "train_tokens_per_second, else train_samples_per_second, 1 ÷ train_runtime."
         ),
         leaves_out=_ALIKE,
         where=Where.FIRST | Where.KEPT | Where.PAGE,
@@ -55,5 +56,14 @@ RELATIVE = (
         leaves_out=_ALIKE,
         where=Where.FIRST | Where.KEPT | Where.PAGE,
         order=80,
+    ),
+    Metric(
+        "compared_with",
+        "compared with",
+        "Reference of speedup and memory_ratio, as `--baseline` names it: `optim=sgd`, or a framework configuration.",
+        show=Show.TEXT,
+        source="`--baseline`, the scenario's `baseline:`, or the first value of the axis",
+        leaves_out="Missing where all experiments are compared with a framework configuration.",
+        where=Where.TABLES | Where.KEPT,
     ),
 )

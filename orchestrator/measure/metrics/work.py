@@ -88,7 +88,7 @@ COMPARISON = (
             "train_loss ÷ train_loss of the baseline framework, less 1. The baseline framework is `baseline`, "
             "else `none`, else the first that has a loss. Only cells of one scenario that should learn alike "
             "are compared. A row beyond the tolerance is marked. If a run ended early, only the steps that both "
-            "made are compared, by logged_losses."
+            "made are compared, by logged_losses. Along another axis: ÷ that of the row that `compared_with` names."
         ),
         unit="share",
         show=Show.SHARE,
@@ -101,7 +101,7 @@ COMPARISON = (
         (
             "Why the number may mean less work: `faster but wrong`, or `other loss` if it is not faster. "
             "`loss not compared`: the baseline has no loss, or a run ended early and both logged none at "
-            "the same step."
+            "the same step. Of arguments, only those that do not change what is learned are marked."
         ),
         show=Show.TEXT,
         source="the table",

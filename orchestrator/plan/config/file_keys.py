@@ -23,6 +23,7 @@ from orchestrator.plan.config import value_types
 from orchestrator.plan.config.value_types import (
     Arguments,
     AxisValues,
+    Baseline,
     Environment,
     Frameworks,
     GpuCounts,
@@ -186,6 +187,10 @@ class Scenario(Model):
     )
     keep: Literal["none", "all"] = Field("none", description="Files to keep of the run's output folder: none, or all.")
     tags: Words = Field((), description="Words for selecting and grouping; they do not change the experiment.")
+    baseline: Baseline = Field(
+        default_factory=dict,
+        description="Values of axes that reports compare with, such as {optim: sgd}, or a framework configuration.",
+    )
     env: Environment = Field(default_factory=dict, description="Environment variables of the run; null unsets one.")
     custom: Custom | None = Field(None, description="The command of `trainer: custom`.")
 

@@ -231,7 +231,7 @@ def _stale(document: Document, suite: SuiteFile, known: Mapping[str, FrameworkSo
 
 
 def canonical_frameworks(scenario: Scenario, known: Collection[str]) -> Scenario:
-    """Return the scenario with the canonical names of its framework configurations, also in `include:` and `exclude:`."""
+    """Return the scenario with the canonical names of its framework configurations, wherever it names them."""
 
     def named(entry: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -242,6 +242,7 @@ def canonical_frameworks(scenario: Scenario, known: Collection[str]) -> Scenario
         "framework_config": tuple(canonical_name(name, known) for name in scenario.framework_config),
         "include": tuple(map(named, scenario.include)),
         "exclude": tuple(map(named, scenario.exclude)),
+        "baseline": named(scenario.baseline),
     }
     same = all(getattr(scenario, name) == value for name, value in changed.items())
     return scenario if same else scenario.model_copy(update=changed)

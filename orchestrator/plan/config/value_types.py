@@ -76,6 +76,16 @@ def tag(value: str) -> str:
     return value
 
 
+def _baseline(value: Any) -> Any:
+    """Return values by axis. A single name is that of a framework configuration."""
+    if isinstance(value, str):
+        value = {"framework_config": value}
+    if not isinstance(value, dict) or any(isinstance(item, dict) for item in value.values()):
+        message = "write the name of a framework configuration, or a mapping such as {optim: sgd}"
+        raise ValueError(f"{value!r} is invalid; {message}")
+    return {name: None if (name, item) == ("framework_config", "none") else item for name, item in value.items()}
+
+
 def requirements(value: tuple[str, ...]) -> tuple[str, ...]:
     for text in value:
         if not re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", text, re.ASCII):
@@ -165,3 +175,6 @@ AxisValues = Annotated[
 ]
 Environment = Annotated[dict[str, str | None], BeforeValidator(_environment), AfterValidator(_variable_names)]
 Arguments = dict[str, Any]
+Baseline = Annotated[
+    Arguments, BeforeValidator(_baseline), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]})
+]

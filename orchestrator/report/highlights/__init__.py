@@ -1,7 +1,7 @@
 """The findings of a campaign, in sentences made from its numbers: gains, warnings, failures.
 
-A speed is compared between experiments that differ only by the framework configuration, over their runs, with Welch's interval over
-the logarithms. If the interval contains 1, the sentence claims no difference. If a speed is in doubt, a warning replaces the claim.
+A speed is compared between experiments that differ only in one axis (`table.axes`), over their runs, with Welch's interval over the
+logarithms. If the interval contains 1, the sentence claims no difference. If a speed is in doubt, a warning replaces the claim.
 Each interval has a level of 95 %: of many comparisons without a difference, one in twenty excludes 1.
 The number of sentences is bounded, and the last sentence of a kind says how many more there are. Names are printable, but not
 escaped for a page.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.report.highlights.failures import failures
-from orchestrator.report.highlights.gains import gains
+from orchestrator.report.highlights.gains import chosen_references, gains
 from orchestrator.report.highlights.highlight import Highlight, HighlightKind, known_of
 from orchestrator.report.highlights.scaling import scaling
 from orchestrator.report.highlights.warnings import warnings
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["Highlight", "HighlightKind", "highlights"]
 
 
-def highlights(table: ResultsTable, *, baseline: str | None = None) -> tuple[Highlight, ...]:
-    """Return the findings of a table: gains, the best first; then warnings; then failures, the most frequent first.
-
-    `baseline` is the framework configuration that the others are compared with; without it, `table.baseline` chooses one.
-    Raise SelectionError for a name that no experiment has.
-    """
-    against, known = pairs_of(table, baseline=baseline), known_of(table)
-    return (*gains(known, against), *scaling(known), *warnings(known), *failures(known))
+def highlights(table: ResultsTable) -> tuple[Highlight, ...]:
+    """Return the findings of a table: gains, the best first; then warnings; then failures, the most frequent first."""
+    against, known = pairs_of(table), known_of(table)
+    return (
+        *gains(known, against),
+        *chosen_references(known, against),
+        *scaling(known),
+        *warnings(known),
+        *failures(known),
+    )

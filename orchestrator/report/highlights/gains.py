@@ -1,4 +1,4 @@
-"""Sentences on which framework configuration is faster, by how much, and what it costs in memory."""
+"""Sentences on which framework configuration or argument is faster, by how much, and what it costs in memory."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from orchestrator.files.printable_text import counted
+from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure.intervals import Ratio
-from orchestrator.measure.metrics import metric, show
+from orchestrator.measure.metrics import METRICS, metric, show
 from orchestrator.report.highlights.highlight import Highlight, HighlightKind, Known
+from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.wording import direction, factor, inverse, is_wide, percent, runs, times
-from orchestrator.results.table.baseline import TRAINERS_SPEED, Memory, Pair, Speed
+from orchestrator.results.table.aggregate import LOSS, OTHER_LOSS, WRONG
+from orchestrator.results.table.baseline import RUN_TIME, STEP_TIME, TRAINERS_SPEED, Memory, Pair, Speed
+from orchestrator.results.table.references import FRAMEWORK
+from orchestrator.results.table.rows import PREFIX
 
 MOST_FASTER, MOST_ALIKE, MOST_SLOWER = 6, 2, 3
 SAME_MEMORY = 0.005
@@ -20,8 +24,17 @@ PADDING = 0.001
 # Shares of busy time that differ by less are taken as equal. A larger difference means that the host affects the speed.
 BUSY_DIFFERENCE = 0.1
 
+_WARM_UP = "which includes warm-up and compilation"
+_METRICS = {
+    TRAINERS_SPEED: f"the Trainer's own speed, {_WARM_UP}",
+    "samples_per_s": "samples per second",
+    "train_samples_per_second": f"samples per second of the whole run, {_WARM_UP}",
+    STEP_TIME: "the time of a step",
+    RUN_TIME: f"the time of the whole run, {_WARM_UP}",
+}
 _WORDS = {1: "faster", 0: "without a difference", -1: "slower"}
 _WIDE = "without a clear difference"
+_WRONG = (WRONG, OTHER_LOSS)
 Judged = tuple[Pair, Speed]
 
 
@@ -30,7 +43,7 @@ def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
     judged = [
         (pair, pair.speed)
         for pair in against
-        if pair.speed and not known.doubts[pair.new] and not known.doubts[pair.base]
+        if pair.speed and not known.doubts[pair.new] and not known.doubts[pair.base] and pair.doubt not in _WRONG
     ]
     order = sorted(judged, key=lambda entry: -round(entry[1].ratio.value, 3))
     faster, alike, slower = ([entry for entry in order if direction(entry[1].ratio) == sign] for sign in _WORDS)
@@ -50,14 +63,32 @@ def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
         yield known.sentence(HighlightKind.WARNING, f"{text} (use --repeats 3)", single)
 
 
+def chosen_references(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
+    """Yield a sentence for each axis whose reference no one named, except for framework configurations."""
+    rows: dict[str, list[Pair]] = {}
+    for pair in against:
+        if pair.speed and pair.match.is_chosen and pair.match.axis != FRAMEWORK:
+            rows.setdefault(pair.match.axis, []).append(pair)
+    for axis, pairs in rows.items():
+        label, option = metric(axis).label.removeprefix(PREFIX), axis.removeprefix(PREFIX)
+        values = listed([*dict.fromkeys(one_line(pair.match.reference.shown) for pair in pairs)])
+        text = f"{label} is compared with {values}, its first value; --baseline {option}=VALUE compares with another"
+        yield known.sentence(HighlightKind.GAIN, text, [pair.base for pair in pairs])
+
+
 def _word(speed: Ratio) -> str:
     return _WIDE if direction(speed) == 0 and is_wide(speed) else _WORDS[direction(speed)]
 
 
 def _gain(known: Known, pair: Pair, speed: Speed) -> str:
-    new, base = known.names.framework(pair.new), known.names.framework(pair.base)
-    place = f"{known.names.place(pair.new)}{_metric(known, pair, speed)}"
-    ratio, sign, rest = speed.ratio, direction(speed.ratio), f"{_memory(pair.memory)}{_busy(known, pair)}"
+    axis = (pair.match.axis, *pair.match.others)
+    new, base = known.names.sides(pair.new, pair.base, axis)
+    place = f"{known.names.place(pair.new, axis=axis)}{_metric(known, pair, speed)}"
+    ratio, sign, rest = (
+        speed.ratio,
+        direction(speed.ratio),
+        f"{_memory(pair.memory)}{_loss(pair, new)}{_busy(known, pair)}",
+    )
     if sign == 0:
         advice = "; more repeats would decide" if is_wide(ratio) else ""
         difference = "clear difference" if is_wide(ratio) else "difference seen"
@@ -70,8 +101,8 @@ def _gain(known: Known, pair: Pair, speed: Speed) -> str:
 
 def _metric(known: Known, pair: Pair, speed: Speed) -> str:
     """Return words for the metric of the speed, if the metric needs an explanation."""
-    if speed.metric == TRAINERS_SPEED:
-        return ", by the Trainer's own speed, which includes warm-up and compilation"
+    if speed.metric in _METRICS:
+        return f", by {_METRICS[speed.metric]}"
     padded = max(known.numbers("padding_share", row) or 0.0 for row in (pair.new, pair.base)) > PADDING
     real = speed.metric.startswith("real_")
     return (", padding not counted" if real else ", padding counted as work") if padded else ""
@@ -83,6 +114,14 @@ def _memory(memory: Memory | None) -> str:
     share, word = (1 - memory.ratio, "less") if memory.ratio < 1 else (memory.ratio - 1, "more")
     sizes = f"{show(memory.metric, memory.new)} against {show(memory.metric, memory.base)}"
     return f" and needs {percent(share)} {word} memory ({metric(memory.metric).label} {sizes})"
+
+
+def _loss(pair: Pair, new: str) -> str:
+    """Return the difference of the losses, if it is larger than noise. These arguments may change what is learned."""
+    if pair.loss is None or abs(pair.loss) <= METRICS[LOSS].min_effect:
+        return ""
+    side = "higher" if pair.loss > 0 else "lower"
+    return f"; with {new}, the training loss is {percent(abs(pair.loss))} {side}"
 
 
 def _busy(known: Known, pair: Pair) -> str:

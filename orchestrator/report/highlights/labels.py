@@ -12,12 +12,15 @@ from orchestrator.files.printable_text import counted, one_line
 from orchestrator.measure.metrics import metric, show
 from orchestrator.records import Device
 from orchestrator.results.table.column_choice import column, for_people, number
-from orchestrator.results.table.rows import ARGUMENT_FACTS, NO_FRAMEWORK, Value
+from orchestrator.results.table.references import FRAMEWORK
+from orchestrator.results.table.rows import ARGUMENT_FACTS, NO_FRAMEWORK, PREFIX, Value
 
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
-_NAMED = ("framework_config", "model_name_or_path", "num_gpus", "device")
+NO_MODEL = "none"
+_MODEL, _GPUS = "model_name_or_path", "num_gpus"
+_NAMED = (FRAMEWORK, _MODEL, _GPUS, "device")
 _ALSO = ("results", "scenario", "trainer", "python", "data")
 
 
@@ -28,20 +31,53 @@ class Names:
         frame = table.experiments
         self._framework, models, self._gpus, self._device = (column(frame, name) for name in _NAMED)
         self._model = _short_models(models)
+        self._scenario = column(frame, "scenario")
+        self._columns: dict[str, list[Value]] = {}
+        self._frame = frame
         self._arguments = _distinguishing(table)
 
     def framework(self, row: int) -> str:
         name = self._framework[row]
         return "no framework" if name in (None, NO_FRAMEWORK) else one_line(name)
 
-    def place(self, row: int) -> str:
-        """Return the part that both sides of a comparison share: `llama-1b at 2 GPUs, batch/device 4`."""
+    def place(self, row: int, *, axis: Sequence[str] = (FRAMEWORK,)) -> str:
+        """Return the part that both sides of a comparison share: `llama-1b at 2 GPUs, batch/device 4`.
+
+        `axis` are the columns in which the two sides differ.
+        """
         preposition = "with" if self._device[row] == Device.CPU.value else "at"
-        return ", ".join([f"{self._model[row]} {preposition} {self.processes(row)}", *self._rest(row)])
+        model = "" if _MODEL in axis or self._model[row] == NO_MODEL else self._model[row]
+        processes = "" if _GPUS in axis else self.processes(row)
+        where = f" {preposition} ".join(filter(None, (model, processes))) or str(self._scenario[row])
+        is_told = FRAMEWORK not in axis and len(set(self._framework)) > 1
+        return ", ".join([where, *([self.framework(row)] if is_told else []), *self._rest(row, axis)])
+
+    def sides(self, new: int, base: int, axis: Sequence[str]) -> tuple[str, str]:
+        """Return the names of the two sides of a comparison: `optim adamw` and `sgd`, with what else differs."""
+        if axis[0] == FRAMEWORK:
+            return self.framework(new), self.framework(base)
+        with_it = [" with ".join(["", *(self._value(name, row) for name in axis[1:])]) for row in (new, base)]
+        return self._value(axis[0], new) + with_it[0], self._value(axis[0], base, named=False) + with_it[1]
+
+    def _value(self, name: str, row: int, *, named: bool = True) -> str:
+        if name == _GPUS:
+            return self.processes(row)
+        if name not in self._columns:
+            self._columns[name] = column(self._frame, name)
+        value, label = self._columns[name][row], metric(name).label.removeprefix(PREFIX)
+        if value is None:
+            return f"no {label}"
+        return f"{label} {one_line(show(name, value))}" if named else one_line(show(name, value))
 
     def cell(self, row: int) -> str:
-        """Return the part that is the same for any number of processes: `llama-1b, batch/device 4`."""
-        return ", ".join([self._model[row], *self._rest(row)])
+        """Return the part that is the same for any number of processes: `liger on llama-1b, batch/device 4`."""
+        return ", ".join([self._subject(row, self._model[row]), *self._rest(row)])
+
+    def _subject(self, row: int, place: str) -> str:
+        """Return the framework and the place. An experiment that has neither framework nor model is named by its scenario."""
+        if self._model[row] == NO_MODEL and self._framework[row] in (None, NO_FRAMEWORK):
+            return one_line(self._scenario[row]) + (f" on {place}" if place != NO_MODEL else "")
+        return f"{self.framework(row)} on {place}"
 
     def unlike(self, row: int, other: int) -> list[str]:
         """Return the arguments in a row's name that are not in the name of the other row."""
@@ -50,15 +86,16 @@ class Names:
 
     def whole(self, row: int) -> str:
         """Return the whole name: `liger on llama-1b at 2 GPUs`."""
-        return f"{self.framework(row)} on {self.place(row)}"
+        return self._subject(row, self.place(row))
 
     def processes(self, row: int) -> str:
         count = int(number(self._gpus[row]) or 1)
         is_cpu = self._device[row] == Device.CPU.value
         return counted(count, "CPU process", "CPU processes") if is_cpu else counted(count, "GPU")
 
-    def _rest(self, row: int) -> list[str]:
-        return [f"{label} {one_line(show(name, value))}" for name, label, value in self._arguments[row]]
+    def _rest(self, row: int, without: Sequence[str] = ()) -> list[str]:
+        arguments = self._arguments[row]
+        return [f"{label} {one_line(show(name, value))}" for name, label, value in arguments if name not in without]
 
 
 def _short_models(models: Sequence[Value]) -> list[str]:

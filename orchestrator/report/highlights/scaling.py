@@ -9,7 +9,8 @@ from orchestrator.measure.intervals import Ratio, ratio
 from orchestrator.report.highlights.highlight import Highlight, HighlightKind, Known
 from orchestrator.report.highlights.wording import efficiency
 from orchestrator.results.table.aggregate import PER_GPU, Cell, scaling_bases
-from orchestrator.results.table.baseline import arguments_of, ok_runs
+from orchestrator.results.table.axes import arguments_of
+from orchestrator.results.table.baseline import ok_runs
 from orchestrator.results.table.column_choice import column
 from orchestrator.results.table.load import ResultsTable
 
@@ -30,8 +31,7 @@ def scaling(known: Known) -> Iterator[Highlight]:
         parts = ", ".join(
             f"{known.names.processes(row)}{_unlike(known, row, base)} {efficiency(speed)}" for row, speed in more
         )
-        cell = f"{known.names.framework(base)} on {known.names.cell(base)}"
-        text = f"{cell}: {parts} of ideal scaling from {known.names.processes(base)}"
+        text = f"{known.names.cell(base)}: {parts} of ideal scaling from {known.names.processes(base)}"
         yield known.sentence(HighlightKind.GAIN, text, [base, *(row for row, _ in more)])
     rest = [row for base, more in best[MOST_SCALING:] for row in (base, *(row for row, _ in more))]
     if rest:

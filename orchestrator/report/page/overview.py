@@ -112,6 +112,9 @@ def _what(experiments: pd.DataFrame) -> Iterator[tuple[str, str]]:
     for label, name in _WHAT:
         if words := _distinct(column(experiments, name), of=name):
             yield label, words
+    compared = _distinct(column(experiments, "compared_with"))
+    if compared:
+        yield "Compared with", compared
 
 
 def _commands(suites: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

@@ -35,20 +35,14 @@ DETAIL_BYTES = 3_000_000
 
 
 @gc_pause.left_alone()
-def report_page(
-    table: ResultsTable, *, roots: Sequence[Path], highlights: Sequence[Highlight], baseline: str | None = None
-) -> str:
+def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Sequence[Highlight]) -> str:
     """Return the page. It counts the experiments, rows, commands and logs that it has no room for.
 
-    `roots` are the folders of the table. The page of one folder is its report.html, and links its files. `baseline` is the
-    framework configuration that the others are compared with. Raise SelectionError if no experiment has it.
+    `roots` are the folders of the table. The page of one folder is its report.html, and links its files.
     """
     names = [str(name) for name in table.runs["results"].unique()] if "results" in table.runs else []
     folders, ended = Folders.of(roots, names), runs.read(table.runs)
-    known, capacities = (
-        chart_data.read(table, most=MOST_CELLS, baseline=baseline),
-        all_charts.gpu_capacities(ended, folders),
-    )
+    known, capacities = chart_data.read(table, most=MOST_CELLS), all_charts.gpu_capacities(ended, folders)
     charts = list(all_charts.charts(table, known, ended, folders, capacities=capacities, most_series=MOST_SERIES))
     rows = table_data.of(table, ended, folders, detail_bytes=DETAIL_BYTES)
     suites = [suite for root in roots if (suite := folder.read_suite(root)) is not None]

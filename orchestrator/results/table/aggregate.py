@@ -79,7 +79,7 @@ def mean(values: Sequence[float], *, by_ratio: bool) -> float:
 def compared(cells: Sequence[Cell]) -> Iterator[dict[str, Value]]:
     """Yield for each experiment its scaling efficiency, and its loss against the baseline's."""
     for cell, smallest, baseline in zip(cells, scaling_bases(cells), _loss_bases(cells), strict=True):
-        yield {**_scaling(cell, smallest), **_loss(cell, baseline)}
+        yield {**_scaling(cell, smallest), **loss_against(cell, baseline)}
 
 
 def scaling_bases(cells: Sequence[Cell]) -> list[Cell | None]:
@@ -151,7 +151,7 @@ def _nearest_of(candidates: Sequence[Cell]) -> Callable[[Cell], Cell]:
     return nearest
 
 
-def _loss(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
+def loss_against(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
     """Return the loss as a share of the baseline's over the same steps, or a mark if the two cannot be compared.
 
     Two trainings with different planned numbers of steps should not learn alike, so there is no number for them.

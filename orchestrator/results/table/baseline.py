@@ -1,45 +1,58 @@
-"""Compare the speed and memory of experiments that differ only in their framework configuration.
+"""Compare the speed, memory and loss of experiments that differ in one axis only; `axes` finds them.
 
-Two experiments form a pair if scenario, model, processes, device, data, monitors and arguments are the same. Arguments that one of
-the two framework configurations sets may differ. Speed is a ratio over runs (`intervals.ratio`), memory a ratio of means. Nothing
-is judged here: `report/highlights/` does that.
+Speed is a ratio over runs (`intervals.ratio`), memory a ratio of means. Nothing is judged here: `report/highlights/` does that.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import SelectionError, suggestion
 from orchestrator.measure.intervals import Ratio, ratio
 from orchestrator.records import Status
-from orchestrator.results.table.aggregate import baseline_of
+from orchestrator.results.table import aggregate, axes
+from orchestrator.results.table.axes import Match, references
 from orchestrator.results.table.column_choice import Numbers, column, for_people, number
-from orchestrator.results.table.rows import ARGUMENT_FACTS, Value
+from orchestrator.results.table.references import FRAMEWORK, Reference
+from orchestrator.results.table.rows import PREFIX, Value
 
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
-# The first speed that both experiments have is compared. The Trainer's own includes warm-up and compilation, so it is only used for
-# tables where no run has steps.
-STEADY_SPEEDS, TRAINERS_SPEED = ("real_tokens_per_s", "tokens_per_s"), "train_tokens_per_second"
+# The first speed that both experiments have is compared. Speeds of the whole run include warm-up and compilation, so they are
+# only used for trainers without any run that has steps.
+TRAINERS_SPEED, STEP_TIME, RUN_TIME = "train_tokens_per_second", "step_time_s", "train_runtime"
+STEADY_SPEEDS = ("real_tokens_per_s", "tokens_per_s", "samples_per_s", STEP_TIME)
+WHOLE_SPEEDS = (TRAINERS_SPEED, "train_samples_per_second", RUN_TIME)
+TIMES = (STEP_TIME, RUN_TIME)
+# Arguments that change the work of a step, a sample or a run → the speeds that then say nothing.
+_OTHER_WORK = (
+    ("num_gpus", (TRAINERS_SPEED, *TIMES)),
+    ("batch|accum", TIMES),
+    ("len|seq|token|pack", ("samples_per_s", "train_samples_per_second", *TIMES)),
+    ("step|epoch", (RUN_TIME,)),
+)
+# Arguments that do not change what is learned. A different loss is a mistake there, and a property of the choice elsewhere.
+_LEARN_ALIKE = (
+    *("attn_implementation", "use_liger_kernel", "use_cache", "dtype", "torch_dtype", "bf16", "fp16", "tf32"),
+    *("gradient_checkpointing*", "torch_compile*", "torch_empty_cache_steps", "fsdp*", "ddp_*", "dataloader_*"),
+)
 MEMORIES = (
     *("peak_allocated_bytes", "peak_reserved_bytes", "device_peak_used_bytes"),
     *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved"),
 )
 COLUMNS = ("speedup", "speedup_low", "speedup_high", "memory_ratio")
-SAME = (
-    *("results", "scenario", "model_name_or_path", "num_gpus", "device", "trainer", "python", "data", "monitors"),
-    "global_batch",
-)
+COMPARED_WITH, LOSS, DOUBT = "compared_with", "loss_difference", "doubt"
+_OF_LOSS = (aggregate.LOSS, aggregate.STEPS, aggregate.PLANNED, aggregate.LOGGED, aggregate.STOPPED, aggregate.PER_GPU)
 KEY = ("results", "id")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """The ratio new ÷ base of a speed, and the metric's name."""
+    """The ratio new ÷ base of a speed, and the metric's name. Of a time it is base ÷ new."""
 
     metric: str
     ratio: Ratio
@@ -60,56 +73,140 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """A pair of experiments by their rows in the table: `base` has the baseline framework."""
+    """Two experiments that are compared. `loss` is the difference of the training losses as a share, `doubt` its mark.
 
-    new: int
-    base: int
+    Framework configurations have neither: the table's columns have them already.
+    """
+
+    match: Match
     speed: Speed | None
     memory: Memory | None
+    loss: float | None = None
+    doubt: str | None = None
+
+    @property
+    def new(self) -> int:
+        return self.match.new
+
+    @property
+    def base(self) -> int:
+        return self.match.base
 
 
-def pairs_of(table: ResultsTable, *, baseline: str | None = None) -> tuple[Pair, ...]:
-    """Return the pairs of a table, in its order. Without a name, `aggregate.baseline_of` chooses the baseline in each group.
+def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
+    """Return the pairs of a table, in its order."""
+    numbers, runs = Numbers(table.experiments), ok_runs(table, (*STEADY_SPEEDS, *WHOLE_SPEEDS))
+    trainers, with_steps = column(table.experiments, "trainer"), _with_steps(table)
+    losses = {name: column(table.experiments, name) for name in _OF_LOSS}
 
-    Raises SelectionError for a baseline that no experiment has.
-    """
-    _refuse_unknown(table, baseline)
-    numbers, names = Numbers(table.experiments), _speeds(table)
-    runs = ok_runs(table, names)
-    return tuple(
-        Pair(new=new, base=base, speed=_speed(runs[base], runs[new], names), memory=_memory(numbers, new, base))
-        for new, base in sorted(_pairs(table, baseline))
-    )
+    def pair(match: Match) -> Pair:
+        names = STEADY_SPEEDS if trainers[match.new] in with_steps else (*STEADY_SPEEDS, *WHOLE_SPEEDS)
+        misleading = _misleading(match)
+        speed = _speed(runs[match.base], runs[match.new], [name for name in names if name not in misleading])
+        memory = _memory(numbers, match.new, match.base)
+        difference, doubt = _loss(losses, match) if match.axis in table.arguments else (None, None)
+        return Pair(match=match, speed=speed, memory=memory, loss=difference, doubt=doubt)
+
+    measured = frozenset(row for row, values in enumerate(runs) if values)
+    found = sorted(axes.matches(table, measured=measured), key=lambda match: (match.new, match.base))
+    return tuple(map(pair, found))
 
 
-def with_baseline(table: ResultsTable, baseline: str) -> ResultsTable:
-    """Return the table with COLUMNS, 1 for the baseline's own rows, or with a warning if it has no pair.
+def with_baseline(table: ResultsTable, named: Iterable[str] = ()) -> ResultsTable:
+    """Return the table with the references of `--baseline`, and with COLUMNS relative to them, 1 for the references' own rows.
 
-    Raises SelectionError for a baseline that no experiment has.
+    A reference without a pair gives a warning. Without names, the table gets the columns if a scenario names a baseline, or if
+    experiments are compared along another axis than the framework. Raise SelectionError for a value that no experiment has.
     """
     import pandas as pd
 
-    pairs = pairs_of(table, baseline=baseline)
-    columns: dict[str, list[float | None]] = {name: [None] * len(table.experiments) for name in COLUMNS}
-    for pair in pairs:
-        if pair.speed is not None:
-            speedup, interval = pair.speed.ratio.value, pair.speed.ratio.interval
-            columns["speedup"][pair.new], columns["speedup"][pair.base] = speedup, 1.0
-            if interval is not None:
-                columns["speedup_low"][pair.new], columns["speedup_high"][pair.new] = interval.low, interval.high
-        if pair.memory is not None:
-            columns["memory_ratio"][pair.new], columns["memory_ratio"][pair.base] = pair.memory.ratio, 1.0
-    added = {name: pd.Series(values, dtype="Float64") for name, values in columns.items() if any(values)}
+    table = replace(table, baseline=references(table, named))
+    pairs = pairs_of(table)
+    columns = _columns(table, pairs) if any(_is_wanted(pair.match) for pair in pairs) else {}
+    types = dict.fromkeys((COMPARED_WITH, DOUBT), "string")
+    added = {
+        name: pd.Series(values, dtype=pd.api.types.pandas_dtype(types.get(name, "Float64")))
+        for name, values in columns.items()
+        if any(value is not None for value in values)
+    }
     frame = table.experiments.assign(**added)
-    no_pair = f"--baseline {baseline}: no experiment has a partner that differs only in the framework configuration"
-    warnings = table.warnings if pairs else (*table.warnings, no_pair)
+    warnings = (*table.warnings, *_without_pairs(table, pairs))
     return replace(table, experiments=frame[for_people(map(str, frame.columns))], warnings=warnings)
 
 
-def _refuse_unknown(table: ResultsTable, framework: str | None) -> None:
-    known = [str(name) for name in dict.fromkeys(column(table.experiments, "framework_config")) if name is not None]
-    if framework is not None and framework not in known:
-        raise SelectionError(f"--baseline {framework}: no experiment has this framework{suggestion(framework, known)}")
+def _is_wanted(match: Match) -> bool:
+    return not match.is_chosen or match.axis != FRAMEWORK
+
+
+def shown_ranks(pairs: Iterable[Pair]) -> dict[int, int]:
+    """Return for each row of these pairs the rank of the axis along which its columns compare it: its first one."""
+    ranks: dict[int, int] = {}
+    for pair in pairs:
+        for row in (pair.new, pair.base):
+            ranks[row] = min(pair.match.rank, ranks.get(row, pair.match.rank))
+    return ranks
+
+
+def _columns(table: ResultsTable, pairs: Sequence[Pair]) -> dict[str, list[Value]]:
+    names = (*COLUMNS, COMPARED_WITH, LOSS, DOUBT)
+    columns = {name: column(table.experiments, name) for name in names}
+    ranks = shown_ranks(pairs)
+    for pair in pairs:
+        if pair.match.rank == ranks[pair.base]:
+            _fill(columns, pair.base, _of_base(pair))
+        if pair.match.rank == ranks[pair.new]:
+            _fill(columns, pair.new, _of_new(pair))
+        if columns[DOUBT][pair.new] is None:
+            _fill(columns, pair.new, {LOSS: pair.loss, DOUBT: pair.doubt})
+    if all(pair.match.axis == FRAMEWORK or not (pair.speed or pair.memory) for pair in pairs):
+        del columns[COMPARED_WITH]
+    return columns
+
+
+def _fill(columns: Mapping[str, list[Value]], row: int, values: Mapping[str, Value]) -> None:
+    for name, value in values.items():
+        if value is not None:
+            columns[name][row] = value
+
+
+def _of_base(pair: Pair) -> dict[str, Value]:
+    return {
+        "speedup": 1.0 if pair.speed else None,
+        "memory_ratio": 1.0 if pair.memory else None,
+        COMPARED_WITH: str(pair.match.reference),
+    }
+
+
+def _of_new(pair: Pair) -> dict[str, Value]:
+    speedup = pair.speed.ratio if pair.speed else None
+    interval = speedup.interval if speedup else None
+    return {
+        "speedup": speedup.value if speedup else None,
+        "speedup_low": interval.low if interval else None,
+        "speedup_high": interval.high if interval else None,
+        "memory_ratio": pair.memory.ratio if pair.memory else None,
+        COMPARED_WITH: str(pair.match.reference),
+    }
+
+
+def _without_pairs(table: ResultsTable, pairs: Sequence[Pair]) -> Iterator[str]:
+    """Yield a sentence for each named reference that no experiment was compared with."""
+    scenarios = column(table.experiments, "scenario")
+    used = {(scenarios[pair.new], pair.match.axis) for pair in pairs}
+    for reference in table.baseline:
+        if reference.axis not in {axis for _, axis in used}:
+            yield f"--baseline {reference}: {_no_partner(reference)}"
+    if table.baseline:
+        return
+    own = zip(scenarios, table.baselines, strict=True)
+    for name, reference in dict.fromkeys((name, reference) for name, some in own for reference in some):
+        if (name, reference.axis) not in used:
+            yield f"scenario {name!r}: baseline {reference}: {_no_partner(reference)}"
+
+
+def _no_partner(reference: Reference) -> str:
+    what = "the framework configuration" if reference.axis == FRAMEWORK else reference.axis.removeprefix(PREFIX)
+    return f"no experiment has a partner that differs only in {what}"
 
 
 def ok_runs(table: ResultsTable, names: Iterable[str]) -> list[dict[str, list[float]]]:
@@ -133,66 +230,25 @@ def ok_runs(table: ResultsTable, names: Iterable[str]) -> list[dict[str, list[fl
     return by_row
 
 
-def _pairs(table: ResultsTable, baseline: str | None) -> Iterator[tuple[int, int]]:
-    """Yield the rows of an experiment and of its partner with the baseline framework."""
-    frame = table.experiments
-    frameworks = column(frame, "framework_config")
-    arguments = arguments_of(table)
-    groups: dict[tuple[Value, ...], list[int]] = defaultdict(list)
-    for row, key in enumerate(zip(*(column(frame, name) for name in SAME), strict=True)):
-        groups[key].append(row)
-    for rows in groups.values():
-        base = baseline_of([frameworks[row] for row in rows]) if baseline is None else baseline
-        by_framework: dict[Value, list[int]] = defaultdict(list)
-        for row in rows:
-            by_framework[frameworks[row]].append(row)
-        for framework, others in by_framework.items():
-            if framework != base:
-                own = table.framework_arguments
-                without = own.get(str(framework), frozenset()) | own.get(str(base), frozenset())
-                yield from _same_but(without, others, by_framework.get(base, []), arguments)
+def _with_steps(table: ResultsTable) -> frozenset[Value]:
+    """Return the trainers that have a run with steps."""
+    names = [name for name in STEADY_SPEEDS if name in table.runs]
+    trainers = column(table.runs, "trainer")
+    has_any = table.runs[names].notna().any(axis=1).tolist() if names else []
+    return frozenset(trainer for trainer, has in zip(trainers, has_any, strict=False) if has)
 
 
-def _same_but(
-    without: frozenset[str],
-    rows: Sequence[int],
-    bases: Sequence[int],
-    arguments: Sequence[frozenset[tuple[str, Value]]],
-) -> Iterator[tuple[int, int]]:
-    """Yield each row with a base that has the same arguments, except those named in `without`; the most similar of several."""
-    alike: dict[frozenset[tuple[str, Value]], list[int]] = defaultdict(list)
-    for base in bases:
-        alike[_less(arguments[base], without)].append(base)
-    for row in rows:
-        candidates = alike.get(_less(arguments[row], without))
-        if candidates:
-            yield row, min(candidates, key=lambda base: len(arguments[base] ^ arguments[row]))
+def _misleading(match: Match) -> set[str]:
+    """Return the speeds that do not compare these experiments, because the work of a step, a sample or a run differs."""
+    changed = " ".join((match.axis, *match.others))
+    return {name for words, names in _OTHER_WORK if re.search(words, changed) for name in names}
 
 
-def _less(arguments: frozenset[tuple[str, Value]], without: frozenset[str]) -> frozenset[tuple[str, Value]]:
-    return frozenset(item for item in arguments if item[0] not in without) if without else arguments
-
-
-def arguments_of(table: ResultsTable) -> list[frozenset[tuple[str, Value]]]:
-    """Return for each experiment its arguments that are set, as pairs of name and value."""
-    names = [name for name in sorted({*ARGUMENT_FACTS, *table.arguments}) if name in table.experiments]
-    columns = [column(table.experiments, name) for name in names]
-    rows = zip(*columns, strict=True) if names else [()] * len(table.experiments)
-    return [
-        frozenset((name, value) for name, value in zip(names, row, strict=True) if value is not None) for row in rows
-    ]
-
-
-def _speeds(table: ResultsTable) -> tuple[str, ...]:
-    """Return the speeds that are compared, the best first: those of steps if any run has steps."""
-    steady = tuple(name for name in STEADY_SPEEDS if name in table.runs and bool(table.runs[name].notna().any()))
-    return steady or (TRAINERS_SPEED,)
-
-
-def _speed(base: Mapping[str, list[float]], new: Mapping[str, list[float]], names: Sequence[str]) -> Speed | None:
+def _speed(base: Mapping[str, list[float]], new: Mapping[str, list[float]], names: Iterable[str]) -> Speed | None:
     for name in names:
         if name in base and name in new:
-            return Speed(metric=name, ratio=ratio(base[name], new[name]))
+            sides = (new[name], base[name]) if name in TIMES else (base[name], new[name])
+            return Speed(metric=name, ratio=ratio(*sides))
     return None
 
 
@@ -202,3 +258,21 @@ def _memory(numbers: Numbers, new: int, base: int) -> Memory | None:
         if mine and theirs and mine > 0 and theirs > 0:
             return Memory(metric=name, base=theirs, new=mine)
     return None
+
+
+def _loss(columns: Mapping[str, Sequence[Value]], match: Match) -> tuple[float | None, str | None]:
+    """Return the difference of the losses of two experiments that differ in arguments, and its mark.
+
+    Both are None if the training is other work. The mark is None if the arguments change what is learned.
+    """
+    if _misleading(match):
+        return None, None
+    new, base = (
+        aggregate.Cell(facts={}, arguments={}, numbers={name: values[row] for name, values in columns.items()})
+        for row in (match.new, match.base)
+    )
+    found = aggregate.loss_against(new, base)
+    changed = (match.axis, *match.others)
+    learn_alike = all(any(fnmatchcase(name, pattern) for pattern in _LEARN_ALIKE) for name in changed)
+    difference, doubt = number(found.get(LOSS)), found.get(DOUBT)
+    return difference, str(doubt) if doubt and learn_alike else None

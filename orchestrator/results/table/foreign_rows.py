@@ -13,6 +13,7 @@ from itertools import chain
 
 from orchestrator.files import reading
 from orchestrator.measure.metrics import FACTS, METRICS, Show
+from orchestrator.measure.metrics.relative import RELATIVE
 from orchestrator.measure.metrics.work import COMPARISON
 from orchestrator.records import Caveat, Experiment, Job, RunRecord
 from orchestrator.records.experiment import SAFE_ID
@@ -23,7 +24,9 @@ from orchestrator.results.table.rows import Row, Value
 # A run has about 200. A record with more than this is left out, since its table would take all memory.
 MAX_COLUMNS = 5000
 
-_OF_THE_TABLE = (frozenset(FACTS) - {*rows.ARGUMENT_FACTS}) | {metric.name for metric in COMPARISON}
+# Columns that need other experiments. The table computes them, so those of a file or of a trainer are left out.
+COMPUTED = frozenset(metric.name for metric in (*COMPARISON, *RELATIVE))
+_OF_THE_TABLE = (frozenset(FACTS) - {*rows.ARGUMENT_FACTS}) | COMPUTED
 _SMALLEST = 1 / reading.LARGEST
 _NUMBERS = frozenset(name for name, metric in METRICS.items() if metric.show is not Show.TEXT)
 

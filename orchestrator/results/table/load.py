@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
-from orchestrator.measure.metrics.work import COMPARISON
 from orchestrator.records import Caveat, JobState, Status
 from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.store import Store
-from orchestrator.results.table import foreign_rows, gc_pause, rows
+from orchestrator.results.table import foreign_rows, gc_pause, references, rows
 from orchestrator.results.table.aggregate import BY_RATIO, LOGGED, Cell, compared, over_repeats
 from orchestrator.results.table.column_choice import for_people, varying
+from orchestrator.results.table.references import Reference
 from orchestrator.results.table.rows import Row, Value
 from orchestrator.results.table.sources import csv_file, reference_folder
 
@@ -44,7 +44,8 @@ class ResultsTable:
     Columns are those of docs/metrics.md in reading order. `warnings` are sentences about files that cannot be read and about runs.
     With several folders the column `results` has the folder of the row. `arguments` has the columns that are arguments of the
     trainer, `framework_arguments` the columns that each framework configuration sets. `caveats` has, for each row of `experiments`,
-    the caveats of its repeats that ended ok.
+    the caveats of its repeats that ended ok, `baselines` the references that its scenario names. `baseline` has the references
+    that `--baseline` names for all.
     """
 
     runs: pd.DataFrame
@@ -53,6 +54,8 @@ class ResultsTable:
     devices: pd.DataFrame
     warnings: tuple[str, ...] = ()
     caveats: tuple[tuple[Caveat, ...], ...] = ()
+    baseline: tuple[Reference, ...] = ()
+    baselines: tuple[tuple[Reference, ...], ...] = ()
     arguments: frozenset[str] = frozenset()
     framework_arguments: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
@@ -89,6 +92,7 @@ def of_rows(
         devices=_parts((row, row.devices) for row in all_rows),
         warnings=(*warnings, *foreign_rows.formulas(all_rows)),
         caveats=tuple(tuple(c for row in _ok(_last_tries(group)) for c in row.warnings) for group in _groups(all_rows)),
+        baselines=tuple(references.of_scenario(group[0].baseline) for group in _groups(all_rows)),
         arguments=arguments,
         framework_arguments=framework_arguments or {},
     )
@@ -138,10 +142,6 @@ def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[l
     return read, [*warnings, *caveats]
 
 
-# Numbers that need other experiments: the table computes them again, so a file's own are left out.
-_COMPUTED = frozenset(metric.name for metric in COMPARISON)
-
-
 def _csv_file(file: Path) -> tuple[list[Row], list[str]]:
     """Return the rows and warnings of a CSV file. An experiment without an id gets one: its place in the file."""
     try:
@@ -154,7 +154,7 @@ def _csv_file(file: Path) -> tuple[list[Row], list[str]]:
     for number, group in enumerate(groups, start=1):
         for row in group:
             facts = {**row.facts, "id": str(row.facts.get("id") or f"row-{number}")}
-            measured = {name: value for name, value in row.measured.items() if name not in _COMPUTED}
+            measured = {name: value for name, value in row.measured.items() if name not in foreign_rows.COMPUTED}
             outcome = {"attempt": 1, "status": JobState.PENDING.value, **row.outcome}
             read.append(foreign_rows.sound(replace(row, facts=facts, outcome=outcome, measured=measured)))
     caveats = dict.fromkeys(f"{row.facts['id']}: {caveat.sentence}" for row in read for caveat in row.warnings)

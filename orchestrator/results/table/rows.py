@@ -34,7 +34,7 @@ class Row:
     """One run of an experiment, or an experiment without a run (its `outcome` then has only the state).
 
     The keys of the first four parts differ, so that all of them can be columns of one row. `ranks` has a row for each training
-    process, `devices` a row for each GPU.
+    process, `devices` a row for each GPU. `baseline` names the references that the experiment is compared with, by axis.
     """
 
     facts: Mapping[str, Value]
@@ -44,6 +44,7 @@ class Row:
     ranks: tuple[Mapping[str, Value], ...] = ()
     devices: tuple[Mapping[str, Value], ...] = ()
     warnings: tuple[Caveat, ...] = ()
+    baseline: Mapping[str, Text | None] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Value]:
         return {**self.facts, **self.outcome, **self.arguments, **self.measured}
@@ -60,6 +61,7 @@ def of_run(experiment: Experiment, record: RunRecord) -> Row:
         ranks=_cells_of(record.ranks),
         devices=_cells_of(record.devices),
         warnings=record.warnings,
+        baseline=experiment.baseline,
     )
 
 
@@ -71,7 +73,12 @@ def of_plan(experiment: Experiment, state: JobState) -> Row:
     reason = experiment.skip or experiment.cannot_run_here
     if reason:
         outcome |= {"status": "skipped", "failure_kind": reason.kind, "failure_cause": reason.text}
-    return Row(facts=experiment_facts(experiment), arguments=argument_cells(experiment.arguments), outcome=outcome)
+    return Row(
+        facts=experiment_facts(experiment),
+        arguments=argument_cells(experiment.arguments),
+        outcome=outcome,
+        baseline=experiment.baseline,
+    )
 
 
 def experiment_facts(experiment: Experiment) -> dict[str, Value]:
@@ -95,17 +102,23 @@ def experiment_facts(experiment: Experiment) -> dict[str, Value]:
 
 def argument_cells(arguments: Mapping[str, Text]) -> dict[str, Value]:
     """Return the trainer's arguments as cells."""
-    cells: dict[str, Value] = {
-        argument_column(name): " ".join(as_items(value)) if value != () else "[]" for name, value in arguments.items()
-    }
+    cells: dict[str, Value] = {argument_column(name): argument_cell(value) for name, value in arguments.items()}
     cells.pop("argument_model_name_or_path", None)
     return cells
 
 
+def argument_cell(value: Text) -> str:
+    """Return the cell of an argument's value."""
+    return " ".join(as_items(value)) if value != () else "[]"
+
+
 def argument_column(name: str) -> str:
     """Return the column of an argument: its name, with the prefix `argument_` if another column has that name."""
-    return f"argument_{name}" if name in _TAKEN else name
+    return f"{PREFIX}{name}" if name in _TAKEN else name
 
+
+# The prefix of an argument whose name another column has.
+PREFIX = "argument_"
 
 # The facts of the registry that are arguments.
 ARGUMENT_FACTS = ("dtype", "torch_dtype", "peft_method", "per_device_train_batch_size")

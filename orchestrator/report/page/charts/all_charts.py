@@ -43,6 +43,8 @@ def charts(
     facet = chart_data.panel_word(table.experiments)
     drawn, notes = _series(known, ended, folders, capacities, most_series)
     yield chart_or_absent(bars.throughput(known, facet), "no run has a speed")
+    if (times := bars.times(known, facet)).views:
+        yield times
     yield chart_or_absent(parts.memory(known, facet, gpu_bytes=capacities), "no run has memory numbers of a GPU")
     yield chart_or_absent(
         curves.tradeoff(known, facet), "no two comparable experiments have both a speed and a number for GPU memory"

@@ -28,6 +28,7 @@ from orchestrator.report.page.charts.chart_data import (
 )
 from orchestrator.report.page.charts.row_axis import ROWS, row_bars, row_figure, texts
 from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, shown
+from orchestrator.results.table.baseline import TIMES
 
 MOST_BARS_PER_ROW = 6
 _BAR, _GAP = 17, 12
@@ -92,10 +93,21 @@ class _Bar:
 def throughput(cells: Sequence[Cell], facet: str) -> Chart:
     """Return the chart of each row's speed with its interval over runs. The bars of a row are its GPU counts."""
     name = first_measured(cells, SPEEDS)
-    reading = f"Longer is faster. {_WHISKERS}{_baseline(cells)}A cross marks a run that failed."
+    drawn = [cell for cell in cells if name in cell.numbers]
+    reading = f"Longer is faster. {_WHISKERS}{_baseline(drawn)}A cross marks a run that failed."
     title = "Throughput" if name is None else f"Throughput, {_axis(name)}"
     views = _compared(cells, name) if name else ()
     return Chart(id="throughput", title=title, reading=reading, facets=_facets(cells, facet), views=tuple(views))
+
+
+def times(cells: Sequence[Cell], facet: str) -> Chart:
+    """Return the chart of the time of a step, or else of the whole run, for experiments that have no other speed."""
+    others = [cell for cell in cells if not any(name in cell.numbers for name in SPEEDS)]
+    name = first_measured(others, TIMES)
+    reading = f"Shorter is faster. {_WHISKERS}{_baseline(others).replace('ratio', 'speed relative', 1)}".rstrip()
+    title = "Time" if name is None else f"{metric(name).label.capitalize()}, {_axis(name)}"
+    views = _compared(others, name, highest_first=False) if name else ()
+    return Chart(id="times", title=title, reading=reading, facets=_facets(others, facet), views=tuple(views))
 
 
 def energy(cells: Sequence[Cell], facet: str) -> Chart:
@@ -112,8 +124,8 @@ _WHISKERS = "Whiskers are 95 % intervals over runs; a single run has none. "
 def _baseline(cells: Sequence[Cell]) -> str:
     """Return a sentence that names the baseline of the ratios."""
     bases = {cell.base for cell in cells if cell.base}
-    frameworks = sorted({cell.framework for cell in cells if cell.key in bases})
-    return f"× is the ratio to {' or '.join(frameworks[:3])} with otherwise equal settings. " if frameworks else ""
+    choices = sorted({cell.choice for cell in cells if cell.key in bases})
+    return f"× is the ratio to {' or '.join(choices[:3])} with otherwise equal settings. " if choices else ""
 
 
 def _facets(cells: Sequence[Cell], facet: str) -> tuple[str, ...]:
@@ -188,7 +200,7 @@ def _summary(rows: int, cells: Sequence[Cell], name: str) -> str:
 
 def _ratio(cell: Cell, name: str, known: Mapping[Key, Cell]) -> float | None:
     """Return the ratio to the baseline: of a speed as in the findings, from all runs; of another metric the ratio of means."""
-    if name in SPEEDS and cell.speedup is not None:
+    if name in (*SPEEDS, *TIMES) and cell.speedup is not None:
         return cell.speedup
     partner = known.get(cell.base) if cell.base else None
     base = partner.numbers.get(name) if partner else None

@@ -18,9 +18,10 @@ from orchestrator.measure.metrics import METRICS, metric
 from orchestrator.records import Device
 from orchestrator.report.caveats import doubts
 from orchestrator.report.page.texts import one_line
-from orchestrator.results.table.baseline import ok_runs, pairs_of
+from orchestrator.results.table.baseline import TIMES, ok_runs, pairs_of, shown_ranks
 from orchestrator.results.table.column_choice import BOOKKEEPING, FILE_NAMES, column, for_people, number
-from orchestrator.results.table.rows import ARGUMENT_FACTS, Value
+from orchestrator.results.table.references import FRAMEWORK
+from orchestrator.results.table.rows import ARGUMENT_FACTS, NO_FRAMEWORK, PREFIX, Value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +46,8 @@ class Cell:
     """One experiment. Its key is its id and the name of its results folder (None if there is only one folder).
 
     `rest` is its name without the framework. `numbers` are its values by column, and `intervals` are over its runs. `doubts` are
-    about its speed. `base` is the key of the experiment that differs only by the baseline framework; `speedup` is the ratio to the
-    speed of this experiment.
+    about its speed. `base` is the key of the experiment that it is compared with, `speedup` the ratio to its speed. `setting` is
+    the argument in which the two differ, such as `optim sgd`, if it is not the framework.
     """
 
     results: str | None
@@ -61,6 +62,7 @@ class Cell:
     doubts: tuple[str, ...]
     numbers: Mapping[str, float]
     intervals: Mapping[str, Interval]
+    setting: str = ""
     base: Key | None = None
     speedup: float | None = None
 
@@ -69,8 +71,14 @@ class Cell:
         return self.results, self.id
 
     @property
+    def choice(self) -> str:
+        """Return the value in which compared experiments differ."""
+        return self.setting or self.framework
+
+    @property
     def name(self) -> str:
-        return f"{self.framework} · {self.rest}" if self.rest else self.framework
+        framework = "" if self.framework == NO_FRAMEWORK and self.rest else self.framework
+        return " · ".join(filter(None, (framework, self.rest)))
 
     @property
     def full_name(self) -> str:
@@ -95,8 +103,8 @@ def _columns(frame: pd.DataFrame) -> Columns:
     return cache(partial(column, frame))
 
 
-def read(table: ResultsTable, *, most: int, baseline: str | None = None) -> list[Cell]:
-    """Return the first `most` experiments of a table. Raise SelectionError for a baseline that no experiment has."""
+def read(table: ResultsTable, *, most: int) -> list[Cell]:
+    """Return the first `most` experiments of a table."""
     frame = table.experiments.iloc[:most]
     columns = _columns(frame)
     frameworks, counts = map(_word, columns("framework_config")), map(_count, columns("num_gpus"))
@@ -121,22 +129,31 @@ def read(table: ResultsTable, *, most: int, baseline: str | None = None) -> list
         )
         for at, (panel, framework, gpus) in enumerate(alike)
     ]
-    return _in_fewer_panels(_with_unique_names(_with_baselines(cells, table, baseline)))
+    return _in_fewer_panels(_with_unique_names(_with_baselines(cells, table)))
 
 
-def _with_baselines(cells: Sequence[Cell], table: ResultsTable, baseline: str | None) -> list[Cell]:
+def _with_baselines(cells: Sequence[Cell], table: ResultsTable) -> list[Cell]:
     """Return each cell with its baseline, if it has one among these cells."""
-    paired = list(cells)
-    for pair in pairs_of(table, baseline=baseline):
-        if max(pair.new, pair.base) < len(cells):
+    paired, pairs, columns = list(cells), pairs_of(table), _columns(table.experiments)
+    ranks = shown_ranks(pairs)
+    for pair in pairs:
+        axis = pair.match.axis
+        for row in (pair.new, pair.base):
+            if axis != FRAMEWORK and row < len(cells) and pair.match.rank == ranks[row]:
+                paired[row] = replace(paired[row], setting=_setting(axis, columns(axis)[row]))
+        if max(pair.new, pair.base) < len(cells) and pair.match.rank == ranks[pair.new]:
             speedup = pair.speed.ratio.value if pair.speed else None
-            paired[pair.new] = replace(cells[pair.new], base=cells[pair.base].key, speedup=speedup)
+            paired[pair.new] = replace(paired[pair.new], base=cells[pair.base].key, speedup=speedup)
     return paired
+
+
+def _setting(name: str, value: Value) -> str:
+    return f"{metric(name).label.removeprefix(PREFIX)} {_word(value) or '-'}"
 
 
 def _intervals(table: ResultsTable, most: int) -> list[dict[str, Interval]]:
     """Return for each experiment the intervals over its ok runs, for metrics with at least two values."""
-    names = [name for name in (*SPEEDS, ENERGY) if name in table.runs]
+    names = [name for name in (*SPEEDS, *TIMES, ENERGY) if name in table.runs]
     return [
         {
             name: interval
@@ -208,7 +225,7 @@ def _rests(columns: Columns, alike: Sequence[tuple[str, str, int]], table: Resul
 
 
 def _rest(columns: Columns, at: int, names: Sequence[str]) -> str:
-    words = (f"{metric(name).label} {_word(columns(name)[at]) or '-'}" for name in names)
+    words = (_setting(name, columns(name)[at]) for name in names)
     return one_line(" · ".join(words), width=_NAME_WIDTH)
 
 

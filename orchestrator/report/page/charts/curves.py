@@ -149,11 +149,11 @@ def _gib(cell: Cell, need: str) -> float:
 def _tradeoff_view(at: tuple[str, ...], cells: Sequence[Cell], speed: str, need: str) -> View:
     points = [(_gib(cell, need), cell.numbers[speed]) for cell in cells]
     best, names = front(points), row_names(cells)
-    frameworks = list(dict.fromkeys(cell.framework for cell in cells))
+    choices = list(dict.fromkeys(cell.choice for cell in cells))
     traces = [_front_line([points[place] for place in best])]
-    for place, framework in enumerate(frameworks):
-        dots = [(cell, point) for cell, point in zip(cells, points, strict=True) if cell.framework == framework]
-        traces.append(_dots(place, framework, dots, (speed, need)))
+    for place, choice in enumerate(choices):
+        dots = [(cell, point) for cell, point in zip(cells, points, strict=True) if cell.choice == choice]
+        traces.append(_dots(place, choice, dots, (speed, need)))
     traces.append(_front_names([(names[n], points[n]) for n in best]))
     drawing = figure(
         traces,
@@ -197,16 +197,14 @@ def _front_names(named: Sequence[tuple[str, tuple[float, float]]]) -> Trace:
     return words_at(names, [point for _, point in chosen], at="top left", meta=WIDE)
 
 
-def _dots(
-    place: int, framework: str, dots: Sequence[tuple[Cell, tuple[float, float]]], names: tuple[str, str]
-) -> Trace:
+def _dots(place: int, choice: str, dots: Sequence[tuple[Cell, tuple[float, float]]], names: tuple[str, str]) -> Trace:
     hover = [
         [cell.full_name, *(f"{metric(name).label}: {shown(name, cell.numbers[name])}" for name in names), cell.id]
         for cell, _ in dots
     ]
     return scatter(
         "markers",
-        framework,
+        choice,
         [point for _, point in dots],
         marker=marker(place, size=11, line={"color": colours.PAPER, "width": 1}),
         hovertext=[*map(lines_for_plotly, hover)],

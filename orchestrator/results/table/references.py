@@ -1,0 +1,69 @@
+"""The references that experiments are compared with: values of axes that `--baseline` or a scenario's `baseline:` names.
+
+An axis is a column: the framework configuration, an argument, or a fact such as the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.records import Text
+from orchestrator.results.table.rows import NO_FRAMEWORK, PREFIX, Value, argument_cell, argument_column
+
+FRAMEWORK, GLOBAL_BATCH = "framework_config", "global_batch"
+# The facts in which two experiments agree that are compared along another axis.
+# The global batch follows from the arguments and the processes, so it is not among them.
+FACTS = ("results", "scenario", "model_name_or_path", "num_gpus", "device", "trainer", "python", "data", "monitors")
+_COLUMN_OF = {"effective_batch_size": GLOBAL_BATCH}
+_UNSET = ("null", "none", "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reference:
+    """The value of an axis that the others are compared with, as text; None for an argument that is not set."""
+
+    axis: str
+    value: str | None
+
+    @property
+    def shown(self) -> str:
+        return "null" if self.value is None else self.value
+
+    def __str__(self) -> str:
+        """Return the words for `--baseline`."""
+        return self.shown if self.axis == FRAMEWORK else f"{self.axis.removeprefix(PREFIX)}={self.shown}"
+
+    def is_of(self, cell: Value) -> bool:
+        """Return whether a cell has this value. `true` is `True`, and `2e-5` is `2.0e-05`."""
+        if cell is None or self.value is None:
+            return cell is None and (self.value is None or self.value.lower() in _UNSET)
+        mine, other = self.value.lower(), str(cell).lower()
+        return mine == other or (is_number(mine) and is_number(other) and float(mine) == float(other))
+
+
+def reference_to(axis: str, cell: Value) -> Reference:
+    """Return the reference with the value of a cell."""
+    return Reference(axis=axis, value=None if cell is None else str(cell))
+
+
+def of_scenario(baseline: Mapping[str, Text | None]) -> tuple[Reference, ...]:
+    """Return the references of a scenario's `baseline:`."""
+    without = {FRAMEWORK: NO_FRAMEWORK}
+    return tuple(
+        Reference(axis=column_of(axis), value=without.get(axis) if value is None else argument_cell(value))
+        for axis, value in baseline.items()
+    )
+
+
+def column_of(axis: str) -> str:
+    """Return the column of an axis: a fact, or the column of an argument."""
+    return _COLUMN_OF.get(axis) or (axis if axis in (*FACTS, GLOBAL_BATCH, FRAMEWORK) else argument_column(axis))
+
+
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
