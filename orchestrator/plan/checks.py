@@ -21,7 +21,7 @@ from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.plan.data import published_models
 from orchestrator.records import AT_LEAST_STEPS, Measure, Script, Text
 from orchestrator.trainers import Trainer
-from orchestrator.trainers.argument_values import known, meant, wrong
+from orchestrator.trainers.argument_values import Doubt, doubt, known, wrong
 from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
 
 Found = Iterator[tuple[YamlPath, str]]
@@ -65,7 +65,7 @@ def notes_on(
     arguments: Mapping[str, Text], scenario: Scenario, trainer: Trainer, script: Script | None
 ) -> Iterator[str]:
     """Yield a sentence for each argument that is allowed, and may not be what the user meant."""
-    yield from _near_names(arguments, trainer)
+    yield from (doubtful.sentence for _, doubtful in _doubts(arguments, trainer) if not doubtful.certain)
     if script is not None:
         yield from own_script.notes(script, arguments, scenario.name)
     yield from _too_few_steps(scenario, arguments, trainer)
@@ -86,8 +86,9 @@ def _too_few_steps(scenario: Scenario, arguments: Mapping[str, Text], trainer: T
         )
 
 
-def values(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[tuple[str, str]]:
-    """Yield each argument whose value the trainer does not accept, with a sentence."""
+def mistakes(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[tuple[str, str]]:
+    """Yield each argument whose name or value the trainer does not accept, with a sentence."""
+    yield from ((name, doubtful.sentence) for name, doubtful in _doubts(arguments, trainer) if doubtful.certain)
     for name in known(arguments):
         value = arguments[name]
         expected = wrong(name, value, trainer.name)
@@ -99,12 +100,12 @@ def values(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[tuple[st
             yield name, f"{name}: {items} is invalid; write {expected}{hint}"
 
 
-def _near_names(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[str]:
-    """Yield a sentence for each name that resembles an argument of the trainer: it may be the model's own, or a typo."""
-    for name in arguments if trainer.name == "huggingface" else ():
-        near = meant(name)
-        if near:
-            yield f"{name} is not an argument of the trainer, so the model's configuration gets it; did you mean {near}?"
+def _doubts(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[tuple[str, Doubt]]:
+    """Yield each argument whose name the trainer may not have, with what is doubtful about it."""
+    for name in arguments:
+        doubtful = doubt(name, trainer.name) if name != EFFECTIVE else None
+        if doubtful:
+            yield name, doubtful
 
 
 def models(names: Sequence[str], trainer: Trainer) -> Found:

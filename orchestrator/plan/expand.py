@@ -256,10 +256,10 @@ class _Expansion:
         return self._finish(cell, arguments, skip)
 
     def _check(self, arguments: Mapping[str, Text], cell: Cell) -> None:
-        """Check arguments that no earlier cell had. Raises ConfigError for values that the trainer does not accept."""
+        """Check arguments that no earlier cell had. Raises ConfigError for what the trainer does not accept."""
         self.notes.extend(checks.notes_on(arguments, self.scenario, self.trainer, self.script))
         problems = []
-        for name, message in checks.values(arguments, self.trainer):
+        for name, message in checks.mistakes(arguments, self.trainer):
             layer = self.layers.origin(name, cell)
             problems.append(self._problem(layer.path, message if layer.path else f"{message} (from {layer.origin})"))
         if problems:

@@ -1,9 +1,10 @@
-"""Check values of the Trainer's arguments without transformers: numbers, yes or no, a few words.
+"""Check names and values of the Trainer's arguments without transformers.
 
-The names and types are data: `argument_types.json`, made from transformers' TrainingArguments and the built-in trainer's own
-arguments. `tests/integration/test_values_table.py` writes that file and compares it with the installed transformers.
-An argument that the file does not have is left to the trainer. A name that is close to a known name is reported, but allowed: it
-may be the model's own.
+The names and types are data: `argument_types.json`, made from transformers' TrainingArguments, the built-in trainer's own
+arguments, trl, and the configuration classes of common models. `tests/integration/test_values_table.py` writes that file and
+compares it with the installed packages. The names of older versions and of fms-hf-tuning are kept in it by hand.
+The built-in trainer takes only known names, and `model_config.NAME`, which the model's configuration gets unchecked. The lists
+for trl and fms_hf_tuning may miss names, so that only an obvious slip is a mistake there. Other trainers take any name.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from orchestrator.records import Text
 
@@ -21,14 +23,33 @@ ON_TRAINING_ARGUMENTS = ("huggingface", "trl", "fms_hf_tuning")
 WHOLE, NUMBER, TRUTH, ANY = "a whole number", "a number", "true or false", "any"
 YES, NO = ("true", "yes", "on"), ("false", "no", "off")
 _OTHERS_YES_NO = (*YES, *NO, "t", "y", "1", "f", "n", "0")
-_NEAR = 0.85
+MODEL_CONFIG = "model_config."  # what follows is a field of the model's configuration
+# Parts of the file with the names that a trainer has besides those of today's Trainer.
+_OWN_NAMES = {
+    "huggingface": ("built-in trainer", "earlier transformers", "model configurations"),
+    "trl": ("trl", "earlier transformers"),
+    "fms_hf_tuning": ("fms_hf_tuning", "trl", "earlier transformers"),
+}
+_SHORTEST_SLIP = 4  # any shorter name is one slip from `r`, or from another short name
+
+
+class Doubt(NamedTuple):
+    """A name that the trainer may not have, with the sentence for the user. If not `certain`, the run will tell."""
+
+    sentence: str
+    certain: bool
 
 
 @cache
+def _file() -> Mapping[str, Any]:
+    parts: Mapping[str, Any] = json.loads(TYPES_FILE.read_text(encoding="utf-8"))
+    return parts
+
+
 def types(part: str) -> Mapping[str, str | list[str]]:
     """Return the arguments of a part, "Trainer" or "built-in trainer", each with its type or the words that it takes."""
-    parts: Mapping[str, Mapping[str, str | list[str]]] = json.loads(TYPES_FILE.read_text(encoding="utf-8"))
-    return parts[part]
+    types: Mapping[str, str | list[str]] = _file()[part]
+    return types
 
 
 @lru_cache(maxsize=4096)
@@ -53,10 +74,45 @@ def wrong(name: str, value: Text, trainer: str) -> str | None:
 
 
 @lru_cache(maxsize=4096)
-def meant(name: str) -> str | None:
-    """Return the argument of the built-in trainer that an unknown name is close to, or None."""
-    near = [] if name in _names() else get_close_matches(name, _names(), n=1, cutoff=_NEAR)
-    return near[0] if near else None
+def doubt(name: str, trainer: str) -> Doubt | None:
+    """Return what is doubtful about a name, or None if the trainer has it or takes any name."""
+    if trainer not in _OWN_NAMES or name in names(trainer):
+        return None
+    own = trainer == "huggingface"
+    if own and name.startswith(MODEL_CONFIG):
+        return None
+    near = _file()["short names"].get(name) if own else None
+    near = near or next(iter(get_close_matches(name, sorted(names(trainer)), n=1, cutoff=0.6)), None)
+    if own:
+        cure = f"write {near}, or {MODEL_CONFIG}{name}" if near else f"write {MODEL_CONFIG}{name}"
+        missing = f"there is no argument {name!r} of the trainer or of the model's configuration"
+        return Doubt(f"{missing}; {cure} to hand it on unchecked", certain=True)
+    slip = next((known for known in sorted(names(trainer)) if _one_slip(name, known)), None)
+    if slip:
+        return Doubt(f"trainer {trainer} has no argument {name!r}; write {slip}", certain=True)
+    hint = f"; did you mean {near}?" if near else ""
+    sentence = f"{name} is not an argument that Tunebench knows of trainer {trainer}, which gets it unchecked{hint}"
+    return Doubt(sentence, certain=False)
+
+
+@cache
+def names(trainer: str) -> frozenset[str]:
+    """Return the known names of a trainer's arguments."""
+    lists = (_file()[part] for part in _OWN_NAMES[trainer])
+    parts = (part.split() if isinstance(part, str) else part for part in lists)
+    return frozenset(types("Trainer")).union(*parts)
+
+
+def _one_slip(word: str, known: str) -> bool:
+    """Return whether a letter was added, left out or replaced, or two neighbours were swapped."""
+    if len(word) < _SHORTEST_SLIP or abs(len(word) - len(known)) > 1:
+        return False
+    at = next((at for at, pair in enumerate(zip(word, known, strict=False)) if pair[0] != pair[1]), None)
+    if at is None:  # one is the beginning of the other
+        return word != known
+    swapped = word[:at] + word[at + 1 : at + 2] + word[at] + word[at + 2 :]
+    rests = (word[at + 1 :], known[at + 1 :]), (word[at:], known[at + 1 :]), (word[at + 1 :], known[at:])
+    return swapped == known or any(rest == other for rest, other in rests)
 
 
 def known(arguments: Collection[str]) -> list[str]:

@@ -11,12 +11,59 @@ import types
 import typing
 
 import pytest
-from arguments import CHOICES, Own
+from arguments import CHOICES, SHORT_NAMES, Own
+from configs import CONFIGS
+from models import fields_of
 
 from orchestrator.trainers import argument_values
 from orchestrator.trainers.argument_values import ANY, NUMBER, TRUTH, WHOLE
 
 KINDS = {int: WHOLE, float: NUMBER, bool: TRUTH}
+# The families of models whose fields a plan knows: those of the `config:` models, and others that people train.
+FAMILIES = (
+    *(
+        "bamba",
+        "bloom",
+        "cohere",
+        "deepseek_v3",
+        "falcon",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "glm4",
+        "gpt2",
+        "gpt_bigcode",
+    ),
+    *(
+        "gpt_neox",
+        "gpt_oss",
+        "granite",
+        "granitemoe",
+        "granitemoehybrid",
+        "llama",
+        "mamba2",
+        "mistral",
+        "mixtral",
+        "mpt",
+    ),
+    *(
+        "olmo",
+        "olmo2",
+        "olmoe",
+        "opt",
+        "phi",
+        "phi3",
+        "qwen2",
+        "qwen2_moe",
+        "qwen3",
+        "qwen3_moe",
+        "smollm3",
+        "stablelm",
+    ),
+    "starcoder2",
+)
+# Parts of the file that nothing installed here can tell: they are kept.
+KEPT = ("earlier transformers", "fms_hf_tuning")
 
 
 def kind(annotation: typing.Any) -> str:
@@ -31,6 +78,27 @@ def kinds(dataclass: typing.Any) -> dict[str, str]:
     return {field.name: kind(hints[field.name]) for field in dataclasses.fields(dataclass) if field.init}
 
 
+def configuration_fields() -> set[str]:
+    """Return the fields of the families' configurations, of those that the installed transformers has."""
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    found: set[str] = set()
+    for family in (family for family in FAMILIES if family in CONFIG_MAPPING):
+        config = AutoConfig.for_model(family)
+        found |= {*fields_of(config), *config.attribute_map}
+    return {name for name in found if not name.startswith("_")} - {"model_type", "transformers_version"}
+
+
+def arguments_of_trl() -> set[str]:
+    """Return the arguments of trl's script that the Trainer does not have."""
+    import transformers
+
+    trl = pytest.importorskip("trl")
+    classes = (trl.SFTConfig, trl.ModelConfig, trl.ScriptArguments)
+    names = {field.name for one in classes for field in dataclasses.fields(one)}
+    return names - {*kinds(transformers.TrainingArguments)}
+
+
 def test_the_file_is_made_from_transformers_and_the_built_in_trainer(
     golden: typing.Callable[[str, str], None], request: pytest.FixtureRequest
 ) -> None:
@@ -40,6 +108,10 @@ def test_the_file_is_made_from_transformers_and_the_built_in_trainer(
         "transformers": transformers.__version__,
         "Trainer": kinds(transformers.TrainingArguments),
         "built-in trainer": {**kinds(Own), **{name: list(words) for name, words in CHOICES.items()}},
+        "short names": SHORT_NAMES,
+        "model configurations": " ".join(sorted(configuration_fields())),
+        "trl": " ".join(sorted(arguments_of_trl())),
+        **{part: held[part] for part in KEPT},
     }
     if request.config.getoption("--accept") or held["transformers"] == transformers.__version__:
         golden(str(argument_values.TYPES_FILE), json.dumps(made, indent=1) + "\n")
@@ -54,4 +126,11 @@ def test_the_file_holds_for_the_installed_transformers() -> None:
     assert len(both) > 0.8 * len(known)
     for name in both:
         assert known[name] in (ANY, there[name]) or (known[name], there[name]) == (NUMBER, WHOLE), name
-    assert [name for name in there if argument_values.meant(name)] == [], "no name of its own is taken for a slip"
+    for trainer in argument_values.ON_TRAINING_ARGUMENTS:
+        assert [name for name in there if argument_values.doubt(name, trainer)] == [], "no name of its own is doubtful"
+
+
+def test_the_fields_of_published_models_are_known() -> None:
+    pytest.importorskip("transformers")
+    fields = {name for config in CONFIGS.values() for name in config} - {"model_type"}
+    assert [name for name in (*configuration_fields(), *fields) if argument_values.doubt(name, "huggingface")] == []

@@ -70,13 +70,43 @@ def test_what_may_be_right_passes(argument: str, trainer: str, tmp_path: Path) -
     assert planned(tmp_path, argument, trainer=trainer).experiments
 
 
-def test_a_name_near_to_one_of_the_trainers_is_pointed_out_and_passes(tmp_path: Path) -> None:
-    plan = planned(tmp_path, "max_stepz: 5")
-    assert (
-        "max_stepz is not an argument of the trainer, so the model's configuration gets it; did you mean max_steps?"
-        in "\n".join(plan.notes)
-    )
-    assert not any("is no argument" in note for note in planned(tmp_path, "num_hidden_layers: 5").notes)
+def notes(folder: Path, arguments: str, trainer: str) -> str:
+    more = "  custom: {command: [train]}\n" if trainer == "custom" else ""
+    return "\n".join(planned(folder, arguments, trainer=trainer, more=more).notes)
+
+
+@pytest.mark.parametrize(("argument", "told"), cases("argument_values/the_built_in_trainer_refuses_unknown_names"))
+def test_the_built_in_trainer_refuses_unknown_names(argument: str, told: str, tmp_path: Path) -> None:
+    assert said(tmp_path, argument) == f"scenarios.yaml:6:5: scenario 's': {told}"
+
+
+@pytest.mark.parametrize(
+    "name", ["num_hidden_layers", "rope_theta", "n_layer", "model_config.max_stps", "per_gpu_train_batch_size"]
+)
+def test_the_fields_of_models_and_what_is_marked_as_such_pass(name: str, tmp_path: Path) -> None:
+    assert planned(tmp_path, f"{name}: 5").experiments
+
+
+@pytest.mark.parametrize("trainer", ["trl", "fms_hf_tuning"])
+def test_other_trainers_refuse_a_slip_and_note_what_is_not_known(trainer: str, tmp_path: Path) -> None:
+    for slip in ("max_stps", "max_stpes", "max_stepz", "max_stepss"):
+        told = said(tmp_path, f"{slip}: 5", trainer=trainer)
+        assert told.endswith(f"5: scenario 's': trainer {trainer} has no argument '{slip}'; write max_steps")
+    note = f"is not an argument that Tunebench knows of trainer {trainer}, which gets it unchecked"
+    assert f"largest_steps {note}" in notes(tmp_path, "largest_steps: 5", trainer)
+    assert f"lr {note}" in notes(tmp_path, "lr: 5", trainer), "a short name is no slip of another one"
+    assert note not in notes(tmp_path, "max_steps: 5", trainer)
+
+
+def test_a_command_takes_any_name(tmp_path: Path) -> None:
+    assert "max_stps" not in notes(tmp_path, "max_stps: 5", "custom")
+
+
+def test_a_slip_on_the_command_line_or_in_another_file_says_where(tmp_path: Path) -> None:
+    assert said(tmp_path, "seed: 1", settings=["arguments.max_stps=5"]).endswith("unchecked (from --set)")
+    assert said(tmp_path, "seed: 1", axes=["max_stps=5,6"]).endswith("unchecked (from --axis)")
+    (tmp_path / "defaults.yaml").write_text("max_stps: 5\n")
+    assert said(tmp_path, "seed: 1").endswith(f"unchecked (from {tmp_path}/defaults.yaml)")
 
 
 def test_a_plan_and_the_built_in_trainer_mean_the_same_by_yes_and_no() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +37,15 @@ def test_any_field_of_the_configuration_can_be_overridden() -> None:
     config = load_config(own("config:tiny-llama"), words)
     assert (config.num_hidden_layers, config.tie_word_embeddings) == (1, True)
     assert (getattr(config, "rope_parameters", None) or vars(config))["rope_theta"] == 5000.0
+
+
+def test_a_field_that_is_marked_as_the_configurations_is_handed_on_unchecked(tmp_path: Path) -> None:
+    words = {"model_config.of_my_own": ["3"], "model_config.num_hidden_layers": ["1"]}
+    config = load_config(own("config:tiny-llama"), words)
+    assert (config.of_my_own, config.num_hidden_layers) == (3, 1)
+    config.save_pretrained(tmp_path)
+    again = load_config(own(str(tmp_path)), {"model_config.another": ["yes"]})
+    assert (again.of_my_own, again.another, again.num_hidden_layers) == (3, "yes", 1)
 
 
 @pytest.mark.parametrize(("model", "words", "sentence"), cases("models/a_wrong_model_or_field_is_one_sentence"))

@@ -1,7 +1,8 @@
 """Builds the model to fine-tune: from a local folder, a hub name, or `config:<name>`, with LoRA adapters and quantisation.
 
 A `config:` model has random weights at the sizes of a published model. It is for speed and memory: shapes, and so kernels
-and bytes, are those of the published model. Any field of the configuration can be overridden. The weights depend only on
+and bytes, are those of the published model. Any field of the configuration can be overridden: `--NAME` must be one of its
+fields, `--model_config.NAME` is handed on unchecked. The weights depend only on
 the seed and the kind of device that draws them. torch and transformers are imported in functions.
 """
 
@@ -15,18 +16,23 @@ from typing import Any
 from arguments import ArgumentError, Own, check_unknown, describe, literal
 from configs import CONFIGS
 
+UNCHECKED = "model_config."
+
 
 def load_config(own: Own, words: Mapping[str, Sequence[str]]) -> Any:
     """Return the model's configuration with `words` of the command line as overrides. Load no weights."""
     from transformers import AutoConfig
 
     name = own.model_name_or_path
+    unchecked = {key[len(UNCHECKED) :]: items for key, items in words.items() if key.startswith(UNCHECKED)}
+    words = {key: items for key, items in words.items() if not key.startswith(UNCHECKED)}
+    more = {key: override(key, items, None) for key, items in unchecked.items()}
     if name.startswith("config:"):
         fields = CONFIGS.get(name[len("config:") :])
         if fields is None:
             raise ArgumentError(f"there is no model {name!r}; the known sizes are {', '.join(CONFIGS)}.")
         plain = AutoConfig.for_model(**fields)
-        return AutoConfig.for_model(**{**fields, **overrides(plain, words, name)})
+        return AutoConfig.for_model(**{**fields, **overrides(plain, words, name), **more})
     if name.startswith((".", "/", "~")) and not os.path.isfile(os.path.join(name, "config.json")):
         raise ArgumentError(f"there is no model in {name!r}; a local model is a folder with a config.json.")
     try:
@@ -34,8 +40,11 @@ def load_config(own: Own, words: Mapping[str, Sequence[str]]) -> Any:
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise ArgumentError(f"the model {name!r} has no configuration that can be read: {first}") from error
-    changed = overrides(plain, words, name)
-    return AutoConfig.from_pretrained(name, **hub_options(own), **changed) if changed else plain
+    changed = {**overrides(plain, words, name), **more}
+    config = AutoConfig.from_pretrained(name, **hub_options(own), **changed) if changed else plain
+    for key, value in more.items():  # from_pretrained drops what the class does not know
+        setattr(config, key, value)
+    return config
 
 
 def hub_options(own: Own) -> dict[str, Any]:
@@ -46,12 +55,17 @@ def overrides(config: Any, words: Mapping[str, Sequence[str]], model: str) -> di
     """Return the words as values of the configuration's fields, each of the type of its present value."""
     from transformers import TrainingArguments
 
-    known = config.to_dict()
-    known = {**(known.get("rope_parameters") or {}), **known}  # where transformers 5 keeps rope_theta and its kind
+    known = fields_of(config)
     names = set(known) | set(getattr(config, "attribute_map", {}))
     from_trainer = {*Own.__dataclass_fields__, *TrainingArguments.__dataclass_fields__}
     check_unknown((name for name in words if name not in names), {*names, *from_trainer}, what=f"the model {model}")
     return {name: override(name, items, known.get(name)) for name, items in words.items()}
+
+
+def fields_of(config: Any) -> dict[str, Any]:
+    """Return the fields that can be overridden, with their values. transformers 5 keeps rope_theta in a mapping."""
+    known = config.to_dict()
+    return {**(known.get("rope_parameters") or {}), **known}
 
 
 def override(name: str, items: Sequence[str], now: Any) -> Any:

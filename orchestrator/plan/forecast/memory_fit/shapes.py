@@ -17,6 +17,7 @@ from typing import Any
 from orchestrator.files import reading
 from orchestrator.plan.data import published_models
 from orchestrator.records import Text
+from orchestrator.trainers.argument_values import MODEL_CONFIG
 
 # The defaults of each family for fields that a configuration leaves out, in addition to COMMON.
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
@@ -149,7 +150,8 @@ def read_shape(model: str, arguments: Mapping[str, Text], *, revision: str | Non
     """Return the shape of a model; `arguments` may override fields of its configuration. Raises NotKnown."""
     fields = _fields(model, revision, hub)
     known = {*FAMILIES.get(str(fields.get("model_type")), ()), *COMMON, *_WINDOWS}
-    given = frozenset((name, value) for name, value in arguments.items() if name in known)
+    plain = {name.removeprefix(MODEL_CONFIG): value for name, value in arguments.items()}
+    given = frozenset((name, value) for name, value in plain.items() if name in known)
     return _shape(model, revision, hub, given)
 
 
