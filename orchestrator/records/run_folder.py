@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-EXPERIMENT_FILE, OUTPUT = "experiment.json", "output"
+# MODULES is the folder with what a program imports from Tunebench.
+EXPERIMENT_FILE, OUTPUT, MODULES = "experiment.json", "output", "modules"
 
 
 @lru_cache(maxsize=64)

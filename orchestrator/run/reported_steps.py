@@ -23,13 +23,12 @@ from orchestrator.measure import steps
 from orchestrator.measure.rank_files import worker_files
 from orchestrator.measure.steps import StepLines
 from orchestrator.records import Command, Experiment, Limit, ProcessOutcome, RunFolder, StepSource
+from orchestrator.records.run_folder import MODULES
 from orchestrator.run.early_end import EarlyEnd
 from orchestrator.run.watchdog import Signs, by_steps
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, FIRST_PAUSE_S = 0.2, 15.0, 1.0
 _PIECE_BYTES = 2**20
-# The folder in a run's folder with the module that its program imports.
-_MODULES = "modules"
 # The time to the next decision is estimated from this number of steps.
 _LAST_STEPS = 10
 # A clock of the program may differ this much from the clock of this process.
@@ -149,8 +148,8 @@ def prepare(command: Command, experiment: Experiment, run_dir: Path) -> Command:
     if experiment.steps is not StepSource.CALLS:
         return command
     others = command.env.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
-    path = os.pathsep.join(filter(None, (str(run_dir / _MODULES), others)))
-    files = {**command.files, f"{_MODULES}/tunebench/steps.py": STEPS_MODULE.read_text(encoding="utf-8")}
+    path = os.pathsep.join(filter(None, (str(run_dir / MODULES), others)))
+    files = {**command.files, f"{MODULES}/tunebench/steps.py": STEPS_MODULE.read_text(encoding="utf-8")}
     return replace(command, env={**command.env, "PYTHONPATH": path}, files=files)
 
 

@@ -300,6 +300,7 @@ def test_what_is_not_ours_stays_and_is_named(tmp_path: Path) -> None:
     os.mkfifo(run_dir / "stderr.log")
     (run_dir / "core.1234").write_text("top secret")
     (run_dir / FILE_NAME).write_text(single_file())
+    (run_dir / "modules" / "tunebench").mkdir(parents=True)
     (store.root / "notes.txt").write_text("top secret")
     (store.root / "experiments" / "$(touch x)\n").mkdir()
     going_on = claims.claim(store.job(PLAIN.id, repeat=2, attempt=1), executor="local")

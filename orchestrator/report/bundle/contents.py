@@ -15,6 +15,7 @@ from orchestrator.files import reading
 from orchestrator.files.redaction import LONGEST_SECRET, redact
 from orchestrator.records import JobState
 from orchestrator.records.experiment import SAFE_ID
+from orchestrator.records.run_folder import MODULES
 from orchestrator.results.claims import state
 from orchestrator.trainers import instrumented
 
@@ -96,8 +97,8 @@ def _of_run(folder: Path, name: str) -> Iterator[Piece | LeftOut]:
     elif state(folder) is JobState.RUNNING:
         yield LeftOut(path=name, why="it is still running")
     else:
-        # The instrument, a program in every run's folder, is not a result; to hide a name in it would break it. It is left out.
-        kept = (path for path in sorted(folder.iterdir()) if path.name != instrumented.FILE_NAME)
+        # Tunebench's own programs in a run's folder are not results; to hide a name in them would break them. They are left out.
+        kept = (path for path in sorted(folder.iterdir()) if path.name not in (instrumented.FILE_NAME, MODULES))
         yield from (_judged(path, f"{name}/{path.name}", _OF_A_RUN) for path in kept)
 
 
