@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading
-from orchestrator.records import RunFolder
+from orchestrator.records import Caveat, CaveatKind, RunFolder
 
 Number = float | int
 Worker = Mapping[str, Any]
 Cells = dict[str, Any]
 
 STAGES = ("after_load", "first_step", "steady")
+# If the training waited for a core for more than this share of its time, its speed is that of a busy host.
+LONG_CORE_WAIT = 0.1
 _MEMORY_OF_A_STAGE = {
     "peak_allocated": "peak_allocated_bytes",
     "peak_reserved": "peak_reserved_bytes",
@@ -40,7 +42,27 @@ def worker_files(run_dir: Path) -> list[dict[str, Any]]:
 def numbers(workers: Sequence[Worker], *, world_size: int) -> Cells:
     """Return start-up times, memory and the reason for an early end, by the names of their metrics."""
     stopped = workers[0].get("stopped") or {}
-    return {**_start_up(workers[0]), **_memory(workers, world_size), "stopped_early": stopped.get("why")}
+    return {
+        **_start_up(workers[0]),
+        **_memory(workers, world_size),
+        "core_wait_share": max(filter(None, map(_core_wait, workers)), default=None),
+        "stopped_early": stopped.get("why"),
+    }
+
+
+def _core_wait(worker: Worker) -> float | None:
+    """Return the share of the time after its first step for which a rank's threads waited for a core."""
+    wait = worker.get("core_wait") or {}
+    waited_s, wall_s = wait.get("waited_s"), wait.get("wall_s")
+    return waited_s / wall_s if waited_s is not None and wall_s else None
+
+
+def busy_host(numbers: Cells) -> Iterator[Caveat]:
+    """Yield a caveat if the training waited long for a core."""
+    share = numbers.get("core_wait_share")
+    if share is not None and share > LONG_CORE_WAIT:
+        detail = f"a rank's threads waited for a core in {share:.0%} of the time"
+        yield Caveat(kind=CaveatKind.BUSY_HOST, detail=detail)
 
 
 def warnings(workers: Sequence[Worker], numbers: Cells) -> Iterator[str]:

@@ -83,7 +83,11 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
     return Reading(
         measurements=(*known, *missing),
         ranks=tuple(_rank_rows(ordered, series, state)),
-        warnings=(*(Caveat(detail=note) for note in notes), *([state] if isinstance(state, Caveat) else [])),
+        warnings=(
+            *(Caveat(detail=note) for note in notes),
+            *rank_files.busy_host(numbers),
+            *([state] if isinstance(state, Caveat) else []),
+        ),
         impossible=impossible,
     )
 

@@ -18,6 +18,7 @@ class CaveatKind(StrEnum):
     NOT_LEVEL = "not_level"
     CONTAMINATED = "contaminated"
     THROTTLED = "throttled"
+    BUSY_HOST = "busy_host"
     NOT_FINITE = "not_finite"
     MISSING = "missing"
     NOTE = "note"
@@ -32,6 +33,7 @@ SENTENCES = {
     CaveatKind.NOT_LEVEL: "no steady-state speed: {}; let it run longer, or look for what changes",
     CaveatKind.CONTAMINATED: "others used the run's GPUs: {}",
     CaveatKind.THROTTLED: "the clocks were held down in the steady state: {}",
+    CaveatKind.BUSY_HOST: "the host was busy: {}",
     CaveatKind.NOT_FINITE: "{} is not a finite number",
     CaveatKind.MISSING: "without a value: {}",
     CaveatKind.NOTE: "{}",
@@ -63,6 +65,7 @@ _KNOWN = (
     (CaveatKind.NOT_LEVEL, r"no steady-state speed: (.*); let it run longer, or look for what changes"),
     (CaveatKind.NO_STEADY_SPEED, r"no steady-state speed:? ?(.*)"),
     (CaveatKind.CONTAMINATED, r"others used the run's GPUs: (.*)"),
+    (CaveatKind.BUSY_HOST, r"the host was busy: (.*)"),
     (CaveatKind.THROTTLED, r"the clocks were held down in the steady state: (.*)"),
     (CaveatKind.THROTTLED, r"(.*) held the clocks down in (\d+%) of the steady state"),
 )

@@ -26,6 +26,7 @@ class DoubtKind(StrEnum):
     WRONG = aggregate.WRONG
     OTHER_LOSS = aggregate.OTHER_LOSS
     CONTAMINATED = "contaminated"
+    BUSY_HOST = "busy host"
     THROTTLED = "throttled"
     NOT_STEADY = "not steady"
     PACKED = "packed"
@@ -41,6 +42,7 @@ class Doubt:
 
 _CAVEATS = {
     CaveatKind.CONTAMINATED: DoubtKind.CONTAMINATED,
+    CaveatKind.BUSY_HOST: DoubtKind.BUSY_HOST,
     CaveatKind.THROTTLED: DoubtKind.THROTTLED,
     CaveatKind.NO_STEADY_SPEED: DoubtKind.NOT_STEADY,
     CaveatKind.NOT_LEVEL: DoubtKind.NOT_STEADY,

@@ -20,7 +20,7 @@ from pathlib import Path
 from orchestrator import monitors, trainers
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
 from orchestrator.files.redaction import redact
-from orchestrator.machine import cgroup, kernel_log, process, provenance, stacks
+from orchestrator.machine import cgroup, host_load, kernel_log, process, provenance, stacks
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.measure.failure_kinds import hint
@@ -158,11 +158,12 @@ def _evidence(
     command = replace(command, env={**command.env, MARKER: claim.marker})
     disturbed = gpu_access.settle(gpus, experiment.busy_gpus, cancelled=lambda: stop.received is not None)
     run_files.write(command, folder)
-    taken_before = gpu_access.memory_taken(gpus)
+    taken_before, core_time_before = gpu_access.memory_taken(gpus), host_load.core_time()
     with ExitStack() as stack:
         for _, monitor in watching:
             stack.enter_context(monitor.watch(folder.path, gpus))
         outcome, out_of_memory = _train(experiment, command, folder, claim=claim, stop=stop)
+    load = tuple(host_load.measurements(core_time_before))
     residue = gpu_access.given_back(gpus, taken_before)
     run_files.mask_worker_files(folder)
     findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus)
@@ -183,7 +184,7 @@ def _evidence(
         outcome=outcome,
         verdict=judged,
         hint=hint(judged.kind, _errors_and_log(findings, folder), experiment),
-        findings=findings,
+        findings=replace(findings, measurements=(*findings.measurements, *load)),
         warnings=(*before, *findings.warnings, *broken, *after),
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,7 +18,7 @@ torch = pytest.importorskip("torch")
 import counting  # noqa: E402
 import ending  # noqa: E402
 import meter as meters  # noqa: E402
-from clocks import CudaClock, HostClock  # noqa: E402
+from clocks import CudaClock, HostClock, waited_s  # noqa: E402
 
 from orchestrator.run import watchdog  # noqa: E402
 
@@ -225,6 +227,28 @@ def test_a_batch_without_tokens_is_unknown_and_not_zero(inputs: Any, tmp_path: P
     line = lines(tmp_path)[-1]
     assert (line["tokens"], line["squares"], line["micro"]) == (None, None, 1)
     assert meter.tokens() == {**dict.fromkeys(counting.COUNTS[1:]), "processed": None, "steps": 2, "micro": 2}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux says how long a thread waited")
+def test_the_time_that_a_busy_core_costs_is_the_kernel_s() -> None:
+    """Two programs share one core with this one for half a second."""
+    cores = os.sched_getaffinity(0)
+    others = []
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+        time.sleep(0.3)
+        before, until = waited_s(), time.monotonic() + 0.5
+        while time.monotonic() < until:
+            pass
+        after = waited_s()
+    finally:
+        os.sched_setaffinity(0, cores)
+        for other in others:
+            other.kill()
+            other.wait()
+    assert before is not None and after is not None
+    assert 0.1 < after - before < 0.7
 
 
 @pytest.mark.parametrize("newer", [True, False])

@@ -282,6 +282,14 @@ def test_a_full_memory_is_said(tmp_path: Path) -> None:
     assert any("tried again 3 time(s)" in text for text in details(reading))
 
 
+@pytest.mark.parametrize(("waited_s", "busy"), [(0.9, False), (1.1, True)])
+def test_waiting_long_for_a_core_is_a_caveat_with_a_number(tmp_path: Path, waited_s: float, busy: bool) -> None:
+    reading = one_rank(tmp_path, [0.1] * 40, of_worker={"core_wait": {"waited_s": waited_s, "wall_s": 10.0}})
+    assert numbers(reading)["core_wait_share"] == pytest.approx(waited_s / 10)
+    caveats = [caveat for caveat in reading.warnings if caveat.kind is CaveatKind.BUSY_HOST]
+    assert [caveat.detail for caveat in caveats] == ["a rank's threads waited for a core in 11% of the time"] * busy
+
+
 def test_the_window_and_its_tokens_are_those_of_the_steady_steps(tmp_path: Path) -> None:
     one_rank(tmp_path, SLOW_HEAD)
     window = throughput.steady_window(tmp_path)

@@ -49,6 +49,41 @@ MODEL = (
         leaves_out="Other programs on the machine.",
     ),
     Metric(
+        "core_wait_share",
+        "waited for a core",
+        (
+            "Time for which the threads of the training were ready to run and had no core, as a share of the time after the "
+            "first step; of the rank with the most. Above 10 % the speed is that of a busy host, and no finding uses it."
+        ),
+        unit="share",
+        direction=Direction.LOWER,
+        show=Show.SHARE,
+        source="the kernel's schedstat, added up over the threads of a rank",
+        leaves_out="Threads that ended before the training did; data loader processes; systems other than Linux.",
+        where=Where.FILES,
+    ),
+    Metric(
+        "load_per_core",
+        "load/core",
+        "Load average of the last minute at the end of the run, per core of the machine.",
+        unit="runnable threads per core",
+        show=Show.NUMBER,
+        source="the operating system",
+        leaves_out="Whose load it is: the run's own threads are part of it.",
+        where=Where.FILES,
+    ),
+    Metric(
+        "steal_share",
+        "steal",
+        "Core time that a hypervisor gave to other guests during the run, as a share of all core time.",
+        unit="share",
+        direction=Direction.LOWER,
+        show=Show.SHARE,
+        source="the operating system",
+        leaves_out="Missing where the system has no such counter.",
+        where=Where.FILES,
+    ),
+    Metric(
         "wall_s",
         "wall time",
         "Wall time of the whole run, from starting the launcher to its end.",

@@ -16,6 +16,7 @@ _LOSSES = {DoubtKind.WRONG: "is faster but wrong", DoubtKind.OTHER_LOSS: "learns
 _OTHERS = {
     DoubtKind.CONTAMINATED: "ran on GPUs that other processes used",
     DoubtKind.THROTTLED: "ran on GPUs with reduced clocks",
+    DoubtKind.BUSY_HOST: "ran on a busy host",
     DoubtKind.NOT_STEADY: "had a run without a steady state",
     DoubtKind.PACKED: "ran at the same time as other experiments on the same machine",
 }

@@ -4,14 +4,17 @@ A mark is a moment that may be in the future. On CUDA it is an event on the curr
 Only `anchor` waits, once in a training. What the times leave out: work on other streams for which the current stream does
 not wait, and the drift between the clocks of GPU and host.
 
+`waited_s` reads from the kernel how long this process's threads were ready to run and had no core.
+
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from typing import Any
+from typing import Any, Optional
 
 
 class HostClock:
@@ -60,6 +63,21 @@ class CudaClock(HostClock):
         mark = self.mark()
         mark.synchronize()  # once in a training, before its first step
         return mark, time.time()
+
+
+def waited_s() -> Optional[float]:
+    """Return the seconds for which the threads of this process waited for a core; None if the system does not say.
+
+    Threads that have ended do not count.
+    """
+    total = 0
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/schedstat", encoding="ascii") as file:
+                total += int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return total / 1e9
 
 
 def clock_of(device_type: str) -> HostClock:

@@ -94,6 +94,8 @@ class Recorder:
         self.known: list[float] = []
         self.nonfinite: int | None = None
         self.stopped: dict[str, Any] | None = None
+        self.waited_before: float | None = None
+        self.core_wait: dict[str, float] | None = None
 
     def stamp(self, name: str) -> None:
         self.stamps[name] = time.time()
@@ -226,6 +228,7 @@ class Recorder:
                 self.known += self.meter.harvest() or []  # the next step will come late
             if self.steps == 1:
                 self.memory.close(following="steady")
+                self.waited_before, self.waiting_since = self.clocks.waited_s(), time.time()
         known, self.known = self.known, []
         ended = self.ending.after(self.steps, known)
         if ended and state.global_step < state.max_steps:
@@ -265,6 +268,10 @@ class Recorder:
     def close(self) -> None:
         if self.meter is not None:
             self.memory.close()
+            waited = self.clocks.waited_s()
+            if waited is not None and self.waited_before is not None:
+                waited = max(0.0, waited - self.waited_before)  # less if a thread has ended
+                self.core_wait = {"waited_s": waited, "wall_s": time.time() - self.waiting_since}
             self.meter.close()
             self.stamps["first_step_end"] = self.meter.first_end
 
@@ -287,7 +294,7 @@ class Recorder:
             "clock": meter and meter.clock.name, "stamps": {**self.stamps, "written": time.time()},
             "metrics": self.metrics, "tokens": meter.tokens() if meter else {"steps": self.steps},
             "memory": {**self.memory.stages, **unsteady}, "peak": self.memory.over_process(), "gpu": self.gpu,
-            "settings": settings, "losses": self.losses, "log_times": self.log_times,
+            "core_wait": self.core_wait, "settings": settings, "losses": self.losses, "log_times": self.log_times,
             "nonfinite_step": self.nonfinite, "measure": self.measure or None, "stopped": self.stopped,
             "instrument": "off" if self.off else "on", "instrument_error": meter and meter.trouble,
             "memory_tracker": self.tracker, "toggle_steps": self.toggle,

@@ -112,5 +112,5 @@ def held_gradients(training: Training) -> int:
 
 
 def _kept(training: Training, units: Units, *, above: int) -> int:
-    """Return the bytes of the layers that FSDP keeps gathered after the forward pass, if the settings say so, and of the embedding."""
+    """Return the bytes that FSDP keeps gathered after the forward pass, if the settings say so: layers and the embedding."""
     return (training.shape.layers - above) * units.layer + units.embedding if training.keeps_gathered else 0
