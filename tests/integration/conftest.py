@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from campaigns import Call
+from campaigns import ROOT, Call
 from trainings import prepare
 
 from orchestrator.machine import process_tree
+
+TABLES = ("benchmarks.csv", "raw_summary.csv", "ranks.csv", "devices.csv")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def columns_are_described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """docs/metrics.md lists every column of every table that the runs of these tests wrote."""
+    yield
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    tables = [file for name in TABLES for file in tmp_path_factory.getbasetemp().rglob(name) if file.is_file()]
+    unlisted = {column: str(file) for file in tables for column in own_columns(file) if f"`{column}`" not in page}
+    assert unlisted == {}, "columns that docs/metrics.md does not list; describe them in orchestrator/measure/metrics/"
+
+
+def own_columns(table: Path) -> set[str]:
+    """The columns of a table, without those of arguments, of a custom trainer's numbers and of the machine."""
+    stored = [json.loads(file.read_text()) for file in table.parent.glob("experiments/*/experiment.json")]
+    named = {name for one in stored for name in (*one["arguments"], *((one["custom"] or {}).get("metrics", ())))}
+    with table.open(newline="", encoding="utf-8") as file:
+        columns = {*next(csv.reader(file), [])}
+    return {name for name in columns - named if not name.startswith(("provenance_", "argument_"))}
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import settings
 from factories.cases import cases
 
 from orchestrator.measure.metrics import FACTS, METRICS, SETTINGS, metric, show
@@ -19,6 +20,11 @@ def test_every_column_says_what_it_is() -> None:
         assert entry.label and entry.description.endswith("."), entry.name
     assert all(text.endswith(".") for _, text in SETTINGS.values())
     assert not METRICS.keys() & FACTS.keys()
+
+
+def test_every_setting_that_the_instrument_reads_has_its_column() -> None:
+    """What else is written, tests/integration/conftest.py looks at after the runs of its tests."""
+    assert {*settings.BUILT, *settings.PREPARED} - SETTINGS.keys() == set()
 
 
 def test_an_unknown_name_is_allowed() -> None:

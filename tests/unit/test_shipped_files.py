@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
+from configs import CONFIGS
+from jsonschema import Draft202012Validator
 
 from orchestrator.machine.provenance import this_machine
-from orchestrator.plan.config import load_suite
+from orchestrator.plan.config import file_keys, load_suite, read_document
+from orchestrator.plan.config.starter_file import write_starter
 from orchestrator.plan.expand import expand
 from orchestrator.plan.selection import parse_selection
 
@@ -56,9 +61,48 @@ def test_examples_expand_and_nothing_in_them_is_wrong(file: Path) -> None:
     assert skipped == ({"framework_needs_gpus"} if file.stem == "plan-96-cells" else set())
 
 
-def test_every_key_of_a_scenario_is_described() -> None:
-    from orchestrator.plan.config.file_keys import DataProcessing, Scenario
+SCENARIO_FILES = [
+    ROOT / "scenarios.yaml",
+    *sorted((ROOT / "examples").glob("*.yaml")),
+    *sorted(
+        set((ROOT / "tests/golden/scenarios").glob("*.yaml")) - {ROOT / "tests/golden/scenarios/accelerate-config.yaml"}
+    ),
+]
 
+
+@pytest.fixture(scope="module")
+def schema() -> Draft202012Validator:
+    content = json.loads((ROOT / "docs" / "scenarios.schema.json").read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(content)
+    return Draft202012Validator(content)
+
+
+@pytest.mark.parametrize("file", SCENARIO_FILES, ids=lambda file: file.name)
+def test_an_editor_finds_no_mistake_in_a_scenario_file(schema: Draft202012Validator, file: Path) -> None:
+    assert [error.message for error in schema.iter_errors(read_document(file).value)] == []
+
+
+def test_an_editor_finds_no_mistake_in_the_starter_and_finds_one_in_a_wrong_file(
+    schema: Draft202012Validator, tmp_path: Path
+) -> None:
+    write_starter(tmp_path / "starter.yaml")
+    starter = read_document(tmp_path / "starter.yaml").value
+    assert schema.is_valid(starter)
+    (first,) = starter["scenarios"]
+    for wrong in ({"num_gpu": 1}, {"env": {"A": [1]}}, {"env": {"A B": "1"}}, {"matrix": {"max_seq_len": []}}):
+        assert not schema.is_valid({**starter, "scenarios": [{**first, **wrong}]}), wrong
+
+
+MODELS = [found for found in vars(file_keys).values() if isinstance(found, type) and issubclass(found, file_keys.Model)]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_every_key_of_a_file_is_described(model: type[file_keys.Model]) -> None:
+    """In a table of keys, as `key`, or in an example, as key: value."""
     page = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
-    keys = [*Scenario.model_fields, *DataProcessing.model_fields]
-    assert [key for key in keys if f"`{key}`" not in page] == []
+    assert [key for key in model.model_fields if not re.search(rf"`{key}`|^[^\n#]*\b{key}:", page, re.MULTILINE)] == []
+
+
+def test_every_model_that_is_built_from_a_configuration_is_named() -> None:
+    page = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
+    assert [name for name in CONFIGS if f"`{name}`" not in page] == []

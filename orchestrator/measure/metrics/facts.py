@@ -85,6 +85,10 @@ SETTINGS: dict[str, tuple[str, str]] = {
     "global_batch": (WHOLE, "Samples of one optimizer step over all processes."),
     "max_steps": (WHOLE, "Steps that the Trainer should make."),
     "packing": (TRUTH, "Whether rows are packed."),
+    "packed_attention": (
+        TEXT,
+        "What a packed sample attends to: `block-diagonal`, only itself; `concatenated`, also the sample before it.",
+    ),
     "padding_free": (TRUTH, "Whether batches are flattened without padding."),
     "max_seq_len": (WHOLE, "Longest row."),
     "train_rows": (WHOLE, "Rows of the training data."),

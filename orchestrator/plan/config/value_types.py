@@ -135,6 +135,8 @@ def _one_or_many(item: dict[str, Any]) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]})
 
 
+_SCALAR = {"type": ["string", "number", "boolean", "null"]}
+
 Whole = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(refuse_bool)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(refuse_bool)]
 Share = Annotated[
@@ -171,9 +173,16 @@ AxisValues = Annotated[
     tuple[Any, ...],
     BeforeValidator(_as_tuple),
     AfterValidator(not_empty),
-    WithJsonSchema({"type": "array", "minItems": 1}),
+    WithJsonSchema({"anyOf": [_SCALAR, {"type": "array", "minItems": 1}]}),
 ]
-Environment = Annotated[dict[str, str | None], BeforeValidator(_environment), AfterValidator(_variable_names)]
+Environment = Annotated[
+    dict[str, str | None],
+    BeforeValidator(_environment),
+    AfterValidator(_variable_names),
+    WithJsonSchema(
+        {"type": "object", "additionalProperties": _SCALAR, "propertyNames": {"pattern": r"^[A-Za-z_]\w*$"}}
+    ),
+]
 Arguments = dict[str, Any]
 Baseline = Annotated[
     Arguments, BeforeValidator(_baseline), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]})
