@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestrator.errors import ConfigError, Problem, SelectionError, suggestion
 from orchestrator.files.package import PACKAGE
-from orchestrator.files.printable_text import is_utf8, with_bytes
+from orchestrator.files.printable_text import is_utf8, shell_word, with_bytes
 from orchestrator.plan.config.accelerate_file import check as check_accelerate
 from orchestrator.plan.config.argument_text import argument_texts, shown
 from orchestrator.plan.config.check import SCENARIO_ONLY, check, misplaced
@@ -89,7 +89,7 @@ def load_suite(
 ) -> Suite:
     """Return the suite of a scenario file. Raises ConfigError with the problems of all its files."""
     problems: list[Problem] = []
-    document = read_or_report(scenarios, problems)
+    document = None if _is_missing(scenarios, problems) else read_or_report(scenarios, problems)
     parsed = check(SuiteFile, document, problems) if document else None
     shipped: list[str] = []
     files = {
@@ -122,6 +122,24 @@ def load_suite(
         files=files,
         shipped=tuple(shipped),
     )
+
+
+def _is_missing(scenarios: Path, problems: list[Problem]) -> bool:
+    """Return whether there is no scenario file. The problem then says where Tunebench's own file is, or how to write one."""
+    try:
+        scenarios.stat()
+    except FileNotFoundError:
+        own = shipped_folder() / scenarios
+        written = f"write one with `tunebench init {shell_word(str(scenarios))}`"
+        if scenarios.name == "scenarios.yaml":
+            cure = f"check the path, {written}, or leave the name out to run the shipped quickstart"
+        else:
+            cure = f"Tunebench has it as {own}" if own.is_file() else f"check the path, or {written}"
+        problems.append(Problem(file=scenarios, message=f"there is no such file; {cure}"))
+        return True
+    except OSError:
+        return False  # reading it says why
+    return False
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:
