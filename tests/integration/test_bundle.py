@@ -242,8 +242,11 @@ def test_what_is_unpacked_is_reported_as_the_campaign_is(
 def test_what_is_unpacked_is_compared_as_any_results_are(
     bundled: tuple[Path, str], campaign: Path, tmp_path: Path
 ) -> None:
-    root = unpacked(bundled[0], tmp_path / "u")
-    done = tunebench(tmp_path, "compare", str(root), str(root), "--format", "json")
+    root, later = (unpacked(bundled[0], tmp_path / name) for name in ("u", "v"))
+    for path in later.rglob("record.json"):
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps({**record, "started_at": record["started_at"] + 1000}))
+    done = tunebench(tmp_path, "compare", str(root), str(later), "--format", "json")
     assert done.code == 0, done.said
     assert {row["verdict"] for row in json.loads(done.out)["rows"]} == {"same", "failed"}
     assert leaks({"": done.said}) == []
