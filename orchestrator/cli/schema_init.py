@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument
+from typer import Argument, Option
 
 from orchestrator.cli.console import print_raw, say
 
@@ -19,9 +19,12 @@ def schema() -> None:
 
 def init(
     file: Annotated[Path, Argument(help="File to write; it must not exist.")] = Path("scenarios.yaml"),
+    script: Annotated[
+        Path | None, Option(help="Your own training script: write a file that benchmarks it.", show_default=False)
+    ] = None,
 ) -> None:
     """Write a commented starter scenario file."""
     from orchestrator.plan.config.starter_file import write_starter
 
-    write_starter(file)
+    write_starter(file, script=script)
     say(f"Wrote {file}. Next: tunebench plan {file}")

@@ -95,6 +95,7 @@ class _Expansion:
     def __init__(self, suite: Suite, scenario: Scenario, selection: Selection, machine: Machine) -> None:
         self.suite, self.scenario, self.selection, self.machine = suite, scenario, selection, machine
         self.notes = [*checks.axes_without_effect(scenario, selection.axes), *checks.secrets(scenario)]
+        self.notes += own_script.note_on_folder(scenario)
         self._checked: set[tuple[str, Text]] = set()
         self._tagger = Tagger(scenario.name, suite.experiment_tag)
 

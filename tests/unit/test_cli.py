@@ -211,6 +211,20 @@ def test_a_starter_file_is_written_once_and_plans(call: Call) -> None:
     assert code == 2 and "exists and was not changed" in err
 
 
+def test_a_starter_file_for_a_script_names_it_as_seen_from_the_file(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "my work").mkdir()
+    (tmp_path / "my work" / "train #1.py").write_text("")
+    script = Path("my work") / "train #1.py"
+    for file, seen in (("scenarios.yaml", "my work/train #1.py"), ("my work/s.yaml", "train #1.py")):
+        assert call("init", file, "--script", script)[0] == 0
+        (scenario,) = load_suite(Path(file)).scenarios
+        assert (scenario.script, scenario.trainer_name()) == ((seen,), "script")
+        code, told, _ = call("plan", file)
+        assert code == 0 and "1 run to do here" in told
+    code, _, err = call("init", "other.yaml", "--script", "my work/trian.py")
+    assert code == 2 and "--script: there is no file 'my work/trian.py'" in err and not Path("other.yaml").exists()
+
+
 def test_the_schema_in_the_repository_is_the_one_that_is_printed(call: Call, request: pytest.FixtureRequest) -> None:
     stored = ROOT / "docs" / "scenarios.schema.json"
     if request.config.getoption("--accept"):

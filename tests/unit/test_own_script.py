@@ -94,6 +94,16 @@ def test_in_the_scenario_folder_everything_is_as_written(tmp_path: Path) -> None
     assert str(planned_command(only(tmp_path), "python").cwd) == "{run_dir}/output"
 
 
+def test_that_a_script_may_write_among_the_user_s_files_is_a_note(tmp_path: Path) -> None:
+    def noted(**scenario: Any) -> bool:
+        return any(
+            "lands next to the scenario file" in note for note in plan(tmp_path, script="train.py", **scenario).notes
+        )
+
+    assert noted(cwd="scenario")
+    assert not noted(cwd="scenario", arguments={"output_dir": "any"}) and not noted()
+
+
 def test_an_output_folder_is_the_run_s_and_only_if_the_user_gives_one(tmp_path: Path) -> None:
     found = plan(tmp_path, script="train.py", arguments={"output_dir": "/home/me/precious"})
     assert words(found.experiments[0])[1:] == ["--output_dir", "{run_dir}/output"]

@@ -111,6 +111,15 @@ def files(script: Script, arguments: Mapping[str, Text]) -> Iterator[tuple[str, 
             yield from ((name, text) for text in texts if _is_there(text, script.folder))
 
 
+def note_on_folder(scenario: Scenario) -> Iterator[str]:
+    """Yield a sentence if what the script writes may land among the user's files."""
+    if scenario.cwd is not None and "output_dir" not in scenario.arguments:
+        yield (
+            f"scenario {scenario.name!r}: what the script writes to relative paths lands next to the scenario file; "
+            "list output_dir under 'arguments:' to give each run its own folder"
+        )
+
+
 def notes(script: Script, arguments: Mapping[str, Text], scenario: str) -> Iterator[str]:
     """Yield a sentence for each value that looks like a plain word and names a file or folder next to the scenario file."""
     for name, text in files(script, arguments):

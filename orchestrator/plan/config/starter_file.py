@@ -1,10 +1,13 @@
-"""The commented scenario file that `tunebench init` writes: a first campaign that runs on any machine unchanged."""
+"""The commented scenario files that `tunebench init` writes: first campaigns that run on any machine unchanged."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from pathlib import Path
 
-from orchestrator.errors import ResultsError
+from orchestrator.errors import ResultsError, SelectionError
 
 STARTER = """\
 # yaml-language-server: $schema=scenarios.schema.json
@@ -40,12 +43,38 @@ scenarios:
 """
 
 
-def write_starter(file: Path) -> None:
-    """Write the starter to `file`. Raises ResultsError if the file exists."""
+# One for a training script of the user.
+STARTER_FOR_SCRIPT = """\
+# Benchmarks {script}. Show the trainings:   tunebench plan {name}
+# Run them, and write a report:   tunebench run {name} --results results
+scenarios:
+  - name: own-script
+    script: {script}
+    device: auto                     # GPUs where there are enough, else CPU processes
+    num_gpus: [1]                    # [1, 2]: also on two
+    measure: {{within: 1%, at_most_steps: 100}}   # each training ends when its speed is known to 1 %, or after 100 steps
+    # arguments: {{max_steps: 500}}    # what the script gets, as --name value
+    # matrix:                        # any argument as an axis: each combination is one training
+    #   gradient_checkpointing: [false, true]
+"""
+
+
+def write_starter(file: Path, *, script: Path | None = None) -> None:
+    """Write the starter, or the starter for a script. Raises ResultsError if the file exists, SelectionError without the script."""
+    text = STARTER.format(name=file.name) if script is None else _for_script(file, script)
     try:
         with file.open("x", encoding="utf-8") as stream:
-            stream.write(STARTER.format(name=file.name))
+            stream.write(text)
     except FileExistsError:
         raise ResultsError(f"{file} exists and was not changed; name another file") from None
     except OSError as error:
         raise ResultsError(f"{file} cannot be written: {error.strerror}; name another file") from None
+
+
+def _for_script(file: Path, script: Path) -> str:
+    if not script.is_file():
+        raise SelectionError(f"--script: there is no file {str(script)!r}; name your training script")
+    path = os.path.relpath(script, file.parent)
+    return STARTER_FOR_SCRIPT.format(
+        name=file.name, script=path if re.fullmatch(r"[\w./-]+", path) else json.dumps(path)
+    )

@@ -107,9 +107,9 @@ class Recorder:
         self.clocks, self.meters, self.counting = map(self.load, ("clocks", "meter", "counting"))
         module.DEFAULT_CALLBACKS.append(type("TunebenchCallback", (module.TrainerCallback,), self.events()))
         if self.tracker:
-            trackers, original = self.load("tracker"), module.TrainerMemoryTracker
-            light = self.tracker == "light"
-            module.TrainerMemoryTracker = trackers.light(original, self.memory) if light else trackers.native(original)
+            trackers = self.load("tracker")
+            tracker = trackers.always_on(module.TrainerMemoryTracker)
+            module.TrainerMemoryTracker = trackers.light(tracker, self.memory) if self.tracker == "light" else tracker
         self.patch_building(module.Trainer)
         if not self.off:
             self.patch_steps(module.Trainer)

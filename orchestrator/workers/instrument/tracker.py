@@ -31,20 +31,20 @@ def stage_of_caller(stages: Mapping[str, str]) -> str:
     raise ValueError(f"was called from none of {', '.join(stages)}")
 
 
-def native(original: Any) -> Any:
+def always_on(original: Any) -> Any:
     """Return `transformers.trainer.TrainerMemoryTracker` as a class that measures whatever the Trainer's arguments say."""
 
-    class NativeMemoryTracker(original):  # type: ignore[misc]
+    class AlwaysOn(original):  # type: ignore[misc]
         def __init__(self, skip_memory_metrics: bool = False) -> None:
             super().__init__(False)
 
-    return NativeMemoryTracker
+    return AlwaysOn
 
 
 def light(original: Any, memory: Any) -> Any:
     """Return a class that replaces `transformers.trainer.TrainerMemoryTracker`. `memory` is a `stages.Memory`."""
 
-    class LightMemoryTracker(native(original)):  # type: ignore[misc]
+    class LightMemoryTracker(original):  # type: ignore[misc]
         def derive_stage(self) -> str:
             return stage_of_caller(self.stages)
 
