@@ -93,9 +93,17 @@ def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[s
 
 def note_asked(store: Store, plan: Plan, *, suite: Suite, selection: Selection) -> None:
     """Note the experiments that this call asks for. Experiments that no call asks for any more leave the report."""
-    names = [scenario.name for scenario in suite.scenarios]
-    choices = asdict(replace(selection, scenarios=()))
-    asked.note(store.root, file=suite.document.file, choices=choices, names=names, experiments=plan.experiments)
+    names = [*(scenario.name for scenario in suite.scenarios), *suite.left_out]
+    changes = asdict(replace(selection, scenarios=()))
+    choices = {name: value for name, value in changes.items() if name not in ("frameworks", "models", "cells")}
+    asked.note(
+        store.root,
+        file=suite.document.file,
+        choices=choices,
+        names=names,
+        experiments=plan.experiments,
+        not_chosen=plan.not_chosen,
+    )
 
 
 def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:

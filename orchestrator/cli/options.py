@@ -60,6 +60,14 @@ class SuiteOptions:
     scenario: Annotated[
         list[str] | None, Option(help="Use only this scenario; repeatable. [default: all but slow ones]")
     ] = None
+    framework: Annotated[
+        list[str] | None,
+        Option(help="Use only experiments with this framework configuration (none: without); repeatable."),
+    ] = None
+    model: Annotated[list[str] | None, Option(help="Use only experiments with this model; repeatable.")] = None
+    cell: Annotated[
+        list[str] | None, Option(help="Use only this experiment: its id, or a unique part of it; repeatable.")
+    ] = None
     settings: Annotated[
         list[str] | None, Option("--set", help="Set one value: arguments.max_steps=20; repeatable.")
     ] = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from orchestrator.cli.console import confirm, err, out, print_raw, say, tell
+from orchestrator.cli.console import confirm, err, out, print_raw, say, tell, words
 from orchestrator.cli.options import MONITORS_OF, PlanOptions, RunOptions, SuiteOptions, takes
 from orchestrator.cli.report_show_status import write_report
 from orchestrator.errors import SelectionError
@@ -88,8 +88,29 @@ def run(options: RunOptions) -> None:
 def _load(options: SuiteOptions) -> Suite:
     from orchestrator.plan.config import load_suite, shipped_folder
 
-    file = options.scenarios or shipped_folder() / "scenarios.yaml"
-    return load_suite(file, defaults=options.defaults, accelerate=options.accelerate, frameworks=options.frameworks)
+    _tell_names_from_folders(options)
+    suite = load_suite(
+        options.scenarios or shipped_folder() / "scenarios.yaml",
+        defaults=options.defaults,
+        accelerate=options.accelerate,
+        frameworks=options.frameworks,
+        chosen=options.scenario or (),
+    )
+    for sentence in (sentence for sentences in suite.left_out.values() for sentence in sentences):
+        tell(f"note: {sentence}")
+    return suite
+
+
+def _tell_names_from_folders(options: SuiteOptions) -> None:
+    """Raise SelectionError if `--framework` has a folder, or `--frameworks` a name."""
+    folder = options.frameworks
+    if folder is not None and not folder.is_dir():
+        cure = f"name a folder with a CONTENTS.yaml, or write --framework {folder} to choose a framework configuration"
+        raise SelectionError(f"--frameworks {folder} is not a folder; {cure}")
+    for name in words(options.framework):
+        if os.sep in name or os.path.isfile(os.path.join(name, "CONTENTS.yaml")):
+            cure = f"name a framework configuration, or write --frameworks {name} for a folder of them"
+            raise SelectionError(f"--framework {name} is a folder; {cure}")
 
 
 def _select(options: SuiteOptions) -> Selection:
@@ -97,6 +118,9 @@ def _select(options: SuiteOptions) -> Selection:
 
     return parse_selection(
         scenarios=options.scenario or ([QUICKSTART] if options.scenarios is None else []),
+        frameworks=words(options.framework),
+        models=words(options.model),
+        cells=words(options.cell),
         axes=options.axis or (),
         settings=options.settings or (),
         num_gpus=whole_numbers(options.num_gpus, option="--num-gpus") if options.num_gpus else None,

@@ -34,11 +34,11 @@ from orchestrator.plan.cells import (
 from orchestrator.plan.command import plan_problems
 from orchestrator.plan.config import Scenario, Suite, own_script
 from orchestrator.plan.config.combined import combined, contradictions, for_trainer
-from orchestrator.plan.config.suite import NEEDS_CUSTOM
+from orchestrator.plan.config.scenario_checks import NEEDS_CUSTOM
 from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data
 from orchestrator.plan.experiment_id import Digester, Tagger, accelerate_settings
 from orchestrator.plan.placement import cannot_run_here, placed_on, undone, written_for_others, wrong_anywhere
-from orchestrator.plan.selection import Selection, axes_of, chosen_scenarios, models_named
+from orchestrator.plan.selection import Selection, axes_of, chosen_experiments, chosen_scenarios, models_named
 from orchestrator.records import CustomCommand, Experiment, Framework, Reason, Script, Text
 from orchestrator.trainers import TRAINERS, Trainer
 from orchestrator.trainers import get as get_trainer
@@ -53,11 +53,15 @@ _AS_WRITTEN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The result of `expand`. `collapsed` are the duplicates that were left out, `notes` sentences for the user."""
+    """The result of `expand`. `collapsed` are the duplicates that were left out, `notes` sentences for the user.
+
+    `not_chosen` are the ids of the experiments in the chosen scenarios that the call did not choose.
+    """
 
     experiments: tuple[Experiment, ...]
     collapsed: tuple[Experiment, ...]
     notes: tuple[str, ...]
+    not_chosen: frozenset[str] = frozenset()
 
 
 def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
@@ -86,7 +90,13 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
     if problems:
         raise ConfigError(problems)
     on_files = suite.file_notes(defaults_used=defaults_used)
-    return Plan(experiments=tuple(experiments.values()), collapsed=tuple(collapsed), notes=(*on_files, *notes))
+    chosen = chosen_experiments(experiments, suite, selection)
+    return Plan(
+        experiments=tuple(chosen.values()),
+        collapsed=tuple(one for one in collapsed if one.id in chosen),
+        notes=(*on_files, *notes),
+        not_chosen=frozenset(experiments.keys() - chosen.keys()),
+    )
 
 
 class _Expansion:

@@ -1,8 +1,8 @@
-"""The choices and changes of the command line: scenarios, axes, single values."""
+"""The choices and changes of the command line: scenarios, cells, axes, single values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +11,17 @@ from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.files.redaction import MASK, redact
 from orchestrator.plan.cells import FRAMEWORK, GPUS, MODEL
 from orchestrator.plan.config import Scenario, Suite, argument_text, parse_scalar
+from orchestrator.plan.config.combined import canonical_name
 from orchestrator.plan.config.suite import canonical_frameworks
-from orchestrator.records import Text
+from orchestrator.plan.data import local_model
+from orchestrator.records import Experiment, Text
 
 # Keys of a scenario that `--set KEY=VALUE` can change; `arguments` and `env` are set part by part.
 SETTABLE = sorted(
     Scenario.model_fields.keys() - {"arguments", "custom", "env", "exclude", "include", "matrix", "name", "slow"}
 )
+
+MOST_IDS = 8  # ids that an error names
 
 # Keys of a scenario whose parts can be set one by one, too.
 NESTED = ("measure", "repeats")
@@ -25,18 +29,34 @@ NESTED = ("measure", "repeats")
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The choices of one call. Empty `scenarios` means all that are not slow; `overrides` are arguments that always win."""
+    """The choices of one call. Empty `scenarios` means all that are not slow; `overrides` are arguments that always win.
+
+    `frameworks`, `models` and `cells` choose among the experiments, which keep their ids.
+    """
 
     scenarios: tuple[str, ...] = ()
+    frameworks: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
     axes: Mapping[str, tuple[Text | None, ...]] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def parse_selection(
-    *, scenarios: Sequence[str] = (), axes: Sequence[str] = (), settings: Sequence[str] = (), **keys: Any
+    *,
+    scenarios: Sequence[str] = (),
+    frameworks: Sequence[str] = (),
+    models: Sequence[str] = (),
+    cells: Sequence[str] = (),
+    axes: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    **keys: Any,
 ) -> Selection:
-    """Return the selection of `--scenario`, `--axis NAME=V,V`, `--set PATH=VALUE` and options for single keys (`keys`)."""
+    """Return the selection of `--scenario`, `--framework`, `--model`, `--cell`, `--axis NAME=V,V` and `--set PATH=VALUE`.
+
+    `keys` are the options for single keys of a scenario.
+    """
     for option, texts in (("--scenario", scenarios), ("--axis", axes), ("--set", settings)):
         _refuse_bytes(option, texts)
     overrides: dict[str, Any] = {}
@@ -58,7 +78,15 @@ def parse_selection(
             raise SelectionError(
                 f"--set {path}: unknown key{example if hint.startswith('.') and not rest else ''}{hint}"
             )
-    return Selection(scenarios=tuple(scenarios), axes=_axes(axes), overrides=overrides, settings=changed)
+    return Selection(
+        scenarios=tuple(scenarios),
+        frameworks=tuple(frameworks),
+        models=tuple(models),
+        cells=tuple(cells),
+        axes=_axes(axes),
+        overrides=overrides,
+        settings=changed,
+    )
 
 
 def _refuse_bytes(option: str, texts: Sequence[str]) -> None:
@@ -122,6 +150,47 @@ def chosen_scenarios(suite: Suite, selection: Selection) -> list[Scenario]:
         for scenario in suite.scenarios
         if (scenario.name in wanted if wanted else not scenario.slow)
     ]
+
+
+def chosen_experiments(
+    experiments: Mapping[str, Experiment], suite: Suite, selection: Selection
+) -> Mapping[str, Experiment]:
+    """Return the experiments that `--framework`, `--model` and `--cell` choose, by id. Raises SelectionError for none."""
+    base = suite.document.file.parent
+    frameworks = {id: one.framework.name if one.framework else "none" for id, one in experiments.items()}
+    names = [(word, canonical_name(word, suite.frameworks)) for word in selection.frameworks]
+    models = [(word, local_model(word, base)) for word in selection.models]
+    kept = (
+        _matching("--framework", names, frameworks),
+        _matching("--model", models, {id: one.model for id, one in experiments.items()}),
+        {_cell(word, experiments) for word in selection.cells} or {*experiments},
+    )
+    chosen = {id: one for id, one in experiments.items() if all(id in ids for ids in kept)}
+    if experiments and not chosen:
+        raise SelectionError("no experiment fits --framework, --model and --cell together; leave one of them out")
+    return chosen
+
+
+def _matching(option: str, words: Iterable[tuple[str, str]], values: Mapping[str, str]) -> set[str]:
+    """Return the ids whose value is one of the words, or all ids if there are no words."""
+    found = set() if words else {*values}
+    for word, value in words:
+        ids = {id for id, own in values.items() if own == value}
+        if not ids:
+            raise SelectionError(f"{option} {word}: no experiment has it{suggestion(word, {*values.values()})}")
+        found |= ids
+    return found
+
+
+def _cell(word: str, ids: Collection[str]) -> str:
+    """Return the id that is this word, or else the only id that contains it."""
+    matches = [word] if word in ids else [id for id in ids if word in id]
+    if not matches:
+        raise SelectionError(f"--cell {word}: no experiment has it in its id{suggestion(word, ids)}")
+    if len(matches) > 1:
+        shown = ", ".join(matches[:MOST_IDS]) + (", …" if len(matches) > MOST_IDS else "")
+        raise SelectionError(f"--cell {word}: {len(matches)} experiments have it in their id; name one of: {shown}")
+    return matches[0]
 
 
 def _with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:

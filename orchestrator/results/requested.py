@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,18 @@ FOLDER = "asked"
 
 
 def note(
-    root: Path, *, file: Path, choices: Mapping[str, Any], names: Sequence[str], experiments: Iterable[Experiment]
+    root: Path,
+    *,
+    file: Path,
+    choices: Mapping[str, Any],
+    names: Sequence[str],
+    experiments: Iterable[Experiment],
+    not_chosen: Collection[str] = (),
 ) -> None:
     """Write the request of a call, and forget requests for scenarios that its file no longer has.
 
-    `names` are all scenarios of the file. Scenarios that the call left out by `--scenario` keep their earlier request.
+    `names` are all scenarios of the file. What the call left out keeps its earlier request: scenarios (`--scenario`), and the
+    experiments `not_chosen` (`--framework`, `--model`, `--cell`).
     """
     choice = redact(json.dumps(choices, sort_keys=True, default=str))
     place = str(file.absolute())
@@ -45,6 +52,9 @@ def note(
                 kept = scenarios
             elif scenarios != entry["scenarios"]:
                 _write(path, {**entry, "scenarios": scenarios})
+    for name, ids in kept.items():
+        if name in wanted:
+            wanted[name] += [id for id in ids if id in not_chosen]
     _write(own_path, {"file": place, "choices": choice, "scenarios": {**kept, **wanted}})
 
 

@@ -11,9 +11,16 @@ from orchestrator.results import requested
 FILE = Path("/s/scenarios.yaml")
 
 
-def note(root: Path, *ids: str, names: tuple[str, ...] = ("a", "b"), file: Path = FILE, **choices: object) -> None:
+def note(
+    root: Path,
+    *ids: str,
+    names: tuple[str, ...] = ("a", "b"),
+    file: Path = FILE,
+    but: tuple[str, ...] = (),
+    **choices: object,
+) -> None:
     wanted = [experiment(id=name, scenario=name.split("-")[0]) for name in ids]
-    requested.note(root, file=file, choices={**choices}, names=names, experiments=wanted)
+    requested.note(root, file=file, choices={**choices}, names=names, experiments=wanted, not_chosen=but)
 
 
 def test_a_folder_of_an_older_version_wants_all_that_it_has(tmp_path: Path) -> None:
@@ -36,6 +43,12 @@ def test_scenarios_that_were_left_out_keep_what_they_had(tmp_path: Path) -> None
     note(tmp_path, "a-1", "b-1")
     note(tmp_path, "a-2")
     assert requested.current(tmp_path) == {"a-2", "b-1"}
+
+
+def test_experiments_that_were_not_chosen_keep_what_they_had(tmp_path: Path) -> None:
+    note(tmp_path, "a-1", "a-2", "a-3", "b-1")
+    note(tmp_path, "a-1", but=("a-2", "a-4"))
+    assert requested.current(tmp_path) == {"a-1", "a-2", "b-1"}, "a-3 is no longer in the file, a-4 was never asked for"
 
 
 def test_a_scenario_that_is_gone_from_its_file_is_wanted_by_no_call(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from factories.cases import cases
-from factories.suites import suite
+from factories.suites import EIGHT_GPUS, suite
 
-from orchestrator.errors import SelectionError
+from orchestrator.errors import ConfigError, SelectionError
+from orchestrator.plan.config import load_suite
+from orchestrator.plan.expand import expand
 from orchestrator.plan.selection import chosen_scenarios, parse_selection, whole_numbers
 
 FILE: dict[str, Any] = {
@@ -85,3 +87,88 @@ def test_whole_numbers(text: str, numbers: tuple[int, ...]) -> None:
 def test_what_is_no_whole_number_is_said(text: str) -> None:
     with pytest.raises(SelectionError, match="such as --num-gpus 1,2"):
         whole_numbers(text, option="--num-gpus")
+
+
+CELLS: dict[str, Any] = {
+    "scenarios": [
+        {"name": "a", "framework_config": [None, "eager", ["eager", "accumulate"]],
+         "arguments": {"model_name_or_path": ["config:tiny-llama", "config:llama-1b"]}},
+        {"name": "b", "framework_config": ["accumulate"], "arguments": {"model_name_or_path": "config:tiny-llama"}},
+    ]
+}  # fmt: skip
+
+
+def chosen(folder: Path, **choices: Any) -> dict[str, tuple[str | None, str]]:
+    found = expand(suite(folder, CELLS), parse_selection(**choices), EIGHT_GPUS).experiments
+    return {one.id: (one.framework.name if one.framework else None, one.model.removeprefix("config:")) for one in found}
+
+
+def test_cells_are_chosen_by_framework_model_and_id(tmp_path: Path) -> None:
+    every = chosen(tmp_path)
+    joined = chosen(tmp_path, frameworks=["accumulate+eager"], models=["config:llama-1b"])
+    assert [*joined.values()] == [("eager+accumulate", "llama-1b")]
+    assert [*chosen(tmp_path, frameworks=["none", "accumulate"]).values()] == [
+        *((None, "tiny-llama"), (None, "llama-1b")),
+        ("accumulate", "tiny-llama"),
+    ]
+    (id,) = joined
+    assert {*chosen(tmp_path, cells=[id])} == {*chosen(tmp_path, cells=[id[-6:]])} == {id}
+    assert joined.items() <= every.items(), "ids stay"
+
+
+def test_what_was_not_chosen_is_known(tmp_path: Path) -> None:
+    choice = parse_selection(scenarios=["a"], frameworks=["none"])
+    plan = expand(suite(tmp_path, CELLS), choice, EIGHT_GPUS)
+    assert len(plan.experiments) == 2 and len(plan.not_chosen) == 4
+    assert not plan.not_chosen & {one.id for one in plan.experiments}
+
+
+@pytest.mark.parametrize(("choices", "said"), cases("selection/a_choice_that_matches_nothing_is_an_error"))
+def test_a_choice_that_matches_nothing_is_an_error(choices: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(SelectionError) as caught:
+        chosen(tmp_path, **choices)
+    assert said in str(caught.value)
+
+
+BROKEN = """
+scenarios:
+- name: good
+  arguments: {model_name_or_path: m}
+- {name: odd, argumens: {}}
+- name: unknown
+  framework_config: [eagr]
+  arguments: {model_name_or_path: m}
+- name: last
+  matrix: {max_steps: [many]}
+  arguments: {model_name_or_path: m}
+"""
+
+
+def test_mistakes_in_scenarios_that_are_not_chosen_are_notes(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"scenarios.yaml:5:17"):
+        suite(tmp_path, BROKEN)
+    found = load_suite(tmp_path / "scenarios.yaml", chosen=["good"])
+    assert [one.name for one in found.scenarios] == ["good", "last"]
+    (odd,), (unknown,) = found.left_out["odd"], found.left_out["unknown"]
+    assert odd.startswith(f"{tmp_path}/scenarios.yaml:5:17: scenario 'odd': unknown key 'argumens'")
+    assert unknown.startswith(
+        f"{tmp_path}/scenarios.yaml:7:22: scenario 'unknown': unknown framework configuration 'eagr'"
+    )
+    assert unknown.endswith("(this scenario is not chosen)")
+    with pytest.raises(ConfigError, match=r"scenarios.yaml:5:17: scenario 'odd'"):
+        load_suite(tmp_path / "scenarios.yaml", chosen=["odd"])
+
+
+def test_a_mistake_after_a_scenario_that_was_left_out_has_its_own_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        suite(tmp_path, BROKEN)
+    found = load_suite(tmp_path / "scenarios.yaml", chosen=["last"])
+    with pytest.raises(ConfigError, match=r"scenarios.yaml:10:12: scenario 'last': max_steps: 'many' is invalid"):
+        expand(found, parse_selection(scenarios=["last"]), EIGHT_GPUS)
+
+
+def test_a_mistake_that_concerns_the_whole_file_is_never_a_note(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        suite(tmp_path, f"{BROKEN}executr: local\n")
+    with pytest.raises(ConfigError, match=r"scenarios.yaml:12:1: unknown key 'executr'"):
+        load_suite(tmp_path / "scenarios.yaml", chosen=["good"])

@@ -7,7 +7,7 @@ above it, are found in place of `frameworks/`. `expand` makes experiments of the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,21 +16,18 @@ from orchestrator.errors import ConfigError, Problem, SelectionError, suggestion
 from orchestrator.files.package import PACKAGE
 from orchestrator.files.printable_text import is_utf8, shell_word, with_bytes
 from orchestrator.plan.config.accelerate_file import check as check_accelerate
-from orchestrator.plan.config.argument_text import argument_texts, shown
-from orchestrator.plan.config.check import SCENARIO_ONLY, check, misplaced
+from orchestrator.plan.config.argument_text import argument_texts
+from orchestrator.plan.config.check import check, misplaced
 from orchestrator.plan.config.combined import canonical_name, members
 from orchestrator.plan.config.file_keys import DataProcessing, Scenario, SuiteFile
 from orchestrator.plan.config.frameworks import FrameworkSource, load_frameworks
-from orchestrator.plan.config.own_script import contradictions
+from orchestrator.plan.config.scenario_checks import across, unknown_frameworks, without_broken
 from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
 from orchestrator.records import Framework, Text
 from orchestrator.trainers import Trainer
 
 # The folder of framework configurations in the reference system.
 SAMPLES = "sample-configurations"
-# Keys of a scenario that `include:` and `exclude:` may name, because they are axes.
-AXIS_KEYS = frozenset({"framework_config", "num_gpus"})
-NEEDS_CUSTOM = "'trainer: custom' needs a command; add a 'custom:' section with a 'command:'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +35,7 @@ class Suite:
     """The checked content of a campaign's YAML files.
 
     `defaults_given` says that `--defaults` named the file with the defaults. `shipped` are the files that were not found next to
-    the scenario file.
+    the scenario file. `left_out` has the scenarios with mistakes that were not chosen, each with sentences.
     """
 
     document: Document
@@ -52,6 +49,7 @@ class Suite:
     executor: str = "local"
     files: Mapping[str, Path] = field(default_factory=dict)
     shipped: tuple[str, ...] = ()
+    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def defaults_for(self, trainer: Trainer) -> Mapping[str, Text | None]:
         """Return the defaults that a trainer takes. A file that was only found is written for the built-in trainer."""
@@ -85,12 +83,19 @@ def shipped_folder() -> Path:
 
 
 def load_suite(
-    scenarios: Path, *, defaults: Path | None = None, accelerate: Path | None = None, frameworks: Path | None = None
+    scenarios: Path,
+    *,
+    defaults: Path | None = None,
+    accelerate: Path | None = None,
+    frameworks: Path | None = None,
+    chosen: Collection[str] = (),
 ) -> Suite:
-    """Return the suite of a scenario file. Raises ConfigError with the problems of all its files."""
+    """Return the suite of a scenario file. Raises ConfigError with the problems of all its files.
+
+    If scenarios are `chosen` by name, the others are left out where they have mistakes.
+    """
     problems: list[Problem] = []
     document = None if _is_missing(scenarios, problems) else read_or_report(scenarios, problems)
-    parsed = check(SuiteFile, document, problems) if document else None
     shipped: list[str] = []
     files = {
         "scenarios": scenarios,
@@ -98,15 +103,21 @@ def load_suite(
         "accelerate": _find(accelerate, scenarios, "accelerate.yaml", shipped),
         "frameworks": _find(frameworks, scenarios, "frameworks", shipped),
     }
+    in_frameworks: list[Problem] = []
+    known = load_frameworks(files["frameworks"], in_frameworks)
+    are_samples, whole = files["frameworks"].name == SAMPLES, not in_frameworks
+    left_out: Mapping[str, Sequence[str]] = {}
+    if document:
+        document, left_out = without_broken(document, chosen, known, whole=whole and not are_samples)
+    parsed = check(SuiteFile, document, problems) if document else None
     problems.extend(_unnameable(files.values()))
     default_arguments = _arguments(files["defaults"], problems)
     launch = _accelerate(files["accelerate"], problems)
-    before = len(problems)
-    known = load_frameworks(files["frameworks"], problems)
+    problems.extend(in_frameworks)
     if document and parsed:
-        if files["frameworks"].name == SAMPLES and len(problems) == before:
+        if are_samples and whole:
             known |= _stale(document, parsed, known)
-        problems.extend(_across(document, parsed, known, whole=len(problems) == before))
+        problems.extend(across(document, parsed, known, whole=whole))
     if problems or document is None or parsed is None:
         raise ConfigError(_in_order(problems))
     return Suite(
@@ -121,6 +132,7 @@ def load_suite(
         executor=parsed.executor,
         files=files,
         shipped=tuple(shipped),
+        left_out=left_out,
     )
 
 
@@ -198,48 +210,11 @@ def _accelerate(file: Path, problems: list[Problem]) -> dict[str, Any]:
     return dict(document.value)
 
 
-def _across(document: Document, suite: SuiteFile, frameworks: Collection[str], *, whole: bool) -> list[Problem]:
-    """Return the problems that concern several values: names used twice, unknown names, one key in two places.
-
-    `whole` means that all framework configurations could be read, so that an unknown name is the scenario's mistake.
-    """
-    problems: list[Problem] = []
-    seen: dict[str, int] = {}
-    for index, scenario in enumerate(suite.scenarios):
-        root: YamlPath = ("scenarios", index)
-        if scenario.name in seen:
-            first = seen[scenario.name] + 1
-            message = f"scenario {first} of the file has the same name {scenario.name!r}; rename one"
-            problems.append(document.problem((*root, "name"), message))
-        seen.setdefault(scenario.name, index)
-        problems.extend(misplaced(document, scenario.arguments, (*root, "arguments")))
-        problems.extend(misplaced(document, scenario.matrix, (*root, "matrix")))
-        unknown = _unknown_frameworks(scenario, frameworks) if whole else iter(())
-        for path, message in (*unknown, *_contradictions(scenario), *_models(scenario)):
-            problems.append(document.problem((*root, *path), f"scenario {scenario.name!r}: {message}"))
-    return problems
-
-
-Found = Iterator[tuple[YamlPath, str]]
-
-
-def _unknown_frameworks(scenario: Scenario, frameworks: Collection[str]) -> Found:
-    for position, name in enumerate(scenario.framework_config):
-        for place, member in enumerate(members(name, frameworks) if name is not None else ()):
-            if member not in frameworks:
-                hint = (
-                    "; write null for none"
-                    if name == member and name.lower() == "none"
-                    else suggestion(member, frameworks)
-                )
-                yield ("framework_config", position, place), f"unknown framework configuration {member!r}{hint}"
-
-
 def _stale(document: Document, suite: SuiteFile, known: Mapping[str, FrameworkSource]) -> dict[str, FrameworkSource]:
     """Return short names that the reference's list does not have (any more). Their cells are skipped, the others run."""
     stale: dict[str, FrameworkSource] = {}
     for index, scenario in enumerate(suite.scenarios):
-        for path, message in _unknown_frameworks(scenario, known):
+        for path, message in unknown_frameworks(scenario, known):
             names = scenario.framework_config[int(path[1])]
             name = members(names or "", known)[int(path[2])]
             sentence = str(document.problem(("scenarios", index, *path), message))
@@ -264,31 +239,3 @@ def canonical_frameworks(scenario: Scenario, known: Collection[str]) -> Scenario
     }
     same = all(getattr(scenario, name) == value for name, value in changed.items())
     return scenario if same else scenario.model_copy(update=changed)
-
-
-def _contradictions(scenario: Scenario) -> Found:
-    """Yield arguments that are in two places of a scenario, and a trainer that does not match `custom:`."""
-    for key in scenario.matrix.keys() & scenario.arguments.keys():
-        yield ("matrix", key), f"{key!r} is in 'matrix:' and in 'arguments:'; keep one of them"
-    for kind in ("include", "exclude"):
-        for index, entry in enumerate(getattr(scenario, kind)):
-            for key in entry.keys() & (SCENARIO_ONLY - AXIS_KEYS):
-                message = f"{kind}: {key!r} has one value for all cells of the scenario; remove it from the entry"
-                yield (kind, index, key), message
-            for key in (entry.keys() & scenario.arguments.keys()) - {"model_name_or_path"}:
-                yield (kind, index, key), f"{kind}: {key!r} is also in 'arguments:', for every cell; keep one of them"
-    if scenario.custom is not None and scenario.trainer != "custom":
-        trainer = f"the trainer is {scenario.trainer!r}" if scenario.trainer else "the key 'trainer' is missing"
-        yield ("custom",), f"{trainer}, but 'custom:' needs 'trainer: custom'; write it or remove 'custom:'"
-    if scenario.custom is None and scenario.trainer == "custom":
-        yield ("trainer",), NEEDS_CUSTOM
-    yield from contradictions(scenario)
-
-
-def _models(scenario: Scenario) -> Found:
-    for section, named in (("arguments", scenario.arguments), ("matrix", scenario.matrix)):
-        models = named.get("model_name_or_path")
-        for model in models if isinstance(models, (list, tuple)) else [models] if models is not None else []:
-            if not isinstance(model, (str, int, float)) or isinstance(model, bool) or model == "":
-                message = f"{shown(model)} is invalid; write a hub name, a folder or config:NAME"
-                yield (section, "model_name_or_path"), f"model_name_or_path: {message}"

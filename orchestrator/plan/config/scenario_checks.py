@@ -1,0 +1,129 @@
+"""Checks of the scenarios of a file that concern several values: names, axes, one key in two places.
+
+A scenario with mistakes is left out with a note if the call has not chosen it, so that the others can be planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from orchestrator.errors import Problem, suggestion
+from orchestrator.plan.config.argument_text import shown
+from orchestrator.plan.config.check import SCENARIO_ONLY, check, misplaced
+from orchestrator.plan.config.combined import members
+from orchestrator.plan.config.file_keys import Scenario, SuiteFile
+from orchestrator.plan.config.own_script import contradictions
+from orchestrator.plan.config.yaml_file import Document, YamlPath
+
+# Keys of a scenario that `include:` and `exclude:` may name, because they are axes.
+AXIS_KEYS = frozenset({"framework_config", "num_gpus"})
+NEEDS_CUSTOM = "'trainer: custom' needs a command; add a 'custom:' section with a 'command:'"
+
+
+SCENARIOS = "scenarios"
+Found = Iterator[tuple[YamlPath, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part(Document):
+    """Some scenarios of a file, by their `numbers` there. A place is the place in the whole file."""
+
+    numbers: tuple[int, ...]
+
+    def place(self, path: YamlPath) -> tuple[int, int]:
+        if path[:1] == (SCENARIOS,) and len(path) > 1:
+            path = (SCENARIOS, self.numbers[int(path[1])], *path[2:])
+        return super().place(path)
+
+
+def without_broken(
+    document: Document, chosen: Collection[str], frameworks: Collection[str], *, whole: bool
+) -> tuple[Document, Mapping[str, list[str]]]:
+    """Return the document without the scenarios that have mistakes and are not chosen, and name → sentences for these."""
+    entries = document.value.get(SCENARIOS) if isinstance(document.value, dict) else None
+    if not chosen or not isinstance(entries, list):
+        return document, {}
+    kept: list[int] = []
+    left_out: dict[str, list[str]] = {}
+    for number, entry in enumerate(entries):
+        name = entry.get("name") if isinstance(entry, dict) else None
+        alone = _Part(file=document.file, value={SCENARIOS: [entry]}, marks=document.marks, numbers=(number,))
+        problems = () if name in chosen else _problems(alone, frameworks, whole=whole)
+        if problems:
+            sentences = [f"{problem} (this scenario is not chosen)" for problem in problems]
+            left_out.setdefault(str(name), []).extend(sentences)
+        else:
+            kept.append(number)
+    if not kept or not left_out:
+        return document, {}
+    value = {**document.value, SCENARIOS: [entries[number] for number in kept]}
+    return _Part(file=document.file, value=value, marks=document.marks, numbers=tuple(kept)), left_out
+
+
+def _problems(document: Document, frameworks: Collection[str], *, whole: bool) -> list[Problem]:
+    problems: list[Problem] = []
+    parsed = check(SuiteFile, document, problems)
+    return [*problems, *(across(document, parsed, frameworks, whole=whole) if parsed else ())]
+
+
+def across(document: Document, suite: SuiteFile, frameworks: Collection[str], *, whole: bool) -> list[Problem]:
+    """Return the problems that concern several values: names used twice, unknown names, one key in two places.
+
+    `whole` means that all framework configurations could be read, so that an unknown name is the scenario's mistake.
+    """
+    problems: list[Problem] = []
+    seen: dict[str, int] = {}
+    for index, scenario in enumerate(suite.scenarios):
+        root: YamlPath = ("scenarios", index)
+        if scenario.name in seen:
+            first = seen[scenario.name] + 1
+            message = f"scenario {first} of the file has the same name {scenario.name!r}; rename one"
+            problems.append(document.problem((*root, "name"), message))
+        seen.setdefault(scenario.name, index)
+        problems.extend(misplaced(document, scenario.arguments, (*root, "arguments")))
+        problems.extend(misplaced(document, scenario.matrix, (*root, "matrix")))
+        unknown = unknown_frameworks(scenario, frameworks) if whole else iter(())
+        for path, message in (*unknown, *_contradictions(scenario), *_models(scenario)):
+            problems.append(document.problem((*root, *path), f"scenario {scenario.name!r}: {message}"))
+    return problems
+
+
+def unknown_frameworks(scenario: Scenario, frameworks: Collection[str]) -> Found:
+    for position, name in enumerate(scenario.framework_config):
+        for place, member in enumerate(members(name, frameworks) if name is not None else ()):
+            if member not in frameworks:
+                hint = (
+                    "; write null for none"
+                    if name == member and name.lower() == "none"
+                    else suggestion(member, frameworks)
+                )
+                yield ("framework_config", position, place), f"unknown framework configuration {member!r}{hint}"
+
+
+def _contradictions(scenario: Scenario) -> Found:
+    """Yield arguments that are in two places of a scenario, and a trainer that does not match `custom:`."""
+    for key in scenario.matrix.keys() & scenario.arguments.keys():
+        yield ("matrix", key), f"{key!r} is in 'matrix:' and in 'arguments:'; keep one of them"
+    for kind in ("include", "exclude"):
+        for index, entry in enumerate(getattr(scenario, kind)):
+            for key in entry.keys() & (SCENARIO_ONLY - AXIS_KEYS):
+                message = f"{kind}: {key!r} has one value for all cells of the scenario; remove it from the entry"
+                yield (kind, index, key), message
+            for key in (entry.keys() & scenario.arguments.keys()) - {"model_name_or_path"}:
+                yield (kind, index, key), f"{kind}: {key!r} is also in 'arguments:', for every cell; keep one of them"
+    if scenario.custom is not None and scenario.trainer != "custom":
+        trainer = f"the trainer is {scenario.trainer!r}" if scenario.trainer else "the key 'trainer' is missing"
+        yield ("custom",), f"{trainer}, but 'custom:' needs 'trainer: custom'; write it or remove 'custom:'"
+    if scenario.custom is None and scenario.trainer == "custom":
+        yield ("trainer",), NEEDS_CUSTOM
+    yield from contradictions(scenario)
+
+
+def _models(scenario: Scenario) -> Found:
+    for section, named in (("arguments", scenario.arguments), ("matrix", scenario.matrix)):
+        models = named.get("model_name_or_path")
+        for model in models if isinstance(models, (list, tuple)) else [models] if models is not None else []:
+            if not isinstance(model, (str, int, float)) or isinstance(model, bool) or model == "":
+                message = f"{shown(model)} is invalid; write a hub name, a folder or config:NAME"
+                yield (section, "model_name_or_path"), f"model_name_or_path: {message}"
