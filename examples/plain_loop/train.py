@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-BYTES, CONTEXT, WIDTH, ROWS = 256, 8, 128, 32
+BYTES, CONTEXT, WIDTH, ROWS = 256, 8, 64, 32
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--optimizer", choices=["sgd", "momentum", "adam"], default="sgd")
