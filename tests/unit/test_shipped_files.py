@@ -53,7 +53,9 @@ def test_quickstart_needs_nothing_and_is_short() -> None:
     assert {one.data.source for one in plan.experiments if one.data} == {"builtin:stdlib-docs"}
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda file: file.name)
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "examples").rglob("*.yaml")), ids=lambda file: str(file.relative_to(ROOT))
+)
 def test_examples_expand_and_nothing_in_them_is_wrong(file: Path) -> None:
     plan = expand(load_suite(file), parse_selection(), this_machine())
     assert plan.experiments
@@ -63,7 +65,7 @@ def test_examples_expand_and_nothing_in_them_is_wrong(file: Path) -> None:
 
 SCENARIO_FILES = [
     ROOT / "scenarios.yaml",
-    *sorted((ROOT / "examples").glob("*.yaml")),
+    *sorted((ROOT / "examples").rglob("*.yaml")),
     *sorted(
         set((ROOT / "tests/golden/scenarios").glob("*.yaml")) - {ROOT / "tests/golden/scenarios/accelerate-config.yaml"}
     ),
