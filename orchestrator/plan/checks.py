@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator import monitors
+from orchestrator import monitors, trainers
 from orchestrator.errors import suggestion
 from orchestrator.files.redaction import is_secret_name
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
@@ -28,6 +28,13 @@ Found = Iterator[tuple[YamlPath, str]]
 
 # Monitors that ask the Trainer for its memory metrics.
 TRACKERS = frozenset({"hf_memory", "hf_memory_native"})
+
+
+def unknown_trainer(name: str) -> str | None:
+    """Return a sentence if there is no trainer of this name."""
+    if name in trainers.TRAINERS or name in trainers.known():
+        return None
+    return " ".join([f"unknown trainer {name!r}{suggestion(name, trainers.known())}", *trainers.load_problems()])
 
 
 def watching(scenario: Scenario, trainer: Trainer) -> Found:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ConfigError, PreparationError, suggestion
+from orchestrator.files import content
 from orchestrator.files.package import WORKERS
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.records import DataSpec, Text
@@ -34,7 +35,6 @@ SYNTHETIC = "builtin:synthetic"
 BUILT_IN = ("builtin:stdlib-docs", SYNTHETIC)
 OWN_DATA = ("training_data_path", "dataset_name")
 _OF_DATA = ("model_name_or_path", "response_template", "response_field", "max_seq_len")
-WHOLE_FILE_BYTES = 64 * 1024 * 1024
 MAX_FILES = 10_000
 
 _PATH_STARTS = (".", "/", "~")
@@ -116,11 +116,8 @@ def _fingerprint(path: Path, suite: Suite) -> str:
         for file in _files(path):
             size = file.stat().st_size
             digest.update(f"{file.relative_to(path) if file != path else ''}:{size}:".encode(errors="surrogateescape"))
-            with file.open("rb") as stream:
-                digest.update(stream.read(WHOLE_FILE_BYTES))
-                if size > WHOLE_FILE_BYTES:
-                    stream.seek(-1024 * 1024, os.SEEK_END)
-                    digest.update(stream.read())
+            for piece in content.pieces(file, size):
+                digest.update(piece)
     except OSError as error:
         message = f"dataset_name: {path} cannot be read: {error.strerror or error}"
         raise ConfigError([suite.document.problem(("data_processing", "dataset_name"), message)]) from None

@@ -16,7 +16,7 @@ from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
-from orchestrator.errors import ConfigError, Problem, SelectionError, suggestion
+from orchestrator.errors import ConfigError, Problem, SelectionError
 from orchestrator.machine.provenance import Machine
 from orchestrator.monitors import perturbing
 from orchestrator.plan import checks
@@ -36,14 +36,13 @@ from orchestrator.plan.config import Scenario, Suite, own_script
 from orchestrator.plan.config.combined import combined, contradictions, for_trainer
 from orchestrator.plan.config.scenario_checks import NEEDS_CUSTOM
 from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data
-from orchestrator.plan.experiment_id import Digester, Tagger, accelerate_settings
+from orchestrator.plan.identity.experiment_id import Digester, Tagger, accelerate_settings
+from orchestrator.plan.identity.sources import Sources
 from orchestrator.plan.placement import cannot_run_here, placed_on, undone, written_for_others, wrong_anywhere
 from orchestrator.plan.selection import Selection, axes_of, chosen_experiments, chosen_scenarios, models_named
 from orchestrator.records import CustomCommand, Experiment, Framework, Reason, Script, Text
-from orchestrator.trainers import TRAINERS, Trainer
+from orchestrator.trainers import Trainer
 from orchestrator.trainers import get as get_trainer
-from orchestrator.trainers import known as known_trainers
-from orchestrator.trainers import load_problems as trainer_problems
 
 # Keys of a scenario that are fields of each of its experiments.
 _AS_WRITTEN = (
@@ -71,16 +70,15 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
     problems: list[Problem] = []
     notes: dict[str, None] = {}
     defaults_used = False
+    files = Sources()
     for scenario in chosen_scenarios(suite, selection):
         try:
-            expansion = _Expansion(suite, scenario, selection, machine)
+            expansion = _Expansion(suite, scenario, selection, machine, files)
             for experiment in expansion.experiments():
                 known = experiments.setdefault(experiment.id, experiment)
                 if known.scenario != experiment.scenario:
-                    message = (
-                        f"scenario {known.scenario!r} has an experiment with the same id {experiment.id}; rename one"
-                    )
-                    raise ConfigError([suite.problem(scenario, ("name",), message)])
+                    text = f"scenario {known.scenario!r} has an experiment with the same id {experiment.id}; rename one"
+                    raise ConfigError([suite.problem(scenario, ("name",), text)])
                 if known is not experiment:
                     collapsed.append(experiment)
             notes.update(dict.fromkeys((*expansion.notes, *expansion.layers.notes)))
@@ -102,8 +100,11 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
 class _Expansion:
     """The expansion of one scenario. Its cached properties hold what all cells share."""
 
-    def __init__(self, suite: Suite, scenario: Scenario, selection: Selection, machine: Machine) -> None:
-        self.suite, self.scenario, self.selection, self.machine = suite, scenario, selection, machine
+    def __init__(
+        self, suite: Suite, scenario: Scenario, selection: Selection, machine: Machine, files: Sources
+    ) -> None:
+        self.suite, self.scenario, self.selection = suite, scenario, selection
+        self.machine, self.files = machine, files
         self.notes = [*checks.axes_without_effect(scenario, selection.axes), *checks.secrets(scenario)]
         self.notes += own_script.note_on_folder(scenario)
         self._checked: set[tuple[str, Text]] = set()
@@ -140,8 +141,7 @@ class _Expansion:
     @cached_property
     def trainer(self) -> Trainer:
         name = self.scenario.trainer_name()
-        if name not in TRAINERS and name not in known_trainers():
-            message = " ".join([f"unknown trainer {name!r}{suggestion(name, known_trainers())}", *trainer_problems()])
+        if message := checks.unknown_trainer(name):
             if "trainer" in self.selection.settings:
                 raise SelectionError(f"--trainer: {message}")
             raise ConfigError([self._problem(("trainer",), message)])
@@ -269,12 +269,8 @@ class _Expansion:
     def _check(self, arguments: Mapping[str, Text], cell: Cell) -> None:
         """Check arguments that no earlier cell had. Raises ConfigError for what the trainer does not accept."""
         self.notes.extend(checks.notes_on(arguments, self.scenario, self.trainer, self.script))
-        problems = []
-        for name, message in checks.mistakes(arguments, self.trainer):
-            layer = self.layers.origin(name, cell)
-            problems.append(self._problem(layer.path, message if layer.path else f"{message} (from {layer.origin})"))
-        if problems:
-            raise ConfigError(problems)
+        found = ((self.layers.origin(name, cell), text) for name, text in checks.mistakes(arguments, self.trainer))
+        self._refuse((layer.path, text if layer.path else f"{text} (from {layer.origin})") for layer, text in found)
 
     def _settle_batch(self, arguments: dict[str, Text | None], cell: Cell) -> Reason | None:
         try:
@@ -305,6 +301,7 @@ class _Expansion:
             "global_batch": None if skip else global_batch(arguments, cell.num_gpus, trainer),
         }
         draft: Any = SimpleNamespace(**fields)  # what the checks and the id read, in a tenth of an Experiment's time
+        fields["sources"] = draft.sources = self.files.of(draft)
         return Experiment(
             id=self._tagger.id(draft, self._digester.digest(draft)),
             skip=skip or wrong_anywhere(draft, trainer, scenario.device) or plan_problems(draft),

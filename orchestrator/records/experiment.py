@@ -176,12 +176,14 @@ class Script:
 class Experiment:
     """One cell of the matrix: everything that a training run needs, and its identity.
 
-    `arguments` is what the trainer receives, in order. `accelerate` is the launcher's configuration without values that are known
-    only at launch. `env` are variables to set (None: to unset). `monitors` are names in `monitors.MONITORS`. `global_batch` is
-    samples per optimizer step over all processes (None: the trainer's default). `data_path` is the file or folder of the prepared
-    data. `repeats` are due at once; `adaptive` is the rule for further repeats. `busy_gpus` says what to do if other programs use
-    a GPU: `wait`, `warn` or `fail`. `steps` says how a program without a Trainer reports its steps. `baseline` has the values of
-    axes that reports compare with. `skip`: the experiment can run nowhere; `cannot_run_here`: it cannot run on this machine.
+    `arguments` is what the trainer receives, in order. `accelerate` is the launcher's configuration without values that are
+    known only at launch. `env` are variables to set (None: to unset). `monitors` are names in `monitors.MONITORS`.
+    `global_batch` is samples per optimizer step over all processes (None: the trainer's default). `data_path` is the file or
+    folder of the prepared data. `sources` has the files of the user that a script or a `custom` command runs: the name,
+    relative to the scenario file's folder, → twelve digits of the SHA-256 of its content. `repeats` are due at once; `adaptive`
+    is the rule for further repeats. `busy_gpus` says what to do if other programs use a GPU: `wait`, `warn` or `fail`. `steps`
+    says how a program without a Trainer reports its steps. `baseline` has the values of axes that reports compare with. `skip`:
+    the experiment can run nowhere; `cannot_run_here`: it cannot run on this machine.
     """
 
     id: str
@@ -196,6 +198,7 @@ class Experiment:
     env: Mapping[str, str | None] = field(default_factory=dict)
     custom: CustomCommand | None = None
     script: Script | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
     python: str | None = None
     monitors: tuple[str, ...] = ()
     data: DataSpec | None = None

@@ -4,7 +4,8 @@ Hashed:
 
 - the arguments as the trainer gets them, the model, the trainer, the command of `custom:`, the name of a script;
 - GPU count, device, interpreter, variables, the launcher's configuration;
-- the contents of the framework configuration and of the data, `measure`, `steps`, monitors that perturb.
+- the contents of the framework configuration, of the data, and of the files that a user's own command runs (`sources`);
+- `measure`, `steps`, monitors that perturb.
 
 Not hashed: repeats, limits, tags, Tunebench's own paths, ports, GPU ids, package versions (they are provenance).
 So new or reordered scenarios change no other id, and a results folder resumes by the content of its experiments.
@@ -60,6 +61,7 @@ class Digester:
             experiment.measure,
             experiment.monitors,
             experiment.script,
+            experiment.sources or None,  # each experiment without files has its own empty mapping
         )
         plain = (experiment.device, experiment.model, experiment.num_gpus, experiment.python, experiment.trainer)
         key = (*map(id, shared), *plain, experiment.steps)
@@ -96,6 +98,8 @@ class Digester:
             content["script"] = asdict(replace(experiment.script, folder="", files=()))
         if experiment.steps is not None:
             content["steps"] = experiment.steps
+        if experiment.sources:
+            content["sources"] = experiment.sources
         return f'{{"accelerate": {canonical(experiment.accelerate)}, "arguments": ', f", {canonical(content)[1:]}"
 
 

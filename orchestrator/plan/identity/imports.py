@@ -1,0 +1,93 @@
+"""The Python files that a script imports from folders of the user, found by reading the files: nothing is run.
+
+Every `import` counts, also in a function, under an `if` or in a `try`. A name is looked for in the given folders as Python would
+look for it: a package, a module, or a folder without `__init__.py`. A name that is in no such folder is an installed package,
+which is not followed. A file that is not valid Python imports nothing. A name that is made at run time is not known.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+# The number of leading dots, and the dotted name after them. In `from a import b`, this is `a.b`.
+Import = tuple[int, str]
+
+
+class Imports:
+    """Finds imported files. It reads each file once, so use a new one for every plan."""
+
+    def __init__(self) -> None:
+        self._of_file = lru_cache(maxsize=None)(imports_in)
+        self._on_path = lru_cache(maxsize=None)(on_path)
+
+    def modules_of(self, script: str, folders: Sequence[str]) -> tuple[str, ...]:
+        """Return the files that a script imports, directly or through others, in the order of their discovery.
+
+        `folders` are the places in which Python looks for modules, the first one first.
+        """
+        found: dict[str, None] = {script: None}
+        unread = [script]
+        for file in unread:
+            new = [module for module in self._imported(file, folders) if module not in found]
+            unread += dict.fromkeys(new)
+            found |= dict.fromkeys(new)
+        return tuple(found)[1:]
+
+    def _imported(self, file: str, folders: Sequence[str]) -> Iterator[str]:
+        for level, name in self._of_file(file):
+            if level == 0:
+                yield from next(filter(None, (self._on_path(folder, name) for folder in folders)), ())
+                continue
+            package = os.path.normpath(os.path.join(os.path.dirname(file), *[os.pardir] * (level - 1)))
+            if any(is_inside(package, folder) for folder in folders):
+                yield from self._on_path(package, name)
+
+
+def is_inside(path: str, folder: str) -> bool:
+    """Return whether a normal path is this folder or inside it."""
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def run_as_module(name: str, folder: str) -> tuple[str, ...]:
+    """Return the files that `python -m NAME` runs from this folder: the packages on the way, then the module; else none."""
+    own = os.path.join(folder, *name.split("."))
+    targets = [file for file in (f"{own}.py", os.path.join(own, "__main__.py")) if os.path.isfile(file)]
+    return tuple(dict.fromkeys((*on_path(folder, name), *targets))) if targets else ()
+
+
+def on_path(folder: str, name: str) -> tuple[str, ...]:
+    """Return the files that `import NAME` runs from this folder: the packages on the way, then the module."""
+    files: list[str] = []
+    for part in name.split("."):
+        folder = os.path.join(folder, part)
+        package = os.path.join(folder, "__init__.py")
+        if os.path.isfile(package):
+            files.append(package)
+        elif os.path.isfile(f"{folder}.py"):
+            return (*files, f"{folder}.py")
+        elif not os.path.isdir(folder):
+            break
+    return tuple(files)
+
+
+def imports_in(file: str) -> tuple[Import, ...]:
+    """Return the imports of a Python file; none if it cannot be read or is not valid Python."""
+    import ast
+
+    try:
+        with open(file, "rb") as stream, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a warning about the user's code would be shown in the plan
+            tree = ast.parse(stream.read())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    imports: dict[Import, None] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports |= {(0, alias.name): None for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names = [alias.name if alias.name != "*" else "" for alias in node.names]
+            imports |= {(node.level, ".".join(filter(None, (node.module, name)))): None for name in names}
+    return tuple(imports)

@@ -1,0 +1,217 @@
+"""The files of the user that an experiment runs, with the digests of their content. They are part of its id.
+
+Only a script or a command of the user (trainers `script` and `custom`) has such files:
+
+- the script; each file that a word of the command names, also as `--config=FILE`, in a list with commas, or in a line for a shell;
+- the files of the module that follows `-m`;
+- the modules that these Python files import from their own folder, from the scenario file's folder, or from a folder that `env:`
+  puts into PYTHONPATH.
+
+A relative name is looked for in the scenario file's folder. Not included: folders, interpreters and other programs of the system or
+of an environment, files in a results folder, and the target of `>` in a line for a shell.
+
+A file is named relative to the scenario file's folder, so that a copy of the folder has the same ids. A file of another folder
+keeps the absolute path of the command. `files/content.py` says which part of a large file counts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from orchestrator.files import content
+from orchestrator.plan.identity.imports import Imports, is_inside, run_as_module
+from orchestrator.records import Experiment
+from orchestrator.trainers.custom import Custom
+from orchestrator.trainers.instrumented import flags
+
+UNREADABLE = "unreadable"
+
+_SHOWN = 3
+_RESULTS_FILE = "suite.json"
+_RUN_DIR = Path("{run_dir}")
+_PYTHON_ITSELF = "{python}"
+_OUTPUTS = (">", ">>", ">|", "&>", "&>>")
+_MODULE_OPTIONS = ("-m", "--module")
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_PYTHON = re.compile(r"(python|pypy)[\d.]*")
+_OF_THE_SYSTEM = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
+_OF_AN_ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
+
+
+class Sources:
+    """The files of all experiments of a plan. Each file is read once, so use a new object for every plan."""
+
+    def __init__(self) -> None:
+        self._imports = Imports()
+        self._is_source = lru_cache(maxsize=None)(_is_source)
+        self._is_python = lru_cache(maxsize=None)(_is_python)
+        self._modules = lru_cache(maxsize=None)(self._imports.modules_of)
+        self._digest = lru_cache(maxsize=None)(_digest)
+        self._digests = lru_cache(maxsize=None)(self._digests_of)
+
+    def of(self, experiment: Experiment) -> Mapping[str, str]:
+        """Return the name and the digest of each file, in the order of the command; nothing for other trainers.
+
+        Experiments with the same files get the same object.
+        """
+        folder = folder_of(experiment)
+        files = () if folder is None else tuple(dict.fromkeys(self._files(experiment, folder)))
+        return self._digests(files)
+
+    def _digests_of(self, files: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+        return {name: self._digest(path) for name, path in files}
+
+    def _files(self, experiment: Experiment, folder: str) -> Iterator[tuple[str, str]]:
+        """Yield the name and the path of each file."""
+        extra = _python_path(experiment)
+        for named in _named(_words(experiment), folder, extra):
+            for path in filter(self._is_source, named.paths):
+                yield named.name(path, folder), path
+                if named.is_script or self._is_python(path):
+                    home = named.home or os.path.dirname(path)
+                    for module in self._modules(path, (home, folder, *extra)):
+                        yield named.name(module, folder), module
+
+
+class _Named(NamedTuple):
+    """A text of the command, the paths that it may mean, and the folder in which `-m` found its module.
+
+    `is_script`: it follows an interpreter, so it is Python whatever its suffix.
+    """
+
+    text: str
+    paths: Sequence[str]
+    is_script: bool
+    home: str | None = None
+
+    def name(self, path: str, folder: str) -> str:
+        """Return the name of a file that was found by this text."""
+        is_absolute = os.path.isabs(self.text) and not is_inside(path, folder)
+        return path if is_absolute else os.path.relpath(path, folder)
+
+
+def folder_of(experiment: Experiment) -> str | None:
+    """Return the folder of the scenario file for an experiment that runs files of the user, else None."""
+    own = experiment.script or experiment.custom
+    return own.folder if own is not None else None
+
+
+def changed(experiment: Experiment) -> tuple[str, ...]:
+    """Return the names of the experiment's files that have another content now, or that are missing."""
+    folder = folder_of(experiment) or ""
+    return tuple(
+        name for name, known in experiment.sources.items() if _digest(os.path.join(folder, name), missing="") != known
+    )
+
+
+def why_changed(experiment: Experiment, when: str) -> str | None:
+    """Return a sentence that ends with `when` and names the files that changed; None if none did."""
+    names = changed(experiment)
+    return f"{listed(names)} changed {when}" if names else None
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names of files for a sentence, and the number of the others."""
+    more = len(names) - _SHOWN
+    return f"{', '.join(names[:_SHOWN])}{f' and {more} more' if more > 0 else ''}"
+
+
+def _words(experiment: Experiment) -> Sequence[str]:
+    """Return the words that may name files, with relative names as the user wrote them."""
+    script = experiment.script
+    if script is None:
+        return Custom().command(experiment, _RUN_DIR)
+    target = os.path.expanduser(script.script) if script.script is not None else script.module or ""
+    return (_PYTHON_ITSELF if script.module is None else "-m", target, *script.words, *flags(experiment.arguments))
+
+
+def _python_path(experiment: Experiment) -> tuple[str, ...]:
+    """Return the folders of the PYTHONPATH in `env:`, without those of installed packages."""
+    folders = (experiment.env.get("PYTHONPATH") or "").split(os.pathsep)
+    return tuple(os.path.normpath(path) for path in folders if os.path.isabs(path) and "-packages" not in path)
+
+
+def _named(words: Sequence[str], folder: str, extra: Sequence[str]) -> Iterator[_Named]:
+    """Yield what the words may name. `extra` are more folders in which Python looks for modules."""
+    for place, before, word in _with_shell_words(words, folder):
+        if before in _OUTPUTS:
+            continue
+        if before in _MODULE_OPTIONS and _MODULE.fullmatch(word):
+            found = ((home, run_as_module(word, home)) for home in (place, *extra))
+            home, paths = next(filter(itemgetter(1), found), (place, ()))
+            yield _Named(text=word, paths=paths, is_script=True, home=home)
+        is_script = before == _PYTHON_ITSELF or _PYTHON.fullmatch(os.path.basename(before)) is not None
+        for text in dict.fromkeys((word, *re.split("[=,]", word))):
+            yield _Named(text=text, paths=(os.path.normpath(os.path.join(place, text)),), is_script=is_script)
+
+
+def _with_shell_words(words: Sequence[str], folder: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each word with its working folder and the word before it, and the words in a line for a shell."""
+    for before, word in zip(("", *words), words, strict=False):
+        yield folder, before, word
+        inner = _shell_words(word) if any(map(str.isspace, word)) else []
+        place = folder
+        for last, token in zip(("", *inner), inner, strict=False):
+            yield place, last, token
+            if last == "cd":
+                place = os.path.join(place, token)
+
+
+def _shell_words(line: str) -> list[str]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        return list(lexer)
+    except ValueError:  # a quote without an end
+        return line.split()
+
+
+def _is_source(path: str) -> bool:
+    return os.path.isfile(path) and not _is_program(path) and not _is_in_results(path)
+
+
+def _is_program(path: str) -> bool:
+    """Return whether a file is an interpreter, or a program of the system or of an environment."""
+    folder, name = os.path.split(path)
+    in_environment = os.path.basename(folder) == "bin" and any(
+        os.path.exists(os.path.join(os.path.dirname(folder), mark)) for mark in _OF_AN_ENVIRONMENT
+    )
+    return folder in _OF_THE_SYSTEM or in_environment or _PYTHON.fullmatch(name) is not None
+
+
+def _is_in_results(path: str) -> bool:
+    for parent in Path(path).parents:
+        if (parent / _RESULTS_FILE).exists():
+            from orchestrator.results.folder import is_ours  # it loads much, and such a file is rare
+
+            if is_ours(parent):
+                return True
+    return False
+
+
+def _is_python(path: str) -> bool:
+    """Return whether a file is a Python script, by its suffix or its first line."""
+    if os.path.splitext(path)[1]:
+        return path.endswith(".py")
+    try:
+        with open(path, "rb") as stream:
+            return re.match(rb"#!.*python", stream.read(200)) is not None
+    except OSError:
+        return False
+
+
+def _digest(path: str, missing: str = UNREADABLE) -> str:
+    """Return the digest of a file, `missing` if there is no such file, or UNREADABLE if it cannot be read."""
+    try:
+        return content.digest(Path(path))
+    except FileNotFoundError:
+        return missing
+    except OSError:
+        return UNREADABLE
