@@ -20,6 +20,7 @@ from types import FrameType
 from orchestrator.errors import ResultsError
 from orchestrator.executors import Executor
 from orchestrator.machine.process_tree import end_tree
+from orchestrator.measure.failure_kinds import FILES_CHANGED
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.results import claims
 from orchestrator.results.contents import StoredRun
@@ -102,7 +103,7 @@ def run_benchmark(
                 for job in store.plan(experiments, retry=NO_RETRY if handed_over else retry)
                 if (repeats is None or job.repeat in repeats)
                 and handed_over[job.experiment_id, job.repeat] < MAX_HAND_OVERS
-                and not _cancelled(job, store, began)
+                and not _left_to_next_call(job, store, began)
             ]
             if not due and not _await_others(experiments, store, tell):
                 break
@@ -117,12 +118,17 @@ def run_benchmark(
     return _summary(experiments, store)
 
 
-def _cancelled(job: Job, store: Store, began: float) -> bool:
-    """Return whether the repeat's last run was cancelled from outside since this call began. Only the next call repeats it."""
+def _left_to_next_call(job: Job, store: Store, began: float) -> bool:
+    """Return whether only the next call repeats a run, since its last attempt was in vain after this call began.
+
+    That attempt was cancelled from outside, or its files had changed, and only a new plan reads them again.
+    """
     if job.attempt == 1:
         return False
     record = store.run(store.job(job.experiment_id, repeat=job.repeat, attempt=job.attempt - 1)).record
-    return record is not None and record.status is Status.CANCELLED and record.started_at + record.wall_s > began
+    if record is None or record.started_at + record.wall_s <= began:
+        return False
+    return record.status is Status.CANCELLED or record.kind == FILES_CHANGED
 
 
 def _hand_over(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from orchestrator.records import Device, Experiment
 
 BATCH = "per_device_train_batch_size"
+FILES_CHANGED = "files_changed"
 _CAPACITY = re.compile(
     r"Tried to allocate (?P<tried>[\d.]+ [KMG]iB)[\s\S]*?total capacity of (?P<capacity>[\d.]+ [KMG]iB)"
     r" of \w+ (?P<free>[\d.]+ [KMG]iB) is free"
@@ -212,6 +213,12 @@ _TABLE = (
         word="overcounted",
         meaning="The numbers say that the run did more than the device can.",
         hint="its tokens, its time, the model's FLOPs or the device's peak are wrong: do not trust its speed, and tell us",
+    ),
+    FailureKind(
+        word=FILES_CHANGED,
+        meaning="A file that the user's command runs changed between the plan and the run, so the run was not started.",
+        hint="the same `tunebench run` plans the new content as a new experiment",
+        retried=True,
     ),
     FailureKind(word="launcher", meaning="The run could not be started, or the launcher itself failed."),
     FailureKind(word="timeout", meaning="It was ended by `timeout_s`."),

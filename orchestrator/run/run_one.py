@@ -23,13 +23,13 @@ from orchestrator.files.redaction import redact
 from orchestrator.machine import cgroup, host_load, kernel_log, process, provenance, stacks
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.stop_signals import StopSignals
-from orchestrator.measure.failure_kinds import hint
+from orchestrator.measure.failure_kinds import FILES_CHANGED, hint, known
 from orchestrator.measure.failures import Verdict, log_tail, named_pids, verdict
 from orchestrator.monitors import Monitor
 from orchestrator.plan.command import build_command
+from orchestrator.plan.identity.sources import why_changed
 from orchestrator.records import (
     Caveat,
-    CaveatKind,
     Command,
     Device,
     Experiment,
@@ -43,9 +43,10 @@ from orchestrator.records import (
 )
 from orchestrator.results import claims
 from orchestrator.results.store import Store, write_record
-from orchestrator.run import collect, gpu_access, reported_steps, run_files, settings_check, watchdog
+from orchestrator.run import collect, gpu_access, reported_steps, run_files, watchdog
 from orchestrator.run.collect import Findings
 from orchestrator.run.data_preparation import why_missing
+from orchestrator.run.validity import invalid
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,19 +145,21 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
 def _not_started(started_at: float, *, kind: str, cause: str) -> _Evidence:
     outcome = ProcessOutcome(exit_code=None, signal=None, started_at=started_at, ended_at=time.time())
     judged = Verdict(status=Status.FAILED, kind=kind, cause=cause)
-    return _Evidence(outcome=outcome, verdict=judged)
+    advice = known(kind).hint
+    return _Evidence(outcome=outcome, verdict=judged, hint=advice if isinstance(advice, str) else None)
 
 
 def _evidence(
     experiment: Experiment, folder: RunFolder, gpus: Sequence[Gpu], *, claim: claims.Claim, stop: StopSignals
 ) -> _Evidence:
-    no_data = why_missing(experiment)
-    if no_data is not None:
+    if no_data := why_missing(experiment):
         return _not_started(time.time(), kind="data", cause=no_data)
     watching = [(name, monitors.get(name)) for name in experiment.monitors]
     command = _command(experiment, folder, gpus, watching=watching)
     command = replace(command, env={**command.env, MARKER: claim.marker})
     disturbed = gpu_access.settle(gpus, experiment.busy_gpus, cancelled=lambda: stop.received is not None)
+    if edited := why_changed(experiment, "after the plan of this run"):  # checked last, since the wait may be long
+        return _not_started(time.time(), kind=FILES_CHANGED, cause=edited)
     run_files.write(command, folder)
     taken_before, core_time_before = gpu_access.memory_taken(gpus), host_load.core_time()
     with ExitStack() as stack:
@@ -176,9 +179,11 @@ def _evidence(
         disk_full=run_files.is_disk_full(folder),
     )
     if judged.status is Status.OK:
-        judged = _invalid(experiment, findings) or judged
+        judged = invalid(experiment, findings) or judged
     survivors = [f"process {name} could not be ended and may still hold memory" for name in outcome.survivors]
-    before, after = ([Caveat(detail=text) for text in texts] for texts in (disturbed, (*survivors, *residue)))
+    edited = why_changed(experiment, "during the run, which may have run either content")
+    at_end = filter(None, (*survivors, *residue, edited))
+    before, after = ([Caveat(detail=text) for text in texts] for texts in (disturbed, at_end))
     broken = findings.broken_promises if judged.status is Status.OK else ()
     return _Evidence(
         outcome=outcome,
@@ -240,26 +245,6 @@ def _errors_and_log(findings: Findings, folder: RunFolder) -> str:
     """Return the ranks' whole errors and the end of the log."""
     errors = [str((worker.get("error") or {}).get("message") or "") for worker in findings.workers]
     return "\n".join([*errors, run_files.log_end(folder)])
-
-
-def _invalid(experiment: Experiment, findings: Findings) -> Verdict | None:
-    """Return why the numbers of a run that ended well are invalid; None if they are valid.
-
-    Reasons are other settings than asked for, a loss that is not finite, and more work than the device can do.
-    """
-    wrong = settings_check.of_ranks(experiment, findings.workers)
-    if wrong:
-        return Verdict(status=Status.INVALID, kind="not_in_effect", cause="; ".join(wrong))
-    losses = [number.missing for number in findings.measurements if number.name == "train_loss" and number.missing]
-    if losses and losses[0].kind is CaveatKind.NOT_FINITE:
-        return Verdict(status=Status.INVALID, kind="nan_loss", cause=f"the loss is not finite: {losses[0].detail}")
-    steps = [worker["nonfinite_step"] for worker in findings.workers if worker.get("nonfinite_step") is not None]
-    if steps:
-        cause = f"the loss was not finite by step {min(steps)}: the speed is that of a failed training"
-        return Verdict(status=Status.INVALID, kind="nan_loss", cause=cause)
-    if findings.impossible:
-        return Verdict(status=Status.INVALID, kind="overcounted", cause=findings.impossible)
-    return None
 
 
 def _command(

@@ -1,0 +1,28 @@
+"""The reasons why the numbers of a run that ended well are invalid."""
+
+from __future__ import annotations
+
+from orchestrator.measure.failures import Verdict
+from orchestrator.records import CaveatKind, Experiment, Status
+from orchestrator.run import settings_check
+from orchestrator.run.collect import Findings
+
+
+def invalid(experiment: Experiment, findings: Findings) -> Verdict | None:
+    """Return why the numbers of a run that ended well are invalid; None if they are valid.
+
+    Reasons are other settings than asked for, a loss that is not finite, and more work than the device can do.
+    """
+    wrong = settings_check.of_ranks(experiment, findings.workers)
+    if wrong:
+        return Verdict(status=Status.INVALID, kind="not_in_effect", cause="; ".join(wrong))
+    losses = [number.missing for number in findings.measurements if number.name == "train_loss" and number.missing]
+    if losses and losses[0].kind is CaveatKind.NOT_FINITE:
+        return Verdict(status=Status.INVALID, kind="nan_loss", cause=f"the loss is not finite: {losses[0].detail}")
+    steps = [worker["nonfinite_step"] for worker in findings.workers if worker.get("nonfinite_step") is not None]
+    if steps:
+        cause = f"the loss was not finite by step {min(steps)}: the speed is that of a failed training"
+        return Verdict(status=Status.INVALID, kind="nan_loss", cause=cause)
+    if findings.impossible:
+        return Verdict(status=Status.INVALID, kind="overcounted", cause=findings.impossible)
+    return None
