@@ -63,9 +63,11 @@ def run(options: RunOptions) -> None:
     if options.dry_run:
         return _show_dry_run(planned, options, way)
     from orchestrator.campaign import steps
+    from orchestrator.campaign.changed_files import changed_files
 
     steps.refuse_empty(planned)
-    for note in planned.notes:
+    since = () if options.move_aside else changed_files(planned, options.results)
+    for note in (*planned.notes, *since):
         tell(f"note: {note}")
     hours = steps.gpu_hours(planned, options.results, move_aside=options.move_aside)
     confirm(hours, above=options.confirm_above, yes=options.yes)
@@ -191,13 +193,16 @@ def _expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
 
 
 def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
-    """Show the plan, and how many of its runs have ended in the results folder."""
+    """Show the plan, the files that changed since the runs in the results folder, and how many runs have ended there."""
     from orchestrator.campaign import steps
+    from orchestrator.campaign.changed_files import changed_files
     from orchestrator.results import folder
 
     _show_plan(planned, options)
     is_table = not (options.as_json or options.commands)
     if is_table and not options.move_aside and folder.is_ours(options.results):
+        for note in changed_files(planned, options.results):
+            say(f"note: {note}")
         say(steps.due_line(planned, options.results, retry=way.retry))
 
 

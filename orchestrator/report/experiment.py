@@ -41,6 +41,8 @@ def _facts(experiment: Experiment) -> Iterator[str]:
         yield f"  script {experiment.script.module or experiment.script.path} · started in {place}"
     if experiment.data:
         yield f"  data {experiment.data.source} ({experiment.data_path})"
+    for file, digest in experiment.sources.items():
+        yield f"  file {file} (sha256 {digest}…)"
     for label, reason in (("skipped", experiment.skip), ("cannot run here", experiment.cannot_run_here)):
         if reason:
             yield f"  {label} ({reason.kind}): {reason.text}"

@@ -20,6 +20,7 @@ from orchestrator.compare.sides import environment
 from orchestrator.errors import OrchestratorError
 from orchestrator.machine import provenance
 from orchestrator.plan import placement
+from orchestrator.plan.identity import sources
 from orchestrator.records import Device, Experiment, JobState, RunRecord, Status
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.results.contents import StoredRun
@@ -90,6 +91,8 @@ def _readiness(
     )
     if reason is not None:
         return Refused(why=reason.text)
+    if other_files := _other_files(experiment):
+        return Refused(why=other_files)
     stored = store.runs(name)
     known = {run.repeat: run for run in seen}
     ok = [run for run in stored if run.record is not None and run.record.status is Status.OK]
@@ -102,6 +105,15 @@ def _readiness(
     took = [run.record.wall_s for run in ok if run.record is not None]
     raised = _with_repeats(experiment, max(repeats, default=0))
     return Ready(store=store, experiment=raised, repeats=repeats, run_s=max(took, default=experiment.timeout_s))
+
+
+def _other_files(experiment: Experiment) -> str | None:
+    """Return a sentence if a new run would run other files than the earlier runs did."""
+    unknown = () if experiment.sources else tuple(sources.Sources().of(experiment))
+    if unknown:
+        names = sources.listed(unknown)
+        return f"an older version of Tunebench did not record the content of {names}; make a new campaign"
+    return sources.why_changed(experiment, "since its runs; restore the old content, or make a new campaign")
 
 
 def _is_own(paths: Iterable[Path]) -> bool:

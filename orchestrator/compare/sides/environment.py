@@ -1,7 +1,8 @@
 """The environment of an experiment under short names, and the differences in it that forbid a comparison. Pure.
 
 Two measurements are comparable if the same work ran on similar machines. Users compare to see the effect of a new driver or
-package: such a difference is listed before the numbers and forbids nothing. These differences forbid a comparison:
+package, or of an edited script: such a difference is listed before the numbers and forbids nothing. These differences forbid a
+comparison:
 
 - `gpu`: another model of GPU; `cpu` instead, if neither side names a GPU;
 - `device`: a CPU against a GPU;
@@ -55,6 +56,7 @@ _NAMES = {
 }
 
 WORKERS = "provenance_worker_versions_"
+_SOURCES, CONTENT = "provenance_sources_", "content of "
 _OF_DATA = (DATA, *(f"data_{name}" for name in _DATA_FIELDS))
 _OF_THE_GPUS = (GPU, "gpu_power_limit_w", "gpu_sm_clock_max_mhz")
 
@@ -68,6 +70,8 @@ def of_cells(cells: Cells) -> dict[str, Value]:
     for source, value in cells.items():
         if source.startswith(WORKERS) and value is not None:
             facts[source.removeprefix(WORKERS).replace("_", "-")] = value
+        elif source.startswith(_SOURCES):
+            facts[f"{CONTENT}{source.removeprefix(_SOURCES)}"] = value
     return {name: value for name, value in facts.items() if value != ""}
 
 
@@ -91,6 +95,11 @@ def data_cells(data: DataSpec | None) -> dict[str, Value]:
     """Return the fields that distinguish selections of the same data source, as cells."""
     fields: dict[str, Any] = {name: getattr(data, name, None) for name in _DATA_FIELDS}
     return {f"provenance_data_{name}": value for name, value in fields.items() if value is not None}
+
+
+def source_cells(sources: Mapping[str, str]) -> dict[str, Value]:
+    """Return the digests of the files that a command runs, as cells. Their prefix keeps a digest from being read as a number."""
+    return {f"{_SOURCES}{name}": f"sha256:{digest}" for name, digest in sources.items()}
 
 
 def combined(environments: Sequence[Cells]) -> dict[str, Value]:
@@ -128,7 +137,12 @@ def differences(base: Entry, new: Entry) -> tuple[Difference, ...]:
         is_known = both_whole or (before is not None and after is not None)
         if is_known and _text(before) != _text(after):
             differing.append(Difference(name=name, base=before, new=after))
-    return tuple(sorted(differing, key=lambda difference: (_ORDER.get(difference.name, len(_ORDER)), difference.name)))
+    return tuple(sorted(differing, key=lambda difference: (_rank(difference.name), difference.name)))
+
+
+def _rank(name: str) -> float:
+    """Return the place of a name in a list: first what may forbid a comparison, then the user's files, then versions."""
+    return len(DISQUALIFYING) - 0.5 if name.startswith(CONTENT) else _ORDER.get(name, len(_ORDER))
 
 
 def disqualifying(base: Entry, new: Entry, differences: Iterable[Difference]) -> tuple[str, ...]:

@@ -66,6 +66,7 @@ def _with_more(row: Row, record: RunRecord, experiment: Experiment) -> Row:
         "neighbours": len(record.beside),
         **environment.gpu_cells(record.provenance.get("gpus")),
         **environment.data_cells(experiment.data),
+        **environment.source_cells(experiment.sources),
     }
     return replace(
         row,
