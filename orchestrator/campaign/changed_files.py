@@ -15,6 +15,7 @@ from orchestrator.files.printable_text import counted
 from orchestrator.monitors import perturbing
 from orchestrator.plan.expand import Plan
 from orchestrator.plan.identity.experiment_id import Digester
+from orchestrator.plan.identity.sources import folder_of
 from orchestrator.records import Experiment
 from orchestrator.results import folder
 from orchestrator.results.contents import StoredExperiment
@@ -53,7 +54,7 @@ def changed_files(plan: Plan, root: Path) -> Iterator[str]:
 
 def _newest(stored: list[StoredExperiment]) -> dict[tuple[str, str], StoredExperiment]:
     """Return the experiments by all that identifies them, without their files."""
-    own = (item for item in stored if item.experiment.custom is not None)
+    own = (item for item in stored if folder_of(item.experiment) is not None)
     return {_without_files(item.experiment): item for item in sorted(own, key=_started_at)}
 
 

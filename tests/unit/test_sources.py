@@ -16,7 +16,7 @@ from factories.suites import expanded, suite
 from orchestrator.files import content
 from orchestrator.plan.identity.experiment_id import Digester
 from orchestrator.plan.identity.sources import UNREADABLE, Sources, changed
-from orchestrator.records import CustomCommand, Experiment
+from orchestrator.records import CustomCommand, Experiment, Script
 
 TREE = {
     "train.py": "import model, torch\n",
@@ -142,6 +142,30 @@ def test_a_large_file_counts_by_its_size_its_beginning_and_its_end(
 def test_a_file_that_cannot_be_read_says_so(folder: Path) -> None:
     (folder / "secret.bin").symlink_to("/proc/self/mem")
     assert of(folder, ["secret.bin"]) == {"secret.bin": UNREADABLE}
+
+
+def test_a_script_is_python_whatever_its_name(folder: Path) -> None:
+    (folder / "train").write_text("import model\n")
+    (folder / "data").write_text("import unused\n")
+    files = names(folder, "{python}", "train", "data")
+    assert files == ["train", "model.py", "layers/norm.py", "data"]
+    assert names(folder, "bash", "-c", "python3 train data") == files
+
+
+@pytest.mark.parametrize(
+    ("script", "named"),
+    [
+        (Script(script="train.py", folder=""), [*WITH_IMPORTS, "conf/b.yaml"]),
+        (Script(script="train.py", words=("conf/a.yaml",), folder=""), [*WITH_IMPORTS, "conf/a.yaml", "conf/b.yaml"]),
+        (Script(script="../scenarios/train.py", cwd="scenario", folder=""), [*WITH_IMPORTS, "conf/b.yaml"]),
+        (Script(module="pkg.run", folder=""), ["pkg/__init__.py", "pkg/run.py", "pkg/part.py", "conf/b.yaml"]),
+        (Script(module="installed.elsewhere", folder=""), ["conf/b.yaml"]),
+    ],
+)
+def test_the_files_of_a_script(folder: Path, script: Script, named: list[str]) -> None:
+    arguments = {"config": "conf/b.yaml", "learning_rate": "2e-5"}
+    one = experiment(trainer="script", script=replace(script, folder=str(folder)), arguments=arguments)
+    assert list(Sources().of(one)) == named
 
 
 def test_other_trainers_have_no_files(folder: Path) -> None:
