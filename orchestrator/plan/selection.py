@@ -15,6 +15,7 @@ from orchestrator.plan.config.combined import canonical_name
 from orchestrator.plan.config.suite import canonical_frameworks
 from orchestrator.plan.data import local_model
 from orchestrator.records import Experiment, Text
+from orchestrator.trainers.argument_values import names
 
 # Keys of a scenario that `--set KEY=VALUE` can change; `arguments` and `env` are set part by part.
 SETTABLE = sorted(
@@ -73,7 +74,8 @@ def parse_selection(
         elif head in SETTABLE and not rest:
             changed[head] = parse_scalar(value)
         else:
-            hint = suggestion(path, ("arguments.NAME", "env.NAME", "measure.within", *SETTABLE))
+            key = "" if path in names("huggingface") else path  # `max_steps` is no slip of the key `steps`
+            hint = suggestion(key, ("arguments.NAME", "env.NAME", "measure.within", *SETTABLE))
             example = f"; for an argument of the trainer write --set arguments.{path}={value}"
             raise SelectionError(
                 f"--set {path}: unknown key{example if hint.startswith('.') and not rest else ''}{hint}"
@@ -140,10 +142,10 @@ def _split(text: str, *, option: str, example: str) -> tuple[str, str]:
 
 def chosen_scenarios(suite: Suite, selection: Selection) -> list[Scenario]:
     """Return the scenarios that run, in file order. Raises SelectionError for a name that is not in the file."""
-    names = [scenario.name for scenario in suite.scenarios]
+    known = [scenario.name for scenario in suite.scenarios]
     for name in selection.scenarios:
-        if name not in names:
-            raise SelectionError(f"{suite.document.file}: there is no scenario {name!r}{suggestion(name, names)}")
+        if name not in known:
+            raise SelectionError(f"{suite.document.file}: there is no scenario {name!r}{suggestion(name, known)}")
     wanted = set(selection.scenarios)
     return [
         canonical_frameworks(_with_settings(scenario, selection.settings), suite.frameworks)
@@ -158,10 +160,10 @@ def chosen_experiments(
     """Return the experiments that `--framework`, `--model` and `--cell` choose, by id. Raises SelectionError for none."""
     base = suite.document.file.parent
     frameworks = {id: one.framework.name if one.framework else "none" for id, one in experiments.items()}
-    names = [(word, canonical_name(word, suite.frameworks)) for word in selection.frameworks]
+    joined = [(word, canonical_name(word, suite.frameworks)) for word in selection.frameworks]
     models = [(word, local_model(word, base)) for word in selection.models]
     kept = (
-        _matching("--framework", names, frameworks),
+        _matching("--framework", joined, frameworks),
         _matching("--model", models, {id: one.model for id, one in experiments.items()}),
         {_cell(word, experiments) for word in selection.cells} or {*experiments},
     )

@@ -145,17 +145,17 @@ scenarios:
 
 
 def test_mistakes_in_scenarios_that_are_not_chosen_are_notes(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"scenarios.yaml:5:17"):
+    with pytest.raises(ConfigError, match=r"scenarios.yaml:5:15"):
         suite(tmp_path, BROKEN)
     found = load_suite(tmp_path / "scenarios.yaml", chosen=["good"])
     assert [one.name for one in found.scenarios] == ["good", "last"]
     (odd,), (unknown,) = found.left_out["odd"], found.left_out["unknown"]
-    assert odd.startswith(f"{tmp_path}/scenarios.yaml:5:17: scenario 'odd': unknown key 'argumens'")
+    assert odd.startswith(f"{tmp_path}/scenarios.yaml:5:15: scenario 'odd': unknown key 'argumens'")
     assert unknown.startswith(
         f"{tmp_path}/scenarios.yaml:7:22: scenario 'unknown': unknown framework configuration 'eagr'"
     )
     assert unknown.endswith("(this scenario is not chosen)")
-    with pytest.raises(ConfigError, match=r"scenarios.yaml:5:17: scenario 'odd'"):
+    with pytest.raises(ConfigError, match=r"scenarios.yaml:5:15: scenario 'odd'"):
         load_suite(tmp_path / "scenarios.yaml", chosen=["odd"])
 
 
