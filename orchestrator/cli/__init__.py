@@ -20,6 +20,7 @@ from orchestrator.cli.console import err, say, tell
 from orchestrator.cli.doctor_monitor import doctor, monitor, run_one
 from orchestrator.cli.export_bundle import bundle, export
 from orchestrator.cli.history_rerun import history, rerun
+from orchestrator.cli.lists import list_names
 from orchestrator.cli.plan_run import plan, run
 from orchestrator.cli.report_show_status import cancel, report, show, status
 from orchestrator.cli.schema_init import init, schema
@@ -54,6 +55,7 @@ def _tunebench(
 _ON_RESULTS = (report, show, status, cancel, compare, rerun, history, export, bundle)
 for _command in (plan, run, *_ON_RESULTS, doctor, monitor, schema, init):
     app.command()(_command)
+app.command(name="list")(list_names)
 app.command(name="run-one", hidden=True)(run_one)
 
 INTERRUPTED = 130

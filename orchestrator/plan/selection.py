@@ -74,7 +74,7 @@ def parse_selection(
         elif head in SETTABLE and not rest:
             changed[head] = parse_scalar(value)
         else:
-            key = "" if path in names("huggingface") else path  # `max_steps` is no slip of the key `steps`
+            key = "" if path in names("huggingface") else path  # an argument, not a slip of a key
             hint = suggestion(key, ("arguments.NAME", "env.NAME", "measure.within", *SETTABLE))
             example = f"; for an argument of the trainer write --set arguments.{path}={value}"
             raise SelectionError(

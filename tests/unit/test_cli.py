@@ -106,6 +106,38 @@ def test_run_with_dry_run_is_the_plan(call: Call, file: Path) -> None:
     assert call("run", file, "--dry-run", "--json") == call("plan", file, "--json")
 
 
+def listed(call: Call, *words: object) -> dict[str, dict[str, Any]]:
+    code, out, _ = call("list", *words, "--json")
+    assert code == 0
+    return {row["name"]: row for row in json.loads(out)}
+
+
+def test_models_trainers_and_metrics_are_listed(call: Call) -> None:
+    models, trainers, metrics = (listed(call, kind) for kind in ("models", "trainers", "metrics"))
+    assert models["config:llama-2-7b"] == {
+        **{"name": "config:llama-2-7b", "architecture": "llama", "parameters": 6_738_415_616, "layers": 32}
+    }
+    assert {"huggingface", "script", "custom"} <= {*trainers}
+    assert all(row["description"].endswith(".") for row in trainers.values())
+    assert metrics["tokens_per_s"]["better"] == "higher" and metrics["step_time_s"]["unit"] == "s"
+    _, out, _ = call("list", "models")
+    assert "config:llama-2-7b" in out and "6,738,415,616" in out
+
+
+def test_the_framework_configurations_of_the_folder_that_a_plan_uses_are_listed(call: Call, tmp_path: Path) -> None:
+    shipped = listed(call, "frameworks", tmp_path / "scenarios.yaml")
+    assert shipped["liger"]["trainers"] == ["huggingface", "trl", "fms_hf_tuning"]
+    (tmp_path / "frameworks").mkdir()
+    contents = "framework_configs:\n- {shortname: mine, filename: mine.yaml}\n"
+    (tmp_path / "frameworks" / "CONTENTS.yaml").write_text(contents)
+    (tmp_path / "frameworks" / "mine.yaml").write_text("description: One [bold] sentence. Another.\n")
+    for words in ((tmp_path / "scenarios.yaml",), ("--frameworks", tmp_path / "frameworks")):
+        assert [*listed(call, "frameworks", *words)] == ["mine"]
+    _, out, err = call("list", "frameworks", tmp_path / "scenarios.yaml")
+    assert "One [bold] sentence\n" in "\n".join(line.rstrip() for line in out.splitlines()) + "\n"
+    assert f"framework configurations of {tmp_path}/frameworks" in err
+
+
 @pytest.mark.parametrize("option", ["--json", "--commands"])
 def test_what_shows_a_plan_does_not_run_it(call: Call, file: Path, tmp_path: Path, option: str) -> None:
     code, out, err = call("run", file, option, "--results", tmp_path / "results")

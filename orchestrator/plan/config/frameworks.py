@@ -35,6 +35,14 @@ class FrameworkSource:
     trainers: tuple[str, ...] | None = None
     stale: str | None = None
 
+    @property
+    def description(self) -> str:
+        """The sentence of its file, or what is known without one."""
+        content = self.document.value if isinstance(self.document.value, dict) else {}
+        if self.framework.plugin_file:
+            return "A plugin file of the acceleration framework, for trainer fms_hf_tuning."
+        return str(content.get("description") or "")
+
     def speaks_to(self, trainer: str) -> bool:
         """Return whether a trainer may get the arguments. A configuration without arguments is for every trainer."""
         return self.trainers is None or trainer in self.trainers or not self.framework.arguments

@@ -82,6 +82,11 @@ def shipped_folder() -> Path:
     return installed if installed.is_dir() else PACKAGE.parent
 
 
+def frameworks_folder(scenarios: Path) -> Path:
+    """Return the folder of framework configurations that a scenario file uses by itself."""
+    return _find(None, scenarios, "frameworks", [])
+
+
 def load_suite(
     scenarios: Path,
     *,

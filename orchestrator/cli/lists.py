@@ -1,0 +1,119 @@
+"""`list`: the names that a scenario file may use, with what each means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.cli.console import out, print_raw, tell
+from orchestrator.cli.options import AsJson
+from orchestrator.errors import ConfigError, Problem
+
+Rows = list[dict[str, Any]]
+
+
+class Kind(StrEnum):
+    """The kinds of names that can be listed."""
+
+    FRAMEWORKS = "frameworks"
+    MODELS = "models"
+    TRAINERS = "trainers"
+    METRICS = "metrics"
+
+
+def list_names(
+    kind: Annotated[Kind, typer.Argument(help="The kind of names.", show_default=False)],
+    scenarios: Annotated[
+        Path, typer.Argument(help="Scenario file whose framework configurations to list; it need not exist.")
+    ] = Path("scenarios.yaml"),
+    frameworks: Annotated[Path | None, typer.Option(help="Folder of framework configurations.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the names that a scenario file may use, each with its meaning."""
+    if kind is Kind.FRAMEWORKS:
+        rows = _frameworks(scenarios, frameworks)
+    else:
+        rows = {Kind.MODELS: _models, Kind.TRAINERS: _trainers, Kind.METRICS: _metrics}[kind]()
+    if as_json:
+        print_raw([json.dumps(rows, indent=2) + "\n"])
+    else:
+        _print(rows)
+
+
+def _frameworks(scenarios: Path, given: Path | None) -> Rows:
+    """Return the configurations of the folder that a plan would use. Raise ConfigError for mistakes in its files."""
+    from orchestrator.plan.config.frameworks import load_frameworks
+    from orchestrator.plan.config.suite import frameworks_folder
+
+    folder, problems = given or frameworks_folder(scenarios), list[Problem]()
+    known = load_frameworks(folder, problems)
+    if problems:
+        raise ConfigError(problems)
+    tell(f"framework configurations of {folder}")
+    return [
+        {"name": name, "trainers": list(source.trainers or ()) or ["all"], "description": source.description}
+        for name, source in known.items()
+    ]
+
+
+def _models() -> Rows:
+    from orchestrator.plan.data import published_models
+    from orchestrator.plan.forecast.memory_fit.shapes import hub_folder, read_shape
+
+    names = [f"config:{name}" for name in published_models()]
+    shapes = {name: read_shape(name, {}, revision=None, hub=hub_folder({})) for name in names}
+    return [
+        {"name": name, "architecture": shape.family, "parameters": shape.parameters, "layers": shape.layers}
+        for name, shape in shapes.items()
+    ]
+
+
+def _trainers() -> Rows:
+    from orchestrator import trainers
+
+    for problem in trainers.load_problems():
+        tell(f"warning: {problem}")
+    sentences = {name: (type(trainers.get(name)).__doc__ or "").strip() for name in trainers.known()}
+    return [{"name": name, "description": text.partition("\n")[0]} for name, text in sentences.items()]
+
+
+def _metrics() -> Rows:
+    from orchestrator.measure.metrics import METRICS
+
+    return [
+        {"name": one.name, "unit": one.unit, "better": one.direction.value, "description": one.description}
+        for one in METRICS.values()
+    ]
+
+
+def _print(rows: Rows) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for heading in rows[0] if rows else ():
+        numbers = isinstance(rows[0][heading], int)
+        table.add_column(
+            heading, justify="right" if numbers else "left", overflow="fold", no_wrap=numbers or heading == "name"
+        )
+    for row in rows:
+        table.add_row(*(Text(text) for text in _texts(row)))
+    out().print(table)
+
+
+def _texts(row: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a row, with the first sentence of a description. A missing unit or direction is an empty cell."""
+    texts = []
+    for name, value in row.items():
+        if isinstance(value, int):
+            texts.append(f"{value:,}")
+        elif isinstance(value, list):
+            texts.append(", ".join(value))
+        else:
+            texts.append((value or "").partition(". ")[0] if name == "description" else value or "")
+    return texts
