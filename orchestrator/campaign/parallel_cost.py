@@ -6,8 +6,9 @@ machine, now. A cell that needs more of what runs share (data loading, power, PC
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 
 from orchestrator.campaign.loop import OnEvent, run_benchmark
@@ -16,9 +17,9 @@ from orchestrator.executors import Executor
 from orchestrator.machine import cores
 from orchestrator.machine.gpus import visible_gpus
 from orchestrator.records import CaveatKind, Device, Experiment, Measure, RunRecord, Status
+from orchestrator.results.neighbour_cost import COST_FILE, PACKING
 from orchestrator.results.store import Store
 
-PACKING = "packing"
 SPEED = "tokens_per_s"
 MEASURE = Measure(discard_steps=10, at_least_steps=20, at_most_steps=50)
 MOST_TRIES = 3
@@ -75,7 +76,9 @@ def cost(
         if isinstance(speeds, str):
             return speeds
         found.append(speeds)
-    return Cost(experiment_id=cell.id, copies=copies, single=found[0][0], packed=fmean(found[1]))
+    measured = Cost(experiment_id=cell.id, copies=copies, single=found[0][0], packed=fmean(found[1]))
+    inner.write(COST_FILE, json.dumps(asdict(measured), indent=2) + "\n")
+    return measured
 
 
 def _speeds(side: Sequence[Experiment], inner: Store, *, executor: Executor, on_event: OnEvent) -> list[float] | str:

@@ -32,6 +32,7 @@ from orchestrator.records import Experiment, JobState
 from orchestrator.results import folder
 from orchestrator.results import requested as asked
 from orchestrator.results.due_runs import FAILURES, NO_RETRY, Retry, half_width
+from orchestrator.results.neighbour_cost import PACKING
 from orchestrator.results.store import Store
 from orchestrator.run.data_preparation import prepare_data
 
@@ -219,9 +220,7 @@ def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say
     if isinstance(cost, parallel_cost.Cost):
         say(str(cost))
     elif cost is not None:
-        say(
-            f"the slowdown could not be measured: {cost} (its runs are in {parallel_cost.PACKING}/ of the results folder)"
-        )
+        say(f"the slowdown could not be measured: {cost} (its runs are in {PACKING}/ of the results folder)")
     return copies
 
 

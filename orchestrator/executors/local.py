@@ -92,9 +92,9 @@ class LocalExecutor:
         claim = claims.claim(job, executor="local", details=details)
         if claim is None:
             return None
-        for neighbour in neighbours:
-            claims.note_neighbour(neighbour.run_dir, job.experiment_id)
-            claims.note_neighbour(job.run_dir, neighbour.experiment_id)
+        together = [job, *neighbours] if neighbours else []
+        for one in together:
+            claims.note_neighbours(one.run_dir, [other.experiment_id for other in together if other is not one])
         argv = [*self.run_one, str(job.run_dir)]
         try:
             child = process.spawn(argv, log=job.folder.run_one_log, env={MARKER: claim.marker})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 
 LEVEL = 0.95
@@ -60,6 +60,14 @@ class Ratio:
     p: float | None
     n_base: int
     n_new: int
+
+
+def widened(ratio: Ratio, by: float) -> Ratio:
+    """Return the ratio with an interval that is wider on both sides, by a distance of logarithms."""
+    if ratio.interval is None:
+        return ratio
+    factor = math.exp(by)
+    return replace(ratio, interval=Interval(low=ratio.interval.low / factor, high=ratio.interval.high * factor))
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:

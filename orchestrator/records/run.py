@@ -135,7 +135,8 @@ class RunRecord:
 
     `kind` is a word for the failure (None when ok), `cause` a sentence, `tail` the end of the log. `settings` are the settings in
     effect, read from the built model. `ranks` has a row for each training process and `devices` for each GPU, with cells named as
-    in `metrics`. `warnings` qualify the numbers. The last field lists experiments that ran on the same machine at the same time.
+    in `metrics`. `warnings` qualify the numbers. The field before the last lists experiments that ran on the same machine at
+    the same time. The last one says how many of their runs there were at one time; it is None in older records.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -158,3 +159,9 @@ class RunRecord:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[Annotated[Caveat, AcceptsSentence()], ...] = ()
     beside: tuple[str, ...] = ()
+    beside_at_once: int | None = None
+
+    @property
+    def neighbours(self) -> int:
+        """The number of other runs on the machine at one time; in older records, over the whole run."""
+        return len(self.beside) if self.beside_at_once is None else self.beside_at_once

@@ -16,7 +16,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -157,18 +157,20 @@ def take_over(run_dir: Path) -> None:
     writing.replace(RunFolder(run_dir).owner, json.dumps(asdict(this_process()), indent=2) + "\n")
 
 
-def note_neighbour(run_dir: Path, experiment_id: str) -> None:
-    """Note in a run's folder that a run of this experiment has started at the same time on this machine."""
+def note_neighbours(run_dir: Path, experiment_ids: Sequence[str]) -> None:
+    """Note in a run's folder, as one line, the experiments of the runs that share this machine from now on."""
     with suppress(OSError), RunFolder(run_dir).neighbours.open("a", encoding="utf-8") as file:
-        file.write(experiment_id + "\n")
+        file.write(" ".join(experiment_ids) + "\n")
 
 
-def neighbours(run_dir: Path) -> tuple[str, ...]:
-    """Return the experiment id of each run that shared the machine with this run."""
+def neighbours(run_dir: Path) -> tuple[tuple[str, ...], int]:
+    """Return the experiments whose runs shared the machine with this run, and how many of these runs there were at one time."""
     try:
-        return tuple(reading.read_text(RunFolder(run_dir).neighbours, limit=reading.CLAIM_BYTES).split())
+        text = reading.read_text(RunFolder(run_dir).neighbours, limit=reading.CLAIM_BYTES)
     except (OSError, ValueError):
-        return ()
+        return (), 0
+    lines = [line.split() for line in text.splitlines()]
+    return tuple(dict.fromkeys(name for line in lines for name in line)), max(map(len, lines), default=0)
 
 
 def beat(run_dir: Path) -> None:

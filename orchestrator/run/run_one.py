@@ -119,6 +119,7 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
     outcome, judged, findings = evidence.outcome, evidence.verdict, evidence.findings
     ended = outcome if (judged.exit_code, judged.signal) == (None, None) else judged
     facts = provenance.collect(experiment.python, gpus)
+    beside, beside_at_once = claims.neighbours(folder.path)
     return RunRecord(
         experiment_id=claim.experiment_id,
         repeat=claim.repeat,
@@ -138,7 +139,8 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
         devices=findings.devices,
         provenance={**facts, "worker_versions": dict(findings.first.get("versions") or {})},
         warnings=evidence.warnings,
-        beside=claims.neighbours(folder.path),
+        beside=beside,
+        beside_at_once=beside_at_once,
     )
 
 
@@ -166,7 +168,6 @@ def _evidence(
         for _, monitor in watching:
             stack.enter_context(monitor.watch(folder.path, gpus))
         outcome, out_of_memory = _train(experiment, command, folder, claim=claim, stop=stop)
-    load = tuple(host_load.measurements(core_time_before))
     residue = gpu_access.given_back(gpus, taken_before)
     run_files.mask_worker_files(folder)
     findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus)
@@ -189,7 +190,7 @@ def _evidence(
         outcome=outcome,
         verdict=judged,
         hint=hint(judged.kind, _errors_and_log(findings, folder), experiment),
-        findings=replace(findings, measurements=(*findings.measurements, *load)),
+        findings=replace(findings, measurements=(*findings.measurements, *host_load.measurements(core_time_before))),
         warnings=(*before, *findings.warnings, *broken, *after),
     )
 

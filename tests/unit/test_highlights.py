@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, variance
 
@@ -251,6 +252,23 @@ def test_a_doubted_cell_is_a_warning_and_no_gain(kind: CaveatKind, side: str) ->
     assert gains(*cells) == []
     (text,) = warned(*cells)
     assert said in text and f"{side} on llama-1b at 1 GPU" in text and "no speed is claimed" in text
+
+
+@pytest.mark.parametrize(("cost", "said"), [(None, "was not measured"), (0.03, "measured cost of neighbours, 3")])
+def test_equally_many_neighbours_are_compared_and_their_cost_widens_the_interval(cost: float | None, said: str) -> None:
+    def table(beside: int) -> ResultsTable:
+        cells = [
+            Made(runs=speeds(*BASELINE, neighbours=1)),
+            Made(framework="liger", runs=speeds(*FAST, neighbours=beside)),
+        ]
+        return replace(made_table(*cells), neighbour_cost=cost)
+
+    alike, others = (highlights(table(beside)) for beside in (1, 2))
+    (gain,) = [one.text for one in alike if one.kind is HighlightKind.GAIN]
+    low, high = map(float, re.findall(r"\((\d\.\d+)–(\d\.\d+)\)", gain)[0])
+    assert (high / low > 1.06) is (cost is not None) and "liger is 1.2" in gain
+    assert any("equally many neighbours" in one.text and said in one.text for one in alike)
+    assert not [one for one in others if one.kind is HighlightKind.GAIN]
 
 
 def test_a_power_cap_is_daily_life() -> None:

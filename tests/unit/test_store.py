@@ -5,6 +5,7 @@ import os
 import re
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from factories import results
@@ -327,3 +328,10 @@ def test_another_container_of_this_host_is_judged_by_its_heartbeat_and_an_earlie
     assert claims.state(job.run_dir) is JobState.RUNNING
     (job.run_dir / "owner.json").write_text(json.dumps({**inside, "boot_id": "before"}))
     assert claims.state(job.run_dir) is JobState.LOST
+
+
+def test_neighbours_are_counted_at_one_time_and_not_over_the_whole_run(tmp_path: Path) -> None:
+    assert claims.neighbours(tmp_path) == ((), 0)
+    for beside in (["a", "b"], ["b"], ["b", "c"]):  # b stays, a ends, c follows
+        claims.note_neighbours(tmp_path, beside)
+    assert claims.neighbours(tmp_path) == (("a", "b", "c"), 2)

@@ -63,7 +63,7 @@ def _stored(place: Path, contents: Contents, warnings: list[str]) -> Iterator[tu
 def _with_more(row: Row, record: RunRecord, experiment: Experiment) -> Row:
     """Return the row with the facts that a comparison needs and a table does not show."""
     more: dict[str, Value] = {
-        "neighbours": len(record.beside),
+        "neighbours": record.neighbours,
         **environment.gpu_cells(record.provenance.get("gpus")),
         **environment.data_cells(experiment.data),
         **environment.source_cells(experiment.sources),

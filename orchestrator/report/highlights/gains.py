@@ -43,7 +43,7 @@ def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
     judged = [
         (pair, pair.speed)
         for pair in against
-        if pair.speed and not known.doubts[pair.new] and not known.doubts[pair.base] and pair.doubt not in _WRONG
+        if pair.speed and not known.in_doubt(pair.new, pair.base) and pair.doubt not in _WRONG
     ]
     order = sorted(judged, key=lambda entry: -round(entry[1].ratio.value, 3))
     faster, alike, slower = ([entry for entry in order if direction(entry[1].ratio) == sign] for sign in _WORDS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.report.caveats import Doubt, doubts
+from orchestrator.report.caveats import Doubt, DoubtKind, doubts
 from orchestrator.report.highlights.labels import Names
 from orchestrator.results.table.column_choice import Numbers, column
 
@@ -44,6 +44,12 @@ class Known:
     names: Names
     numbers: Numbers
     doubts: Sequence[Sequence[Doubt]]
+
+    def in_doubt(self, *rows: int) -> bool:
+        """Return whether the speeds of these rows make no claim together. Equally many neighbours are no doubt."""
+        kinds = {doubt.kind for row in rows for doubt in self.doubts[row]}
+        neighbours = {self.numbers("neighbours", row) or 0 for row in rows}
+        return bool(kinds - {DoubtKind.PACKED}) or len(neighbours) > 1
 
     def sentence(self, kind: HighlightKind, text: str, rows: Sequence[int]) -> Highlight:
         return Highlight(kind=kind, text=text, experiments=tuple(dict.fromkeys(self.ids[row] for row in rows)))

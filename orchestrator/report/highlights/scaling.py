@@ -52,8 +52,7 @@ def _scaled(known: Known) -> Iterator[tuple[int, int, Ratio]]:
     runs = ok_runs(known.table, (PER_GPU,))
     bases = ((row, places[id(base)]) for row, base in enumerate(scaling_bases(cells)) if base is not None)
     for row, base in sorted(bases, key=lambda pair: known.numbers("num_gpus", pair[0]) or 0):
-        in_doubt = known.doubts[row] or known.doubts[base]
-        if row != base and not in_doubt and PER_GPU in runs[row] and PER_GPU in runs[base]:
+        if row != base and not known.in_doubt(row, base) and PER_GPU in runs[row] and PER_GPU in runs[base]:
             yield base, row, ratio(runs[base][PER_GPU], runs[row][PER_GPU])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from orchestrator.files.printable_text import counted, one_line
@@ -18,7 +19,6 @@ _OTHERS = {
     DoubtKind.THROTTLED: "ran on GPUs with reduced clocks",
     DoubtKind.BUSY_HOST: "ran on a busy host",
     DoubtKind.NOT_STEADY: "had a run without a steady state",
-    DoubtKind.PACKED: "ran at the same time as other experiments on the same machine",
 }
 
 # Characters of the detail of a doubt. The longest reason of `measure.steady_state` fits.
@@ -41,6 +41,8 @@ def warnings(known: Known) -> Iterator[Highlight]:
     if unchecked:
         yield _unchecked(known, unchecked)
     yield from (_doubted(known, kind, rows[kind]) for kind in _OTHERS if rows[kind])
+    if rows[DoubtKind.PACKED]:
+        yield _packed(known, rows[DoubtKind.PACKED])
 
 
 def _other_loss(known: Known, words: str, row: int) -> Highlight:
@@ -58,6 +60,20 @@ def _unchecked(known: Known, rows: Sequence[int]) -> Highlight:
     text = (
         f"{counted(len(rows), 'experiment')} had no baseline loss to compare with, so a wrong training would not be noticed: "
         f"{names}"
+    )
+    return known.sentence(HighlightKind.WARNING, text, rows)
+
+
+def _packed(known: Known, rows: Sequence[int]) -> Highlight:
+    cost = known.table.neighbour_cost
+    measured = (
+        "the cost of neighbours was not measured (--parallel auto measures it)"
+        if cost is None
+        else f"the intervals include the measured cost of neighbours, {percent(math.expm1(cost))}"
+    )
+    text = (
+        f"{counted(len(rows), 'experiment')} ran at the same time as others on the same machine: speeds are compared only "
+        f"between experiments with equally many neighbours, and {measured}"
     )
     return known.sentence(HighlightKind.WARNING, text, rows)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from orchestrator.measure.intervals import Ratio, ratio
+from orchestrator.measure.intervals import Ratio, ratio, widened
 from orchestrator.records import Status
 from orchestrator.results.table import aggregate, axes
 from orchestrator.results.table.axes import Match, references
@@ -103,6 +103,8 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
         names = STEADY_SPEEDS if trainers[match.new] in with_steps else (*STEADY_SPEEDS, *WHOLE_SPEEDS)
         misleading = _misleading(match)
         speed = _speed(runs[match.base], runs[match.new], [name for name in names if name not in misleading])
+        if speed and table.neighbour_cost and (numbers("neighbours", match.new) or numbers("neighbours", match.base)):
+            speed = replace(speed, ratio=widened(speed.ratio, table.neighbour_cost))
         memory = _memory(numbers, match.new, match.base)
         difference, doubt = _loss(losses, match) if match.axis in table.arguments else (None, None)
         return Pair(match=match, speed=speed, memory=memory, loss=difference, doubt=doubt)

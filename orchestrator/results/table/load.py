@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
 from orchestrator.records import Caveat, JobState, Status
+from orchestrator.results import neighbour_cost
 from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows, gc_pause, references, rows
@@ -45,7 +46,7 @@ class ResultsTable:
     With several folders the column `results` has the folder of the row. `arguments` has the columns that are arguments of the
     trainer, `framework_arguments` the columns that each framework configuration sets. `caveats` has, for each row of `experiments`,
     the caveats of its repeats that ended ok, `baselines` the references that its scenario names. `baseline` has the references
-    that `--baseline` names for all.
+    that `--baseline` names for all. `neighbour_cost` is what `--parallel auto` measured, as a distance of logarithms.
     """
 
     runs: pd.DataFrame
@@ -58,6 +59,7 @@ class ResultsTable:
     baselines: tuple[tuple[Reference, ...], ...] = ()
     arguments: frozenset[str] = frozenset()
     framework_arguments: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    neighbour_cost: float | None = None
 
 
 @gc_pause.left_alone()
@@ -74,7 +76,8 @@ def load(roots: Sequence[Path]) -> ResultsTable:
             sentences = [f"{name}: {sentence}" for sentence in sentences]
         all_rows += read
         warnings += sentences
-    return of_rows(all_rows, warnings=warnings, framework_arguments=framework_arguments)
+    table = of_rows(all_rows, warnings=warnings, framework_arguments=framework_arguments)
+    return replace(table, neighbour_cost=neighbour_cost.read(roots))
 
 
 def of_rows(

@@ -148,8 +148,8 @@ def _outcome(record: RunRecord) -> dict[str, Value]:
 def _measured(record: RunRecord) -> dict[str, Value]:
     measured: dict[str, Value] = {m.name: cell(m.value) for m in record.measurements}
     measured.setdefault("wall_s", record.wall_s)
-    if record.beside:
-        measured["neighbours"] = len(record.beside)
+    if record.neighbours:
+        measured["neighbours"] = record.neighbours
     settings = {f"effective_{name}": cell(value) for name, value in record.settings.items() if name != "architecture"}
     return measured | settings | dict(_provenance(record.provenance))
 

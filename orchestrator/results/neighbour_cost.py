@@ -1,0 +1,26 @@
+"""The cost of running side by side, as `--parallel auto` measured it: a file in `packing/` of the results folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.files import reading
+
+PACKING, COST_FILE = "packing", "cost.json"
+
+
+def read(roots: Sequence[Path]) -> float | None:
+    """Return the largest change of speed that was measured in these folders, as a distance of logarithms; None without one."""
+    costs = [cost for root in roots if (cost := _of_folder(root)) is not None]
+    return max(costs, default=None)
+
+
+def _of_folder(root: Path) -> float | None:
+    try:
+        written = reading.read_json(root / PACKING / COST_FILE, limit=reading.CLAIM_BYTES)
+        single, packed = float(written["single"]), float(written["packed"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return abs(math.log(packed / single)) if single > 0 and packed > 0 else None
