@@ -53,11 +53,11 @@ from orchestrator.plan.forecast.memory_fit import (
     estimate,
     fits,
     json_value,
-    model_states,
     parse_memory,
     summary,
 )
 from orchestrator.plan.forecast.memory_fit.model_states import ModelStates
+from orchestrator.plan.forecast.memory_fit.optimizer import step_workspace_bytes
 from orchestrator.plan.forecast.memory_fit.shapes import FAMILIES, read_shape
 from orchestrator.plan.forecast.memory_fit.training import training_of
 from orchestrator.records import Device, Experiment, Framework
@@ -151,6 +151,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "scaled": ("granite", {"residual_multiplier": 0.2, "tie_word_embeddings": True}),
     "windowed": ("mistral", {"sliding_window": 4096, "num_hidden_layers": 3}),
 }
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 
 
 def small(folder: Path, shape: str, *, layers: int = 4, **arguments: Any) -> Experiment:
@@ -230,12 +231,28 @@ def test_8_bit_states_have_a_scale_for_256_and_leave_the_embedding_in_32_bits() 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **TINY))
     changes = {name: value for name, value in TINY.items() if name.startswith(("num", "hidden", "inter", "vocab"))}
-    real = sum(
+    small = sum(weight.numel() for weight in model.parameters() if weight.numel() < 4096)
+    real = 8 * small + sum(
         weight.numel() * (8 if name.endswith("embed_tokens.weight") else 2 + 2 * 4 / 256)
         for name, weight in model.named_parameters()
+        if weight.numel() >= 4096
     )
     found = ModelStates.of(training_of(experiment(optim="adamw_bnb_8bit", **changes)))
     assert found.optimizer == round(real)
+
+
+def test_large_states_are_paged_and_small_ones_are_not() -> None:
+    """r × 2048 is under 100,000 numbers, r × 5632 is not."""
+    lora = {**APPROACHES, "peft_method": "lora", "r": 20, "target_modules": ("q_proj", "down_proj")}
+    plain, paged = (
+        ModelStates.of(training_of(experiment(optim=name, **lora))).optimizer
+        for name in ("adamw_torch", "paged_adamw_32bit")
+    )
+    assert plain == 22 * 8 * 20 * (3 * 2048 + 5632)
+    assert paged == 22 * 8 * 20 * 3 * 2048
+    full = ModelStates.of(training_of(experiment(optim="paged_adamw_8bit", **APPROACHES))).optimizer
+    scales = 8 * (1_100_048_384 - 32000 * 2048 - 45 * 2048) // 256
+    assert full == scales + 8 * 45 * 2048, "scales and norms are not paged"
 
 
 def lists(optimizer: Any, **options: Any) -> Any:
@@ -260,7 +277,7 @@ def test_what_an_optimizer_step_makes_beside_the_states(name: str, build: Any, d
     optimizer = build(list(model.parameters()))
     optimizer.step()
     real = highest_allocation(optimizer.step, tmp_path / "trace.json")
-    largest_or_all = model_states.step_workspace_bytes(training_of(one))
+    largest_or_all = step_workspace_bytes(training_of(one))
     assert largest_or_all == pytest.approx(real, rel=0.05, abs=40_000)
 
 
@@ -378,7 +395,8 @@ NOT_KNOWN: list[tuple[dict[str, Any], str]] = [
     ({"device": Device.CPU}, "the run uses a CPU"),
     ({"trainer": "trl"}, "trainer trl"),
     ({"framework": Framework(name="foak", digest="x", plugin_file="foak.yaml")}, "plugin file of foak"),
-    ({"optim": "paged_adamw_8bit"}, "optimizer paged_adamw_8bit"),
+    ({"optim": "paged_lion_8bit"}, "optimizer paged_lion_8bit"),
+    ({"model": "config:tiny-moe"}, "a mixture of experts that is compiled, or with float32 weights"),
     ({"peft_method": "ia3"}, "peft_method ia3"),
     ({"peft_method": "lora", "target_modules": ("lm_head",)}, "target_modules lm_head"),
     ({"model": "config:granite-3-2b", "peft_method": "lora"}, "the default target_modules for granite"),

@@ -73,6 +73,9 @@ SHARDED: dict[str, dict[str, Any]] = {
     "LoRA, layers kept": {**LORA, "keeps": True},
     "LoRA, checkpointed": {**LORA, "gradient_checkpointing": True},
     "LoRA, large vocabulary": {**LORA, "vocab_size": 2000},
+    "experts": {"experts": 8},
+    "experts, LoRA": {"experts": 8, **LORA, "target_modules": ("q_proj", "k_proj", "v_proj", "o_proj")},
+    "experts, checkpointed": {"experts": 8, "gradient_checkpointing": True},
     "LoRA, tied": {**LORA, "vocab_size": 2000, "tie_word_embeddings": True},
 }
 
@@ -81,7 +84,8 @@ def sharded_experiment(folder: Path, kind: str, processes: int, rows: int, **mor
     arguments = {**SHARDED[kind], **more, "r": 8}
     fields = {name: arguments.pop(name) for name in ("vocab_size", "tie_word_embeddings") if name in arguments}
     wide = {**TINY, "hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 6, **fields}
-    AutoConfig.for_model("llama", **wide).save_pretrained(folder)
+    experts = {"num_local_experts": arguments.pop("experts")} if "experts" in arguments else {}
+    AutoConfig.for_model("mixtral" if experts else "llama", **wide, **experts).save_pretrained(folder)
     settings = {**FSDP["fsdp_config"], "fsdp_reshard_after_forward": not arguments.pop("keeps", False)}
     return experiment(
         str(folder), processes=processes, accelerate={**FSDP, "fsdp_config": settings}, max_seq_len=LENGTH,

@@ -3,7 +3,8 @@
 - `shapes`: the sizes of a model, from its configuration file;
 - `adapters`: the trained adapters;
 - `training`: the settings that memory depends on;
-- `model_states`: weights, gradients, optimizer states;
+- `launch`: number types, and the division of work between processes;
+- `model_states`: weights, gradients, copies; `optimizer`: its states; `gathered`: what FSDP gathers;
 - `activations`: what the forward pass keeps for the backward pass;
 - `estimate`: the moments of a training step, and the largest;
 - `verdict`: the comparison with a GPU's capacity, in words.

@@ -16,10 +16,13 @@ Left out: position and mask tensors and random states, together less than 0.1 % 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from orchestrator.plan.forecast.memory_fit.training import Attention, Training
 
 FLOAT32 = 4
 INDEX = 8
+ATTENTION_MATRICES = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 # Bytes per score for the product of gradients and probabilities, which softmax's backward pass makes on CUDA only.
 SOFTMAX_PRODUCT = FLOAT32
@@ -44,10 +47,32 @@ def layer_bytes(training: Training) -> int:
     return _compiled_layer(training) if training.compiled else _norms(training) + _attention(training) + _mlp(training)
 
 
-def mlp_share(training: Training) -> float:
-    """Return the share of a layer's kept bytes that its MLP and the norm before it keep."""
-    attention = _attention(training) + _norms(training) // 2
-    return max(0.0, 1 - attention / layer_bytes(training))
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A phase of a layer's backward pass.
+
+    `freed` and `needed` are bytes per token: of what the layer kept, and besides it. `gradients` is the share of the layer's
+    gradients that exist.
+    """
+
+    freed: int
+    needed: int
+    gradients: float
+
+
+def phases(training: Training) -> tuple[Phase, Phase, Phase]:
+    """Return the phases of a layer's backward pass: at its last matrix, at the first matrices of its MLP, and at its end."""
+    shape, layer = training.shape, layer_bytes(training)
+    last = shape.hidden_size * shape.intermediate_size * max(1, shape.experts) / shape.layer_parameters
+    in_attention = sum(matrix.parameters for matrix in shape.matrices if matrix.name in ATTENTION_MATRICES)
+    kept = min(layer, _attention(training) + _norms(training) // 2)
+    large = training.adapters is None and (training.sharded or shape.experts)
+    gate_and_up = 2 * training.compute_bytes * shape.intermediate_size * max(1, shape.experts_per_token)
+    return (
+        Phase(0, backward_bytes(training), last if large else 0),
+        Phase(layer - kept, gate_and_up, 1 - in_attention / shape.layer_parameters),
+        Phase(layer, 0, 1),
+    )
 
 
 def outside_bytes(training: Training) -> int:
@@ -66,7 +91,11 @@ def backward_bytes(training: Training) -> int:
     """Return the largest number of bytes per token that one layer's backward pass needs besides the kept ones."""
     shape, compute = training.shape, training.compute_bytes
     gradients = 2 * compute * shape.intermediate_size
-    if training.copies_for_adapters and training.compute_bytes == 2 and not training.compiled:
+    if shape.experts:
+        # Of the product, the activation and up; what the second product kept, and its output, are free by then.
+        freed = shape.hidden_size + (shape.intermediate_size if training.adapters is None else 0)
+        gradients = compute * shape.experts_per_token * (3 * shape.intermediate_size - freed)
+    elif training.copies_for_adapters and training.compute_bytes == 2 and not training.compiled:
         gradients += FLOAT32 * shape.intermediate_size  # the gradient of an adapter's input is float32 first
     most = gradients + training.weight_bytes * shape.hidden_size
     if training.attention is Attention.EAGER:
@@ -111,9 +140,23 @@ def _attention(training: Training) -> int:
 
 def _mlp(training: Training) -> int:
     shape = training.shape
+    if shape.experts:
+        return _experts(training)
     outputs = (2 if training.liger else 3) * training.compute_bytes * shape.intermediate_size
     outputs += _inputs(training, ("gate_proj", "up_proj"), shape.hidden_size)
     return outputs + _inputs(training, ("down_proj",), shape.intermediate_size)
+
+
+def _experts(training: Training) -> int:
+    """Return what router and experts keep. The chosen experts of all tokens are computed as one grouped product."""
+    shape, compute, chosen = training.shape, training.compute_bytes, training.shape.experts_per_token
+    gate_up_and_gated = 3 * chosen * shape.intermediate_size
+    outputs = chosen * shape.hidden_size
+    products = compute * (gate_up_and_gated + outputs)
+    if training.adapters is None:  # the inputs of router, first and second product
+        products += compute * (shape.hidden_size + chosen * (shape.hidden_size + shape.intermediate_size))
+    routing = (compute + FLOAT32) * shape.experts + FLOAT32 * (chosen + 1) + 4 * INDEX * chosen
+    return products + routing
 
 
 def _has_own_inputs(training: Training) -> bool:

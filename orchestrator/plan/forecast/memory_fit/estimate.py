@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from orchestrator.plan.forecast.memory_fit import activations, gathered
 from orchestrator.plan.forecast.memory_fit.activations import FLOAT32
-from orchestrator.plan.forecast.memory_fit.gathered import Gathered
+from orchestrator.plan.forecast.memory_fit.gathered import Gathered, Units
 from orchestrator.plan.forecast.memory_fit.model_states import ModelStates
 from orchestrator.plan.forecast.memory_fit.shapes import NotKnown
 from orchestrator.plan.forecast.memory_fit.training import Training, training_of
@@ -43,6 +43,7 @@ class Moment(StrEnum):
     """The moment of a training step with the most memory in use."""
 
     FORWARD = "end of the forward pass"
+    GATHERING = "gathering of the last layer or the output matrix"
     LOSS = "backward pass of the loss"
     TOP_LAYER = "backward pass of the last layer"
     BOTTOM_LAYER = "backward pass of the first layer"
@@ -109,49 +110,62 @@ def _estimate(training: Training) -> Estimate:
 
 def _moments(training: Training) -> Iterator[Estimate]:
     states, layers = ModelStates.of(training), training.shape.layers
-    kept = activations.kept_bytes(training)
+    at, kept = partial(_at, training, states), activations.kept_bytes(training)
     in_forward, in_backward = _logits(training)
-
-    def at(
-        moment: Moment,
-        found: Gathered,
-        *,
-        kept: int = 0,
-        logits: int = 0,
-        gradients: int = 0,
-        workspace: int = 0,
-        copies: int = 0,
-    ) -> Estimate:
-        return Estimate(
-            moment=moment,
-            weights_bytes=states.weights + copies + found.weights,
-            gradients_bytes=max(gradients, 0 if moment is Moment.STEP else states.held) + states.buckets,
-            optimizer_bytes=states.optimizer,
-            activations_bytes=kept,
-            logits_bytes=logits,
-            workspace_bytes=workspace + found.gradients + CUBLAS_BYTES,
-            processes=training.processes,
-        )
-
     yield at(Moment.FORWARD, gathered.in_forward(training), kept=kept, logits=in_forward, copies=states.forward_copies)
+    if training.sharded:
+        layer = activations.checkpoint_bytes(training) if training.checkpointed else activations.layer_bytes(training)
+        most = (layers - 1) * layer * training.tokens
+        yield at(Moment.GATHERING, gathered.when_gathering(training, tail=False), kept=most)
+        yield at(Moment.GATHERING, gathered.when_gathering(training, tail=True), kept=kept)
     yield at(Moment.LOSS, gathered.in_loss(training), kept=kept, logits=in_backward, copies=states.backward_copies)
     for above in sorted({0, min(1, layers - 1), max(layers - 2, 0), layers - 1}):
-        moment = Moment.TOP_LAYER if above < min(2, layers - 1) else Moment.BOTTOM_LAYER
-        copies = states.backward_copies + (states.layer_copies if training.checkpointed else 0)
-        found, gradients = (
-            gathered.in_layer(training, above=above),
-            states.head_gradient + above * states.layer_gradient,
-        )
-        workspace = activations.backward_bytes(training) * training.tokens
-        left = _kept_below(training, kept, above)
-        for gone, whole in gathered.within_layer(training):
-            rest = left - round(gone * activations.layer_bytes(training) * training.tokens)
-            working = whole + (0 if gone else workspace)
-            yield at(moment, found, kept=rest, gradients=gradients, workspace=working, copies=copies)
+        yield from _in_layer(training, states, _kept_below(training, kept, above), above=above)
     if training.sharded and training.adapters is None:
         outer = 0 if training.shape.tied else states.head_gradient
         yield at(Moment.EMBEDDING, gathered.in_embedding(training), gradients=states.gradients - outer)
     yield at(Moment.STEP, Gathered(), gradients=states.gradients, workspace=states.step_workspace)
+
+
+def _in_layer(training: Training, states: ModelStates, kept: int, *, above: int) -> Iterator[Estimate]:
+    """Yield the phases of the backward pass of the layer that has this number of layers above it."""
+    moment = Moment.TOP_LAYER if above < min(2, training.shape.layers - 1) else Moment.BOTTOM_LAYER
+    own = Units.of(training).layer_gradient if training.sharded else states.layer_gradient
+    for phase in activations.phases(training):
+        yield _at(
+            training,
+            states,
+            moment,
+            gathered.in_layer(training, above=above),
+            kept=kept - phase.freed * training.tokens,
+            gradients=states.head_gradient + above * states.layer_gradient,
+            workspace=phase.needed * training.tokens + round(phase.gradients * own),
+            copies=states.backward_copies + (states.layer_copies if training.checkpointed else 0),
+        )
+
+
+def _at(
+    training: Training,
+    states: ModelStates,
+    moment: Moment,
+    found: Gathered,
+    *,
+    kept: int = 0,
+    logits: int = 0,
+    gradients: int = 0,
+    workspace: int = 0,
+    copies: int = 0,
+) -> Estimate:
+    return Estimate(
+        moment=moment,
+        weights_bytes=states.weights + copies + found.weights,
+        gradients_bytes=max(gradients, 0 if moment is Moment.STEP else states.held) + states.buckets,
+        optimizer_bytes=states.optimizer,
+        activations_bytes=kept,
+        logits_bytes=logits,
+        workspace_bytes=workspace + found.gradients + CUBLAS_BYTES,
+        processes=training.processes,
+    )
 
 
 def _kept_below(training: Training, kept: int, above: int) -> int:

@@ -3,8 +3,8 @@
 Units are gathered one after the other: the embedding, each layer, and the tail, which is the last norm and the output matrix.
 Embedding and output matrix are one unit if they are tied. accelerate's `fsdp2_prepare_model` makes these units.
 
-- Forward: the all-gather's buffer of a unit stays until the next unit is gathered, besides the unit's weights. The tail stays
-  gathered, because the backward pass begins with it.
+- Forward: the all-gather's buffer of a unit stays, besides the unit's weights, until the next unit has been gathered. The tail
+  stays gathered, because the backward pass begins with it.
 - Backward: while a layer is computed, the next one is gathered, and the buffer with the last layer's gradients is being reduced.
   After the first layer, the embedding is gathered, even if it is frozen.
 - Without a synchronisation at the end of a micro-batch, gradients stay whole on every GPU.
@@ -14,13 +14,9 @@ tests/unit/test_fit_shards.py compares the sums with torch's own record of alloc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.plan.forecast.memory_fit.activations import mlp_share
 from orchestrator.plan.forecast.memory_fit.training import Training
-
-ATTENTION_MATRICES = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,10 +56,19 @@ class Gathered:
     gradients: int = 0
 
 
-def in_forward(training: Training) -> Gathered:
-    """Return what is gathered when the forward pass ends, or in its last layer if that is more."""
+def when_gathering(training: Training, *, tail: bool) -> Gathered:
+    """Return what is gathered when the forward pass has gathered its last layer or its tail: also the buffer of the unit before."""
     units = Units.of(training)
-    return Gathered(weights=max(2 * units.tail, units.layer) + _kept(training, units, above=0))
+    kept = _kept(training, units, above=0)
+    if tail:
+        return Gathered(weights=units.layer + 2 * units.tail + kept)
+    return Gathered(weights=2 * units.layer + (kept or units.layer))
+
+
+def in_forward(training: Training) -> Gathered:
+    """Return what is gathered when the forward pass ends."""
+    units = Units.of(training)
+    return Gathered(weights=2 * units.tail + _kept(training, units, above=0))
 
 
 def in_loss(training: Training) -> Gathered:
@@ -88,17 +93,6 @@ def in_layer(training: Training, *, above: int) -> Gathered:
     return Gathered(weights=weights, gradients=reduced)
 
 
-def within_layer(training: Training) -> Iterator[tuple[float, int]]:
-    """Yield the share of a layer's activations that are free, and its whole gradients: at first, after its MLP, at its end."""
-    units, shape = Units.of(training), training.shape
-    attention = sum(matrix.parameters for matrix in shape.matrices if matrix.name in ATTENTION_MATRICES)
-    last = shape.intermediate_size * shape.hidden_size * max(1, shape.experts)
-    yield 0, units.layer_gradient * last // shape.layer_parameters if training.adapters is None else 0
-    if training.sharded:
-        yield mlp_share(training), units.layer_gradient - units.layer_gradient * attention // shape.layer_parameters
-        yield 1, units.layer_gradient
-
-
 def in_embedding(training: Training) -> Gathered:
     """Return what is gathered in the backward pass of a trained embedding."""
     units = Units.of(training)
@@ -112,5 +106,5 @@ def held_gradients(training: Training) -> int:
 
 
 def _kept(training: Training, units: Units, *, above: int) -> int:
-    """Return the bytes that FSDP keeps gathered after the forward pass, if the settings say so: layers and the embedding."""
+    """Return the bytes of layers and embedding if the settings keep them gathered after the forward pass, else 0."""
     return (training.shape.layers - above) * units.layer + units.embedding if training.keeps_gathered else 0

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from orchestrator.plan.forecast.memory_fit.activations import FLOAT32
 from orchestrator.plan.forecast.memory_fit.gathered import held_gradients
 from orchestrator.plan.forecast.memory_fit.launch import Parallelism
+from orchestrator.plan.forecast.memory_fit.optimizer import (
+    state_bytes,
+    step_workspace_bytes,
+    trained_bytes,
+    trained_parameters,
+)
 from orchestrator.plan.forecast.memory_fit.training import Training
-
-# Numbers of an 8-bit state that share one scale in bitsandbytes.
-_BLOCK = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,9 +45,8 @@ class ModelStates:
 
     @classmethod
     def of(cls, training: Training) -> ModelStates:
-        trained, number = _trained(training)
-        shape, shards = training.shape, _shards(training)
-        gradients = trained * number // shards if shards else 0
+        number, shape, shards = trained_bytes(training), training.shape, _shards(training)
+        gradients = trained_parameters(training) * number // shards if shards else 0
         trains_base = training.adapters is None
         everything, head, layer = _copies(training)
         outer = number * shape.embedding_parameters // shards if trains_base and shards else 0
@@ -52,7 +54,7 @@ class ModelStates:
         whole = held_gradients(training) if training.sharded else gradients
         return cls(
             weights=_weights(training) // shards if shards else 0,
-            optimizer=_states(training) // shards if shards else 0,
+            optimizer=state_bytes(training) // shards if shards else 0,
             gradients=gradients,
             held=whole if training.accumulates else 0,
             buckets=gradients if training.parallelism is Parallelism.DDP else 0,
@@ -78,13 +80,6 @@ def _adapter_parameters(training: Training) -> int:
     return training.shape.layers * training.adapters.parameters(training.shape) if training.adapters else 0
 
 
-def _trained(training: Training) -> tuple[int, int]:
-    """Return the number of trained parameters and the bytes of each. PEFT keeps adapters in float32."""
-    if training.adapters is not None:
-        return _adapter_parameters(training), FLOAT32
-    return training.shape.parameters, training.stored_bytes
-
-
 def _weights(training: Training) -> int:
     """Return the bytes of all weights between steps."""
     return training.shape.parameters * training.stored_bytes + _adapter_parameters(training) * FLOAT32
@@ -100,46 +95,3 @@ def _copies(training: Training) -> tuple[int, int, int]:
     head = training.compute_bytes * shape.embedding_parameters
     layer = training.compute_bytes * sum(matrix.parameters for matrix in shape.matrices) + one_layer
     return layer * shape.layers + head, head, layer
-
-
-def _states(training: Training) -> int:
-    """Return the bytes of the optimizer's states for the whole model."""
-    trained, number = _trained(training)
-    if training.optimizer in ("adamw_torch", "adamw_torch_fused"):
-        return 2 * number * trained
-    if training.optimizer in ("adamw_bnb_8bit", "adamw_8bit"):
-        embedding = training.shape.embedding_parameters if training.adapters is None else 0  # kept in 32 bits
-        return 2 * FLOAT32 * embedding + round(2 * (1 + FLOAT32 / _BLOCK) * (trained - embedding))
-    if training.optimizer == "adafactor":
-        return FLOAT32 * _factors(training)
-    return 0  # sgd, without momentum
-
-
-def _factors(training: Training) -> int:
-    """Return the size of Adafactor's states: a row and a column of each matrix, and all of norms and biases."""
-    shape, adapters = training.shape, training.adapters
-    if adapters is not None:
-        adapted = [matrix for matrix in shape.matrices if matrix.name in adapters.targets]
-        return shape.layers * sum(matrix.inputs + matrix.outputs + 2 * adapters.rank for matrix in adapted)
-    sides = sum(matrix.inputs + matrix.outputs for matrix in shape.matrices)
-    vectors = shape.layer_parameters - sum(matrix.inputs * matrix.outputs for matrix in shape.matrices)
-    outside = (1 if shape.tied else 2) * (shape.vocab_size + shape.hidden_size) + shape.hidden_size
-    return shape.layers * (sides + vectors) + outside
-
-
-def step_workspace_bytes(training: Training) -> int:
-    """Return the bytes that the optimizer step needs besides the states, for the whole model.
-
-    AdamW, and SGD with weight decay, copy all weights. The fused AdamW and the 8-bit AdamW copy nothing.
-    Adafactor makes two float32 updates of one weight at a time, and float32 copies of a 16-bit gradient and weight.
-    """
-    trained, number = _trained(training)
-    if training.optimizer == "adamw_torch" or (training.optimizer == "sgd" and training.decays):
-        return number * trained
-    if training.optimizer == "adafactor":
-        shape = training.shape
-        largest = max(shape.embedding_parameters, shape.hidden_size * shape.intermediate_size)
-        if training.adapters is not None:
-            largest = training.adapters.rank * max(shape.hidden_size, shape.intermediate_size, shape.query_width)
-        return (4 if number < FLOAT32 else 2) * FLOAT32 * largest
-    return 0

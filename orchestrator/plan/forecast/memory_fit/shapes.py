@@ -174,6 +174,8 @@ def _shape(model: str, revision: str | None, hub: str, given: frozenset[tuple[st
     fields = {**COMMON, **_WINDOWS, **FAMILIES[family], **own, **{name: _value(text) for name, text in given}}
     if fields["hidden_act"] not in ("silu", "swish"):
         raise NotKnown(f"activation {fields['hidden_act']!r:.80}")
+    if fields.get("output_router_logits"):
+        raise NotKnown("a loss on the router")
     kinds = fields["layer_types"] or []
     if fields["use_sliding_window"] or not isinstance(kinds, list) or any(kind != kinds[0] for kind in kinds):
         raise NotKnown("attention windows in some layers")

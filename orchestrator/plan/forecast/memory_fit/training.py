@@ -43,13 +43,19 @@ UNKNOWN_ARGUMENTS: Mapping[str, str] = {
     "torch_compile_mode": "torch_compile_mode",
     "parallelism_config": "parallelism_config",
     "attention_dropout": "attention dropout",
+    "output_router_logits": "a loss on the router",
+    "router_jitter_noise": "noise on the router's input",
+    "experts_implementation": "a choice of the experts' kernels",
 }
 
 # Families for which Liger fuses the output matrix with the loss, and replaces only the usual norms.
 LIGER_FAMILIES = frozenset({"llama", "mistral", "qwen2"})
 
-# Optimizers whose states are estimated. Paged ones move an unknown part of their states to the host.
-OPTIMIZERS = frozenset({"adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit", "adamw_8bit", "adafactor", "sgd"})
+# Optimizers whose states are estimated, in `optimizer`.
+OPTIMIZERS = frozenset({
+    *("adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit", "adamw_8bit", "adafactor", "sgd"),
+    *("paged_adamw", "paged_adamw_8bit", "paged_adamw_32bit"),
+})  # fmt: skip
 
 
 class Attention(StrEnum):
@@ -119,8 +125,6 @@ def training_of(experiment: Experiment) -> Training:
     arguments = experiment.arguments
     revision = word(arguments, "revision")
     shape = read_shape(experiment.model, arguments, revision=revision, hub=hub_folder(experiment.env))
-    if shape.experts:
-        raise NotKnown("a mixture of experts")
     parallelism = parallelism_of(experiment)
     sharded = parallelism is Parallelism.FSDP
     autocast = autocast_of(experiment)
@@ -187,11 +191,15 @@ def _refuse_combinations(training: Training, attention: str) -> None:
             raise NotKnown("compilation with LoRA on only some matrices, or with dropout")
         if training.casts and adapters is not None:
             raise NotKnown("compilation with LoRA under autocast of float32 weights")
+    if shape.experts and (training.compiled or training.compute_bytes != 2 or training.weight_bytes != 2):
+        raise NotKnown("a mixture of experts that is compiled, or with float32 weights")
     if training.liger and (shape.family not in LIGER_FAMILIES or training.weight_bytes != 2):
         raise NotKnown("Liger for this model or with float32 weights")
     if training.optimizer not in OPTIMIZERS:
         raise NotKnown(f"optimizer {training.optimizer}")
     if training.sharded:
+        if shape.experts % training.processes:
+            raise NotKnown("experts that FSDP cannot divide evenly")  # it divides them by whole experts
         if training.compiled or training.liger:
             raise NotKnown("FSDP with compilation or Liger")
         if training.optimizer not in ("adamw_torch", "adamw_torch_fused"):
