@@ -1,6 +1,7 @@
 """The cells of one scenario, and the layers of their arguments.
 
-The axes are crossed; `exclude:` removes cells, `include:` adds arguments or cells. The order of the product, slowest first:
+The axes are crossed, and those of a group of `zip:` change together. `exclude:` removes cells, `include:` adds arguments or
+cells. The order of the product, slowest first:
 model, framework configuration, effective batch size, number of GPUs, packing, max_seq_len, then the other axes as listed.
 Samples per optimizer step = per-device batch × accumulation × processes. An `effective_batch_size` determines the factor
 that is not given. `expand` makes experiments of cells.
@@ -11,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import product
+from itertools import chain, product
 from math import prod
 from typing import Any, NamedTuple
 
 from orchestrator.plan.config import Scenario, Suite, argument_text, argument_texts
+from orchestrator.plan.config.value_types import Comparison, comparison, number
 from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.plan.data import local_model
 from orchestrator.records import Framework, Reason, Text
@@ -52,22 +54,27 @@ class MatrixMistake(Exception):
 
 def cells(
     axes: Mapping[str, Sequence[Any]],
+    zipped: Sequence[Collection[str]] = (),
     *,
     include: Sequence[Mapping[str, Any]] = (),
     exclude: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Cell]:
-    """Yield the cells of `axes`, which must contain model, framework configuration and GPU count. Raises MatrixMistake."""
+    """Yield the cells of `axes`, which must contain model, framework configuration and GPU count. Raises MatrixMistake.
+
+    The axes of a group of `zipped` have one length and change together.
+    """
     axes = {name: axes[name] for name in (*FIRST, *axes) if name in axes}
-    if prod(len(values) for values in axes.values()) > MAX_CELLS:
+    names, rows, count = _crossed(axes, zipped)
+    if count > MAX_CELLS:
         sizes = " × ".join(f"{name} {len(values)}" for name, values in axes.items() if len(values) > 1)
         message = f"the axes give more than {MAX_CELLS:,} experiments ({sizes}); remove some values"
         raise MatrixMistake(("matrix",), message)
-    excluded = [argument_texts(entry) for entry in exclude]
+    excluded = [_conditions(entry) for entry in exclude]
     added = [argument_texts(entry) for entry in include]
     matched: set[int] = set()
-    for values in product(*axes.values()):
-        point = dict(zip(axes, values, strict=True))
-        if any(_covers(entry, point) for entry in excluded):
+    for values in rows:
+        point = dict(zip(names, values, strict=True))
+        if any(_covers(entry, point) and _holds(compared, point) for entry, compared in excluded):
             continue
         included: dict[str, int] = {}
         for index, entry in enumerate(added):
@@ -78,6 +85,40 @@ def cells(
     for index, entry in enumerate(added):
         if index not in matched:
             yield _new_cell(index, entry, axes)
+
+
+def _crossed(
+    axes: Mapping[str, Sequence[Any]], zipped: Sequence[Collection[str]]
+) -> tuple[Sequence[str], Iterator[tuple[Any, ...]], int]:
+    """Return the axes' names, the values of each cell, and the number of cells. A group is at the place of its first axis."""
+    groups = {name: [other for other in axes if other in group] for group in zipped for name in group}
+    members = [groups.get(name, [name]) for name in axes]
+    members = [group for name, group in zip(axes, members, strict=True) if group[0] == name]
+    names = [name for group in members for name in group]
+    count = prod(len(axes[group[0]]) for group in members)
+    if len(members) == len(axes):
+        return names, product(*(axes[name] for name in names)), count
+    columns = [list(zip(*(axes[name] for name in group), strict=True)) for group in members]
+    return names, (tuple(chain.from_iterable(parts)) for parts in product(*columns)), count
+
+
+Compared = Mapping[str, Comparison]
+
+
+def _conditions(entry: Mapping[str, Any]) -> tuple[Mapping[str, Text | None], Compared]:
+    """Return the values of an `exclude:` entry as texts, and its comparisons."""
+    compared = {name: found for name, value in entry.items() if (found := comparison(value))}
+    plain = argument_texts({name: value for name, value in entry.items() if name not in compared})
+    return plain, compared
+
+
+def _holds(compared: Compared, point: Mapping[str, Any]) -> bool:
+    """Return whether all comparisons hold. A value that is not a number fulfils none."""
+    for name, (compare, limit) in compared.items():
+        value = number(point.get(name))
+        if value is None or not compare(value, limit):
+            return False
+    return True
 
 
 def _new_cell(index: int, entry: Mapping[str, Text | None], axes: Mapping[str, Sequence[Any]]) -> Cell:
@@ -174,6 +215,7 @@ class Layers:
         self, suite: Suite, scenario: Scenario, trainer: Trainer, *, axes: Collection[str], overrides: Mapping[str, Any]
     ) -> None:
         self.trainer, self.axes, self.folder = trainer, axes, suite.document.file.parent
+        self.matrix = scenario.matrix
         self.notes: list[str] = []
         defaults = suite.defaults_for(trainer)
         self.below = [
@@ -237,7 +279,9 @@ class Layers:
     def _place(self, name: str, index: int | None) -> tuple[str, YamlPath]:
         if index is not None:
             return "include:", ("include", index, name)
-        return ("--axis", ()) if name in self.axes else ("matrix:", ("matrix", name))
+        if name in self.axes:
+            return "--axis", ()
+        return ("matrix:", ("matrix", name)) if name in self.matrix else ("zip:", ("zip", name))
 
 
 def _merged(layers: Iterable[Layer]) -> dict[str, Text | None]:

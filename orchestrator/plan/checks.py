@@ -16,7 +16,9 @@ from orchestrator.files.redaction import is_secret_name
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
 from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, FRAMEWORK, GPUS, MODEL
 from orchestrator.plan.config import Scenario, argument_text, own_script
+from orchestrator.plan.config.argument_text import as_yaml
 from orchestrator.plan.config.combined import members
+from orchestrator.plan.config.value_types import comparison, number
 from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.plan.data import published_models
 from orchestrator.records import AT_LEAST_STEPS, Measure, Script, Text
@@ -133,6 +135,13 @@ def axes_without_effect(scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -
     ]
 
 
+def zipped_gpus(scenario: Scenario) -> Found:
+    """Check the numbers of GPUs under `zip:`."""
+    for message in (_wrong_type(GPUS, value) for group in scenario.zip for value in group.get(GPUS, ())):
+        if message:
+            yield ("zip", GPUS), f"zip: {message}"
+
+
 def entries(scenario: Scenario, axes: Mapping[str, Sequence[Any]], frameworks: Collection[str]) -> Found:
     """Check `include:` and `exclude:` against the axes. `scenario` is the scenario as its file has it, before `--set`."""
     for kind, cells in (("exclude", scenario.exclude), ("include", scenario.include)):
@@ -140,10 +149,10 @@ def entries(scenario: Scenario, axes: Mapping[str, Sequence[Any]], frameworks: C
             if not entry:
                 yield (kind, index), f"{kind}: the entry is empty and would match every cell; name at least one key"
             for key, value in entry.items():
-                message = _wrong_type(key, value) or (
-                    _unknown_framework(key, value, frameworks)
+                message = (
+                    _includes(key, value, axes, frameworks)
                     if kind == "include"
-                    else _matches_nothing(key, value, scenario, axes)
+                    else _excludes(key, value, scenario, axes)
                 )
                 if message:
                     yield (kind, index, key), f"{kind}: {message}"
@@ -159,6 +168,23 @@ def _wrong_type(key: str, value: Any) -> str | None:
     return None
 
 
+def _includes(key: str, value: Any, axes: Collection[str], frameworks: Collection[str]) -> str | None:
+    """Return a sentence if an `include:` entry can't have this value."""
+    if key in axes and comparison(value):
+        return f"{key}: {value!r} is a comparison, which only 'exclude:' takes; write a value"
+    return _wrong_type(key, value) or _unknown_framework(key, value, frameworks)
+
+
+def _excludes(key: str, value: Any, scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -> str | None:
+    """Return a sentence if an `exclude:` entry can't have this value."""
+    if not comparison(value) or key not in axes:
+        return _wrong_type(key, value) or _matches_nothing(key, value, scenario, axes)
+    others = [as_yaml(item) for item in axes[key] if number(item) is None]
+    if not others:
+        return None
+    return f"{key}: {value!r} compares numbers, and the axis has the value {others[0]}; name single values"
+
+
 def _unknown_framework(key: str, value: Any, frameworks: Collection[str]) -> str | None:
     if key != FRAMEWORK or value is None:
         return None
@@ -168,9 +194,9 @@ def _unknown_framework(key: str, value: Any, frameworks: Collection[str]) -> str
 
 def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -> str | None:
     """Return a sentence if an exclude can't match. A value that the command line replaced counts as a match."""
-    if key not in axes and key not in scenario.matrix:
+    if key not in axes and key not in scenario.own_axes:
         return f"{key!r} is not an axis of this scenario{suggestion(key, axes)}"
-    own: Any = scenario.matrix.get(key, ())
+    own: Any = scenario.own_axes.get(key, ())
     own = {FRAMEWORK: scenario.framework_config, GPUS: scenario.num_gpus or (1,)}.get(key, own)
     if key == MODEL or argument_text(value) in [argument_text(item) for item in (*axes.get(key, ()), *own)]:
         return None
@@ -180,7 +206,7 @@ def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str
 
 def baseline(scenario: Scenario, written: Scenario, axes: Mapping[str, Sequence[Any]]) -> Found:
     """Check `baseline:` against the axes of the scenario, of its file (`written`) and of the entries of `include:`."""
-    own = {FRAMEWORK: written.framework_config, GPUS: written.num_gpus or (1,), **written.matrix}
+    own = {FRAMEWORK: written.framework_config, GPUS: written.num_gpus or (1,), **written.own_axes}
     if isinstance(written.arguments.get(MODEL), (list, tuple)):
         own[MODEL] = written.arguments[MODEL]
     values: dict[str, list[Any]] = {}

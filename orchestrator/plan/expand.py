@@ -39,7 +39,14 @@ from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_dat
 from orchestrator.plan.identity.experiment_id import Digester, Tagger, accelerate_settings
 from orchestrator.plan.identity.sources import Sources
 from orchestrator.plan.placement import cannot_run_here, placed_on, undone, written_for_others, wrong_anywhere
-from orchestrator.plan.selection import Selection, axes_of, chosen_experiments, chosen_scenarios, models_named
+from orchestrator.plan.selection import (
+    Selection,
+    axes_of,
+    chosen_experiments,
+    chosen_scenarios,
+    models_named,
+    zipped_axes,
+)
 from orchestrator.records import CustomCommand, Experiment, Framework, Reason, Script, Text
 from orchestrator.trainers import Trainer
 from orchestrator.trainers import get as get_trainer
@@ -114,10 +121,12 @@ class _Expansion:
         """Yield an experiment for each cell. Raises ConfigError for the first kind of mistake that is found."""
         self._refuse(checks.watching(self.scenario, self.trainer))
         written = next(scenario for scenario in self.suite.scenarios if scenario.name == self.scenario.name)
+        self._refuse(checks.zipped_gpus(written))
         self._refuse(checks.entries(written, self.axes, self.suite.frameworks))
         self._refuse(checks.baseline(self.scenario, written, self.axes))
         try:
-            for cell in cells(self.axes, include=self.scenario.include, exclude=self.scenario.exclude):
+            together = zipped_axes(self.scenario, self.selection)
+            for cell in cells(self.axes, together, include=self.scenario.include, exclude=self.scenario.exclude):
                 yield self._experiment(cell)
         except MatrixMistake as error:
             raise ConfigError([self._problem(error.path, str(error))]) from None

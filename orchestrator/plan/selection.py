@@ -19,7 +19,7 @@ from orchestrator.trainers.argument_values import names
 
 # Keys of a scenario that `--set KEY=VALUE` can change; `arguments` and `env` are set part by part.
 SETTABLE = sorted(
-    Scenario.model_fields.keys() - {"arguments", "custom", "env", "exclude", "include", "matrix", "name", "slow"}
+    Scenario.model_fields.keys() - {"arguments", "custom", "env", "exclude", "include", "matrix", "name", "slow", "zip"}
 )
 
 MOST_IDS = 8  # ids that an error names
@@ -230,13 +230,19 @@ def models_named(defaults: Mapping[str, Any], scenario: Scenario, selection: Sel
 
 def axes_of(scenario: Scenario, selection: Selection, models: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
     """Return axis → values. The command line replaces the scenario's axes; an overridden argument is no longer an axis."""
-    matrix: dict[str, tuple[Any, ...]] = {**scenario.matrix, **selection.axes}
+    matrix: dict[str, tuple[Any, ...]] = {**scenario.own_axes, **selection.axes}
     axes: dict[str, tuple[Any, ...]] = {
         MODEL: models,
         FRAMEWORK: scenario.framework_config,
-        GPUS: scenario.num_gpus or (1,),
+        GPUS: scenario.num_gpus or scenario.own_axes.get(GPUS, (1,)),
     }
     for name, values in matrix.items():
-        if name not in (MODEL, *selection.overrides):
+        if name not in (MODEL, GPUS, *selection.overrides):
             axes[name] = tuple(argument_text(value) for value in values)
     return axes
+
+
+def zipped_axes(scenario: Scenario, selection: Selection) -> list[list[str]]:
+    """Return the groups of axes that change together. An axis that the command line replaced is crossed with the others."""
+    replaced = {*selection.axes, *selection.overrides, *([GPUS] if scenario.num_gpus else ())}
+    return [[name for name in group if name not in replaced] for group in scenario.zip]

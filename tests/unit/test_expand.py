@@ -3,7 +3,9 @@ test_compat_expansion; what is wrong in a file, in test_bad_files."""
 
 from __future__ import annotations
 
+import operator
 import tempfile
+import textwrap
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import ConfigError, SelectionError
 from orchestrator.machine.provenance import Machine
-from orchestrator.plan.cells import BatchMistake, cells, settle_batch
+from orchestrator.plan.cells import BatchMistake, Cell, cells, settle_batch
 from orchestrator.plan.expand import Plan, expand
 from orchestrator.plan.selection import Selection
 from orchestrator.records import Experiment, Measure, Repeats, Text
@@ -325,6 +327,78 @@ def test_exclude_takes_away_the_cells_that_match_every_key() -> None:
 
 def test_exclude_can_name_without_a_framework() -> None:
     assert {one[0] for one in points(exclude=[{"framework_config": None}])} == {"eager"}
+
+
+NUMBERS = st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True)
+COMPARED = {">=": operator.ge, "<=": operator.le, "!=": operator.ne, ">": operator.gt, "<": operator.lt}
+
+
+@QUICK
+@given(own=st.dictionaries(st.sampled_from("abcdef"), NUMBERS, min_size=1, max_size=4), data=st.data())
+def test_zip_is_the_product_filtered_to_equal_positions(own: dict[str, list[int]], data: st.DataObject) -> None:
+    """Two groups at most, each of axes with the same number of values, among axes that are crossed."""
+    axes = {**AXES, **{name: tuple(map(str, values)) for name, values in own.items()}}
+    several = [name for name in axes if name not in ("model_name_or_path", "framework_config")]
+    first = data.draw(st.lists(st.sampled_from(several), unique=True))
+    rest = [name for name in several if name not in first]
+    second = data.draw(st.lists(st.sampled_from(rest), unique=True)) if rest else []
+    groups = [[name for name in group if len(axes[name]) == len(axes[group[0]])] for group in (first, second) if group]
+
+    def together(cell: Cell) -> bool:
+        values = {**cell.arguments, "num_gpus": cell.num_gpus}
+        places = {name: axes[name].index(values[name]) for name in several}
+        return all(len({places[name] for name in group}) == 1 for group in groups)
+
+    def facts(cell: Cell) -> tuple[Any, ...]:
+        return cell.framework, cell.num_gpus, sorted(cell.arguments.items())
+
+    found = [facts(cell) for cell in cells(axes, groups)]
+    assert found == [facts(cell) for cell in cells(axes) if together(cell)]
+
+
+@QUICK
+@given(values=st.lists(st.integers(-9, 9) | st.floats(-9, 9), min_size=1, max_size=6, unique=True),
+       sign=st.sampled_from(sorted(COMPARED)), limit=st.integers(-9, 9), gpus=st.sampled_from([None, 1, 2]))  # fmt: skip
+def test_exclude_with_a_comparison_is_a_filter(values: list[float], sign: str, limit: int, gpus: int | None) -> None:
+    axes = {**AXES, "x": tuple(map(str, values))}
+    entry = {"x": f"{sign} {limit}", **({"num_gpus": gpus} if gpus else {})}
+
+    def is_left_out(cell: Cell) -> bool:
+        return COMPARED[sign](float(str(cell.arguments["x"])), limit) and gpus in (None, cell.num_gpus)
+
+    assert list(cells(axes, exclude=[entry])) == [cell for cell in cells(axes) if not is_left_out(cell)]
+
+
+def test_zipped_axes_of_a_file(tmp_path: Path) -> None:
+    zipped = {"learning_rate": ["1e-4", "2e-4"], "warmup_steps": [10, 20]}
+    plan = planned(tmp_path, {"scenarios": [{**BASE, "zip": zipped, "matrix": {"seed": [1, 2]}}]})
+    assert arguments(plan, "learning_rate", "warmup_steps", "seed") == [
+        *(("1e-4", "10", "1"), ("2e-4", "20", "1"), ("1e-4", "10", "2"), ("2e-4", "20", "2"))
+    ]
+    same = {**BASE, "matrix": {"learning_rate": ["2e-4"], "warmup_steps": [20], "seed": [1]}}
+    (crossed,) = planned(tmp_path, {"scenarios": [same]}).experiments
+    assert crossed.id in {one.id for one in plan.experiments}, "how axes are written changes no id"
+
+
+def test_an_axis_that_the_command_line_replaces_leaves_its_group(tmp_path: Path) -> None:
+    groups = [{"num_gpus": [1, 2, 4], "r": [8, 16, 32], "seed": [1, 2, 3]}]
+    scenario = {"scenarios": [{**BASE, "zip": groups}]}
+    assert [
+        (one.num_gpus, one.arguments["r"], one.arguments["seed"]) for one in planned(tmp_path, scenario).experiments
+    ] == [*((1, "8", "1"), (2, "16", "2"), (4, "32", "3"))]
+    replaced = planned(tmp_path, scenario, num_gpus=(1,), axes=["seed=5,6"], settings=["arguments.warmup_steps=3"])
+    assert arguments(replaced, "r", "seed") == [(r, seed) for r in ("8", "16", "32") for seed in ("5", "6")]
+
+
+@pytest.mark.parametrize(("scenario", "said"), cases("expand/a_mistake_in_zip_or_in_a_comparison"))
+def test_a_mistake_in_zip_or_in_a_comparison(scenario: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        planned(tmp_path, f"scenarios:\n- name: s\n  arguments: {{model_name_or_path: m, r: 8}}\n{indented(scenario)}")
+    assert said in str(caught.value)
+
+
+def indented(text: str) -> str:
+    return textwrap.indent(text, "  ")
 
 
 def test_include_adds_arguments_to_the_cells_that_match_its_axes() -> None:

@@ -48,7 +48,7 @@ _ALLOWED: Mapping[str, str] = {
 # Keys of a scenario that are never an argument of a trainer.
 SCENARIO_ONLY = frozenset(
     {"arguments", "env", "exclude", "framework_config", "include", "matrix", "monitors", "num_gpus", "python"}
-    | {"busy_gpus", "measure", "repeats", "slow", "stall_timeout_s", "startup_timeout_s", "timeout_s", "trainer"}
+    | {"busy_gpus", "measure", "repeats", "slow", "stall_timeout_s", "startup_timeout_s", "timeout_s", "trainer", "zip"}
 )
 
 

@@ -31,6 +31,7 @@ from orchestrator.plan.config.value_types import (
     Share,
     Whole,
     Words,
+    Zip,
 )
 from orchestrator.records import CustomCommand, Device, MetricSource, StepSource
 
@@ -145,8 +146,13 @@ class Scenario(Model):
         description="Trainer arguments; a list for `model_name_or_path` is an axis, null removes a default.",
     )
     matrix: dict[str, AxisValues] = Field(default_factory=dict, description="Any argument as an axis: name → values.")
+    zip: Zip = Field(
+        (), description="Axes that change together: the first values of all, then the second; or a list of such groups."
+    )
     include: tuple[dict[str, Any], ...] = Field((), description="Cells to add, or arguments for the cells that match.")
-    exclude: tuple[dict[str, Any], ...] = Field((), description="Cells to leave out: a cell that matches all keys.")
+    exclude: tuple[dict[str, Any], ...] = Field(
+        (), description="Cells to leave out: a cell that matches all keys. `'>= 8192'` compares numbers."
+    )
     num_gpus: GpuCounts | None = Field(None, description="Training processes; one GPU each, or CPU processes.")
     device: Device = Field(
         Device.CUDA, description="`cuda`, `cpu`, or `auto`: GPUs if there are enough, else CPU processes."
@@ -197,6 +203,11 @@ class Scenario(Model):
     def trainer_name(self) -> str:
         """Return the name of the trainer, which a `script:` or `module:` implies."""
         return self.trainer or ("script" if self.script or self.module else "huggingface")
+
+    @property
+    def own_axes(self) -> dict[str, tuple[Any, ...]]:
+        """The axes of `matrix:` and of `zip:`."""
+        return {**self.matrix, **{name: values for group in self.zip for name, values in group.items()}}
 
     def how_often(self) -> dict[str, Any]:
         """Return the fields `repeats` (runs that are always due) and `adaptive` (the rule for more) of an experiment."""

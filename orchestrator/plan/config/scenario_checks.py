@@ -83,6 +83,9 @@ def across(document: Document, suite: SuiteFile, frameworks: Collection[str], *,
         seen.setdefault(scenario.name, index)
         problems.extend(misplaced(document, scenario.arguments, (*root, "arguments")))
         problems.extend(misplaced(document, scenario.matrix, (*root, "matrix")))
+        for group in scenario.zip:
+            arguments = {name: values for name, values in group.items() if name != "num_gpus"}
+            problems.extend(misplaced(document, arguments, (*root, "zip")))
         unknown = unknown_frameworks(scenario, frameworks) if whole else iter(())
         for path, message in (*unknown, *_contradictions(scenario), *_models(scenario)):
             problems.append(document.problem((*root, *path), f"scenario {scenario.name!r}: {message}"))
@@ -105,6 +108,7 @@ def _contradictions(scenario: Scenario) -> Found:
     """Yield arguments that are in two places of a scenario, and a trainer that does not match `custom:`."""
     for key in scenario.matrix.keys() & scenario.arguments.keys():
         yield ("matrix", key), f"{key!r} is in 'matrix:' and in 'arguments:'; keep one of them"
+    yield from _zipped_twice(scenario)
     for kind in ("include", "exclude"):
         for index, entry in enumerate(getattr(scenario, kind)):
             for key in entry.keys() & (SCENARIO_ONLY - AXIS_KEYS):
@@ -118,6 +122,23 @@ def _contradictions(scenario: Scenario) -> Found:
     if scenario.custom is None and scenario.trainer == "custom":
         yield ("trainer",), NEEDS_CUSTOM
     yield from contradictions(scenario)
+
+
+def _zipped_twice(scenario: Scenario) -> Found:
+    """Yield axes of `zip:` that cannot be there, or that are in a second place, too."""
+    single = {"num_gpus": scenario.num_gpus} if scenario.num_gpus else {}
+    places: dict[str, str] = {
+        **dict.fromkeys(scenario.arguments, "'arguments:'"),
+        **dict.fromkeys(single, "'num_gpus:'"),
+    }
+    places |= dict.fromkeys(scenario.matrix, "'matrix:'")
+    for group in scenario.zip:
+        for name in group:
+            if name == "model_name_or_path":
+                yield ("zip", name), f"zip: {name!r} cannot change together with others; write it under 'arguments:'"
+            elif name in places:
+                yield ("zip", name), f"{name!r} is in 'zip:' and in {places[name]}; keep one of them"
+        places |= dict.fromkeys(group, "another group of 'zip:'")
 
 
 def _models(scenario: Scenario) -> Found:

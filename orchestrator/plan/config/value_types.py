@@ -5,7 +5,10 @@ Each type has its own error message and its own part of the JSON Schema. `file_k
 
 from __future__ import annotations
 
+import operator
 import re
+from collections.abc import Callable
+from math import inf, isfinite
 from string import Formatter
 from typing import Annotated, Any
 
@@ -14,6 +17,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from orchestrator.plan.config.argument_text import as_yaml
 
 JOIN = "+"  # between the short names of a combination
+Comparison = tuple[Callable[[float, float], bool], float]
+_COMPARISON = re.compile(r"(>=|<=|!=|>|<)\s*(\S+)\s*")
+_COMPARED = {">=": operator.ge, "<=": operator.le, "!=": operator.ne, ">": operator.gt, "<": operator.lt}
 
 
 def refuse_bool(value: Any) -> Any:
@@ -44,6 +50,21 @@ def not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
     if not value:
         raise ValueError("the list is empty; give at least one value")
     return value
+
+
+def _zip(value: Any) -> Any:
+    """Return groups of axes: a mapping is one group. The lists of a group must have one length."""
+    groups = value if isinstance(value, (list, tuple)) else [value]
+    for group in groups or [None]:
+        if not isinstance(group, dict) or len(group) < 2:
+            raise ValueError(f"{as_yaml(group)} is invalid; write a mapping of two or more axes to their values")
+        for name, values in group.items():
+            if not isinstance(values, (list, tuple)) or not values:
+                raise ValueError(f"{name} is {as_yaml(values)}; write a list of values")
+        if len({len(values) for values in group.values()}) > 1:
+            lengths = ", ".join(f"{name} has {len(values)}" for name, values in group.items())
+            raise ValueError(f"the axes have different numbers of values ({lengths}); write as many for each")
+    return tuple(groups)
 
 
 def _environment(value: Any) -> Any:
@@ -137,6 +158,23 @@ def _one_or_many(item: dict[str, Any]) -> WithJsonSchema:
 
 _SCALAR = {"type": ["string", "number", "boolean", "null"]}
 
+
+def comparison(value: Any) -> Comparison | None:
+    """Return the comparison and the number of a text like `>= 8192`, or None for any other value."""
+    found = _COMPARISON.fullmatch(value) if isinstance(value, str) else None
+    limit = number(found[2]) if found else None
+    return (_COMPARED[found[1]], limit) if found and limit is not None else None
+
+
+def number(value: Any) -> float | None:
+    """Return a value of an axis as a number, or None if it is not a finite number."""
+    try:
+        found = float(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else inf
+    except ValueError:
+        return None
+    return found if isfinite(found) else None
+
+
 Whole = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(refuse_bool)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(refuse_bool)]
 Share = Annotated[
@@ -186,4 +224,10 @@ Environment = Annotated[
 Arguments = dict[str, Any]
 Baseline = Annotated[
     Arguments, BeforeValidator(_baseline), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]})
+]
+_ZIPPED = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}, "minProperties": 2}
+Zip = Annotated[
+    tuple[dict[str, tuple[Any, ...]], ...],
+    BeforeValidator(_zip),
+    WithJsonSchema({"anyOf": [_ZIPPED, {"type": "array", "items": _ZIPPED, "minItems": 1}]}),
 ]
