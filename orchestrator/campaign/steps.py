@@ -108,9 +108,10 @@ def note_asked(store: Store, plan: Plan, *, suite: Suite, selection: Selection) 
 
 
 def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
-    """Return the most GPU-hours that the due runs may take, by the times of earlier runs or else by their time limits.
+    """Return the most GPU-hours that the due runs may take. Write nothing.
 
-    Count adaptive repeats with their maximum, and a run as 0 if neither time is known. Write nothing.
+    A run counts with the longest time of the experiment's earlier runs. If there are none, it counts with its own time limit. If it
+    has no time limit either, it counts as 0. Adaptive repeats count with their maximum.
     """
     due = {experiment.id: experiment.most_repeats for experiment in plan.experiments if _can_run(experiment)}
     took: dict[str, float] = {}

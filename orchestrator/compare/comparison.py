@@ -106,11 +106,11 @@ class Pair:
 class Row:
     """The verdict on one metric of one pair. A pair without comparable numbers has one row, with an empty `metric`.
 
-    `base` and `new` are the compared values: the mean over runs (of logarithms if the metric is tested), for memory the maximum.
-    If some runs ended early, a loss is the mean over the steps that all runs made. `ratio` is None if a side has no number above
-    0. `needs` estimates how many more runs per side settle an inconclusive row. `p_adjusted` is corrected over all rows of the
-    metric. `paired` means that the sides took turns, and that a drift is removed from ratio and interval. `why` is a short
-    phrase.
+    `base` and `new` are the compared values. For memory, a value is the maximum over runs. For other metrics, it is the mean
+    over runs: of the logarithms if the metric is tested, else of the numbers. If some runs ended early, a loss is the mean over
+    the steps that all runs made. `ratio` is None if a side has no number above 0. `needs` estimates how many more runs per
+    side settle an inconclusive row. `p_adjusted` is corrected over all rows of the metric. `paired` means that the sides took
+    turns, and that a drift is removed from ratio and interval. `why` is a short phrase.
     """
 
     label: str

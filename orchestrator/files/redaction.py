@@ -165,7 +165,9 @@ def kind_of_secret(text: str, environ: Mapping[str, str] = os.environ) -> str | 
 
 
 def secret_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield each secret of a command line that has an option: the word's place, the value's start in it, the option's name.
+    """Yield each secret of a command line that is the value of an option.
+
+    A secret is the place of its word, the position in the word at which the value starts, and the name of the option.
 
     An option is `--name` with its value in the next word, `--name=value`, or a whole word `name=value`.
     """

@@ -37,7 +37,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def replace(path: Path, content: str | bytes) -> None:
-    """Give `path` this content. A reader sees either the old file or the new file, never half a file."""
+    """Write the file `path` with this content. A reader sees either the old file or the new file, never half a file."""
     aside = _write_aside(path, content)
     try:
         os.replace(aside, path)
@@ -47,7 +47,10 @@ def replace(path: Path, content: str | bytes) -> None:
 
 
 def place_once(path: Path, text: str) -> bool:
-    """Give `path` this text unless the file exists. Return whether the text was placed. Raise ResultsError without links."""
+    """Create the file `path` with this text unless it exists. Return whether it was created.
+
+    Raise ResultsError if the file system cannot link files.
+    """
     aside = _write_aside(path, text)
     try:
         os.link(aside, path)

@@ -92,7 +92,10 @@ def _installed(path: Sequence[str]) -> dict[str, str]:
 
 
 def pip_freeze(python: str | None) -> str:
-    """Return an interpreter's `requirements.txt` by pip, which knows editable installs; without pip, names and versions."""
+    """Return the packages of an interpreter in the form of `requirements.txt`.
+
+    The list comes from pip, because pip knows editable installs. Without pip, it has only names and versions.
+    """
     interpreter = os.path.expanduser(python) if python else sys.executable
     try:
         text = _capture([interpreter, "-m", "pip", "--disable-pip-version-check", "freeze"], _FREEZE_S)

@@ -229,7 +229,7 @@ def runs_for_half_width(
 
 
 def _exp(value: float) -> float:
-    """Return e to a value, bounded: the interval of two runs that differ thousandfold exceeds the range of a float."""
+    """Return e raised to a value. Bound the value: the interval of two runs that differ thousandfold exceeds a float's range."""
     return math.exp(max(-700.0, min(value, 700.0)))
 
 

@@ -146,7 +146,7 @@ def _covers(entry: Mapping[str, Text | None], point: Mapping[str, Any]) -> bool:
 
 
 class BatchMistake(Exception):
-    """A mistake in the batch arguments `names`. The caller knows their places."""
+    """A mistake in the batch arguments `names`. The caller knows where each argument was written."""
 
     def __init__(self, names: tuple[str, ...], message: str) -> None:
         self.names = names

@@ -116,7 +116,7 @@ class ProcessOutcome:
 class Measurement:
     """One number (or word) of a run: its name in `metrics.METRICS`, its value in base units, and its source.
 
-    `missing` says why there is no value. In older records and in plugs of other packages, `source` may say it instead.
+    `missing` says why there is no value. Older records and the plugs of other packages may give this reason in `source`.
     """
 
     name: str

@@ -29,7 +29,7 @@ REASONS_SHOWN = 12
 
 
 class Outlook(Protocol):
-    """The parts that a view of a plan adds.
+    """A forecast, as the parts that it adds to a view of a plan.
 
     `elsewhere`: the plan is for another machine, so the lines have the states of that machine.
     """

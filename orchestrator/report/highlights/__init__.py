@@ -2,7 +2,7 @@
 
 A speed is compared between experiments that differ only in one axis (`table.axes`), over their runs, with Welch's interval over the
 logarithms. If the interval contains 1, the sentence claims no difference. If a speed is in doubt, a warning replaces the claim.
-Each interval has a level of 95 %: of many comparisons without a difference, one in twenty excludes 1.
+Each interval has a level of 95 %. So if there is no difference, one interval in twenty still does not contain 1.
 The number of sentences is bounded, and the last sentence of a kind says how many more there are. Names are printable, but not
 escaped for a page.
 """

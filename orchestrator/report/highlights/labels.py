@@ -112,7 +112,7 @@ def _last_part(model: str) -> str:
 
 
 def _distinguishing(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
-    """Return for each row the column, label and value of the arguments in its name.
+    """Return the arguments in the name of each row. An argument is a column, a label and a value.
 
     Arguments are added until all names are unique, if that is possible. A row's name leaves out the settings of the row's own
     framework configuration. In a comparison, only one side would have them.

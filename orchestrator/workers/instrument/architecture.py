@@ -228,7 +228,7 @@ def attention_facts(model: Any) -> dict[str, Any]:
 
 
 def sizes_of(attention: Any) -> Optional[tuple[int, int, int]]:
-    """Return the query heads, and the numbers of a key and of a value; None for a module without heads."""
+    """Return the number of query heads, the size of a key and the size of a value; None for a module without heads."""
     config = getattr(attention, "config", None)
     heads = first(attention, "num_heads", "num_attention_heads") or first(config, "num_attention_heads")
     keys = first(attention, "qk_head_dim", "head_dim", "head_size")

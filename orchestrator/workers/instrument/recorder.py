@@ -1,9 +1,9 @@
 """Records the training of one rank: notes the Trainer's events and passes them on to the parts that measure.
 
-The recorder adds a callback to the Trainer, and wraps two of its methods and accelerate's function that sends a batch to the
-device. It changes nothing else, and asks the Trainer for nothing but an early end (`ending.py`). Each step goes to the meter
-(`meter.py`). `stages.py` reads memory at stages; `settings.py` and `architecture.py` read the settings. `instrument.py` makes
-the recorder and writes its results.
+The recorder adds a callback to the Trainer, and wraps the Trainer's `__init__` and `training_step`. It also wraps the function
+of accelerate that sends a batch to the device. It changes nothing else, and asks the Trainer for nothing but an early end
+(`ending.py`). Each step goes to the meter (`meter.py`). `stages.py` reads memory at stages; `settings.py` and `architecture.py`
+read the settings. `instrument.py` makes the recorder and writes its results.
 
 What it leaves out: training without `transformers.Trainer`; all but the last of several trainings in a process; and the rest of
 a training if another training begins in one of its callbacks. If a Trainer's own training step does not call that of the base

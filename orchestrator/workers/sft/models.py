@@ -81,7 +81,7 @@ def override(name: str, items: Sequence[str], now: Any) -> Any:
 
 
 def read_value(text: str) -> Any:
-    """Return the None, truth, number, list or mapping that the text spells, else the text."""
+    """Return the value that the text spells: None, True, False, a number, a list or a mapping. Return other text unchanged."""
     plain = {"none": None, "null": None, "true": True, "false": False}
     value = literal(text)
     return plain.get(text.lower(), text if value is None else value)
