@@ -197,7 +197,8 @@ class _Expansion:
             entry[FRAMEWORK]: ("include", at) for at, entry in enumerate(self.scenario.include) if FRAMEWORK in entry
         }
         places = {name: (FRAMEWORK, at) for at, name in enumerate(self.axes[FRAMEWORK])}
-        return {name: name and self._framework(name, place) for name, place in {**added, **places}.items()}
+        every = {**added, **places}
+        return {name: None if name is None else self._framework(name, place) for name, place in every.items()}
 
     def _framework(self, name: str, place: tuple[str, int]) -> Framework:
         sources = for_trainer(self.suite.sources(name), self.trainer, self.layers.translated)
