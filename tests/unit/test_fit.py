@@ -500,7 +500,7 @@ PLANNED = (
     experiment(**APPROACHES, gradient_checkpointing=True),
     experiment("config:llama-3-8b", **APPROACHES),
     experiment("config:llama-3-8b", **APPROACHES, gradient_checkpointing=True),
-    experiment(quantization="nf4", peft_method="lora"),
+    experiment(quantization="int8", peft_method="lora"),
 )
 
 
@@ -509,7 +509,7 @@ def test_the_column_of_a_plan() -> None:
         "16.5 GiB of 80 GiB",
         "does not fit: 193 GiB",
         "may not fit: 86.8 GiB of 80 GiB",
-        "unknown: quantised weights",
+        "unknown: int8 weights",
     )
     assert column(PLANNED)[0] == "16.5 GiB"
     assert summary(PLANNED, gpu_memory_bytes=80 << 30) == (
@@ -523,7 +523,7 @@ def test_an_estimate_as_json_adds_up() -> None:
     assert json.loads(json.dumps(document)) == document
     assert document["peak_allocated_bytes"] == sum(document[f"{part}_bytes"] for part in parts)
     assert document["verdict"] == "fits"
-    assert json_value(PLANNED[-1]) == {"unknown": "quantised weights"}
+    assert json_value(PLANNED[-1]) == {"unknown": "int8 weights"}
 
 
 def test_cells_that_differ_in_what_does_not_matter_are_estimated_once() -> None:

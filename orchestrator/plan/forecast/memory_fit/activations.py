@@ -8,7 +8,8 @@ tests/unit/test_fit.py compares the sums with it. The terms per token, in a laye
 - A trained matrix keeps its input. Matrices with the same input share it, unless autocast copies it for each.
   Each adapter keeps a copy, because PEFT casts its input to float32 and autocast casts it back.
 - Attention keeps queries, keys, values and its output. Eager attention also keeps every score, in float32 after softmax.
-- The gated MLP keeps the gate, its activation, up, and their product.
+- The gated MLP keeps the gate, its activation, up, and their product. With quantised matrices they are float32, as is the input
+  of every product but the last one of attention.
 
 Compiled, torch's partitioner keeps the inputs of matrix products and the residuals, and computes the rest again.
 Left out: position and mask tensors and random states, together less than 0.1 % of a real model.
@@ -91,7 +92,11 @@ def backward_bytes(training: Training) -> int:
     """Return the largest number of bytes per token that one layer's backward pass needs besides the kept ones."""
     shape, compute = training.shape, training.compute_bytes
     gradients = 2 * compute * shape.intermediate_size
-    if shape.experts:
+    if training.quantized and training.adapters is not None:
+        # Of the product, the activation and up, in float32. The adapter's copy of the product is free by then.
+        freed = compute if "down_proj" in training.adapters.targets else 0
+        gradients = (3 * FLOAT32 - freed) * shape.intermediate_size
+    elif shape.experts:
         # Of the product, the activation and up; what the second product kept, and its output, are free by then.
         freed = shape.hidden_size + (shape.intermediate_size if training.adapters is None else 0)
         gradients = compute * shape.experts_per_token * (3 * shape.intermediate_size - freed)
@@ -125,7 +130,8 @@ def _head_norms(training: Training) -> int:
 
 def _attention(training: Training) -> int:
     shape, compute = training.shape, training.compute_bytes
-    repeated = training.attention is Attention.EAGER or (training.masked and shape.kv_heads > 1)  # one head is a view
+    # A single head is repeated as a view, unless it is converted then.
+    repeated = training.attention is Attention.EAGER or (training.masked and (shape.kv_heads > 1 or training.quantized))
     keys_and_values = 2 * (shape.query_width if repeated else shape.kv_width)
     kept = compute * (shape.query_width + keys_and_values)
     kept += _inputs(training, ("q_proj", "k_proj", "v_proj"), shape.hidden_size)
@@ -135,6 +141,8 @@ def _attention(training: Training) -> int:
         return kept + _inputs(training, ("o_proj",), shape.query_width)
     mask = compute * training.row_tokens if training.masked else 0
     kept += compute * shape.query_width + FLOAT32 * shape.heads + mask
+    if training.quantized:  # bitsandbytes gets 16 bits, so the adapter shares attention's output
+        return kept + _between_adapters(training, ("o_proj",), shape.query_width)
     return kept + (_inputs(training, ("o_proj",), shape.query_width) if _has_own_inputs(training) else 0)
 
 
@@ -142,9 +150,14 @@ def _mlp(training: Training) -> int:
     shape = training.shape
     if shape.experts:
         return _experts(training)
-    outputs = (2 if training.liger else 3) * training.compute_bytes * shape.intermediate_size
+    outputs = (2 if training.liger else 3) * _mlp_number(training) * shape.intermediate_size
     outputs += _inputs(training, ("gate_proj", "up_proj"), shape.hidden_size)
     return outputs + _inputs(training, ("down_proj",), shape.intermediate_size)
+
+
+def _mlp_number(training: Training) -> int:
+    """Return the size of a number inside the MLP."""
+    return FLOAT32 if training.quantized else training.compute_bytes
 
 
 def _experts(training: Training) -> int:
@@ -173,8 +186,17 @@ def _inputs(training: Training, readers: tuple[str, ...], width: int) -> int:
     adapted = len(adapters.targets.intersection(readers))
     number = compute if training.autocast else FLOAT32
     copies = adapted if _has_own_inputs(training) else min(adapted, 1)
-    dropped = 1 if adapters.dropout else 0  # the mask
-    return copies * number * width + adapted * (dropped * width + number * adapters.rank)
+    return copies * number * width + _between_adapters(training, readers, width)
+
+
+def _between_adapters(training: Training, readers: tuple[str, ...], width: int) -> int:
+    """Return what the adapters of `readers` keep besides their input: masks of dropout, and what is between their matrices."""
+    adapters = training.adapters
+    if adapters is None:
+        return 0
+    number = training.compute_bytes if training.autocast else FLOAT32
+    dropped = width if adapters.dropout else 0
+    return len(adapters.targets.intersection(readers)) * (dropped + number * adapters.rank)
 
 
 def _untouched_below(training: Training) -> int:
@@ -191,7 +213,7 @@ def _untouched_below(training: Training) -> int:
         if "o_proj" in adapters.targets:
             return norm + below
         outputs = (0 if "up_proj" in adapters.targets else 1) + (0 if "gate_proj" in adapters.targets else 2)
-        return 2 * norm + below + outputs * training.compute_bytes * shape.intermediate_size
+        return 2 * norm + below + outputs * _mlp_number(training) * shape.intermediate_size
     untouched = 0
     if shape.head_norms:
         for name, heads in (("q_proj", shape.heads), ("k_proj", shape.kv_heads)):

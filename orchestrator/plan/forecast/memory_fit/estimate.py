@@ -139,7 +139,7 @@ def _in_layer(training: Training, states: ModelStates, kept: int, *, above: int)
             gathered.in_layer(training, above=above),
             kept=kept - phase.freed * training.tokens,
             gradients=states.head_gradient + above * states.layer_gradient,
-            workspace=phase.needed * training.tokens + round(phase.gradients * own),
+            workspace=phase.needed * training.tokens + round(phase.gradients * own) + states.unpacked,
             copies=states.backward_copies + (states.layer_copies if training.checkpointed else 0),
         )
 

@@ -8,6 +8,7 @@ memory. `estimate` knows which of them are in memory at which moment.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.plan.forecast.memory_fit.activations import FLOAT32
 from orchestrator.plan.forecast.memory_fit.gathered import held_gradients
@@ -18,7 +19,11 @@ from orchestrator.plan.forecast.memory_fit.optimizer import (
     trained_bytes,
     trained_parameters,
 )
+from orchestrator.plan.forecast.memory_fit.shapes import Matrix
 from orchestrator.plan.forecast.memory_fit.training import Training
+
+# bitsandbytes: numbers of a 4-bit matrix that share one scale, and scales that share one of their own.
+_BLOCK, _BLOCK_OF_SCALES = 64, 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +32,7 @@ class ModelStates:
 
     - `held`: gradients that exist even before a backward pass.
     - `head_gradient`, `layer_gradient`: those of the output matrix and of one layer.
+    - `unpacked`: a quantised matrix while it is multiplied.
     - `forward_copies`, `backward_copies`: autocast's copies of the weights at the end of the forward pass and in the backward
       pass; `layer_copies`: those of one layer.
     """
@@ -41,6 +47,7 @@ class ModelStates:
     forward_copies: int
     backward_copies: int
     layer_copies: int
+    unpacked: int
     step_workspace: int
 
     @classmethod
@@ -64,6 +71,7 @@ class ModelStates:
             forward_copies=everything if trains_base or not training.checkpointed else head,
             backward_copies=head if training.checkpointed else everything,
             layer_copies=layer,
+            unpacked=training.compute_bytes * max(map(_size, shape.matrices)) if training.quantized else 0,
             # A tied embedding has two gradients, which are added.
             step_workspace=max(step_workspace_bytes(training) // shards, outer if shape.tied else 0) if shards else 0,
         )
@@ -82,7 +90,24 @@ def _adapter_parameters(training: Training) -> int:
 
 def _weights(training: Training) -> int:
     """Return the bytes of all weights between steps."""
-    return training.shape.parameters * training.stored_bytes + _adapter_parameters(training) * FLOAT32
+    shape, adapters = training.shape, _adapter_parameters(training) * FLOAT32
+    if not training.quantized:
+        return shape.parameters * training.stored_bytes + adapters
+    sizes = [_size(matrix) for matrix in shape.matrices]
+    packed = sum(map(partial(_packed, double=training.double_quantized), sizes))
+    rest = FLOAT32 * (shape.layer_parameters - sum(sizes))
+    return shape.layers * (packed + rest) + FLOAT32 * shape.outside_parameters + adapters
+
+
+def _size(matrix: Matrix) -> int:
+    return matrix.inputs * matrix.outputs
+
+
+def _packed(size: int, *, double: bool) -> int:
+    """Return the bytes of a matrix in 4 bits and its scales. These are float32, or in 8 bits with scales of their own."""
+    blocks = -(-size // _BLOCK)
+    scales = blocks + FLOAT32 * -(-blocks // _BLOCK_OF_SCALES) if double else FLOAT32 * blocks
+    return -(-size // 2) + scales
 
 
 def _copies(training: Training) -> tuple[int, int, int]:
@@ -93,5 +118,7 @@ def _copies(training: Training) -> tuple[int, int, int]:
     if not training.casts:
         return cast_adapters, 0, one_layer
     head = training.compute_bytes * shape.embedding_parameters
+    if training.quantized:  # their products are made of 16-bit numbers without autocast
+        return one_layer * shape.layers + head, head, one_layer
     layer = training.compute_bytes * sum(matrix.parameters for matrix in shape.matrices) + one_layer
     return layer * shape.layers + head, head, layer

@@ -20,6 +20,7 @@ from orchestrator.plan.forecast.memory_fit.launch import (
     is_checkpointed,
     is_offloaded,
     parallelism_of,
+    quantization_of,
 )
 from orchestrator.plan.forecast.memory_fit.read_argument import is_off, plain, whole, word
 from orchestrator.plan.forecast.memory_fit.shapes import ModelShape, NotKnown, hub_folder, read_shape
@@ -28,7 +29,6 @@ from orchestrator.trainers.argument_names import is_true
 
 # Arguments that change memory in a way that has no estimate, unless their value means no.
 UNKNOWN_ARGUMENTS: Mapping[str, str] = {
-    "quantization": "quantised weights",
     "load_in_4bit": "quantised weights",
     "load_in_8bit": "quantised weights",
     "deepspeed": "DeepSpeed",
@@ -72,6 +72,8 @@ class Training:
     - `weight_bytes`: size of a weight in the forward pass; `stored_bytes`: its size between steps. They differ if FSDP keeps
       float32 weights. `compute_bytes`: size of a number in matrix products. `autocast`: the Trainer uses autocast.
     - A batch is `rows` × `row_tokens`, without padding.
+    - `quantized`: frozen matrices are stored in 4 bits. PEFT makes all other weights float32, so the residuals are float32, and
+      the products of quantised matrices are converted to float32, too. `double_quantized`: their scales are quantised again.
     - `masked`: attention gets a mask, so that keys and values of grouped queries are copied for every head.
     - `keeps_gathered`: FSDP keeps layers gathered after the forward pass. `offloads`: FSDP keeps its shards on the host.
     - `adapter_bytes`: size of an adapter's weight in the forward pass. It is float32, but FSDP gathers it in the compute type.
@@ -86,6 +88,8 @@ class Training:
     stored_bytes: int
     compute_bytes: int
     autocast: bool
+    quantized: bool
+    double_quantized: bool
     adapters: Adapters | None
     adapter_bytes: int
     optimizer: str
@@ -128,7 +132,7 @@ def training_of(experiment: Experiment) -> Training:
     parallelism = parallelism_of(experiment)
     sharded = parallelism is Parallelism.FSDP
     autocast = autocast_of(experiment)
-    weight = BYTES_OF[dtype_of(experiment, shape)]
+    weight, quantized = BYTES_OF[dtype_of(experiment, shape)], quantization_of(experiment)
     compute = 2 if autocast else weight
     attention = _attention(arguments)
     rows, row_tokens = _batch(arguments)
@@ -140,7 +144,9 @@ def training_of(experiment: Experiment) -> Training:
         keeps_gathered=sharded
         and not is_true(plain(fsdp_settings(experiment).get("fsdp_reshard_after_forward", True))),
         offloads=sharded and is_offloaded(experiment),
-        weight_bytes=compute if sharded else weight,
+        quantized=quantized is not None,
+        double_quantized=is_true(arguments.get("double_quantization")),
+        weight_bytes=compute if sharded else 4 if quantized else weight,
         stored_bytes=4 if sharded and adapters is None else weight,  # accelerate makes trained weights float32
         compute_bytes=compute,
         autocast=autocast is not None,
@@ -157,6 +163,8 @@ def training_of(experiment: Experiment) -> Training:
         liger=is_true(arguments.get("use_liger_kernel")),
         accumulates=whole(arguments, "gradient_accumulation_steps", 1) > 1,
     )
+    if quantized is not None:
+        _refuse_quantized(training, quantized, weight)
     _refuse_combinations(training, attention)
     return training
 
@@ -177,6 +185,19 @@ def _refuse_unknown(experiment: Experiment) -> None:
     dynamo = experiment.accelerate.get("dynamo_config")
     if isinstance(dynamo, Mapping) and not is_off(plain(dynamo.get("dynamo_backend"))):
         raise NotKnown("compilation by the launcher")
+
+
+def _refuse_quantized(training: Training, form: str, weight: int) -> None:
+    if form not in ("nf4", "fp4"):
+        raise NotKnown(f"{form} weights")
+    if training.adapters is None:
+        raise NotKnown("quantised weights without LoRA")  # the trainer refuses them
+    if training.shape.experts:
+        raise NotKnown("quantised weights with experts, which bitsandbytes leaves as they are and PEFT makes float32")
+    if not training.autocast or weight != training.compute_bytes:
+        raise NotKnown("quantised weights without autocast to the type of dtype")
+    if training.sharded or training.compiled or training.liger or training.attention is Attention.EAGER:
+        raise NotKnown("quantised weights with FSDP, compilation, Liger or eager attention")
 
 
 def _refuse_combinations(training: Training, attention: str) -> None:
