@@ -28,10 +28,11 @@ class Made:
     global_batch: int | None = None
     trainer: str = "huggingface"
     baseline: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
-        given = "".join(f"-{name}{value}" for name, value in self.arguments.items())
+        given = "".join(f"-{name}{value}" for name, value in {**self.arguments, **self.sources}.items())
         return f"{self.scenario}-{self.model.replace('/', '-').replace(':', '-')}.{self.framework}.gpus{self.num_gpus}{given}"
 
 
@@ -53,6 +54,7 @@ def _rows(one: Made) -> list[rows.Row]:
         framework=one.framework and Framework(name=one.framework, digest=one.framework, arguments=dict(one.sets)),
         trainer=one.trainer,
         baseline=one.baseline,
+        sources=one.sources,
         arguments={**BASE.arguments, **one.arguments, **one.sets},
     )
     records = [ended(experiment, number, **numbers) for number, numbers in enumerate(one.runs, start=1)]

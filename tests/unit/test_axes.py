@@ -103,6 +103,27 @@ def test_what_differs_in_a_fact_is_not_compared(other: dict[str, object]) -> Non
     assert compared(made_table(made("sgd", SGD), made("adamw", ADAMW, **other))) == set()
 
 
+def test_runs_of_an_edited_file_are_compared_with_runs_of_the_same_content_only() -> None:
+    old, new = {"train.py": "a" * 12, "data.py": "c" * 12}, {"train.py": "b" * 12, "data.py": "c" * 12}
+    some = [
+        made(optim, runs, sources=sources, framework=None)
+        for sources in (old, new)
+        for optim, runs in (("sgd", SGD), ("adamw", ADAMW))
+    ]
+    table = made_table(*some)
+    assert list(table.experiments["sources"]) == ["train.py aaaaaa"] * 2 + ["train.py bbbbbb"] * 2
+    assert compared(table) == {(1, 0, "optim=sgd"), (3, 2, "optim=sgd")}
+    assert "sources" not in made_table(*some[:2]).experiments
+
+
+def test_files_that_cells_choose_are_compared() -> None:
+    some = [
+        made(name, runs, sources={"train.py": "a" * 12, name: digest * 12})
+        for name, digest, runs in (("a.yaml", "b", SGD), ("b.yaml", "c", ADAMW))
+    ]
+    assert compared(made_table(*some)) == {(1, 0, "optim=a.yaml")}
+
+
 def test_a_cell_without_a_partner_is_not_compared() -> None:
     some = [made("sgd", SGD, lr=1), made("adamw", ADAMW, lr=1), made("lion", LION, lr=2), made("sgd", SGD, lr=3)]
     assert compared(made_table(*some)) == {(1, 0, "optim=sgd"), (3, 0, "lr=1")}

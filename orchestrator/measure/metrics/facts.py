@@ -34,6 +34,13 @@ _FACTS = (
     _fact("python", "python", "Interpreter that the scenario names."),
     _fact("monitors", "monitors", "Monitors that observed the run."),
     _fact("data", "data", "Source of the training data."),
+    _fact(
+        "sources",
+        "files",
+        "Files of a script or a command that have several contents in this table, each with the begin of its digest. "
+        "Rows with different contents are not compared.",
+        where=_PAGE,
+    ),
     _fact("tags", "tags", "Tags of the scenario."),
     _outcome("status", "status", "`ok`, or the status of its last repeat that is not ok.", where=_KEPT_PAGE),
     _outcome("failure_kind", "kind", "Word for the failure, such as `oom_cuda`.", where=_KEPT_PAGE),

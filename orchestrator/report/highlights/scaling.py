@@ -17,7 +17,7 @@ from orchestrator.results.table.load import ResultsTable
 MOST_SCALING = 4
 _FACTS = (
     *("results", "id", "scenario", "model_name_or_path", "device", "trainer", "python", "data", "framework_config"),
-    *("num_gpus", "global_batch"),
+    *("num_gpus", "global_batch", "sources"),
 )
 
 

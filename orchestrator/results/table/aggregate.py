@@ -46,7 +46,7 @@ _LEARNING = (
 )
 _PACKING, _OFF = "packing", ("none", "false", "no", "off", "0", "")
 BASELINES = ("baseline", NO_FRAMEWORK)
-_SHARED = ("results", "scenario", "model_name_or_path", "device", "trainer", "python", "data")
+_SHARED = ("results", "scenario", "model_name_or_path", "device", "trainer", "python", "data", "sources")
 _FRAMEWORK_FACTS, _CELL_FACTS = (*_SHARED, "framework_config"), (*_SHARED, "num_gpus")
 
 

@@ -87,6 +87,7 @@ def of_rows(
     framework_arguments: Mapping[str, frozenset[str]] | None = None,
 ) -> ResultsTable:
     """Return the table of these rows."""
+    all_rows = rows.with_versions(all_rows)
     arguments = frozenset(name for row in all_rows for name in row.arguments)
     return ResultsTable(
         runs=_frame([row.flat() for row in all_rows if "repeat" in row.outcome], arguments),

@@ -14,7 +14,10 @@ from orchestrator.results.table.rows import NO_FRAMEWORK, PREFIX, Value, argumen
 FRAMEWORK, GLOBAL_BATCH = "framework_config", "global_batch"
 # The facts in which two experiments agree that are compared along another axis.
 # The global batch follows from the arguments and the processes, so it is not among them.
-FACTS = ("results", "scenario", "model_name_or_path", "num_gpus", "device", "trainer", "python", "data", "monitors")
+FACTS = (
+    *("results", "scenario", "model_name_or_path", "num_gpus", "device", "trainer", "python", "data", "monitors"),
+    "sources",
+)
 _COLUMN_OF = {"effective_batch_size": GLOBAL_BATCH}
 _UNSET = ("null", "none", "")
 

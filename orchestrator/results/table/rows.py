@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -45,6 +45,7 @@ class Row:
     devices: tuple[Mapping[str, Value], ...] = ()
     warnings: tuple[Caveat, ...] = ()
     baseline: Mapping[str, Text | None] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Value]:
         return {**self.facts, **self.outcome, **self.arguments, **self.measured}
@@ -62,6 +63,7 @@ def of_run(experiment: Experiment, record: RunRecord) -> Row:
         devices=_cells_of(record.devices),
         warnings=record.warnings,
         baseline=experiment.baseline,
+        sources=experiment.sources,
     )
 
 
@@ -78,7 +80,23 @@ def of_plan(experiment: Experiment, state: JobState) -> Row:
         arguments=argument_cells(experiment.arguments),
         outcome=outcome,
         baseline=experiment.baseline,
+        sources=experiment.sources,
     )
+
+
+def with_versions(all_rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows with the fact `sources`, if a file of the user has several contents in them: each row names its own."""
+    contents: dict[str, set[str]] = {}
+    for row in all_rows:
+        for name, digest in row.sources.items():
+            contents.setdefault(name, set()).add(digest)
+    changed = {name for name, digests in contents.items() if len(digests) > 1}
+
+    def own(row: Row) -> Row:
+        text = ", ".join(f"{name} {digest[:6]}" for name, digest in row.sources.items() if name in changed)
+        return replace(row, facts={**row.facts, "sources": text}) if text else row
+
+    return list(map(own, all_rows)) if changed else all_rows
 
 
 def experiment_facts(experiment: Experiment) -> dict[str, Value]:

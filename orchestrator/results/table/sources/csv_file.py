@@ -27,7 +27,7 @@ from orchestrator.results.table.rows import NO_FRAMEWORK, Row, Value
 _FACTS = frozenset(
     {
         *("scenario", "framework_config", "model_name_or_path", "num_gpus", "trainer"),
-        *("results", "id", "device", "python", "monitors", "data"),
+        *("results", "id", "device", "python", "monitors", "data", "sources"),
     }
 )
 _OUTCOME = frozenset({"repeat", "attempt", "status", "failure_kind", "failure_cause", "started_at", "runs", "runs_ok"})
