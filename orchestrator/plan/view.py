@@ -37,6 +37,8 @@ HEADINGS = (
 )
 FLEXIBLE = frozenset({"scenario", "framework", "model", "arguments", "trainer", "memory", "state"})
 TO_THE_RIGHT = ("GPUs", "batch", "times", "GPU-hours")
+# Columns whose values often begin alike: config:llama-1b, max_seq_len=2048.
+ENDS_DIFFER = frozenset({"model", "arguments"})
 GAP, MIN_WIDTH = "  ", 4
 GOOD_STATES, BOLD, YELLOW = ("ready", "runs"), Style(bold=True), Style(color="yellow")
 IN_COLUMNS = frozenset({EFFECTIVE, MODEL, BATCH, ACCUMULATION})
@@ -164,10 +166,8 @@ def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
     axes = _axes(shown)
     redact = redactor()
     added = outlook.cells(shown) if outlook else [{}] * len(shown)
-    rows = [
-        _row(experiment, axes[experiment.scenario], redact, added=texts)
-        for experiment, texts in zip(shown, added, strict=True)
-    ]
+    pairs = zip(shown, added, strict=True)
+    rows = [_row(experiment, axes[experiment.scenario], redact, added=texts) for experiment, texts in pairs]
     if not rows:
         return Group(Line())
     constant = {name for name in HEADINGS if len({row[name] for row in rows}) == 1}
@@ -175,6 +175,8 @@ def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
     header = {name: name for name in HEADINGS if name not in constant and any(row[name] for row in rows)}
     widths = {name: max(cell_len(row[name]) for row in (header, *rows)) for name in header}
     flexible = FLEXIBLE - {"memory", "state"} if outlook and outlook.elsewhere else FLEXIBLE
+    if outlook and outlook.elsewhere and sum(widths.values()) + len(GAP) * len(widths) > width:
+        del widths["id"]  # no run has it, and the other columns need the room
     fixed = sum(len(GAP) + (0 if name in flexible else need) for name, need in widths.items())
     widths |= _fitted({name: need for name, need in widths.items() if name in flexible}, width - fixed)
     # Each row is a finished line: rich needs many times as long to lay out a table.
@@ -198,13 +200,18 @@ def _line(
     row: Mapping[str, str], widths: Mapping[str, int], *, style: Style | None = None, of_state: Style | None
 ) -> list[Segment]:
     """Return a line of the table. The last column, the state, has a style of its own."""
-    *cells, state = (_cut(row[name], width, to_the_right=name in TO_THE_RIGHT) for name, width in widths.items())
+    ends = ENDS_DIFFER if style is None else ()
+    *cells, state = (
+        _cut(row[name], width, to_the_right=name in TO_THE_RIGHT, end=name in ends) for name, width in widths.items()
+    )
     return [Segment(GAP.join([*cells, ""]), style), Segment(state, of_state), Segment.line()]
 
 
-def _cut(text: str, width: int, *, to_the_right: bool) -> str:
-    """Return a text of that width, with an ellipsis if it is cut."""
+def _cut(text: str, width: int, *, to_the_right: bool, end: bool) -> str:
+    """Return a text of that width, with an ellipsis if it is cut; `end` says that its end is kept."""
     missing = width - cell_len(text)
+    if missing < 0 and end:
+        return "…" + set_cell_size(text[::-1], width - 1)[::-1]
     if missing < 0:
         return set_cell_size(text, width - 1) + "…"
     return " " * missing + text if to_the_right else text + " " * missing
