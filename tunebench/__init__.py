@@ -1,6 +1,7 @@
 """Tunebench for notebooks: `import tunebench; tunebench.load("results")`. The code is in `orchestrator`.
 
-`tunebench.steps` is for training scripts. It must cost them nothing, so `orchestrator` is imported by the first use of a name.
+`tunebench.steps` is for training scripts. It must be fast to import, so `orchestrator` is imported only at the first use of a name
+from it.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ In a run of Tunebench, each call appends a line to `steps-rank<R>.jsonl` in the 
 the counts. The first call only starts the clock. Each process counts its own tokens, and RANK (or LOCAL_RANK) numbers the
 processes. Outside a run, a call does nothing.
 
-A call reads the clock of the host. A GPU may still be at work then. Over many steps this makes no difference, since a host that is
-ahead waits for the GPU. For exact single steps, call it after something that waits for the GPU, such as `loss.item()`.
+A call reads the clock of the host. The GPU may still be busy at that time. Over many steps this makes no difference, since a host
+that is ahead waits for the GPU. For exact single steps, first call something that waits for the GPU, such as `loss.item()`.
 
-It imports only the standard library. A file that cannot be written ends the reporting, and not the training.
+The module imports only the standard library. If the file cannot be written, the reporting ends and the training goes on.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Many runs: the loop, the live display, status and cancel."""
+"""A campaign of many runs: the loop, the live display, status and cancellation."""

@@ -1,7 +1,7 @@
 """Cancellation of running runs from outside: SIGTERM to `run-one`, which ends its process tree and writes the record.
 
-Only `run-one` (`owner.json`) gets the signal. The benchmark that started it goes on. Another process with the same number never
-gets it. For a run on another host, the answer has the command to type there.
+Only the process of `run-one` (`owner.json`) gets the signal. The benchmark that started it goes on. Another process that now has
+the same id never gets the signal. For a run on another host, the answer has the command to type there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOOK_AGAIN_S = 0.1
 
 
 class End(StrEnum):
-    """The outcome. `ENDED`: the record is there; `ENDING`: not yet; `REFUSED`: no signal was sent."""
+    """The outcome. `ENDED`: the record exists; `ENDING`: it does not exist yet; `REFUSED`: no signal was sent."""
 
     ENDED = "ended"
     ENDING = "ending"
@@ -54,8 +54,8 @@ class Answer:
 def cancel(store: Store, wanted: Sequence[str], *, wait_s: float = GOODBYE_S) -> Iterator[Answer]:
     """End the running runs of the experiments that these words name, or of all experiments. Yield the outcome of each run.
 
-    Signal all of them first, then wait at most `wait_s` seconds for all records. Raise ResultsError for a word that names no
-    experiment of the folder, or several.
+    Signal all runs first, then wait at most `wait_s` seconds for all records. Raise ResultsError for a word that does not name
+    exactly one experiment of the folder.
     """
     states = (JobState.RUNNING, JobState.SILENT)
     jobs = [run.job for experiment in chosen(store, wanted) for run in store.runs(experiment) if run.state in states]
@@ -68,7 +68,7 @@ def cancel(store: Store, wanted: Sequence[str], *, wait_s: float = GOODBYE_S) ->
 
 
 def nothing_runs(store: Store, wanted: Sequence[str]) -> str:
-    """Return the sentence for a folder without running runs."""
+    """Return the sentence for a folder in which nothing runs."""
     of = f" of {', '.join(chosen(store, wanted))}" if wanted else ""
     return printable(f"Nothing{of} runs in {store.root}.")
 
@@ -116,7 +116,7 @@ def _owner(job: Job, deadline: float) -> Owner | None:
 
 
 def end_process(owner: Owner) -> None:
-    """Send SIGTERM to the process if it still lives. Raise PermissionError if it belongs to another user."""
+    """Send SIGTERM to the process if it still exists. Raise PermissionError if it belongs to another user."""
     try:
         # The descriptor keeps the process's number from passing to another process between the check and the signal.
         descriptor = os.pidfd_open(owner.pid)
@@ -137,7 +137,7 @@ def end_process(owner: Owner) -> None:
 
 
 def _await(store: Store, job: Job, pid: int, deadline: float) -> Answer:
-    """Wait for the record. Wait only briefly after the process has gone."""
+    """Wait for the record. If the process no longer exists, wait only briefly."""
     gone_at = None
     while True:
         run = store.run(job)

@@ -1,7 +1,7 @@
 """Find the files that changed since the runs of a results folder. Nothing is written.
 
-An experiment of a plan is compared with the experiment in the folder that differs from it only in the content of its files. If
-there are several, the one with the newest run counts.
+An experiment of a plan is compared with an experiment in the folder that differs only in the content of its files. If there are
+several such experiments, the experiment with the newest run counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from orchestrator.results.store import Store
 
 @dataclass(kw_only=True, slots=True)
 class _Change:
-    """The effect of a changed file: the scenarios and the number of cells that run anew, and the start of the newest old run."""
+    """The effect of a changed file: the scenarios and the number of cells that run again, and the start of the newest old run."""
 
     scenarios: dict[str, None] = field(default_factory=dict)
     cells: int = 0
@@ -32,7 +32,10 @@ class _Change:
 
 
 def changed_files(plan: Plan, root: Path) -> Iterator[str]:
-    """Yield a sentence for each file whose change makes experiments of the plan run anew. Yield nothing for another folder."""
+    """Yield a sentence for each file whose change makes experiments of the plan run again.
+
+    Yield nothing if the folder is not a results folder of Tunebench.
+    """
     planned = [experiment for experiment in plan.experiments if experiment.sources]
     if not planned or not folder.is_ours(root):
         return
@@ -53,7 +56,7 @@ def changed_files(plan: Plan, root: Path) -> Iterator[str]:
 
 
 def _newest(stored: list[StoredExperiment]) -> dict[tuple[str, str], StoredExperiment]:
-    """Return the experiments by all that identifies them, without their files."""
+    """Return the newest experiment for each identity. The identity is everything that an id depends on, except the user's files."""
     own = (item for item in stored if folder_of(item.experiment) is not None)
     return {_without_files(item.experiment): item for item in sorted(own, key=_started_at)}
 

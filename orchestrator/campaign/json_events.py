@@ -31,7 +31,7 @@ KEY_NUMBERS = (
 
 
 class EventLines:
-    """A context in which `on_event` may be passed to `run_benchmark`. `write` receives each line with its newline."""
+    """A context manager whose `on_event` is for `run_benchmark`. `write` receives each line with its newline."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self.write = write
@@ -60,7 +60,10 @@ class EventLines:
         self._tell("said", text=text)
 
     def _notice(self) -> None:
-        """Write which runs have begun: a claimed run has a folder. Executors take runs roughly in the order of the hand-over."""
+        """Write an event for each run that has begun, because a claimed run has a folder.
+
+        Executors take runs roughly in the order of the hand-over.
+        """
         with self._writing:
             for job in [job for job in self._waiting[:LOOK_AHEAD] if os.path.isdir(job.run_dir)]:
                 self._waiting.remove(job)

@@ -1,7 +1,7 @@
-"""The display of `tunebench run`: a line for each run that ended, and on a terminal the campaign's status below these lines.
+"""The display of `tunebench run`: a line for each run that ended. On a terminal, the campaign's status is below these lines.
 
-The status is that of `tunebench status --watch`: `status/campaign` reads it and `status/view` draws it. Drawing takes less than
-one percent of a core, so it does not disturb a measurement. `json_events` writes lines for programs.
+`tunebench status --watch` shows the same status. `status/campaign` reads it and `status/view` draws it. Drawing takes less than one
+percent of a core, so it does not disturb a measurement. `json_events` writes lines for programs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STYLES = {Status.OK: "green", Status.CANCELLED: "yellow"}
 
 
 class Progress:
-    """A context in which `on_event` may be passed to `run_benchmark`. A terminal shows the status that `readers` read."""
+    """A context manager whose `on_event` is for `run_benchmark`. A terminal shows the status that `readers` read."""
 
     def __init__(self, console: Console, readers: Sequence[Reader] = ()) -> None:
         self.console = console
@@ -74,7 +74,7 @@ class Progress:
             self._live.update(Group(*views), refresh=True)
 
     def _ended_line(self, jobs: Sequence[Job], record: RunRecord) -> Text:
-        """Return the line of a run that ended: its number among the due runs, its status and cause, its speed."""
+        """Return the line for a run that ended: its number among the due runs, its status, its cause and its speed."""
         counted = self._due.intersection(jobs)
         self._ended |= counted
         line = Text(f"{len(self._ended)}/{len(self._ended | self._due)} " if counted else "")
@@ -88,7 +88,7 @@ class Progress:
 
 
 def _speed(values: Mapping[str, object]) -> str:
-    """Return the speed of the steady state, or else the speed by the Trainer's clock, and say which."""
+    """Return the speed of the steady state, else the speed from the Trainer's clock. The text says which speed it is."""
     for name, whose in (("tokens_per_s_per_gpu", ""), ("train_tokens_per_second", " by the Trainer's clock")):
         if isinstance(values.get(name), (int, float)):
             return f"  {show(name, values[name])} tokens/s per device{whose}"

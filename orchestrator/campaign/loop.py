@@ -1,7 +1,7 @@
-"""`run_benchmark`: plan, hand the due runs to the executor, record lost runs, and plan again until nothing is due.
+"""`run_benchmark` finds the due runs, hands them to the executor, records lost runs, and repeats this until nothing is due.
 
-It never calls `run/`: the executor starts the command line of each job. All state is in files, so an interrupted benchmark is
-resumed by another call. It does not choose experiments, print, or report.
+It never calls `run/`, because the executor starts the command line of each job. All state is in files, so another call resumes an
+interrupted benchmark. It does not choose experiments, print, or report.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ OnEvent = Callable[[Event], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """The result of a benchmark: the last record of each repeat that was asked for, whenever it was made.
+    """The result of a benchmark: the last record of each requested repeat, from this call or an earlier call.
 
-    `unknown` is the number of runs on hosts that have been silent for long.
+    `unknown` is the number of runs on hosts that have been silent for a long time.
     """
 
     counts: Mapping[Status, int]
@@ -88,7 +88,8 @@ def run_benchmark(
     """Run the due runs of these experiments, and return the summary of all runs.
 
     A KeyboardInterrupt (also SIGTERM) ends the running runs; another call resumes. `fail_fast`: start nothing after the first run
-    that fails. `take_over`: count runs of a host that has long been silent as lost, and run them here. `repeats`: run only these.
+    that fails. `take_over`: if a host has been silent for a long time, count its runs as lost, and run them here. `repeats`: run
+    only these.
     """
     tell = on_event or (lambda event: None)
     store.add(experiments)
@@ -119,9 +120,9 @@ def run_benchmark(
 
 
 def _left_to_next_call(job: Job, store: Store, began: float) -> bool:
-    """Return whether only the next call repeats a run, since its last attempt was in vain after this call began.
+    """Return whether only the next call may repeat a run. It may if the run's last attempt ended in this call in one of two ways.
 
-    That attempt was cancelled from outside, or its files had changed, and only a new plan reads them again.
+    Either someone cancelled the attempt from outside, or its files had changed. Only a new plan reads changed files again.
     """
     if job.attempt == 1:
         return False
@@ -134,7 +135,7 @@ def _left_to_next_call(job: Job, store: Store, began: float) -> bool:
 def _hand_over(
     due: Sequence[Job], store: Store, executor: Executor, tell: OnEvent, *, fail_fast: bool
 ) -> RunRecord | None:
-    """Run the due jobs. Return the record of the first run that failed; with `fail_fast`, start nothing after it."""
+    """Run the due jobs. Return the record of the first run that failed. With `fail_fast`, start no run after that run."""
     failed: RunRecord | None = None
     with closing(executor.run(due)) as ended:  # type: ignore[type-var]
         for job, state in ended:
@@ -170,7 +171,10 @@ def _record_lost(experiments: Sequence[Experiment], store: Store, tell: OnEvent,
 
 
 def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent) -> bool:
-    """Wait until a run of another benchmark, here or elsewhere, ends or becomes silent. Return False if there is no such run."""
+    """Wait until a run of another benchmark ends or becomes silent, here or on another host.
+
+    Return False if there is no such run.
+    """
     _tell_silent(experiments, store, tell)
     running = _runs(experiments, store, JobState.RUNNING)
     here = [run for run in running if all(owner.is_here() for owner in claims.owners(run.job.run_dir))]
@@ -199,7 +203,7 @@ def _tell_silent(experiments: Sequence[Experiment], store: Store, tell: OnEvent)
 
 
 def _runs(experiments: Sequence[Experiment], store: Store, state: JobState) -> list[StoredRun]:
-    """Return the runs in this state. The file server's clock decides which host is silent."""
+    """Return the runs in this state. Whether a host is silent is decided by the file server's clock."""
     runs = (run for experiment in experiments for run in store.runs(experiment.id, clock=claims.file_servers_clock))
     return [run for run in runs if run.state is state]
 
@@ -218,7 +222,7 @@ def _summary(experiments: Sequence[Experiment], store: Store) -> Summary:
 
 @contextmanager
 def _disk_errors_explained(store: Store) -> Iterator[None]:
-    """Raise a ResultsError in place of the OSError of a disk that is full, read-only or away."""
+    """Replace the OSError of a disk that is full, read-only or missing by a ResultsError."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,8 @@
-"""Short runs that find out what fits in memory: two steps of each cell, or a bisection for the largest batch.
+"""Short runs that show what fits in memory: two steps of each cell, or a bisection for the largest batch.
 
-Each probe is a recorded run in its own results folder inside the campaign's (`probes/`, `batches/`). So probes are resumed and
-reported like other runs, and never mixed with measurements. Two optimizer steps show the peak: the first makes the optimizer's
-states, the second has everything in memory at once.
+Each probe is a recorded run. Probes have their own results folder inside the campaign's folder (`probes/`, `batches/`). So they are
+resumed and reported like other runs, and never mixed with measurements. Two optimizer steps show the peak. The first step makes the
+optimizer's states. The second step has everything in memory at once.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ TOO_LARGE = ("oom_cuda", "oom_host")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The largest per-device batch of a cell that fits, with its record, and the smallest batch that is too large.
+    """The largest per-device batch that fits for a cell, with its record, and the smallest batch that is too large.
 
-    `batch` is None if not even 1 fits, or if the first probe failed for another reason. `failure` is the probe that failed for
-    another reason, which ends the search.
+    `batch` is None if batch 1 does not fit, or if the first probe failed for another reason. `failure` is the record of a probe
+    that failed for another reason. Such a failure ends the search.
     """
 
     experiment: Experiment
@@ -44,7 +44,7 @@ class Found:
 def mark_what_does_not_fit(
     experiments: Sequence[Experiment], *, store: Store, executor: Executor, on_event: OnEvent
 ) -> int:
-    """Probe every cell with a due run. Record its due runs as failed if its probe ran out of memory; return their number.
+    """Probe every cell with a due run. If a probe runs out of memory, record the cell's due runs as failed. Return their number.
 
     A trainer without the instrument cannot be ended after two steps, so its cells are not probed.
     """
@@ -78,7 +78,7 @@ def short(experiment: Experiment) -> Experiment:
 
 
 def _mark(experiment: Experiment, record: RunRecord, *, store: Store, on_event: OnEvent) -> int:
-    """Record the due runs of an experiment as failed, by the record of its probe. Return their number."""
+    """Record the due runs of an experiment as failed, for the reason in the record of its probe. Return their number."""
     marked = 0
     for job in store.plan([experiment]):
         if claims.claim(job, executor="probe") is None:
@@ -97,7 +97,7 @@ def _mark(experiment: Experiment, record: RunRecord, *, store: Store, on_event: 
 def largest_batches(
     experiments: Sequence[Experiment], *, store: Store, executor: Executor, on_event: OnEvent
 ) -> Iterator[Found]:
-    """Yield the largest per-device batch of each cell that fits. Double the batch until it does not fit, then bisect."""
+    """Yield the largest per-device batch that fits for each cell. Double the batch until it does not fit, then bisect."""
     probes = store_inside(store, BATCHES)
 
     def probed(experiment: Experiment, batch: int) -> RunRecord | None:
@@ -129,7 +129,7 @@ def largest_batch(experiment: Experiment, probed: Callable[[Experiment, int], Ru
 
 
 def starting_batch(experiment: Experiment) -> int:
-    """Return the cell's own batch, with which the search begins."""
+    """Return the cell's own batch. The search begins with it."""
     value = experiment.arguments.get(BATCH, str(TRAINER_BATCH_DEFAULT))
     if not isinstance(value, str) or not value.isdecimal() or int(value) < 1:
         raise SelectionError(
@@ -146,7 +146,7 @@ def with_batch(experiment: Experiment, batch: int) -> Experiment:
 
 
 def store_inside(store: Store, name: str) -> Store:
-    """Return the results folder of this name inside the campaign's, a new one if it does not exist."""
+    """Return the results folder of this name inside the campaign's folder. Create it if it does not exist."""
     root = store.root / name
     return Store.resume(root) if is_ours(root) else Store.create(root, {"probes_of": str(store.root)})
 

@@ -1,7 +1,8 @@
-"""The cost of concurrent runs, measured before a campaign uses them (`--parallel auto`): one cell by itself, then copies at once.
+"""The cost of concurrent runs, measured before a campaign uses them (`--parallel auto`).
 
-The copies are recorded runs in their own results folder inside the campaign's (`packing/`). The cost holds for this cell on this
-machine, now. A cell that needs more of what runs share (data loading, power, PCIe) may lose more.
+One cell runs by itself, then several copies of it run at once. The copies are recorded runs in their own results folder inside the
+campaign's folder (`packing/`). The cost is valid for this cell on this machine, now. Runs share data loading, power and PCIe. A
+cell that needs more of these may lose more speed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MOST_TRIES = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """Tokens per second of the cell by itself, and the mean of `copies` at once."""
+    """Tokens per second of the cell by itself, and the mean for `copies` that run at once."""
 
     experiment_id: str
     copies: int
@@ -43,7 +44,10 @@ class Cost:
 
 
 def places(experiments: Sequence[Experiment]) -> int:
-    """Return how many of the smallest cells fit on this machine, by GPUs, or by physical cores for CPU processes."""
+    """Return how many of the smallest cells fit on this machine at once.
+
+    GPUs set the limit, or physical cores for CPU processes.
+    """
     able = [experiment for experiment in experiments if not (experiment.skip or experiment.cannot_run_here)]
     on_gpus = [experiment.num_gpus for experiment in able if experiment.device is Device.CUDA]
     if on_gpus:
@@ -60,10 +64,10 @@ def cost(
     on_event: OnEvent,
     executor_of: Callable[[int], Executor],
 ) -> Cost | str | None:
-    """Measure the first of the smallest due cells: by itself, then `copies` of it at once. Return the cost.
+    """Run the first of the smallest due cells by itself, then `copies` of it at once. Return the cost.
 
-    Return a sentence if a run has no speed, None if there is nothing to measure. `executor_of` makes an executor for a number of
-    concurrent runs.
+    Return a sentence if a run has no speed. Return None if there is nothing to measure. `executor_of` makes an executor for a
+    number of concurrent runs.
     """
     fit = due_and_instrumented(experiments, store)
     if not fit or copies < 2:
@@ -82,7 +86,7 @@ def cost(
 
 
 def _speeds(side: Sequence[Experiment], inner: Store, *, executor: Executor, on_event: OnEvent) -> list[float] | str:
-    """Return the tokens/s of each experiment, or a sentence on an experiment without a speed.
+    """Return the tokens/s of each experiment, or a sentence about an experiment without a speed.
 
     If a run found no steady state, repeat all runs, at most MOST_TRIES times: the disturbance may be over.
     """

@@ -1,6 +1,6 @@
 """The steps of `tunebench run` between the plan and the report: results folder, data, runs.
 
-Each step is a function, in the order of the journey. `cli` calls them and prints. `report/` writes the report.
+Each step is a function. The functions are in the order of their calls. `cli` calls them and prints. `report/` writes the report.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ALL_KINDS, AUTO = "all", "auto"
 
 
 def refuse_empty(plan: Plan) -> None:
-    """Raise SelectionError with the reasons if nothing can run here."""
+    """Raise SelectionError with the reasons if no experiment can run here."""
     if not plan.experiments:
         raise SelectionError("there is nothing to run: every scenario of the file is slow; name one with --scenario")
     if any(_can_run(experiment) for experiment in plan.experiments):
@@ -61,7 +61,7 @@ def _can_run(experiment: Experiment) -> bool:
 
 
 def retry_of(words: str | None) -> Retry:
-    """Return the meaning of the option `--retry-failed`: no retries without it, all failures for "all", else the kinds.
+    """Return the kinds of failures that `--retry-failed` repeats: none without the option, all for "all", else the named kinds.
 
     Raise SelectionError for an unknown kind.
     """
@@ -75,7 +75,7 @@ def retry_of(words: str | None) -> Retry:
 
 
 def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[str], say: Say) -> Store:
-    """Return the results folder: a new one, the existing one, or a new one in its place. Raise ResultsError."""
+    """Return the results folder: a new folder, the existing folder, or a new folder in its place. Raise ResultsError."""
     if move_aside:
         moved = folder.move_aside(root)
         if moved is not None:
@@ -93,7 +93,7 @@ def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[s
 
 
 def note_asked(store: Store, plan: Plan, *, suite: Suite, selection: Selection) -> None:
-    """Note the experiments that this call asks for. Experiments that no call asks for any more leave the report."""
+    """Note the experiments that this call requests. Experiments that no call requests any more are left out of the report."""
     names = [*(scenario.name for scenario in suite.scenarios), *suite.left_out]
     changes = asdict(replace(selection, scenarios=()))
     choices = {name: value for name, value in changes.items() if name not in ("frameworks", "models", "cells")}
@@ -128,7 +128,7 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
 
 
 def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
-    """Return a sentence: how many runs of a plan have ended in this folder, how many are running, how many are due."""
+    """Return a sentence with the numbers of a plan's runs that have ended in this folder, are running, and are due."""
     store, most = Store.resume(root), {one.id: one.most_repeats for one in plan.experiments if _can_run(one)}
     due = {(job.experiment_id, job.repeat) for job in store.plan(plan.experiments, retry=retry)}
     states = {
@@ -145,7 +145,7 @@ def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Way:
-    """The options of `tunebench run` on how the campaign is carried out."""
+    """Those options of `tunebench run` that say how to carry out the campaign."""
 
     prepare: bool = True
     retry: Retry = NO_RETRY
@@ -160,7 +160,7 @@ class Way:
 def carry_out(
     plan: Plan, store: Store, *, way: Way, console: Console, json_lines: Callable[[str], None] | None = None
 ) -> Summary:
-    """Prepare the data and run what is due. Show the progress on the console, or as lines of JSON."""
+    """Prepare the data and carry out the due runs. Show the progress on the console, or as lines of JSON."""
     reader = Reader(store, only={experiment.id for experiment in plan.experiments})
     with EventLines(json_lines) if json_lines else Progress(console, [reader]) as progress:
         if way.prepare:
@@ -186,7 +186,7 @@ def carry_out(
 
 
 def refuse_unknown_executor(suite: Suite, name: str | None) -> None:
-    """Raise an error if the executor of `--executor`, or else of the file, does not exist."""
+    """Raise an error for an unknown executor. The name comes from `--executor`, else from the scenario file."""
     try:
         executors.get(name or suite.executor)
     except SelectionError as error:
@@ -196,14 +196,14 @@ def refuse_unknown_executor(suite: Suite, name: str | None) -> None:
 
 
 def refuse_options_of_local(executor: str, *, parallel: int | None, gpus: str | None) -> None:
-    """Raise SelectionError if `--parallel` or `--gpus` is given for another executor than `local`."""
+    """Raise SelectionError if `--parallel` or `--gpus` is given and the executor is not `local`."""
     given = ["--parallel"] if parallel != 1 else ["--gpus"] if gpus is not None else []
     if given and executor != LOCAL:
         raise SelectionError(f"{given[0]} works only with the executor '{LOCAL}', and this campaign uses '{executor}'")
 
 
 def parallel_of(words: str) -> int | None:
-    """Return the number of `--parallel`, or None for `auto`. Raise SelectionError for anything else."""
+    """Return the number in `--parallel`, or None for `auto`. Raise SelectionError for other values."""
     if words == AUTO:
         return None
     if not words.isdecimal() or not int(words):
@@ -226,13 +226,13 @@ def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say
 
 
 def remarks(plan: Plan, store: Store, summary: Summary, *, since: float, retry: Retry) -> Iterator[str]:
-    """Yield sentences about a campaign that began at `since` (seconds since the epoch) and has ended."""
+    """Yield remarks about a campaign that has ended. It began at `since` (seconds since the epoch)."""
     yield from _not_agreed(plan, store)
     yield from _failed_before(summary, since=since, retry=retry)
 
 
 def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
-    """Yield a sentence for each experiment whose runs, at their maximum number, differ more than `repeats:` allows."""
+    """Yield a sentence for each experiment whose runs, even at their maximum number, differ more than `repeats:` allows."""
     rules = {experiment.id: experiment.adaptive for experiment in plan.experiments if experiment.adaptive}
     for stored in store.contents().experiments if rules else ():
         rule, records = rules.get(stored.experiment.id), {run.repeat: run for run in stored.records}
@@ -245,14 +245,14 @@ def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
 
 
 def _failed_before(summary: Summary, *, since: float, retry: Retry) -> Iterator[str]:
-    """Yield a sentence about runs that failed before this call and were not repeated by it."""
+    """Yield a sentence about runs that failed before this call and that this call did not repeat."""
     count = sum(record.status in FAILURES and record.started_at < since for record in summary.records)
     if count and not retry.failed:
         yield f"{count} run(s) failed before and were not repeated; add --retry-failed to repeat them"
 
 
 def find_batches(plan: Plan, store: Store, *, way: Way, console: Console) -> list[Found]:
-    """Return the largest per-device batch of each cell that fits. Each probe is a recorded run in `batches/`."""
+    """Return the largest per-device batch that fits for each cell. Each probe is a recorded run in `batches/`."""
     with Progress(console) as progress:
         if way.prepare:
             for sentence in prepare_data(plan.experiments, on_event=progress.say):

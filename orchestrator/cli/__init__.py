@@ -1,8 +1,8 @@
 """The command `tunebench`: its sub-commands and its exit codes. The only package that prints or exits.
 
 Exit codes: 0; 1 when an experiment failed (`doctor`, `monitor`: when this machine lacks something); 2 for a mistake of the user;
-130 interrupted; `compare` has its own. Each sub-command imports what only it needs (pandas, the readers of results) inside its
-function, so that `--help` and `plan` start quickly.
+130 interrupted; `compare` has its own. A sub-command imports heavy modules (pandas, the readers of results) inside its function, so
+that `--help` and `plan` start quickly.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _in_a_folder() -> None:
 
 
 def _with_optional_values(words: list[str]) -> list[str]:
-    """Replace `--retry-failed` without a value by `--retry-failed=all`: the parser has no optional values."""
+    """Replace `--retry-failed` without a value by `--retry-failed=all`, because the parser has no optional values."""
     if "--retry-failed" not in words:
         return words
     from orchestrator.measure.failure_kinds import KINDS
@@ -107,7 +107,10 @@ def _with_optional_values(words: list[str]) -> list[str]:
 
 
 def _usage_error(error: Exception) -> int:
-    """Show a mistake that typer found (unknown option, missing argument), as typer does. Raise any other error: it is a defect."""
+    """Show a mistake that typer found (unknown option, missing argument) in typer's form.
+
+    Raise any other error, because it is a defect.
+    """
     if hasattr(error, "show") and hasattr(error, "exit_code"):
         error.show()
         return int(error.exit_code)
@@ -118,7 +121,7 @@ def _usage_error(error: Exception) -> int:
 
 
 def _without_secrets(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Write a defect's traceback without secrets, since a run's `run-one.log` may keep it."""
+    """Write a defect's traceback without secrets, since the `run-one.log` of a run may contain it."""
     from traceback import format_exception
 
     err().file.write(redact("".join(format_exception(kind, error, trace))))

@@ -147,7 +147,7 @@ def _places(text: str) -> list[Path]:
 
 
 def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], everything: bool, written: bool) -> None:
-    """Print the table, or the chosen form unless it was `written` to a file."""
+    """Print the table or the chosen form. Print no form that was `written` to a file."""
     from orchestrator.compare.view import terminal, wording
 
     if form is not View.TERMINAL:

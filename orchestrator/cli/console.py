@@ -1,6 +1,7 @@
 """Input and output of the command: two consoles, plain text for other programs, the question before a long campaign.
 
-Only `cli` prints, and it prints here. Names and logs may contain codes that steer a terminal; only rich's own codes reach it.
+Only `cli` prints, and it prints here. Names and logs may contain control codes of terminals. Only rich's own codes reach the
+terminal.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def tell(text: str) -> None:
 
 
 def print_raw(pieces: Iterable[str]) -> None:
-    """Print text for another program, unchanged. On a terminal, show its control characters instead of sending them."""
+    """Print text for another program, unchanged. On a terminal, show control characters as visible text."""
     on_terminal = sys.stdout.isatty()
     try:
         for piece in pieces:
@@ -62,7 +63,7 @@ def words(texts: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def confirm(gpu_hours: float, *, above: float, yes: bool) -> None:
-    """Ask before a long campaign. Raise OrchestratorError if the answer is no, or if there is no terminal to ask on."""
+    """Ask before a long campaign. Raise OrchestratorError if the answer is no, or if there is no terminal for the question."""
     if yes or gpu_hours <= above:
         return
     question = f"This may take {gpu_hours:.1f} GPU-hours (more than --confirm-above {above:g}). Start it?"

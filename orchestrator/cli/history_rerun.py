@@ -1,4 +1,4 @@
-"""`history` over many campaigns, and `rerun` of what a comparison left inconclusive."""
+"""`history`, which follows many campaigns, and `rerun`, which repeats the inconclusive part of a comparison."""
 
 from __future__ import annotations
 

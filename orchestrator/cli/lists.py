@@ -1,4 +1,4 @@
-"""`list`: the names that a scenario file may use, with what each means."""
+"""`list`: the names that a scenario file may use, with their meanings."""
 
 from __future__ import annotations
 

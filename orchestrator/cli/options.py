@@ -1,4 +1,4 @@
-"""The options and arguments of the command: names, types and help. `takes` hands them to a function as one value.
+"""The options and arguments of the command: names, types and help. `takes` passes them to a function as one value.
 
 Here annotations are values, not texts: typer needs the values at every start, and compiling the texts would take longer.
 """
@@ -48,7 +48,7 @@ Folder = Annotated[Path, Argument(help="Results folder.")]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuiteOptions:
-    """The options of `plan` and `run`: the files, and what is chosen and changed in them."""
+    """The options that `plan` and `run` share: the files, and what to choose and change in them."""
 
     scenarios: Annotated[
         Path | None, Argument(help="Scenario file. [default: scenario 'quickstart' of the shipped file]")
@@ -192,7 +192,7 @@ class ReportOptions:
 
 
 def takes(kind: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Return a decorator: a function that takes one `kind` becomes a command that has an option for each field of `kind`."""
+    """Return a decorator. It makes a command from a function that takes one `kind`. Each field of `kind` becomes an option."""
     fields = signature(kind, eval_str=True)
 
     def decorated(function: Callable[[T], None]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""A console of rich that writes no control characters of others and becomes silent when its reader leaves."""
+"""A console of rich that shows foreign control characters as visible text, and becomes silent when its reader leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plan` and `run`: from a scenario file to a campaign that is done. The journey: one call for each step.
+"""`plan` and `run`: the way from a scenario file to a finished campaign, one call for each step.
 
 `run`: load the suite, expand it, open the results folder, prepare the data, run what is due, report.
 """
@@ -104,7 +104,7 @@ def _load(options: SuiteOptions) -> Suite:
 
 
 def _tell_names_from_folders(options: SuiteOptions) -> None:
-    """Raise SelectionError if `--framework` has a folder, or `--frameworks` a name."""
+    """Raise SelectionError if `--framework` names a folder, or `--frameworks` names a configuration."""
     folder = options.frameworks
     if folder is not None and not folder.is_dir():
         cure = f"name a folder with a CONTENTS.yaml, or write --framework {folder} to choose a framework configuration"
@@ -166,7 +166,7 @@ def _refuse_views_of_plans(options: RunOptions) -> None:
 
 
 def _use_only(gpus: str | None) -> None:
-    """Restrict this process and its runs to these GPUs. Refuse a word that names no GPU: CUDA would ignore it silently."""
+    """Restrict this process and its runs to these GPUs. Refuse a word that names no GPU, because CUDA would silently ignore it."""
     if gpus is None:
         return
     from orchestrator.machine.gpus import select_gpus, visible_gpus
@@ -176,7 +176,7 @@ def _use_only(gpus: str | None) -> None:
 
 
 def _machine(assume: str | None) -> Machine:
-    """Return this machine, or the one that `--assume` describes."""
+    """Return this machine, or the machine that `--assume` describes."""
     if assume is not None:
         from orchestrator.plan.forecast.assumed_machine import assumed_machine
 
@@ -193,7 +193,7 @@ def _expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
 
 
 def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
-    """Show the plan, the files that changed since the runs in the results folder, and how many runs have ended there."""
+    """Show the plan, the files that changed since the runs in the results folder, and the number of ended runs there."""
     from orchestrator.campaign import steps
     from orchestrator.campaign.changed_files import changed_files
     from orchestrator.results import folder

@@ -105,7 +105,7 @@ def cancel(
 
 
 def _remade(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
-    """Write the files of these forms, or without a form the CSV files and the page. Return a line for each file.
+    """Write the files of these forms. Without a form, write the CSV files and the page. Return a line for each file.
 
     Write nothing for another view of the table (`--pivot`, `--group-by`).
     """
@@ -120,7 +120,7 @@ def _remade(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
 
 
 def write_report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...], form: Format | None) -> None:
-    """Write the report at a campaign's end, the CSV files first. `form` None: print nothing on stdout."""
+    """Write the report at a campaign's end, the CSV files first. If `form` is None, print nothing on stdout."""
     from orchestrator.report import write as reporting
 
     made = reporting.report_of(folders, keep=keep, drop=drop)
@@ -143,7 +143,7 @@ def _warn(made: Report, problem: str | None = None) -> None:
 
 
 def _show(made: Report, forms: Sequence[Format]) -> None:
-    """Print the table, or the text if there is only one form. Print nothing for files."""
+    """Print the text if the only form is a text. Print the table if it is requested, or if there is no form."""
     from orchestrator.report import write as reporting
 
     if reporting.is_one_text(forms):

@@ -1,1 +1,1 @@
-"""From YAML files to experiments and their commands; what cannot run, and why."""
+"""The way from YAML files to experiments and their commands. A plan also says what cannot run, and why."""

@@ -1,10 +1,9 @@
 """The cells of one scenario, and the layers of their arguments.
 
-The axes are crossed, and those of a group of `zip:` change together. `exclude:` removes cells, `include:` adds arguments or
-cells. The order of the product, slowest first:
-model, framework configuration, effective batch size, number of GPUs, packing, max_seq_len, then the other axes as listed.
-Samples per optimizer step = per-device batch × accumulation × processes. An `effective_batch_size` determines the factor
-that is not given. `expand` makes experiments of cells.
+The axes are crossed. The axes of a group of `zip:` change together. `exclude:` removes cells. `include:` adds arguments or cells.
+The axes in the order of the product, the slowest first: model, framework configuration, effective batch size, number of GPUs,
+packing, max_seq_len, then the other axes as listed. Samples per optimizer step = per-device batch × accumulation × processes. An
+`effective_batch_size` determines the factor that is not given. `expand` makes experiments from the cells.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ MAX_CELLS = 1_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One point of the matrix: the arguments of its axes, then those that `include:` adds.
+    """One point of the matrix. Its arguments are the values of the axes, then the arguments that `include:` adds.
 
     `included` maps an argument to the index of the `include:` entry that gives its value.
     """
@@ -61,7 +60,7 @@ def cells(
 ) -> Iterator[Cell]:
     """Yield the cells of `axes`, which must contain model, framework configuration and GPU count. Raises MatrixMistake.
 
-    The axes of a group of `zipped` have one length and change together.
+    `zipped` has groups of axes. The axes of a group have the same number of values and change together.
     """
     axes = {name: axes[name] for name in (*FIRST, *axes) if name in axes}
     names, rows, count = _crossed(axes, zipped)
@@ -90,7 +89,10 @@ def cells(
 def _crossed(
     axes: Mapping[str, Sequence[Any]], zipped: Sequence[Collection[str]]
 ) -> tuple[Sequence[str], Iterator[tuple[Any, ...]], int]:
-    """Return the axes' names, the values of each cell, and the number of cells. A group is at the place of its first axis."""
+    """Return the axes' names, the values of each cell, and the number of cells.
+
+    A group takes the place of its first axis in the order.
+    """
     groups = {name: [other for other in axes if other in group] for group in zipped for name in group}
     members = [groups.get(name, [name]) for name in axes]
     members = [group for name, group in zip(axes, members, strict=True) if group[0] == name]
@@ -106,14 +108,14 @@ Compared = Mapping[str, Comparison]
 
 
 def _conditions(entry: Mapping[str, Any]) -> tuple[Mapping[str, Text | None], Compared]:
-    """Return the values of an `exclude:` entry as texts, and its comparisons."""
+    """Return the plain values of an `exclude:` entry as texts, and its comparisons, such as `>= 8192`."""
     compared = {name: found for name, value in entry.items() if (found := comparison(value))}
     plain = argument_texts({name: value for name, value in entry.items() if name not in compared})
     return plain, compared
 
 
 def _holds(compared: Compared, point: Mapping[str, Any]) -> bool:
-    """Return whether all comparisons hold. A value that is not a number fulfils none."""
+    """Return whether all comparisons hold. A comparison with a value that is not a number is false."""
     for name, (compare, limit) in compared.items():
         value = number(point.get(name))
         if value is None or not compare(value, limit):
@@ -122,7 +124,10 @@ def _holds(compared: Compared, point: Mapping[str, Any]) -> bool:
 
 
 def _new_cell(index: int, entry: Mapping[str, Text | None], axes: Mapping[str, Sequence[Any]]) -> Cell:
-    """Return a new cell from an entry. An axis that the entry does not name must have a single value, or is left out."""
+    """Return a new cell from an entry. Other axes are added if they have a single value.
+
+    Raises MatrixMistake without model, framework configuration or GPU count.
+    """
     point: dict[str, Any] = dict(entry)
     for name, values in axes.items():
         if name in point:
@@ -154,7 +159,7 @@ class BatchMistake(Exception):
 
 
 def settle_batch(arguments: dict[str, Text | None], num_gpus: int) -> Reason | None:
-    """Derive batch or accumulation from an effective batch size, in place. Return a reason if it does not divide."""
+    """Derive batch or accumulation from an effective batch size, in place. Return a reason if the division leaves a remainder."""
     wanted = arguments.pop(EFFECTIVE, None)
     if wanted is None:
         return None
@@ -181,7 +186,7 @@ def _whole(name: str, value: Text | None) -> int:
 def global_batch(arguments: Mapping[str, Text], num_gpus: int, trainer: Trainer) -> int | None:
     """Return the samples per optimizer step over all processes, if they are known.
 
-    A missing value is the Trainer's default, except for a program of the user, which may set what it is not given.
+    A missing value is the Trainer's default. For a program of the user a missing value is unknown, because the program may set it.
     """
     if not trainer.instrumented or not (trainer.takes_defaults or {BATCH, ACCUMULATION} <= arguments.keys()):
         return None
@@ -198,7 +203,10 @@ def _samples(batch: Text, accumulation: Text, num_gpus: int) -> int | None:
 
 
 class Layer(NamedTuple):
-    """Arguments from one origin, in the trainer's names. `path` is their place in the scenario, () for another origin."""
+    """Arguments from one origin, in the trainer's names.
+
+    `path` is their place in the scenario, or () if they are not from the scenario.
+    """
 
     origin: str
     path: YamlPath
@@ -206,9 +214,9 @@ class Layer(NamedTuple):
 
 
 class Layers:
-    """The layers of one scenario's arguments. A cell has layers of its own between `below` and `above`.
+    """The layers of one scenario's arguments. The layers of a single cell are between `below` and `above`.
 
-    `axes` and `overrides` come from the command line. `notes` are sentences on names that the trainer has changed.
+    `axes` and `overrides` come from the command line. `notes` are sentences about arguments that the trainer has renamed.
     """
 
     def __init__(
@@ -234,13 +242,13 @@ class Layers:
         return Layer(origin, path, self.translated(argument_texts(arguments)))
 
     def translated(self, arguments: Mapping[str, Text | None]) -> Mapping[str, Text | None]:
-        """Return arguments in the trainer's names, and keep the notes on changed names."""
+        """Return arguments under the trainer's current names. Add the notes about old names to `notes`."""
         translated, notes = self.trainer.translate(arguments)
         self.notes.extend(notes)
         return translated
 
     def references(self, baseline: Mapping[str, Any]) -> Mapping[str, Text | None]:
-        """Return the values of `baseline:` as the experiments have them."""
+        """Return the values of `baseline:` in the form that they have in experiments."""
         named = argument_texts(baseline)
         axes = {name: named.pop(name) for name in (FRAMEWORK, MODEL, GPUS) if name in named}
         if MODEL in axes:
@@ -267,7 +275,7 @@ class Layers:
         return next((layer for layer in reversed(layers) if name in layer.arguments), self.below[-1])
 
     def _of_cell(self, cell: Cell) -> Iterator[Layer]:
-        """Yield a layer for each argument of a cell: a value of an axis, or an addition of `include:`. Cache each layer."""
+        """Yield a layer for each argument of a cell. The argument is from an axis or from `include:`. Cache each layer."""
         for name, value in cell.arguments.items():
             index = cell.included.get(name)
             layer = self._single.get((name, value, index))

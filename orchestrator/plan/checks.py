@@ -1,7 +1,7 @@
-"""Checks of one scenario that need the registries, its axes or its merged arguments.
+"""Checks of one scenario that need the registries, the scenario's axes or its merged arguments.
 
-For each mistake, a check yields its place inside the scenario (or the argument's name) and a sentence. A check for notes yields
-only sentences. `config` checks the file by itself; `cells`, `command` and `placement` check single cells.
+For each mistake, a check yields a sentence with the place inside the scenario or with the argument's name. A check for notes yields
+only sentences. `config` has the checks that need only the file. `cells`, `command` and `placement` check single cells.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def unknown_trainer(name: str) -> str | None:
 
 
 def watching(scenario: Scenario, trainer: Trainer) -> Found:
-    """Check the scenario's monitors, its `measure:` and `steps:`, and that it does not set the sampler's period."""
+    """Check the scenario's monitors, its `measure:` and its `steps:`. Refuse a variable that sets the sampler's period."""
     for index, name in enumerate(scenario.monitors):
         if name not in monitors.MONITORS and name not in monitors.names():
             message = f"unknown monitor {name!r}{suggestion(name, monitors.names())}"
@@ -61,7 +61,7 @@ def watching(scenario: Scenario, trainer: Trainer) -> Found:
 
 
 def secrets(scenario: Scenario) -> Iterator[str]:
-    """Yield a sentence for each variable that contains a secret. A plan masks its value, a run refuses it."""
+    """Yield a sentence for each variable that contains a secret. A plan masks the value. A run refuses the variable."""
     for name, value in scenario.env.items():
         if value and is_secret_name(name):
             yield (
@@ -73,7 +73,7 @@ def secrets(scenario: Scenario) -> Iterator[str]:
 def notes_on(
     arguments: Mapping[str, Text], scenario: Scenario, trainer: Trainer, script: Script | None
 ) -> Iterator[str]:
-    """Yield a sentence for each argument that is allowed, and may not be what the user meant."""
+    """Yield a sentence for each argument that is allowed but may not be what the user meant."""
     yield from (doubtful.sentence for _, doubtful in _doubts(arguments, trainer) if not doubtful.certain)
     if script is not None:
         yield from own_script.notes(script, arguments, scenario.name)
@@ -96,7 +96,7 @@ def _too_few_steps(scenario: Scenario, arguments: Mapping[str, Text], trainer: T
 
 
 def mistakes(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[tuple[str, str]]:
-    """Yield each argument whose name or value the trainer does not accept, with a sentence."""
+    """Yield the name of each argument that the trainer does not accept, with a sentence that says why."""
     yield from ((name, doubtful.sentence) for name, doubtful in _doubts(arguments, trainer) if doubtful.certain)
     for name in known(arguments):
         value = arguments[name]
@@ -110,7 +110,7 @@ def mistakes(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[tuple[
 
 
 def _doubts(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[tuple[str, Doubt]]:
-    """Yield each argument whose name the trainer may not have, with what is doubtful about it."""
+    """Yield each argument whose name the trainer may not have, with the doubt about that name."""
     for name in arguments:
         doubtful = doubt(name, trainer.name) if name != EFFECTIVE else None
         if doubtful:
@@ -143,7 +143,7 @@ def zipped_gpus(scenario: Scenario) -> Found:
 
 
 def entries(scenario: Scenario, axes: Mapping[str, Sequence[Any]], frameworks: Collection[str]) -> Found:
-    """Check `include:` and `exclude:` against the axes. `scenario` is the scenario as its file has it, before `--set`."""
+    """Check `include:` and `exclude:` against the axes. `scenario` is the scenario as written in its file, before `--set`."""
     for kind, cells in (("exclude", scenario.exclude), ("include", scenario.include)):
         for index, entry in enumerate(cells):
             if not entry:
@@ -193,7 +193,10 @@ def _unknown_framework(key: str, value: Any, frameworks: Collection[str]) -> str
 
 
 def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -> str | None:
-    """Return a sentence if an exclude can't match. A value that the command line replaced counts as a match."""
+    """Return a sentence if an exclude can't match.
+
+    A value of the scenario counts as a match even if the command line replaced it.
+    """
     if key not in axes and key not in scenario.own_axes:
         return f"{key!r} is not an axis of this scenario{suggestion(key, axes)}"
     own: Any = scenario.own_axes.get(key, ())
@@ -205,7 +208,10 @@ def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str
 
 
 def baseline(scenario: Scenario, written: Scenario, axes: Mapping[str, Sequence[Any]]) -> Found:
-    """Check `baseline:` against the axes of the scenario, of its file (`written`) and of the entries of `include:`."""
+    """Check the names and values of `baseline:`.
+
+    They must be in the axes, in `include:`, or in the scenario of the file (`written`).
+    """
     own = {FRAMEWORK: written.framework_config, GPUS: written.num_gpus or (1,), **written.own_axes}
     if isinstance(written.arguments.get(MODEL), (list, tuple)):
         own[MODEL] = written.arguments[MODEL]
@@ -224,9 +230,10 @@ def baseline(scenario: Scenario, written: Scenario, axes: Mapping[str, Sequence[
 
 
 def custom(scenario: Scenario, given: Collection[str], *, withheld: Mapping[str, Text | None]) -> Found:
-    """Check the metrics' sources, and the placeholders of a command against the arguments that any cell may have.
+    """Check the sources of a custom command's metrics, and the placeholders of the command. Each placeholder needs an argument.
 
-    These are `given` and those of `include:`. `withheld` are the defaults, which the command may not get.
+    The arguments are `given` and those of `include:`. `withheld` are the arguments of defaults.yaml. The command gets them only if
+    `--defaults` named the file.
     """
     if scenario.custom is None:
         return

@@ -1,9 +1,9 @@
 """The command that runs an experiment: argv, environment, and the generated accelerate configuration.
 
-Pure: it starts nothing and looks at no machine. A plan shows the command with `{gpus}`, `{port}` and `{run_dir}` for the
-values that are known only at launch. One process and several processes use the same launcher with the same settings, so that
-a comparison of 1 and n GPUs compares nothing else. `machine.child_environment` removes variables such as `ACCELERATE_*` and
-`RANK` from the parent's environment.
+Pure: it starts nothing and looks at no machine. A plan shows the command with `{gpus}`, `{port}` and `{run_dir}` for the values
+that are known only at launch. One process and several processes use the same launcher with the same settings. So in a comparison of
+1 and n GPUs, only the number of GPUs differs. `machine.child_environment` removes variables such as `ACCELERATE_*` and `RANK` from
+the parent's environment.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def build_command(
     port: int | str,
     files: bool = True,
 ) -> Command:
-    """Return the command of one run, in its folder `run_dir`, on `gpus` (ids, or text in their place).
+    """Return the command of one run, in its folder `run_dir`, on `gpus` (their ids, or a placeholder for them).
 
-    `files=False` leaves out the command's files: a plan shows only words and variables.
-    Raises LaunchError for an experiment that the plan should have refused.
+    `files=False` leaves out the files that the command reads, because a plan shows only words and variables. Raises LaunchError for
+    an experiment that the plan should have refused.
     """
     visible = gpus if isinstance(gpus, str) else ",".join(gpus)
     if experiment.custom is not None:
@@ -76,7 +76,10 @@ def build_command(
 
 
 def _working_folder(experiment: Experiment, run_dir: Path) -> Path:
-    """Return the folder in which the command starts. A script's own is the run's output, which goes when the run has ended."""
+    """Return the folder in which the command starts. A script starts in the run's output folder by default.
+
+    That folder is removed after the run.
+    """
     if experiment.script is None:
         return run_dir
     return run_dir / OUTPUT if experiment.script.cwd is None else Path(experiment.script.folder)
@@ -90,7 +93,7 @@ def _literal(word: str) -> str:
 
 
 def _files(experiment: Experiment, words: Sequence[str]) -> dict[str, str]:
-    """Return name → text of the files that the command reads from the run's folder."""
+    """Return the files that the command reads from the run's folder, as name → text."""
     files = {CONFIG_NAME: accelerate_config(experiment)}
     if any(os.path.basename(word) == instrumented.FILE_NAME for word in words):
         files[instrumented.FILE_NAME] = instrumented.single_file()
@@ -98,7 +101,10 @@ def _files(experiment: Experiment, words: Sequence[str]) -> dict[str, str]:
 
 
 def environment(experiment: Experiment, *, visible: str, run_dir: Path) -> dict[str, str | None]:
-    """Return the variables that a run sets or unsets. The experiment's own variables win."""
+    """Return the variables that a run sets or unsets.
+
+    A variable of the experiment replaces Tunebench's variable of the same name.
+    """
     env: dict[str, str | None] = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "" if experiment.device is Device.CPU else visible,
@@ -141,7 +147,8 @@ def accelerate_config(experiment: Experiment) -> str:
 def distributed_type(experiment: Experiment) -> str:
     """Return accelerate's distributed type. A single process is never wrapped, whatever the configuration says.
 
-    CPU processes need MULTI_GPU, too: for another type accelerate starts only one process. accelerate chooses gloo by itself.
+    CPU processes need MULTI_GPU, too: with another type accelerate starts only one process. On CPUs accelerate chooses gloo by
+    itself.
     """
     if experiment.num_gpus == 1:
         return "NO"
@@ -183,7 +190,7 @@ def _distribution_problem(experiment: Experiment) -> Reason | None:
 
 
 def _cpu_problem(experiment: Experiment) -> Reason | None:
-    """Return the reason why a setting needs a GPU: without it the run would fail late, or silently run something else."""
+    """Return the reason why a setting needs a GPU. Without a GPU the run would fail late, or silently use another setting."""
     if experiment.device is not Device.CPU:
         return None
     arguments = experiment.arguments
@@ -206,7 +213,7 @@ def _requested_type(experiment: Experiment) -> str:
 
 
 def _word(value: object) -> str:
-    """Return a word of a configuration. YAML reads a bare `no` as False."""
+    """Return a value of a configuration as a word: `no` for False, because YAML reads a bare `no` as False."""
     return "no" if value is None or value is False else str(value)
 
 

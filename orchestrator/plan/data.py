@@ -1,7 +1,7 @@
-"""The model and the training data of an experiment: which files are on this machine, and the path of the prepared data.
+"""The model and the training data of an experiment: their files on this machine, and the path of the prepared data.
 
-Reads local files and writes nothing. A relative path is looked up next to the scenario file, then in the working folder, and
-becomes absolute, because a run works in its own folder.
+Reads local files and writes nothing. A relative path is looked up next to the scenario file, then in the working folder. It becomes
+absolute, because a run has its own working folder.
 
 The path of prepared data contains a digest of the content, template, tokenizer and length. Experiments and campaigns with the
 same digest share one copy in the cache (`$TUNEBENCH_CACHE`, else the user's cache folder). `workers/prepare` writes it.
@@ -47,7 +47,7 @@ Prepared = tuple[DataSpec | None, str | None]
 def prepared_data(suite: Suite, trainer: Trainer) -> Callable[[Mapping[str, Text]], Prepared]:
     """Return a function that maps arguments to the data to prepare and its path, or to (None, None) if there is none.
 
-    Nothing is prepared for trainers and arguments with data of their own. The function caches the files that it has read.
+    Nothing is prepared if the trainer or the arguments bring their own data. The function caches the files that it has read.
     """
     form, folder = trainer.data_form, cache_folder()
 
@@ -103,14 +103,14 @@ def _spec(
 
 
 def _response_template(processing: DataProcessing, form: str, argument: str | None) -> str | None:
-    """Return the template that masks loss during preparation. A trainer that gets text masks by its own argument."""
+    """Return the template that masks loss during preparation. A trainer that gets text masks the loss itself."""
     if form == "tokens":
         return argument or processing.response_template
     return processing.response_template if processing.tokenize else None
 
 
 def _fingerprint(path: Path, suite: Suite) -> str:
-    """Return a digest over the content. For large files it covers size, beginning and end."""
+    """Return a digest over the content of a file. For a large file it covers size, beginning and end."""
     digest = hashlib.sha256()
     try:
         for file in _files(path):
@@ -142,14 +142,14 @@ def cache_folder() -> Path:
 
 @cache
 def data_identity(spec: DataSpec) -> dict[str, Any]:
-    """Return what identifies the data: the content of a local file, whatever its path, or else the name."""
+    """Return what identifies the data: the content of a local file without its path, or the name of data that is not local."""
     return {name: value for name, value in asdict(spec).items() if name != "source" or spec.fingerprint is None}
 
 
 def data_path(spec: DataSpec, cache: Path) -> str:
     """Return the path of the prepared data: a folder of token ids, or a text file for trainers that tokenize themselves.
 
-    Raises PreparationError if the path is not UTF-8, because a record could not contain it.
+    Raises PreparationError if the path is not UTF-8, because a record could not contain such a path.
     """
     if not is_utf8(str(cache)):
         message = "the path of prepared data is not UTF-8; set TUNEBENCH_CACHE to another folder"
@@ -167,7 +167,10 @@ def published_models() -> Mapping[str, Mapping[str, Any]]:
 
 
 def find_local(name: str, base: Path) -> Path | None:
-    """Return the absolute path of a name next to the scenario file, or else in the working folder; None if neither exists."""
+    """Return the absolute path of a name. Search next to the scenario file, then in the working folder.
+
+    Return None if neither has it.
+    """
     for candidate in (base / os.path.expanduser(name), Path(name)):
         if os.path.exists(candidate):  # unlike Path.exists, no exception for a name that no disk can hold
             return candidate.resolve()
@@ -181,14 +184,14 @@ def local_model(name: str, base: Path) -> str:
 
 
 def missing_model(name: str) -> str | None:
-    """Return a sentence if a name is clearly a path and there is no model."""
+    """Return a sentence if a name is clearly a path but there is no model at this path."""
     if not name.startswith(_PATH_STARTS) or os.path.isfile(os.path.join(name, "config.json")):
         return None
     return f"there is no model in {name!r}; name a folder that contains a config.json"
 
 
 def missing_data(source: str) -> str | None:
-    """Return a sentence if a source is clearly a path and does not exist."""
+    """Return a sentence if a source of data is clearly a path but the path does not exist."""
     is_path = source.startswith(_PATH_STARTS) or source.endswith(DATA_FILES)
     if not is_path or os.path.exists(source):
         return None

@@ -56,7 +56,7 @@ class Finding:
 
 
 def examine(python: str | None = None) -> list[Finding]:
-    """Return a finding for everything that a run depends on, for the interpreter `python` (default: the current one)."""
+    """Return a finding for everything that a run depends on. `python` is the interpreter of the runs (None: the current one)."""
     return [
         *_interpreter(python),
         *_packages(python),
@@ -70,7 +70,7 @@ def examine(python: str | None = None) -> list[Finding]:
 
 
 def _finding(name: str, found: str, *, todo: str | None = None, level: Level = Level.NOTE) -> Finding:
-    """Return a finding, which is ok unless something is to be done; `level` says how serious that is."""
+    """Return a finding. It is ok if there is nothing to do. If not, `level` says how serious it is."""
     return Finding(name=name, level=level if todo else Level.OK, found=found, todo=todo)
 
 

@@ -1,11 +1,10 @@
-"""`expand` makes the experiments of a suite and a selection, each with its id. Pure: the machine is an argument.
+"""`expand` makes experiments, each with its id, from a suite and a selection. Pure: the machine is an argument.
 
-Precedence of arguments, lowest first: the trainer's defaults < defaults.yaml < framework configuration < axis < scenario
-argument < `--set`. A trainer gets the second and the third only if they are written for it. Every layer is translated to the
-trainer's names before the layers are merged, so that an old and a new name of one argument meet. A layer knows its origin, so
-that an error can name the place in the file.
-Two cells of a scenario that give the same experiment run once. `skip` is the reason why an experiment can run nowhere,
-`cannot_run_here` the reason why it cannot run on this machine.
+Precedence of arguments, lowest first: the trainer's defaults < defaults.yaml < framework configuration < axis < scenario argument <
+`--set`. A trainer gets defaults.yaml and a framework configuration only if they are written for this trainer. Every layer is
+translated to the trainer's names before the layers are merged. So an old and a new name of one argument become one. A layer has its
+origin, so that an error can name the place in the file. If two cells of a scenario give the same experiment, it runs once. `skip`
+is the reason why an experiment can run nowhere, `cannot_run_here` the reason why it cannot run on this machine.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _AS_WRITTEN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The result of `expand`. `collapsed` are the duplicates that were left out, `notes` sentences for the user.
+    """The result of `expand`. `collapsed` are the duplicates that were left out. `notes` are sentences for the user.
 
     `not_chosen` are the ids of the experiments in the chosen scenarios that the call did not choose.
     """
@@ -105,7 +104,7 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
 
 
 class _Expansion:
-    """The expansion of one scenario. Its cached properties hold what all cells share."""
+    """The expansion of one scenario. Its cached properties are the values that all cells share."""
 
     def __init__(
         self, suite: Suite, scenario: Scenario, selection: Selection, machine: Machine, files: Sources
@@ -118,7 +117,7 @@ class _Expansion:
         self._tagger = Tagger(scenario.name, suite.experiment_tag)
 
     def experiments(self) -> Iterator[Experiment]:
-        """Yield an experiment for each cell. Raises ConfigError for the first kind of mistake that is found."""
+        """Yield an experiment for each cell. Raises ConfigError with all mistakes of the first kind that is found."""
         self._refuse(checks.watching(self.scenario, self.trainer))
         written = next(scenario for scenario in self.suite.scenarios if scenario.name == self.scenario.name)
         self._refuse(checks.zipped_gpus(written))
@@ -176,7 +175,7 @@ class _Expansion:
 
     @cached_property
     def stand_in(self) -> str | None:
-        """The word in the place of the model's name, for a program of the user that need not be given a model."""
+        """The word that replaces the model's name if the user's own program runs without a model."""
         if self.script is not None:
             return self.script.name
         return "none" if self.trainer.name == "custom" else None
@@ -192,7 +191,7 @@ class _Expansion:
 
     @cached_property
     def frameworks(self) -> dict[str | None, Framework | None]:
-        """The framework configurations of the axis and of `include:`, with their arguments in the trainer's names."""
+        """The framework configurations of the axis and of `include:`, with their arguments under the trainer's names."""
         added = {
             entry[FRAMEWORK]: ("include", at) for at, entry in enumerate(self.scenario.include) if FRAMEWORK in entry
         }
@@ -212,7 +211,7 @@ class _Expansion:
 
     @cached_property
     def strange(self) -> dict[str | None, Reason | None]:
-        """The reason for each framework configuration that is stale, or has arguments that are written for other trainers."""
+        """The reason why a framework configuration is stale or written for other trainers, by its name; None if it can be used."""
         sources = {name: self.suite.sources(name) if name else [] for name in self.frameworks}
         return {name: written_for_others(joined, self.trainer) for name, joined in sources.items()}
 
@@ -228,7 +227,7 @@ class _Expansion:
 
     @cached_property
     def script(self) -> Script | None:
-        """The scenario's own script or module, which must be there."""
+        """The scenario's own script or module, which must exist."""
         if self.trainer.name != own_script.TRAINER:
             return None
         script = own_script.record(self.scenario, self.suite.document.file.parent.resolve())
@@ -277,7 +276,7 @@ class _Expansion:
         return self._finish(cell, arguments, skip)
 
     def _check(self, arguments: Mapping[str, Text], cell: Cell) -> None:
-        """Check arguments that no earlier cell had. Raises ConfigError for what the trainer does not accept."""
+        """Check the arguments that no earlier cell had. Raises ConfigError for arguments that the trainer does not accept."""
         self.notes.extend(checks.notes_on(arguments, self.scenario, self.trainer, self.script))
         found = ((self.layers.origin(name, cell), text) for name, text in checks.mistakes(arguments, self.trainer))
         self._refuse((layer.path, text if layer.path else f"{text} (from {layer.origin})") for layer, text in found)

@@ -21,7 +21,7 @@ from orchestrator.trainers import Trainer
 
 
 def placed_on(requested: Device, num_gpus: int, machine: Machine) -> Device:
-    """Return the device; `auto` becomes GPUs if there are enough, else CPU processes."""
+    """Return the device. `auto` becomes GPUs if there are enough GPUs, else CPU processes."""
     if requested is not Device.AUTO:
         return requested
     return Device.CUDA if machine.gpus and len(machine.gpus) >= num_gpus else Device.CPU
@@ -49,7 +49,7 @@ def wrong_anywhere(experiment: Experiment, trainer: Trainer, requested: Device) 
 
 
 def written_for_others(sources: Iterable[FrameworkSource], trainer: Trainer) -> Reason | None:
-    """Return the reason why a trainer does not get the arguments of a framework configuration, or None if it gets them all."""
+    """Return why a trainer does not get all arguments of a framework configuration, or None if it gets them all."""
     for source in sources:
         if source.stale:
             return Reason(kind="stale_framework", text=source.stale)
@@ -73,7 +73,7 @@ def _no_steps(steps: str) -> Reason | None:
 
 
 def undone(framework: Framework, merged: Mapping[str, Text | None]) -> Reason | None:
-    """Return the first argument that undoes its framework configuration: the result would have the wrong name."""
+    """Return the first argument that undoes its framework configuration. The result would have the wrong name."""
     for name, expected in framework.arguments.items():
         value = merged.get(name)
         if value != expected:
@@ -83,7 +83,10 @@ def undone(framework: Framework, merged: Mapping[str, Text | None]) -> Reason | 
 
 
 def cannot_run_here(experiment: Experiment, trainer: Trainer, machine: Machine) -> Reason | None:
-    """Return the reason why this machine can't run the experiment, or None. Of an assumed machine only the GPUs are known."""
+    """Return the reason why this machine can't run the experiment, or None.
+
+    If the machine is assumed, only its GPUs are checked.
+    """
     if machine.assumed:
         return _no_gpu(experiment, machine)
     return (

@@ -1,4 +1,4 @@
-"""The choices and changes of the command line: scenarios, cells, axes, single values."""
+"""The scenarios, cells, axes and single values that the command line chooses or changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NESTED = ("measure", "repeats")
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The choices of one call. Empty `scenarios` means all that are not slow; `overrides` are arguments that always win.
+    """The choices of one call. Empty `scenarios` means all that are not slow; `overrides` are arguments that replace all others.
 
     `frameworks`, `models` and `cells` choose among the experiments, which keep their ids.
     """
@@ -54,9 +54,9 @@ def parse_selection(
     settings: Sequence[str] = (),
     **keys: Any,
 ) -> Selection:
-    """Return the selection of `--scenario`, `--framework`, `--model`, `--cell`, `--axis NAME=V,V` and `--set PATH=VALUE`.
+    """Return the selection that `--scenario`, `--framework`, `--model`, `--cell`, `--axis NAME=V,V` and `--set PATH=VALUE` make.
 
-    `keys` are the options for single keys of a scenario.
+    `keys` are the values of options for single keys of a scenario.
     """
     for option, texts in (("--scenario", scenarios), ("--axis", axes), ("--set", settings)):
         _refuse_bytes(option, texts)
@@ -157,7 +157,10 @@ def chosen_scenarios(suite: Suite, selection: Selection) -> list[Scenario]:
 def chosen_experiments(
     experiments: Mapping[str, Experiment], suite: Suite, selection: Selection
 ) -> Mapping[str, Experiment]:
-    """Return the experiments that `--framework`, `--model` and `--cell` choose, by id. Raises SelectionError for none."""
+    """Return the experiments that `--framework`, `--model` and `--cell` choose.
+
+    Raises SelectionError if they choose no experiment.
+    """
     base = suite.document.file.parent
     frameworks = {id: one.framework.name if one.framework else "none" for id, one in experiments.items()}
     joined = [(word, canonical_name(word, suite.frameworks)) for word in selection.frameworks]
@@ -174,7 +177,7 @@ def chosen_experiments(
 
 
 def _matching(option: str, words: Iterable[tuple[str, str]], values: Mapping[str, str]) -> set[str]:
-    """Return the ids whose value is one of the words, or all ids if there are no words."""
+    """Return the ids of the experiments whose value is one of the words. Return all ids if there are no words."""
     found = set() if words else {*values}
     for word, value in words:
         ids = {id for id, own in values.items() if own == value}
@@ -185,7 +188,7 @@ def _matching(option: str, words: Iterable[tuple[str, str]], values: Mapping[str
 
 
 def _cell(word: str, ids: Collection[str]) -> str:
-    """Return the id that is this word, or else the only id that contains it."""
+    """Return the id that equals this word, else the only id that contains this word."""
     matches = [word] if word in ids else [id for id in ids if word in id]
     if not matches:
         raise SelectionError(f"--cell {word}: no experiment has it in its id{suggestion(word, ids)}")
@@ -229,7 +232,10 @@ def models_named(defaults: Mapping[str, Any], scenario: Scenario, selection: Sel
 
 
 def axes_of(scenario: Scenario, selection: Selection, models: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
-    """Return axis → values. The command line replaces the scenario's axes; an overridden argument is no longer an axis."""
+    """Return axis → values. An axis of the command line replaces the scenario's axis.
+
+    An overridden argument is no longer an axis.
+    """
     matrix: dict[str, tuple[Any, ...]] = {**scenario.own_axes, **selection.axes}
     axes: dict[str, tuple[Any, ...]] = {
         MODEL: models,

@@ -1,6 +1,6 @@
-"""A plan as a table, as one JSON document, or as the shell command of every run. Prints nothing.
+"""A plan as a table, as one JSON document, or as a list of the runs' shell commands. Prints nothing.
 
-The document and the commands are generators, so that a plan of 100,000 cells streams.
+The document and the commands are generators, so that a plan of 100,000 cells needs little memory.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ def json_document(plan: Plan, python: str, *, outlook: Outlook | None = None) ->
 
 
 def _masker(redact: Redactor) -> Callable[[Any], Any]:
-    """Return a function that masks all texts in a value. It remembers texts of mappings: a large plan has millions of them."""
+    """Return a function that masks all texts in a value.
+
+    It caches the texts in mappings, because a large plan has millions of them.
+    """
 
     @lru_cache(maxsize=65536)
     def named(name: str, text: str) -> str:
@@ -107,7 +110,7 @@ def _cell(experiment: Experiment) -> dict[str, Any]:
 
 
 def _experiment(experiment: Experiment, python: str, redact: Redactor, masked: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return the masked entry of an experiment in the document."""
+    """Return an experiment's entry in the document, with secrets masked."""
     command = planned_command(experiment, python)
     received = get_trainer(experiment.trainer).arguments(experiment, RUN_DIR)
     stem, _, digest = experiment.id.rpartition("-")
@@ -153,14 +156,15 @@ def command_lines(experiments: Iterable[Experiment], python: str) -> Iterator[st
 
 
 def _one_line(text: str) -> str:
-    """Return a text as one line. The second line of a comment would be a command, and of a cell a row of its own."""
+    """Return a text as one line. The second line of a comment would be a command. The second line of a cell would be a new row."""
     return printable(" ".join(text.splitlines()))
 
 
 def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
-    """Return the first 200 experiments, one per row, for a terminal of `width` columns; with what an outlook shows of them.
+    """Return the first 200 experiments, one per row, for a terminal of `width` columns. An outlook adds its own columns.
 
-    Values that are the same in all rows appear once, above the table. A terminal of under about 75 columns shows only the first.
+    Values that are the same in all rows appear once, above the table. A terminal of less than about 75 columns shows only the first
+    columns.
     """
     shown = plan.experiments[:ROWS_SHOWN]
     axes = _axes(shown)
@@ -208,7 +212,7 @@ def _line(
 
 
 def _cut(text: str, width: int, *, to_the_right: bool, end: bool) -> str:
-    """Return a text of that width, with an ellipsis if it is cut; `end` says that its end is kept."""
+    """Return the text in this width. A longer text is cut with an ellipsis: its beginning is cut if `end`, else its end."""
     missing = width - cell_len(text)
     if missing < 0 and end:
         return "…" + set_cell_size(text[::-1], width - 1)[::-1]
@@ -218,7 +222,7 @@ def _cut(text: str, width: int, *, to_the_right: bool, end: bool) -> str:
 
 
 def _axes(experiments: Sequence[Experiment]) -> dict[str, set[str]]:
-    """Return for each scenario the arguments that distinguish experiments with equal values in the other columns."""
+    """Return the arguments of each scenario that distinguish experiments with equal values in the other columns."""
     firsts: dict[tuple[Any, ...], Experiment] = {}
     axes: dict[str, set[str]] = {}
     for experiment in experiments:

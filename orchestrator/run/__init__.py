@@ -1,1 +1,1 @@
-"""One run, from its claim to its record, in its own process."""
+"""One run in its own process, from its claim to its record."""

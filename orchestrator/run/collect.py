@@ -1,7 +1,7 @@
-"""The numbers in the folder of a run that ended: those of its trainer, of the instrument and of the monitors.
+"""The numbers in the folder of a run that ended: from its trainer, from the instrument and from the monitors.
 
-It reads files and asks plugs; it judges nothing and writes nothing. A monitor that raises loses only its own numbers. `run_one`
-catches the error of a trainer that raises.
+It reads files and asks plugs. It judges nothing and writes nothing. If a monitor raises an error, only its own numbers are lost.
+`run_one` catches the error of a trainer.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Watching = Sequence[tuple[str, Monitor]]
 class Findings:
     """Everything in a run's files.
 
-    `workers` are the ranks' files, the earliest written first; `first` is that of rank 0. `complete`: the metrics that make a
-    result are there. `impossible`: why the metrics cannot be true. `broken_promises` are caveats about promised metrics that did
-    not come; they matter if the run ended well.
+    `workers` are the ranks' files, the earliest written first; `first` is the file of rank 0. `complete`: the run has the metrics
+    that a result needs. `impossible`: why the metrics cannot be true. `broken_promises` are caveats about promised metrics that are
+    missing. They matter only if the run ended well.
     """
 
     measurements: tuple[Measurement, ...] = ()
@@ -53,7 +53,7 @@ class _Asked:
         self.failures: list[str] = []
 
     def __call__(self, name: str, question: Callable[[Path], Iterable[_T]], kind: type | UnionType) -> Sequence[_T]:
-        """Return the answers to a question, each of the type `kind`; none if the monitor fails."""
+        """Return the monitor's answers to a question, each of the type `kind`. Return no answers if the monitor fails."""
         try:
             answer = question(self.run_dir)
             answers: list[Any] = [answer] if isinstance(answer, str) else list(answer)
@@ -67,7 +67,7 @@ class _Asked:
 
 
 def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Sequence[Gpu]) -> Findings:
-    """Return what the run's folder says after its processes are gone."""
+    """Return the findings in a run's folder. All processes of the run have ended."""
     workers = _workers(run_dir)
     trainer = trainers.get(experiment.trainer)
     own = [] if trainer is None else list(trainer.metrics(run_dir))
@@ -90,7 +90,7 @@ def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Seq
 
 
 def _steps(experiment: Experiment, run_dir: Path, workers: Sequence[Mapping[str, Any]]) -> throughput.Reading:
-    """Return the numbers from the run's steps, if something has reported them."""
+    """Return the numbers from the run's steps, if the steps were reported."""
     expected = trainers.get(experiment.trainer).instrumented or experiment.steps is not None
     if not expected and not RunFolder(run_dir).all_steps():
         return throughput.Reading()
@@ -100,7 +100,7 @@ def _steps(experiment: Experiment, run_dir: Path, workers: Sequence[Mapping[str,
 
 
 def _without_doubles(own: Sequence[Measurement], read: Sequence[Measurement]) -> list[Measurement]:
-    """Return the trainer's own numbers and those from the steps. If both have a number, the trainer's counts."""
+    """Return the trainer's own numbers and the numbers from the steps. If both have a number, the trainer's number counts."""
     known = {number.name for number in read if number.value is not None}
     kept = [number for number in own if number.value is not None or number.name not in known]
     taken = {number.name for number in kept}
@@ -110,7 +110,7 @@ def _without_doubles(own: Sequence[Measurement], read: Sequence[Measurement]) ->
 def _broken_promises(
     experiment: Experiment, own: Sequence[Measurement], reading: throughput.Reading
 ) -> Iterator[Caveat]:
-    """Yield a caveat for each metric that the custom command promised and that did not come."""
+    """Yield a caveat for each missing metric that the custom command promised."""
     early = next((number.value for number in reading.measurements if number.name == "stopped_early"), None)
     promised = experiment.custom.metrics if experiment.custom else ()
     for number in own:
@@ -137,7 +137,7 @@ def _monitor_warnings(
 
 
 def _cost_added_up(watched: Sequence[Measurement]) -> list[Measurement]:
-    """Return the numbers, with the costs of all monitors added up."""
+    """Return the numbers, with the sum of all monitors' costs in place of the single costs."""
     costs: dict[str, list[Measurement]] = {}
     for number in watched:
         if number.name in _COSTS and number.value is not None:
@@ -150,7 +150,7 @@ def _cost_added_up(watched: Sequence[Measurement]) -> list[Measurement]:
 
 
 def _with_device_name(numbers: list[Measurement], gpus: Sequence[Gpu]) -> list[Measurement]:
-    """Return the numbers with the GPU's name, also if no monitor has read it."""
+    """Return the numbers with the GPU's name, even if no monitor has read the name."""
     if not gpus or any(number.name == "gpu_device_name" and number.value for number in numbers):
         return numbers
     others = [number for number in numbers if number.name != "gpu_device_name"]
@@ -158,7 +158,7 @@ def _with_device_name(numbers: list[Measurement], gpus: Sequence[Gpu]) -> list[M
 
 
 def _is_complete(experiment: Experiment, numbers: Sequence[Measurement]) -> bool:
-    """Return whether there is a result: the Trainer's run time, reported steps, or a promised number of a custom command."""
+    """Return whether the run has a result: the Trainer's run time, reported steps, or a promised number of a custom command."""
     known = {number.name for number in numbers if number.value is not None}
     if "train_runtime" in known or (experiment.steps is not None and "steps" in known):
         return True
@@ -168,7 +168,7 @@ def _is_complete(experiment: Experiment, numbers: Sequence[Measurement]) -> bool
 
 
 def _workers(run_dir: Path) -> list[dict[str, Any]]:
-    """Return the ranks' files, the earliest written first: the rank that failed first has the cause."""
+    """Return the ranks' files, the earliest written first. The rank that failed first has the cause of the failure."""
 
     def written_at(worker: Mapping[str, Any]) -> float:
         try:

@@ -1,7 +1,7 @@
 """Preparation of training data before the first run, by `workers/prepare/prepare.py` in the interpreter that will train.
 
-It never happens during a measurement. An existing folder is complete: the worker makes the data under another name and
-renames the folder at the end. So two benchmarks may prepare the same data at once.
+Data is never prepared during a measurement. The worker makes the data under another name and renames the folder at the end. So an
+existing folder is complete, and two benchmarks may prepare the same data at once.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ _LOG_BYTES = 256 * 1024
 
 
 def prepare_data(experiments: Iterable[Experiment], on_event: Callable[[str], None] | None = None) -> tuple[str, ...]:
-    """Prepare the data of every experiment that can run, each once. `on_event` gets a sentence before each preparation.
+    """Prepare the data of every experiment that can run. Shared data is prepared once.
 
-    Return a sentence for each failure. A failure stops nothing else: the runs that lack their data fail at once, with the same
-    sentence (`why_missing`).
+    `on_event` gets a sentence before each preparation.
+
+    Return a sentence for each failure. After a failure, the other data is still prepared. Runs without their data fail at once,
+    with the same sentence (`why_missing`).
     """
     done: set[tuple[str, str]] = set()
     failed: list[str] = []

@@ -1,7 +1,9 @@
-"""The early end of a program that reports its own steps: after a number of steps, or once the step time is known well enough. Pure.
+"""The early end of a program that reports its own steps. Pure.
 
-The rule is that of `workers/instrument/stopping.py`, which decides inside a Trainer, at every tenth step. Here the steps are read
-some time after they were made, and the rule is applied to them as if it had been asked in time.
+The program ends after a number of steps, or once the step time is known well enough.
+
+`workers/instrument/stopping.py` has the same rule, and applies it inside a Trainer at every tenth step. Here the steps are read
+some time after the program made them. The rule still decides at the same steps as inside a Trainer.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ LOOK_EVERY = 10
 
 
 class EarlyEnd:
-    """The rule, fed with the time of each step. `why` is the key of `measure:` that ends the run, or None; `step` is its step."""
+    """The rule, which gets the time of each step. `why` is the key of `measure:` that ends the run, or None.
+
+    `step` is the last step that counts.
+    """
 
     def __init__(self, measure: Measure) -> None:
         self.measure = measure
@@ -31,7 +36,7 @@ class EarlyEnd:
             t_quantile(3)  # scipy is loaded now, and not next to a measurement
 
     def add(self, seconds: float) -> None:
-        """Take a step. Steps after the early end change nothing."""
+        """Take the time of a step. Steps after the early end change nothing."""
         if self.why is not None:
             return
         self.seconds.append(seconds)

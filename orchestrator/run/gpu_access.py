@@ -1,4 +1,4 @@
-"""The check, before a run starts, that no one else uses its GPUs. A monitor sees what happens later.
+"""The check before a run that no one else uses its GPUs. During the run, a monitor watches for other users.
 
 A GPU is in use if a process computes on it, or if more than 1 GiB of its memory is taken. Processes of the previous run count too.
 A GPU whose driver does not answer counts as idle.
@@ -38,7 +38,7 @@ def settle(
 ) -> tuple[str, ...]:
     """Return a sentence for each GPU that is in use.
 
-    `policy`: "wait" waits at most `patience_s` for idle GPUs, "warn" does not wait, "fail" raises LaunchError.
+    `policy`: "wait" waits at most `patience_s` seconds for idle GPUs, "warn" does not wait, "fail" raises LaunchError.
     """
     look = look or occupants
     in_use = look(gpus) if gpus else ()
@@ -55,7 +55,7 @@ def settle(
 
 
 def memory_taken(gpus: Sequence[Gpu]) -> dict[str, int]:
-    """Return the bytes in use now by UUID, for GPUs whose driver answers."""
+    """Return UUID → bytes in use now, for GPUs whose driver answers."""
     found: dict[str, int] = {}
     with nvml_session() as nvml:
         for gpu in gpus if nvml is not None else ():

@@ -1,8 +1,8 @@
-"""The steps of a program that reports them itself: it prints lines (`steps: stdout`) or calls `tunebench.steps.step`.
+"""The steps of a program that reports its own steps. It prints lines (`steps: stdout`) or calls `tunebench.steps.step`.
 
-While the program runs, its new lines are read a few times: as often as the limits of the run need it, and at the step at which
-`measure:` may end it. The lines of stdout become `steps-rank0.jsonl`. After the end, each rank that reported steps gets the
-worker file that the instrument writes for a Trainer. So whatever reads the files of a run finds steps as usual.
+While the program runs, its new lines are read as often as the limits of the run require. They are also read at the step at which
+`measure:` may end the program. The lines of stdout become `steps-rank0.jsonl`. After the end, each rank that reported steps gets a
+worker file, as the instrument writes it for a Trainer. So readers of a run's files find the steps in the usual form.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TOLERANCE_S = 1.0
 
 
 class ReportedSteps:
-    """The steps that a running program has reported so far, and whether they are enough."""
+    """The steps that a running program has reported so far. It also decides whether they are enough."""
 
     def __init__(self, experiment: Experiment, source: StepSource, folder: RunFolder) -> None:
         self.experiment, self.source, self.folder = experiment, source, folder
@@ -47,7 +47,10 @@ class ReportedSteps:
         self.looked, self.pause_s = self.began_monotonic, FIRST_PAUSE_S
 
     def _moment(self, reading: float) -> float | None:
-        """Return a reading of the program's clock in seconds since the epoch, if it is a clock that this process knows."""
+        """Return a reading of the program's clock in seconds since the epoch.
+
+        Return None if this process does not know the clock.
+        """
         now = time.time()
         for offset in (0.0, now - time.monotonic()):
             if self.began - _TOLERANCE_S <= reading + offset <= now + _TOLERANCE_S:
@@ -55,18 +58,21 @@ class ReportedSteps:
         return None
 
     def signs(self) -> Signs:
-        """Return the progress of the run for its watch."""
+        """Return the progress of the run for the watchdog."""
         if self.source is StepSource.CALLS:
             return by_steps(self.folder.path)
         self.update()
         return Signs(begun=self.lines.found > 0, mark=self.lines.found)
 
     def next_look_at(self) -> float | None:
-        """Return when (by the monotonic clock) the run may have made enough steps; None if nothing ends it early."""
+        """Return the time on the monotonic clock at which the run may have made enough steps.
+
+        Return None if nothing ends it early.
+        """
         return None if self.ending is None else self.looked + self.pause_s
 
     def enough(self) -> bool:
-        """Return whether the run has made the steps that `measure:` asks for. Read its lines if it is time to do so."""
+        """Return whether the run has made the steps that `measure:` requires. Read new lines if it is time."""
         if self.ending is None or time.monotonic() < self.looked + self.pause_s:
             return False
         self.update()
@@ -78,7 +84,7 @@ class ReportedSteps:
         return self.ending.why is not None
 
     def update(self) -> None:
-        """Read what the program has written since the last time."""
+        """Read the lines that the program has written since the last call."""
         path = self.folder.stdout if self.source is StepSource.STDOUT else self.folder.steps(0)
         try:
             with reading.opened(path) as file:
@@ -123,7 +129,7 @@ class ReportedSteps:
                 writing.replace(self.folder.worker(rank), json.dumps(content) + "\n")
 
     def _worker(self, outcome: ProcessOutcome) -> dict[str, Any]:
-        """Return what the worker file of a rank says about its steps."""
+        """Return the content of a rank's worker file: the facts about its steps."""
         measure, ending = self.experiment.measure, self.ending
         stopped = None
         if ending is not None and outcome.limit is Limit.MEASURED:
@@ -141,7 +147,7 @@ class ReportedSteps:
 
 
 def prepare(command: Command, experiment: Experiment, run_dir: Path) -> Command:
-    """Return the command with the module `tunebench.steps` on its PYTHONPATH, if it calls it.
+    """Return the command. If its program calls `tunebench.steps`, this module is on the PYTHONPATH.
 
     The module is copied into the run's folder: the interpreter of the run need not have Tunebench installed.
     """
@@ -154,5 +160,5 @@ def prepare(command: Command, experiment: Experiment, run_dir: Path) -> Command:
 
 
 def of_run(experiment: Experiment, folder: RunFolder) -> ReportedSteps | None:
-    """Return the steps of a run that reports them itself; None for other runs."""
+    """Return the steps of a run whose program reports its own steps. Return None for other runs."""
     return None if experiment.steps is None else ReportedSteps(experiment, experiment.steps, folder)

@@ -1,4 +1,4 @@
-"""The files in a run's folder that `run-one` writes, redacts or removes: logs, script, files that the command reads.
+"""The files in a run's folder that `run-one` writes, redacts or removes: logs, the script, and files that the command reads.
 
 Disk space for the record is reserved during a run, because the training may fill the disk. `collect` reads the files of ranks and
 monitors; `results/` writes the record and the claim.
@@ -35,7 +35,10 @@ def is_disk_full(folder: RunFolder) -> bool:
 
 
 def write(command: Command, folder: RunFolder) -> None:
-    """Write the files that the command reads, and the script that repeats it. Make the folder of the run in which it starts."""
+    """Write the files that the command reads, and the script that repeats the command.
+
+    Make the folder in which the command starts.
+    """
     if folder.path in command.cwd.parents:
         command.cwd.mkdir(parents=True, exist_ok=True)
     for name, text in command.files.items():
@@ -58,7 +61,7 @@ def log_end(folder: RunFolder) -> str:
 
 
 def pids(folder: RunFolder) -> frozenset[int]:
-    """Return the ids of the training processes, as the instrument wrote them; empty without the instrument."""
+    """Return the ids of the training processes that the instrument wrote. Return an empty result without the instrument."""
     try:
         words = reading.read_text(folder.pids, limit=reading.CLAIM_BYTES).split()
     except (OSError, ValueError):
@@ -67,7 +70,7 @@ def pids(folder: RunFolder) -> frozenset[int]:
 
 
 def mask_worker_files(folder: RunFolder) -> None:
-    """Redact the ranks' files: they have errors in full, and an error's message may contain a token."""
+    """Redact the ranks' files. They contain full error messages, and a message may contain a token."""
     for path in folder.all_workers().values():
         with suppress(OSError, ValueError):
             text = reading.read_text(path, limit=reading.RECORD_BYTES)
@@ -76,7 +79,7 @@ def mask_worker_files(folder: RunFolder) -> None:
 
 
 def remove_output(folder: RunFolder) -> None:
-    """Remove the checkpoints. A link is removed, not its target."""
+    """Remove the checkpoints. Of a link, remove the link and not its target."""
     if folder.output.is_symlink():
         folder.output.unlink()
     else:

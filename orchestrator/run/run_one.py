@@ -1,8 +1,7 @@
-"""`run_one`: one claimed run, from its `job.json` to its `record.json`. Every executor starts it in its own process.
+"""`run_one` carries out one claimed run, from its `job.json` to its `record.json`. Every executor starts it in its own process.
 
-It decides nothing about the run (`plan/command` builds the command, `measure/failures` judges the end) and prints nothing. The
-record is written whatever happens to the run, after the monitors have stopped. SIGTERM ends the training tree and leads to a
-cancelled record.
+It prints nothing, and decides nothing about the run. `plan/command` builds the command, and `measure/failures` judges the end.
+Every run gets a record, after the monitors have stopped. SIGTERM ends the training's process tree and leads to a cancelled record.
 """
 
 from __future__ import annotations
@@ -235,7 +234,10 @@ def _train(
 
 
 def out_of_memory(log: str, outcome: ProcessOutcome, folder: RunFolder) -> bool:
-    """Return whether the kernel, by its log, killed a process of this run for memory. For machines without a control group."""
+    """Return whether the kernel's log says that the kernel killed a process of this run for memory.
+
+    This is for machines without a control group.
+    """
     killed = kernel_log.killed_for_memory(log)
     return bool(killed) and not killed.isdisjoint(
         {outcome.pid, *run_files.pids(folder), *named_pids(run_files.log_end(folder))}
@@ -243,7 +245,7 @@ def out_of_memory(log: str, outcome: ProcessOutcome, folder: RunFolder) -> bool:
 
 
 def _errors_and_log(findings: Findings, folder: RunFolder) -> str:
-    """Return the ranks' whole errors and the end of the log."""
+    """Return the full errors of the ranks, and the end of the log."""
     errors = [str((worker.get("error") or {}).get("message") or "") for worker in findings.workers]
     return "\n".join([*errors, run_files.log_end(folder)])
 
@@ -260,7 +262,7 @@ def _command(
 
 
 def _own_gpus(experiment: Experiment, claim: claims.Claim) -> tuple[Gpu, ...]:
-    """Return one GPU per process: the GPUs in the claim, or else the first visible ones."""
+    """Return one GPU per process: the GPUs in the claim, else the first visible GPUs."""
     if experiment.device is not Device.CUDA:
         return ()
     visible = provenance.visible_gpus()
@@ -272,7 +274,7 @@ def _own_gpus(experiment: Experiment, claim: claims.Claim) -> tuple[Gpu, ...]:
 
 
 def _use_only(cores: Sequence[int]) -> None:
-    """Restrict this process and its children to these cores, if the executor dealt out cores."""
+    """Restrict this process and its children to these cores, if the executor has assigned cores."""
     if cores and hasattr(os, "sched_setaffinity"):
         with suppress(OSError):
             os.sched_setaffinity(0, cores)

@@ -1,9 +1,9 @@
-"""A command as a script (`command.sh`) that repeats the run by hand, without monitors and time limits.
+"""The script `command.sh`, with which a user repeats a run by hand, without monitors and time limits.
 
-A repeat changes nothing that was recorded. Every path into the run folder becomes a path into a new folder, except those of files
-that the command reads (`accelerate.yaml`, the instrument, modules). The port is chosen again. A secret is never written: the script
-takes it from an environment variable. Every word is quoted, and control characters are escaped, so that showing the script is safe.
-`cd` does not search along CDPATH, and a folder named `-` is a folder.
+A repeat does not change the recorded run. Every path into the run folder becomes a path into a new folder. Only paths of files that
+the command reads stay (`accelerate.yaml`, the instrument, modules). The script chooses a new port. It contains no secrets, but
+takes each secret from an environment variable. Every word is quoted, and control characters are escaped, so that showing the script
+is safe. `cd` ignores CDPATH, and works with a folder named `-`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def command_script(command: Command, environ: Mapping[str, str] = os.environ) ->
 
 
 class _Writer:
-    """The words of one command as words of bash. Each secret has one variable throughout."""
+    """The words of one command as words of bash. A secret has the same variable everywhere."""
 
     def __init__(self, command: Command, environ: Mapping[str, str]) -> None:
         self.command, self.environ = command, environ
@@ -137,7 +137,10 @@ def _asked_for(variable: str) -> str:
 
 
 def _place(rest: str, run_dir: str, command: Command) -> str:
-    """Return the shell word for the run folder before `rest`: the folder itself before a file to read or a longer name."""
+    """Return the shell word that replaces the run folder before `rest`.
+
+    It is the old folder if `rest` begins with a file that the command reads, or continues the folder's name. Else it is `$folder`.
+    """
     sibling = re.match(r"[\w.-]", rest)
     paths = (path for name in command.files for path in (PurePosixPath(name), *PurePosixPath(name).parents[:-1]))
     recorded = any(re.match(rf"/{re.escape(str(path))}(?![\w./-])", rest) for path in paths)
@@ -145,7 +148,7 @@ def _place(rest: str, run_dir: str, command: Command) -> str:
 
 
 def _by_option(words: tuple[str, ...]) -> Iterator[str]:
-    """Yield one line for each option with its words, so that people can read and compare scripts."""
+    """Yield a line for each option and its words, so that people can read and compare scripts."""
     line: list[str] = []
     for word in words:
         if re.match(r"--?[A-Za-z]", word) and line:

@@ -1,8 +1,10 @@
-"""The check that a run had the settings that were asked for: its arguments against settings read from the built model.
+"""The check that a run had the requested settings.
 
-Only explicit arguments are compared, and only with settings that the run could read: an absent setting is unknown. Of a user's own
-script only the Trainer's arguments are compared, since other names mean what the script makes of them. Each difference becomes a
-sentence. One difference makes a run invalid, since its numbers would be reported for settings that it did not have.
+It compares the run's arguments with settings that were read from the built model.
+
+Only explicit arguments are compared, and only with settings that the run could read. For a user's own script, only the Trainer's
+arguments are compared, since the script decides what other names mean. Each difference becomes a sentence. A single difference
+makes a run invalid, since its numbers belong to other settings.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ Difference = tuple[str, object, object]
 
 
 def _attention(word: str) -> str:
-    """Return one word for one algorithm: transformers takes flash attention from a kernel hub if the package is missing."""
+    """Return the same word for all names of an algorithm.
+
+    If the package of flash attention is missing, transformers takes it from a kernel hub, under another name.
+    """
     for version in ("2", "3"):
         if f"flash-attn{version}" in word or word == f"flash_attention_{version}":
             return f"flash_attention_{version}"
@@ -72,7 +77,7 @@ _OPTIMIZERS = {
 
 
 def mismatches(experiment: Experiment, settings: Settings) -> tuple[str, ...]:
-    """Return a sentence for each setting that is not as it was asked for."""
+    """Return a sentence for each setting that is not as requested."""
     # A null here means that there is no adapter, or no quantisation.
     none = {name: "none" for name in ("peft_method", "quantization") if name in settings and not settings[name]}
     asked, settings = _asked(experiment), {**settings, **none}
@@ -86,7 +91,7 @@ def mismatches(experiment: Experiment, settings: Settings) -> tuple[str, ...]:
 
 
 def of_ranks(experiment: Experiment, workers: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the sentences of all ranks' files, each once. A sentence names its ranks unless it is true of all ranks."""
+    """Return each sentence from the ranks' files once. A sentence names its ranks if it is not true for all ranks."""
     ranks_of: dict[str, list[int]] = {}
     ranks = 0
     for place, worker in enumerate(workers):
@@ -130,7 +135,7 @@ def _arguments(asked: Asked, settings: Settings) -> Iterator[Difference]:
 
 
 def _precision(asked: Asked, settings: Settings, *, by_weights: bool) -> Iterator[Difference]:
-    """Yield a difference in mixed precision. With `by_weights`, weights of the type that was asked for are in order, too."""
+    """Yield a difference in mixed precision. With `by_weights`, weights of the requested type are also accepted."""
     actual = settings.get("mixed_precision")
     for name in ("bf16", "fp16"):
         if by_weights and is_true(asked.get(name)) and settings.get("dtype") == _DTYPES[name]:
@@ -140,7 +145,10 @@ def _precision(asked: Asked, settings: Settings, *, by_weights: bool) -> Iterato
 
 
 def _optimizer(asked: Asked, settings: Settings) -> Iterator[Difference]:
-    """Yield a difference in the class, if it is a known class and no launcher replaced it, or in whether AdamW is fused."""
+    """Yield a difference in the optimizer's class, or in whether AdamW is fused.
+
+    The class is compared only if it is known and no launcher has replaced it.
+    """
     wanted, actual = asked.get("optim", ""), settings.get("optimizer")
     fused = settings.get("optimizer_fused")
     known = actual and _launch(str(settings.get("distributed_type"))) != "DEEPSPEED"
@@ -167,6 +175,6 @@ def _processes(experiment: Experiment, asked: Asked, settings: Settings) -> Iter
 
 
 def _launch(word: str) -> str:
-    """Return DDP for each of accelerate's names for DDP. The names contain the device, which is compared separately."""
+    """Return DDP for each name that accelerate has for DDP. These names contain the device, which is compared separately."""
     plain = word.rpartition(".")[2].upper()
     return "DDP" if plain.startswith("MULTI_") else plain

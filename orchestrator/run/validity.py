@@ -1,4 +1,4 @@
-"""The reasons why the numbers of a run that ended well are invalid."""
+"""The reasons why the numbers of a run that ended well may be invalid."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from orchestrator.run.collect import Findings
 
 
 def invalid(experiment: Experiment, findings: Findings) -> Verdict | None:
-    """Return why the numbers of a run that ended well are invalid; None if they are valid.
+    """Return why the numbers of a run that ended well are invalid. Return None if they are valid.
 
-    Reasons are other settings than asked for, a loss that is not finite, and more work than the device can do.
+    The reasons are settings that were not requested, a loss that is not finite, and more work than the device can do.
     """
     wrong = settings_check.of_ranks(experiment, findings.workers)
     if wrong:

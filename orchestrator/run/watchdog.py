@@ -1,8 +1,8 @@
-"""The watch over a run's progress: whether its first step and the next steps come in time. It also keeps the claim fresh.
+"""The watch over a run's progress. It checks that the first step and the next steps come in time, and keeps the claim fresh.
 
-The sign of progress is the size of the instrument's step files, or of the output of a trainer without step files. It is read only
-a few times per limit. The watch also asks whether a program that reports its own steps has made enough of them (`reported_steps`).
-`process.run` itself keeps the limit of the whole time. Nothing is ended here.
+The sign of progress is the size of the instrument's step files. For a trainer without step files it is the size of the output. It
+is read only a few times per limit. If a program reports its own steps, the watch also checks whether it has made enough steps
+(`reported_steps`). `process.run` enforces the limit of the whole time. Nothing is ended here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TRAINING_ENDED = b'"ended"'
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signs:
-    """The visible progress of a run: whether it has begun, a mark that changes with progress, and whether training is over."""
+    """The visible progress of a run. `mark` changes with progress. `over`: training has ended, but the process may still run."""
 
     begun: bool
     mark: object
@@ -37,13 +37,13 @@ class Signs:
 
 
 def by_steps(run_dir: Path) -> Signs:
-    """Return the progress by the step files of an instrumented trainer. A step of any rank is progress."""
+    """Return the progress that the step files of an instrumented trainer show. A step of any rank is progress."""
     sizes = dict(_sizes(RunFolder(run_dir).all_steps().values()))
     return Signs(begun=any(sizes.values()), mark=sizes, over=any(_over(path) for path, size in sizes.items() if size))
 
 
 def by_output(*logs: Path) -> Signs:
-    """Return the progress by a program's output, for a program without step files."""
+    """Return the progress that a program's output shows. This is for a program without step files."""
     sizes = dict(_sizes(logs))
     return Signs(begun=any(sizes.values()), mark=sizes)
 
@@ -66,7 +66,7 @@ def _over(path: Path) -> bool:
 
 
 class Ending(Protocol):
-    """The early end of a run: `enough` returns whether it has made the steps that were asked for."""
+    """The early end of a run. `enough` returns whether the run has made the requested steps."""
 
     def next_look_at(self) -> float | None: ...
 
@@ -74,7 +74,7 @@ class Ending(Protocol):
 
 
 class Watch:
-    """A watch over a run from now on, by a monotonic clock. The result of `signs` may be `late_s` old."""
+    """A watch over a run. It begins now and uses a monotonic clock. The result of `signs` may be `late_s` seconds old."""
 
     def __init__(
         self,

@@ -1,12 +1,12 @@
 """The current state of GPUs: NVML's readings as a sequence of views (`tunebench monitor`; `view` shows them).
 
-The readings are those of the monitor `nvml` (`monitors/nvml_sampler`), so both report the same values. Memory is also read every 50
-ms between two views, for its peak. The energy counter and the processes take milliseconds, so they are read once per second at
-most. Whatever begins and ends between two readings is missed. Nothing is written.
+The monitor `nvml` (`monitors/nvml_sampler`) makes the readings in the same way, so both report the same values. Memory is also read
+every 50 ms between two views, for its peak. A reading of the energy counter or of the processes takes milliseconds, so they are
+read once per second at most. An event between two readings is missed. Nothing is written.
 
-The cost next to a benchmark at the default interval, added up from its parts: about 1 % of one CPU core for one GPU; 5 % for
-eight, most of it for the energy counter (3.4 ms per reading on H100). It starts no work on a GPU. `benchmarks/watching.py`
-measures it.
+The cost next to a benchmark at the default interval was added up from its parts. It is about 1 % of one CPU core for one GPU, and 5
+% for eight GPUs. Most of it is for the energy counter (3.4 ms per reading on H100). It starts no work on a GPU.
+`benchmarks/watching.py` measures the cost.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RUN_FOLDER = re.compile(r"(?:.*/)?experiments/(?P<experiment>[^/]+)/runs/r(?P<r
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """The run of a process, according to the process's environment."""
+    """The run to which a process belongs, according to the process's environment."""
 
     folder: str | None
     experiment: str | None
@@ -47,7 +47,7 @@ class Run:
 
 
 class Seen(StrEnum):
-    """The place of a process: in this container, in another container, or ending."""
+    """The place where a process was seen: in this container, in another container, or while it ended."""
 
     HERE = "here"
     ELSEWHERE = "elsewhere"
@@ -102,7 +102,7 @@ def pace(interval_s: float) -> float:
 
 
 def chosen(nvml: Any, asked: str | None) -> tuple[Gpu, ...]:
-    """Return the GPUs of a list of indices, UUIDs or their beginnings, and UUIDs of MIG parts; all GPUs for None.
+    """Return the GPUs that a list of indices, UUIDs, beginnings of UUIDs, or UUIDs of MIG parts names. Return all GPUs for None.
 
     Raise SelectionError for a word that names no GPU.
     """
@@ -133,14 +133,14 @@ class Device:
         self._handle: Any = self._ask("handle", self._open)
 
     def look(self) -> int | None:
-        """Return the bytes in use, and raise the peak."""
+        """Return the bytes in use. Raise the peak if they exceed it."""
         used: int | None = self._ask("memory", lambda: nvml_sampler.memory_in_use(self.nvml, self._handle))
         if used is not None:
             self.peak = max(used, self.peak or 0)
         return used
 
     def read(self, now: float) -> Reading:
-        """Return all readings; `now` in monotonic seconds."""
+        """Return all readings. `now` is in seconds of the monotonic clock."""
         self._read_slow(now)
         used, bits = self.look(), self._sampled("reasons")
         limit = self._ask("limit", lambda: self.nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle))
@@ -183,7 +183,7 @@ class Device:
         }
 
     def _sampled(self, what: str) -> Any:
-        """Return a value as the sampler of a run reads it."""
+        """Return a value, read in the same way as by the sampler of a run."""
         _, read = nvml_sampler.READERS[what]
         return self._ask(what, lambda: read(self.nvml, self._handle))
 
@@ -204,7 +204,7 @@ class Device:
 
 
 class Watch:
-    """The watched GPUs, from now on."""
+    """The watched GPUs. The view of them begins now."""
 
     def __init__(self, nvml: Any, gpus: Sequence[Gpu]) -> None:
         self.devices = [Device(nvml, gpu) for gpu in gpus]
@@ -222,7 +222,7 @@ class Watch:
 
 
 def views(watch: Watch, *, interval_s: float, stopped: Callable[[], bool]) -> Iterator[View]:
-    """Yield a view now and after every interval, and read memory in between. Stop soon after `stopped` returns true."""
+    """Yield a view now and after every interval. Read memory between views. Stop soon after `stopped` returns true."""
     due = time.monotonic()
     while not stopped():
         yield watch.view()

@@ -24,7 +24,7 @@ def as_json(view: View) -> str:
 
 
 def follow(shown: Iterable[View], console: Console) -> None:
-    """Print the views: on a terminal each replaces the one before, elsewhere one below the other."""
+    """Print the views. On a terminal each view replaces the previous view. Elsewhere the views follow each other."""
     if not console.is_terminal:
         for view in shown:
             console.print(as_table(view, width=console.width))
@@ -35,7 +35,10 @@ def follow(shown: Iterable[View], console: Console) -> None:
 
 
 def as_table(view: View, *, width: int) -> RenderableType:
-    """Return a table with a row for each GPU. Processes are its last column, or lines below it on a narrow terminal."""
+    """Return a table with a row for each GPU.
+
+    The processes are in the last column, or in lines below the table if the terminal is narrow.
+    """
     wide = width >= WIDE
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2 if wide else 1, 0, 0))
     for heading in ("GPU", "name", "memory\nGiB", "peak\nGiB", "use", "power\nW", "energy", "SM\nMHz", "°C"):

@@ -1,1 +1,1 @@
-"""The state of a campaign, read from its results folder, and the words for it."""
+"""The state of a campaign, read from its results folder, and its presentation as text."""

@@ -1,9 +1,9 @@
 """The activity of a running run: its phase, step, speed and memory, read from the ends of its files.
 
-Only the end of a file is read, and only if the file has changed, so that a view does not disturb a measurement. The speed is that
-of the last steps, with their pauses for evaluation and saving; it is not a steady state. Without a declared warm-up, the first
-steps count as warm-up. Memory is the last reading of the run's monitor on its fullest GPU; it is not a peak. A trainer without
-the instrument has no other phase than `RUNNING`.
+Only the end of a file is read, and only if the file has changed. So a view does not disturb a measurement. The speed is from the
+last steps, including pauses for evaluation and saving. It is not the speed of a steady state. Without a declared warm-up, the first
+steps count as warm-up. Memory is the last reading of the run's monitor on the fullest GPU; it is not a peak. Without the
+instrument, the only phase is `RUNNING`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NVIDIA_SMI = re.compile(rb", (?P<gpu>\d+), (?P<used>\d+(?:\.\d+)?) MiB\s*$")
 
 
 class Phase(StrEnum):
-    """The phase of a run. `PREPARING`: its training has not started; `RUNNING`: it has started, and nothing more is known."""
+    """The phase of a run. `PREPARING`: its training has not started; `RUNNING`: training has started, and nothing more is known."""
 
     PREPARING = "preparing"
     LOADING = "loading"
@@ -52,8 +52,8 @@ class Phase(StrEnum):
 class Activity:
     """The activity of a run; unknown values are None.
 
-    `of` is the largest number of steps, `left_s` the time of the remaining steps at the current speed. `tokens_per_s` is the sum
-    over ranks, with padding. `problem` names a damaged file.
+    `of` is the largest number of steps. `left_s` is the time that the remaining steps take at the current speed. `tokens_per_s` is
+    the sum over ranks and includes padding. `problem` names a damaged file.
     """
 
     phase: Phase
@@ -138,7 +138,7 @@ def _rate(steps: Sequence[dict[str, Any]]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Lines:
-    """The end of a step file: the last steps and loss, whether training has ended, whether a whole line is not JSON."""
+    """The end of a step file: the last steps, the last loss, whether training has ended, and whether a whole line is not JSON."""
 
     steps: tuple[dict[str, Any], ...]
     loss: float | None
@@ -147,7 +147,7 @@ class _Lines:
 
 
 def _lines(path: Path, *, printed: bool) -> _Lines | None:
-    """Return the end of a step file, or of an output with `printed` steps; None if it does not exist."""
+    """Return the end of a step file, or of an output with `printed` steps. Return None if the file does not exist."""
     try:
         seen = os.stat(path)
     except OSError:
@@ -184,7 +184,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _tail(path: Path, length: int) -> list[bytes]:
-    """Return the last whole lines of a file that is being written; no lines if it cannot be read."""
+    """Return the last whole lines of a file that a process is writing. Return no lines if the file cannot be read."""
     try:
         with untrusted.opened(path) as file:
             start = max(0, os.fstat(file.fileno()).st_size - length)
@@ -196,7 +196,7 @@ def _tail(path: Path, length: int) -> list[bytes]:
 
 
 def _memory(run_dir: Path, experiment: Experiment) -> float | None:
-    """Return the bytes in use on the fullest of the run's GPUs, by the last readings of a monitor."""
+    """Return the bytes in use on the fullest of the run's GPUs, from the last readings of a monitor."""
     for name, pattern, unit in ((gpu_timeline.SAMPLES, _NVML, 1), (nvidia_smi.SAMPLES, _NVIDIA_SMI, 2**20)):
         last: dict[bytes, float] = {}
         for line in reversed(_tail(run_dir / name, _SAMPLE_TAIL_BYTES)):

@@ -1,8 +1,8 @@
-"""The state of a campaign, read from its results folder: what is done, running, failed, due or lost, and the time left.
+"""The state of a campaign, read from its results folder: the runs that are done, running, failed, due or lost, and the time left.
 
-`tunebench status` and the live display of `tunebench run` read a campaign here, and `view` shows it. A look mostly
-checks which folders have changed (`experiment`), so a view may look every second. Nothing is started or ended here. The files do
-not say which runs a caller is going to start; the caller says it (`expect`).
+`tunebench status` and the live display of `tunebench run` read a campaign here, and `view` shows it. A look mostly checks which
+folders have changed (`experiment`), so a view may look every second. Nothing is started or ended here. The files do not contain the
+runs that a caller is going to start. The caller names these runs with `expect`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CampaignStatus:
-    """A results folder at one moment (`seen_at`: seconds since the epoch), its experiments in the order asked for.
+    """A results folder at one moment (`seen_at`: seconds since the epoch), its experiments in the requested order.
 
     `left_s` is an estimate of the seconds until everything is done; None if unknown. `warnings` has a sentence for each file that
     cannot be read.
@@ -70,12 +70,12 @@ class CampaignStatus:
 
 
 def chosen(store: Store, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids that these words name, or all ids if there are no words. Raise ResultsError as `Store.find` does."""
+    """Return the ids that these words name. Return all ids if there are no words. Raise ResultsError as `Store.find` does."""
     return tuple(dict.fromkeys(map(store.find, wanted))) or tuple(store.ids())
 
 
 class Reader:
-    """A reader that looks at a results folder again and again; with `only`, at the experiments of these ids."""
+    """A reader that looks at a results folder repeatedly. With `only`, it looks at the experiments with these ids."""
 
     def __init__(self, store: Store, *, only: Collection[str] | None = None) -> None:
         self.store, self.only = store, only
@@ -87,7 +87,7 @@ class Reader:
         self._expected: Sequence[Job] | None = None
 
     def expect(self, jobs: Iterable[Job]) -> None:
-        """Count these runs as due until they begin. A call that retries failures starts more runs than are due by the files."""
+        """Count these runs as due until they begin. A call that retries failures starts more runs than the files show as due."""
         self._expected = [
             job for job in jobs if job.run_dir == self.store.run_dir(job.experiment_id, job.repeat, job.attempt)
         ]
@@ -114,7 +114,7 @@ class Reader:
         )
 
     def _find(self) -> None:
-        """List the experiments again if their folder may have changed."""
+        """List the experiments again if the folder that contains them may have changed."""
         folder = signature(self.store.root / "experiments")
         seen = (signature(self.store.root / SUITE_FILE), folder)
         if seen == self._seen and is_settled(folder):
@@ -124,7 +124,7 @@ class Reader:
         self._followers = {name: self._followers.get(name) or Follower(self.store, name) for name in ids}
 
     def _settle(self, changed: Sequence[Follower], followers: Sequence[Follower]) -> None:
-        """Update the due runs of the changed experiments, and what is expected by the times of ended runs."""
+        """Update the due runs of the changed experiments, and the expected times of runs."""
         due: dict[str, list[Job]] = defaultdict(list)
         for job in self.store.plan([one.experiment for one in changed if one.experiment and not one.is_complete()]):
             due[job.experiment_id].append(job)
@@ -158,9 +158,9 @@ def _damaged_steps(known: Sequence[ExperimentStatus]) -> Iterator[str]:
 
 
 def paced(look: Callable[[], T], *, pause: Callable[[float], bool]) -> Iterator[T]:
-    """Yield a look now, and further looks until `pause` says to stop. `pause(seconds)` waits, and returns True to stop.
+    """Yield a look now, and further looks until `pause` returns True. `pause(seconds)` waits that long.
 
-    Wait a second between looks, and longer if a look and its drawing take long, so that they use under one percent of a core.
+    Wait a second between looks. Wait longer if a look and its drawing take long, so that both use less than one percent of a core.
     """
     pause_s = None
     while True:
@@ -175,7 +175,7 @@ def paced(look: Callable[[], T], *, pause: Callable[[float], bool]) -> Iterator[
 
 @contextmanager
 def watching(look: Callable[[], object]) -> Iterator[None]:
-    """Call `look` again and again in a thread, paced, until the context is left."""
+    """Call `look` repeatedly in a thread, with pauses, until the context is left."""
     over = threading.Event()
     thread = threading.Thread(target=lambda: deque(paced(look, pause=over.wait), maxlen=0), daemon=True)
     thread.start()
@@ -187,7 +187,7 @@ def watching(look: Callable[[], object]) -> Iterator[None]:
 
 
 def looks(reader: Reader, *, pause: Callable[[float], bool]) -> Iterator[CampaignStatus]:
-    """Yield paced looks until everything is done."""
+    """Yield looks with pauses until everything is done."""
     for seen in paced(reader.look, pause=pause):
         yield seen
         if seen.is_over():
@@ -195,7 +195,7 @@ def looks(reader: Reader, *, pause: Callable[[float], bool]) -> Iterator[Campaig
 
 
 def pause_on(stop: StopSignals) -> Callable[[float], bool]:
-    """Return a pause for `looks` that a signal ends."""
+    """Return a function that `looks` calls to pause. A signal ends the pause."""
 
     def pause(seconds: float) -> bool:
         select.select([stop], [], [], seconds)

@@ -1,7 +1,7 @@
-"""The state of one experiment of a results folder: its repeats, each in the state of its last attempt.
+"""The state of one experiment of a results folder: its repeats. A repeat has the state of its last attempt.
 
-`Follower` looks at it again and again. It keeps what a view needs of runs that have ended, because records never change, and
-reads little more than whether anything is new. `store.plan` decides which runs are due.
+`Follower` looks at the experiment repeatedly. Records never change, so it keeps the values that a view needs from ended runs. In a
+look, it mostly checks whether something is new. `store.plan` decides which runs are due.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LONGEST_AROUND_S = 60.0
 
 
 class RepeatState(StrEnum):
-    """The state of a repeat. `LOST`: its process is gone without a record; `SILENT`: its host has not been heard from."""
+    """The state of a repeat. `LOST`: its process ended without a record; `SILENT`: its host has given no sign for a long time."""
 
     DONE = "done"
     RUNNING = "running"
@@ -46,10 +46,10 @@ class RepeatState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepeatStatus:
-    """One repeat of an experiment, by its last attempt. `attempt` of a pending repeat is its next attempt.
+    """One repeat of an experiment, in the state of its last attempt. For a pending repeat, `attempt` is the next attempt.
 
-    `status`, `kind`, `cause` and `took_s` are those of the last record. `owner` is the process that has the run, `since` the time
-    of its claim (seconds since the epoch), `gpus` the UUIDs of its GPUs, `activity` its phase and speed.
+    `status`, `kind`, `cause` and `took_s` are from the last record. `owner` is the process that carries out the run, `since` the
+    time of its claim (seconds since the epoch), `gpus` the UUIDs of its GPUs, `activity` its phase and speed.
     """
 
     experiment_id: str
@@ -79,7 +79,10 @@ Signature = tuple[int, int, int]
 
 
 def signature(path: Path | str) -> Signature | None:
-    """Return a value that changes when a file is replaced, or a folder gets another entry; None if there is nothing."""
+    """Return a value that changes when a file is replaced, or a folder gets another entry.
+
+    Return None if the path does not exist.
+    """
     try:
         seen = os.stat(path)
     except OSError:
@@ -88,14 +91,17 @@ def signature(path: Path | str) -> Signature | None:
 
 
 def is_settled(seen: Signature | None) -> bool:
-    """Return whether an equal signature means an unchanged folder: two changes in quick succession may have one time."""
+    """Return whether an equal signature means an unchanged folder.
+
+    Two changes in quick succession may have the same time.
+    """
     return seen is None or time.time() - seen[1] / 1e9 > _SETTLED_S
 
 
 class Follower:
-    """One experiment between looks. Call `look`, then `settle` if it says that something has changed, then `status`.
+    """One experiment, followed over many looks. Call `look`, then `settle` if `look` returned True, then `status`.
 
-    `due` is the number of due runs, `took` the times of runs that ended. `warnings` has a sentence for each file that cannot be
+    `due` is the number of due runs. `took` has the times of ended runs. `warnings` has a sentence for each file that cannot be
     read.
     """
 
@@ -157,7 +163,7 @@ class Follower:
         return self.experiment is not None and len(done) >= self.experiment.most_repeats
 
     def settle(self, jobs: Iterable[Job]) -> None:
-        """Take in the due runs, and give each repeat its state."""
+        """Take over the due runs, and determine the state of each repeat."""
         self._settled = True
         self.warnings = tuple(_warnings(self._problem, self._runs))
         if self.experiment is None:
@@ -177,7 +183,7 @@ class Follower:
         self.took = tuple(seconds for run in self._runs if (seconds := took(self.experiment, run)))
 
     def status(self) -> ExperimentStatus | None:
-        """Return the state, with the current activity of running repeats; None if the experiment cannot be read."""
+        """Return the state, with the current activity of running repeats. Return None if the experiment cannot be read."""
         if self._status is None or not self._open:
             return self._status
         return replace(self._status, repeats=tuple(map(self._with_activity, self._status.repeats)))
@@ -212,7 +218,7 @@ def _is_final(run: StoredRun) -> bool:
 
 
 def _without_numbers(run: StoredRun) -> StoredRun:
-    """Return the run without the large parts of its record: thousands of runs are kept."""
+    """Return the run without the large parts of its record, because thousands of runs are kept."""
     if run.record is None:
         return run
     bare = replace(
@@ -234,7 +240,10 @@ def _pending(job: Job, record: RunRecord | None = None) -> RepeatStatus:
 
 
 def _repeat_status(run: StoredRun, due: Job | None) -> RepeatStatus | None:
-    """Return the status of a repeat from its last run and its `due` job, if any; None if the run's folder is gone."""
+    """Return the status of a repeat from its last run and from its `due` job, if there is one.
+
+    Return None if the run's folder is gone.
+    """
     job, record = run.job, run.record
     if run.state is JobState.PENDING:
         return None
@@ -257,7 +266,7 @@ def _repeat_status(run: StoredRun, due: Job | None) -> RepeatStatus | None:
 
 
 def _who(run_dir: Path) -> dict[str, Any]:
-    """Return the fields that say which process has the run, and since when."""
+    """Return the fields about the process that carries out the run, with the time of its claim."""
     claim = claims.read_claim(run_dir)
     dealt = claim.details.get("gpus") if claim and isinstance(claim.details, dict) else None
     return {
@@ -268,7 +277,7 @@ def _who(run_dir: Path) -> dict[str, Any]:
 
 
 def took(experiment: Experiment, run: StoredRun) -> time_left.Took | None:
-    """Return the time from the run's claim to its record; None if the run did not end by itself."""
+    """Return the time from the run's claim to its record. Return None if the run did not end by itself."""
     if run.record is None:
         return None
     claimed, recorded = map(signature, (run.job.folder.claim, run.job.folder.record))

@@ -1,9 +1,9 @@
-"""An estimate of the time that the due runs take, by the times of earlier runs. It is for people; it is not a measurement.
+"""An estimate of the time that the due runs take, from the times of earlier runs. It is for people; it is not a measurement.
 
 A run is expected to take the median time of ended runs of the same experiment. Without such runs, the most similar ended runs
-count. These are runs of the same scenario and model on as many GPUs; else of the same scenario and model; else on as many GPUs;
-else all runs. Times of successive runs add up. If runs went on concurrently, the due runs share the GPUs that were in use at once.
-Without ended runs nothing is known.
+count. The first choice are runs of the same scenario and model on the same number of GPUs. Next are runs of the same scenario and
+model, then runs on the same number of GPUs, then all runs. Times of successive runs add up. If earlier runs were concurrent, the
+due runs share as many GPUs as were in use at once. Without ended runs there is no estimate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LATEST = 50
 class Took:
     """The time of a run that ended by itself.
 
-    `seconds` is the time from its claim to its record if known. Its training process ran from `began_at` to `ended_at` (seconds
+    `seconds` is the time from its claim to its record if known. The training process ran from `began_at` to `ended_at` (seconds
     since the epoch).
     """
 
@@ -39,7 +39,7 @@ class Took:
 
 
 def took(experiment: Experiment, record: RunRecord, *, seconds: float | None = None) -> Took | None:
-    """Return the time that a run took by its record; None for a run that was cancelled or lost."""
+    """Return the time that a run took according to its record. Return None for a run that was cancelled or lost."""
     if record.status in (Status.CANCELLED, Status.LOST):
         return None
     return Took(
@@ -55,7 +55,7 @@ def took(experiment: Experiment, record: RunRecord, *, seconds: float | None = N
 
 
 class Expectation:
-    """The expected time of a run, by the times of similar runs."""
+    """The expected time of a run, from the times of similar runs."""
 
     def __init__(self, ended: Iterable[Took]) -> None:
         seconds: dict[Hashable, list[float]] = defaultdict(list)
@@ -65,7 +65,10 @@ class Expectation:
         self._median_s = {key: median(values) for key, values in seconds.items()}
 
     def of_itself(self, experiment: Experiment) -> float | None:
-        """Return the seconds that runs of this experiment took. Failed runs count: what failed early will fail early again."""
+        """Return the seconds that runs of this experiment took.
+
+        Failed runs count, because a run that failed early will fail early again.
+        """
         return self._median_s.get(("experiment", experiment.id))
 
     def run_s(self, experiment: Experiment) -> float | None:
@@ -76,7 +79,7 @@ class Expectation:
     def remaining_s(self, experiment: Experiment, *, elapsed_s: float, by_steps_s: float | None = None) -> float | None:
         """Return the seconds that a running run may still take.
 
-        If no run of the experiment has ended, this is `by_steps_s`, the estimate from the run's remaining steps.
+        If no run of the experiment has ended, return `by_steps_s`, the estimate from the run's remaining steps.
         """
         itself = self.of_itself(experiment)
         if itself is None and by_steps_s is not None:
@@ -108,7 +111,7 @@ def _keys(run: Took) -> Iterator[Hashable]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """A number (`times`) of runs to come: the GPUs of each, and the seconds of each (None if unknown)."""
+    """A number (`times`) of runs to come. Each run needs these GPUs and these seconds (None if unknown)."""
 
     num_gpus: int
     seconds: float | None
@@ -116,7 +119,10 @@ class Work:
 
 
 def left_s(works: Sequence[Work], *, gpus_at_once: int | None = None) -> float | None:
-    """Return the seconds until all is done; None if a part is unknown. `gpus_at_once` is what the function of that name returns."""
+    """Return the seconds until all is done. Return None if a part is unknown.
+
+    `gpus_at_once` is the result of the function of that name.
+    """
     known = [(work, work.seconds) for work in works if work.seconds is not None and work.times]
     if len(known) < sum(1 for work in works if work.times):
         return None
@@ -131,12 +137,12 @@ Span = tuple[float, float, int]
 
 
 def latest(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Return the spans that ended last: runs of long ago say nothing about how many go on at once today."""
+    """Return the spans that ended last. Older runs do not show how many runs are concurrent today."""
     return tuple(sorted(spans, key=itemgetter(1), reverse=True)[:LATEST])
 
 
 def gpus_at_once(spans: Iterable[Span]) -> int | None:
-    """Return the largest number of GPUs that two or more runs used at once; None if runs never overlapped."""
+    """Return the largest number of GPUs that two or more runs used at once. Return None if runs never overlapped."""
     edges = [edge for begin, end, gpus in spans for edge in ((begin, 1, gpus), (end, -1, gpus))]
     most, runs, in_use = 0, 0, 0
     for _, change, gpus in sorted(edges, key=itemgetter(0, 1)):

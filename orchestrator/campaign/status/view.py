@@ -1,6 +1,6 @@
 """A campaign's status as text: a live view on a terminal, lines of changes elsewhere, or one JSON document.
 
-Values become text; nothing is read. `tunebench status` and the live display of `tunebench run` are drawn here.
+It turns values into text and reads no files. It draws `tunebench status` and the live display of `tunebench run`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _repeat(repeat: RepeatStatus) -> dict[str, Any]:
 
 
 def as_view(status: CampaignStatus, *, title: str) -> RenderableType:
-    """Return the view on a terminal: the counts, then the repeats in each state that may need action."""
+    """Return the view for a terminal: the counts, then the repeats in each state that may need action."""
     return Group(*(Padding.indent(_shown(line), 2 * depth) for depth, line in _lines(status, title)))
 
 
@@ -166,7 +166,7 @@ def _running(status: RepeatStatus, now: float) -> Iterator[_Line]:
 
 
 def doing(activity: Activity) -> str:
-    """Return the activity of a run in one line: its phase, and every other value that is known."""
+    """Return the activity of a run in one line: the phase and all other known values."""
     return SEPARATOR.join(_parts(activity))
 
 
@@ -190,13 +190,13 @@ def seconds(value: float) -> str:
 
 
 def _clock(moment: float, now: float) -> str:
-    """Return the time of day, with the date unless it is today."""
+    """Return the time of day, with the date if it is another day."""
     then, today = time.localtime(moment), time.localtime(now)
     return time.strftime("%H:%M:%S" if then[:3] == today[:3] else "%Y-%m-%d %H:%M:%S", then)
 
 
 def _failed(failed: Iterable[RepeatStatus]) -> Iterator[_Line]:
-    """Yield a line for each experiment and cause: repeats mostly fail for the same cause."""
+    """Yield a line for each experiment and cause, because repeats mostly fail for the same cause."""
     alike: dict[tuple[str, str, str | None], list[str]] = defaultdict(list)
     for status in failed:
         alike[status.experiment_id, _why(status), status.cause].append(f"r{status.repeat}")
@@ -250,7 +250,7 @@ def _change(repeat: RepeatStatus) -> str:
 
 
 def follow(shown: Iterable[CampaignStatus], console: Console, *, title: str) -> None:
-    """Show each look: on a terminal in place of the look before, elsewhere as lines of what has changed."""
+    """Show each look. On a terminal it replaces the previous look. Elsewhere, print a line for each change."""
     if not console.is_terminal:
         return _follow_in_lines(shown, console, title=title)
     with Live(console=console, auto_refresh=False) as live:

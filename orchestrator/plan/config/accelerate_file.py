@@ -1,8 +1,8 @@
 """The keys of an accelerate configuration file, and their allowed values.
 
-The tables contain accelerate 1.x's own keys, so that the plan reports a misspelt key. accelerate itself would refuse the
-file at launch, or silently ignore a key inside `fsdp_config`. Values that only a launch knows (OVERRIDDEN) are accepted and
-then replaced, because people's files contain them. `yaml_file` reads the file, `command` writes the file of a run.
+The tables contain the keys of accelerate 1.x, so that the plan reports a misspelt key. Otherwise accelerate would refuse the file
+at launch, or silently ignore a wrong key inside `fsdp_config`. Users' files also contain values that only a launch knows
+(OVERRIDDEN). These values are accepted and then replaced. `yaml_file` reads the user's file. `command` writes the file of a run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ OVERRIDDEN = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """The allowed values of a key: one of `words` in any case, or a value of one of `types`. `text` describes them."""
+    """The allowed values of a key: one of `words` in any case, or a value of one of `types`.
+
+    `text` describes the allowed values.
+    """
 
     types: tuple[type, ...] = ()
     words: tuple[str, ...] = ()
@@ -113,7 +116,7 @@ _UNSUPPORTED: Mapping[str, str] = {
 
 
 def check(mapping: Mapping[Any, Any]) -> list[tuple[Path, str]]:
-    """Return every mistake in a configuration, or in a part of one, as its path and a sentence.
+    """Return the path of every mistake in a configuration, or in a part of a configuration, with a sentence.
 
     A path is for example `("fsdp_config", "fsdp_version")`.
     """
@@ -121,7 +124,7 @@ def check(mapping: Mapping[Any, Any]) -> list[tuple[Path, str]]:
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration with changes to it; a section keeps the keys that the changes do not have."""
+    """Return a configuration with the changes made. In a section, keys that are not among the changes stay."""
     result = dict(base)
     for name, value in changes.items():
         both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
@@ -147,12 +150,12 @@ def _table_problems(mapping: Mapping[Any, Any], table: Table, path: Path) -> Ite
 
 
 def _prefix(path: Path) -> str:
-    """Return the prefix that accelerate puts before a section's keys without it: `fsdp_` in `fsdp_config`."""
+    """Return the prefix that accelerate adds to the keys of a section: `fsdp_` for `fsdp_config`."""
     return path[0].removesuffix("config") if path else ""
 
 
 def _fits(value: object, kind: Kind) -> bool:
-    """Return whether a key may have this value. Null is always valid: accelerate's default. YAML reads `no` as False."""
+    """Return whether a key may have this value. Null is always valid and means accelerate's default. YAML reads `no` as False."""
     if value is None:
         return True
     words = {word.lower() for word in kind.words}
@@ -175,7 +178,7 @@ def _unknown(name: str, table: Table, path: Path) -> str:
 
 
 def _version_problems(mapping: Mapping[Any, Any]) -> Iterator[tuple[Path, str]]:
-    """Yield settings that belong to the other version of FSDP; accelerate would raise in every rank."""
+    """Yield settings of the other version of FSDP. They would make accelerate raise an error in every rank."""
     section = "fsdp_config"
     settings = {f"fsdp_{str(key).removeprefix('fsdp_')}": value for key, value in (mapping.get(section) or {}).items()}
     prefetch, reshard = "fsdp_forward_prefetch", "fsdp_reshard_after_forward"

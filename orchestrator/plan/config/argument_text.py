@@ -14,7 +14,7 @@ from orchestrator.records import Text
 
 
 def argument_text(value: Any) -> Text | None:
-    """Return the text that a trainer receives for `value`, the texts of a list's items, or None for null."""
+    """Return the text that a trainer receives for `value`. It is a sequence of texts for a list, and None for null."""
     if value is None:
         return None
     if isinstance(value, (list, tuple)):
@@ -23,7 +23,7 @@ def argument_text(value: Any) -> Text | None:
 
 
 def argument_texts(values: Mapping[str, Any]) -> dict[str, Text | None]:
-    """Return a mapping with `argument_text` of each value."""
+    """Return the same mapping with `argument_text` of each value."""
     return {name: argument_text(value) for name, value in values.items()}
 
 
@@ -36,7 +36,7 @@ def shown(value: object) -> str:
 
 
 def as_yaml(value: object) -> str:
-    """Return a value as a YAML file may have it: `null`, `true`, `[q_proj, v_proj]`. A text has no quotes."""
+    """Return a value as it may be written in a YAML file: `null`, `true`, `[q_proj, v_proj]`. A text has no quotes."""
     if value is None:
         return "null"
     if isinstance(value, (list, tuple)):
@@ -49,7 +49,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, default=str)
 
 
 def canonical(value: Any) -> str:
-    """Return a text for a digest. It is the same for the same content, whatever the order of the keys."""
+    """Return a value as the text for a digest. The order of keys does not change the text."""
     try:
         return _ENCODER.encode(value)
     except TypeError:  # keys of several types, or of a type that JSON does not have

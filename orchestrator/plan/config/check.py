@@ -1,6 +1,7 @@
 """Validation of a YAML file against a pydantic model. Each mistake becomes a sentence that names its place.
 
-pydantic reports the broken rule and its path. This module writes the sentence: the value, what is allowed, the nearest word.
+pydantic reports the broken rule and the path of the value. This module writes a sentence with the value, what is allowed, and the
+nearest allowed word.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def check(model: type[M], document: Document, problems: list[Problem]) -> M | No
 
 
 def _plain(loc: tuple[int | str, ...]) -> YamlPath:
-    """Return pydantic's path as a path of the document: without `[key]` for a wrong key and without names of alternatives."""
+    """Return the path in the document for pydantic's path. `[key]` (for a wrong key) and the names of alternatives are left out."""
     loc = tuple(
         part for at, part in enumerate(loc) if not (at and loc[at - 1] == "repeats" and part in ("number", "range"))
     )
@@ -140,7 +141,7 @@ def _unknown_key(key: str, model: type[BaseModel]) -> str:
 
 
 def _model_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel]:
-    """Return the model whose keys are allowed at `loc`, by the annotations."""
+    """Return the model whose keys are allowed at `loc`, as the annotations of the models say."""
     for part in loc:
         if isinstance(part, str) and part in model.model_fields:
             model = _nested_model(model.model_fields[part].annotation) or model

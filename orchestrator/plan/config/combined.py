@@ -1,7 +1,7 @@
 """Combinations of framework configurations: `fsdp+gradient-checkpointing` has the settings of both.
 
-In a scenario a list inside `framework_config:` is a combination. Its name has each short name once, in the order of
-CONTENTS.yaml, so that the order in which people write them means nothing. Members that contradict each other are refused.
+In a scenario a list inside `framework_config:` is a combination. Its name has each short name once, in the order of CONTENTS.yaml.
+So the order of the list does not matter. Configurations that contradict each other cannot be combined.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from orchestrator.trainers import Trainer
 
 
 def members(name: str, known: Collection[str]) -> list[str]:
-    """Return the short names that a name joins. A short name that contains `+` is one of `known` itself."""
+    """Return the short names in the name of a combination.
+
+    If the whole name is one of `known`, it is a single short name, even with `+`.
+    """
     return [name] if name in known else name.split(JOIN)
 
 
@@ -43,7 +46,7 @@ def for_trainer(
     trainer: Trainer,
     translated: Callable[[Mapping[str, Text | None]], Mapping[str, Text | None]],
 ) -> list[FrameworkSource]:
-    """Return the configurations with the arguments that a trainer gets, in its names: without those for other trainers."""
+    """Return the configurations under the trainer's argument names. Arguments that are written for other trainers are left out."""
     changed = []
     for source in sources:
         given = source.framework.arguments if source.speaks_to(trainer.name) else {}
@@ -64,7 +67,10 @@ def contradictions(sources: Sequence[FrameworkSource]) -> Iterator[str]:
 
 
 def combined(frameworks: Sequence[Framework]) -> Framework:
-    """Return one configuration with the settings of all. They are in the order of CONTENTS.yaml and contradict nothing."""
+    """Return one configuration with the settings of all parts.
+
+    The parts are in the order of CONTENTS.yaml and do not contradict each other.
+    """
     if len(frameworks) == 1:
         return frameworks[0]
     return Framework(
@@ -81,12 +87,15 @@ def combined(frameworks: Sequence[Framework]) -> Framework:
 
 
 def _digest(digests: Sequence[str]) -> str:
-    """Return a digest over the members' digests. An empty one means a plugin file that does not exist, and stays empty."""
+    """Return a digest over the members' digests.
+
+    If a member has an empty digest (its plugin file does not exist), return an empty text.
+    """
     return hashlib.sha256(canonical(sorted(digests)).encode()).hexdigest()[:12] if all(digests) else ""
 
 
 def _settings(framework: Framework) -> dict[str, Any]:
-    """Return the settings that two configurations cannot both make. The names are the keys of the file."""
+    """Return the settings in which combined configurations must agree. Their names are the keys of the file."""
     single = {"device": framework.device, "plugins": framework.plugin_file}
     return {
         "arguments": framework.arguments,
@@ -99,7 +108,7 @@ def _settings(framework: Framework) -> dict[str, Any]:
 def _differences(
     first: Mapping[str, Any], second: Mapping[str, Any], path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """Yield the path of each setting that both mappings have, with their values, if these differ."""
+    """Yield the path and both values of each setting that has different values in the two mappings."""
     prefix = (
         path[1].removesuffix("config") if len(path) > 1 else ""
     )  # accelerate knows `fsdp_version` as `version`, too

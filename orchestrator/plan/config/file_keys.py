@@ -1,7 +1,7 @@
 """The pydantic models of the YAML files: keys, types, ranges and descriptions.
 
-`tunebench schema` prints the descriptions, and editors show them. `suite` checks what concerns several files or keys.
-Here annotations are values, not texts: pydantic needs the values at every start, and compiling the texts would take longer.
+`tunebench schema` prints the descriptions, and editors show them. `suite` does the checks that need several files or keys. Here
+annotations are values, not texts: pydantic needs the values at every start, and compiling the texts would take longer.
 """
 
 import json

@@ -24,10 +24,10 @@ _NOT_MEANING = frozenset({"description", "trainers"})
 
 @dataclass(frozen=True, kw_only=True)
 class FrameworkSource:
-    """A framework configuration, and the `trainers` that its arguments are written for (None: all).
+    """A framework configuration. Its arguments are written for `trainers` (None: for all).
 
-    `document` is its file, or CONTENTS.yaml where its plugin file does not exist. `stale` is the reason why a short name of the
-    reference's scenario files has no configuration any more.
+    `document` is its file, or CONTENTS.yaml if its plugin file does not exist. Some short names in the reference's scenario files
+    no longer have a configuration. `stale` is the reason for such a name.
     """
 
     framework: Framework
@@ -37,7 +37,7 @@ class FrameworkSource:
 
     @property
     def description(self) -> str:
-        """The sentence of its file, or what is known without one."""
+        """The description in the file, or an empty text. A plugin file has a fixed sentence."""
         content = self.document.value if isinstance(self.document.value, dict) else {}
         if self.framework.plugin_file:
             return "A plugin file of the acceleration framework, for trainer fms_hf_tuning."
@@ -48,7 +48,7 @@ class FrameworkSource:
         return self.trainers is None or trainer in self.trainers or not self.framework.arguments
 
     def place(self, path: YamlPath) -> str:
-        """Return file and line of a setting."""
+        """Return the file and the line of a setting."""
         return f"{self.document.file}:{self.document.place(path)[0]}"
 
 

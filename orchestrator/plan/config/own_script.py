@@ -1,7 +1,7 @@
-"""The script of the user that a scenario names under `script:` or `module:`: its keys, its place, the files that it is given.
+"""The user's script that a scenario names under `script:` or `module:`: its keys, its place, the files in its arguments.
 
 A script and the files in its arguments are looked up in the folder of the scenario file. A module may also be in a package of the
-training environment, which is not looked at here.
+training environment. Such a package is not checked here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Found = Iterator[tuple[YamlPath, str]]
 
 
 def contradictions(scenario: Scenario) -> Found:
-    """Yield what is wrong with the keys `trainer`, `script`, `module` and `cwd` together: their places and a sentence."""
+    """Yield a place and a sentence for each contradiction between the keys `trainer`, `script`, `module` and `cwd`."""
     given = [key for key in ("script", "module") if getattr(scenario, key)]
     if len(given) == 2:
         yield ("module",), "'script:' and 'module:' are both given; keep one of them"
@@ -42,7 +42,7 @@ def contradictions(scenario: Scenario) -> Found:
 
 
 def record(scenario: Scenario, folder: Path) -> Script:
-    """Return the scenario's script without `files`, which differ from cell to cell. `folder` is the scenario file's."""
+    """Return the scenario's script without `files`, because cells have different files. `folder` is the scenario file's folder."""
     script, module = (words[0] if words else None for words in (scenario.script, scenario.module))
     words = (*scenario.script, *scenario.module)[1:]
     return Script(script=script, module=module, words=words, cwd=scenario.cwd, folder=str(folder))
@@ -75,7 +75,7 @@ def _missing_script(script: Script, written: str) -> str | None:
 
 
 def _missing_module(name: str, folder: Path) -> str | None:
-    """Return a sentence if the module belongs to a package next to the scenario file, and the package does not have it."""
+    """Return a sentence if the module's package is next to the scenario file and does not contain the module."""
     package, *rest = name.split(".")
     place = folder.joinpath(package, *rest)
     if not rest or not (folder / package / "__init__.py").is_file():
@@ -100,8 +100,8 @@ def _with_files(script: Script, names: tuple[str, ...]) -> Script:
 def files(script: Script, arguments: Mapping[str, Text]) -> Iterator[tuple[str, str]]:
     """Yield each text that names a file or folder next to the scenario file, with the name of its argument ("" for a word).
 
-    A script that starts in that folder finds such files itself. Numbers name no files, nor do most of the Trainer's
-    arguments.
+    Yield nothing for a script that starts in that folder, because it finds such files itself. Numbers are not file names. Most of
+    the Trainer's arguments are not file names either.
     """
     if script.cwd is not None:
         return
@@ -112,7 +112,7 @@ def files(script: Script, arguments: Mapping[str, Text]) -> Iterator[tuple[str, 
 
 
 def note_on_folder(scenario: Scenario) -> Iterator[str]:
-    """Yield a sentence if what the script writes may land among the user's files."""
+    """Yield a sentence if the script may write into a folder with the user's files."""
     if scenario.cwd is not None and "output_dir" not in scenario.arguments:
         yield (
             f"scenario {scenario.name!r}: what the script writes to relative paths lands next to the scenario file; "
@@ -121,7 +121,7 @@ def note_on_folder(scenario: Scenario) -> Iterator[str]:
 
 
 def notes(script: Script, arguments: Mapping[str, Text], scenario: str) -> Iterator[str]:
-    """Yield a sentence for each value that looks like a plain word and names a file or folder next to the scenario file."""
+    """Yield a sentence for each value that looks like a plain word but names a file or folder next to the scenario file."""
     for name, text in files(script, arguments):
         if name and re.fullmatch(r"\w+", text):
             yield (

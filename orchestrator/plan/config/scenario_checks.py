@@ -1,6 +1,6 @@
-"""Checks of the scenarios of a file that concern several values: names, axes, one key in two places.
+"""Checks of a file's scenarios that need several values: names, axes, a key in two places.
 
-A scenario with mistakes is left out with a note if the call has not chosen it, so that the others can be planned.
+If a scenario has mistakes and the call has not chosen it, it is left out with a note. So the others can be planned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Found = Iterator[tuple[YamlPath, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Part(Document):
-    """Some scenarios of a file, by their `numbers` there. A place is the place in the whole file."""
+    """Some of the scenarios of a file. `numbers` are their positions in the file. Places in problems refer to the whole file."""
 
     numbers: tuple[int, ...]
 
@@ -40,7 +40,10 @@ class _Part(Document):
 def without_broken(
     document: Document, chosen: Collection[str], frameworks: Collection[str], *, whole: bool
 ) -> tuple[Document, Mapping[str, list[str]]]:
-    """Return the document without the scenarios that have mistakes and are not chosen, and name → sentences for these."""
+    """Return the document without the scenarios that have mistakes and are not chosen.
+
+    Return their mistakes, too, as name → sentences.
+    """
     entries = document.value.get(SCENARIOS) if isinstance(document.value, dict) else None
     if not chosen or not isinstance(entries, list):
         return document, {}
@@ -68,9 +71,9 @@ def _problems(document: Document, frameworks: Collection[str], *, whole: bool) -
 
 
 def across(document: Document, suite: SuiteFile, frameworks: Collection[str], *, whole: bool) -> list[Problem]:
-    """Return the problems that concern several values: names used twice, unknown names, one key in two places.
+    """Return the problems that need several values: names used twice, unknown names, a key in two places.
 
-    `whole` means that all framework configurations could be read, so that an unknown name is the scenario's mistake.
+    `whole`: all framework configurations could be read. Only then is an unknown name a mistake in the scenario.
     """
     problems: list[Problem] = []
     seen: dict[str, int] = {}
@@ -105,7 +108,7 @@ def unknown_frameworks(scenario: Scenario, frameworks: Collection[str]) -> Found
 
 
 def _contradictions(scenario: Scenario) -> Found:
-    """Yield arguments that are in two places of a scenario, and a trainer that does not match `custom:`."""
+    """Yield a problem for each argument in two places of a scenario, and for a trainer that does not match `custom:`."""
     for key in scenario.matrix.keys() & scenario.arguments.keys():
         yield ("matrix", key), f"{key!r} is in 'matrix:' and in 'arguments:'; keep one of them"
     yield from _zipped_twice(scenario)
@@ -125,7 +128,7 @@ def _contradictions(scenario: Scenario) -> Found:
 
 
 def _zipped_twice(scenario: Scenario) -> Found:
-    """Yield axes of `zip:` that cannot be there, or that are in a second place, too."""
+    """Yield a problem for each axis that may not be in `zip:`, or that is also in a second place."""
     single = {"num_gpus": scenario.num_gpus} if scenario.num_gpus else {}
     places: dict[str, str] = {
         **dict.fromkeys(scenario.arguments, "'arguments:'"),

@@ -1,4 +1,4 @@
-"""The commented scenario files that `tunebench init` writes: first campaigns that run on any machine unchanged."""
+"""The commented scenario files that `tunebench init` writes. They are first campaigns that run on any machine without changes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ scenarios:
 
 
 def write_starter(file: Path, *, script: Path | None = None) -> None:
-    """Write the starter, or the starter for a script. Raises ResultsError if the file exists, SelectionError without the script."""
+    """Write the starter, or the starter for a script.
+
+    Raises ResultsError if the file exists, and SelectionError if the script does not exist.
+    """
     text = STARTER.format(name=file.name) if script is None else _for_script(file, script)
     try:
         with file.open("x", encoding="utf-8") as stream:

@@ -1,8 +1,8 @@
-"""`load_suite` reads the YAML files of a campaign as one value, or raises all mistakes in them at once.
+"""`load_suite` reads the YAML files of a campaign as one value. If they have mistakes, one error names all of them.
 
 `defaults.yaml`, `accelerate.yaml` and `frameworks/` are read from the folder of the scenario file. If one is missing there, the
-shipped file is read, and a note says so. The reference system's `sample-configurations/`, next to the scenario file or in a folder
-above it, are found in place of `frameworks/`. `expand` makes experiments of the suite.
+shipped file is read, and a note says so. If the reference system's `sample-configurations/` is next to the scenario file or in a
+folder above it, it replaces `frameworks/`. `expand` makes experiments from the suite.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ SAMPLES = "sample-configurations"
 class Suite:
     """The checked content of a campaign's YAML files.
 
-    `defaults_given` says that `--defaults` named the file with the defaults. `shipped` are the files that were not found next to
-    the scenario file. `left_out` has the scenarios with mistakes that were not chosen, each with sentences.
+    `defaults_given`: `--defaults` named the file with the defaults. `shipped` are the files that were not found next to the
+    scenario file. `left_out` maps the scenarios that have mistakes and were not chosen to sentences about the mistakes.
     """
 
     document: Document
@@ -52,18 +52,21 @@ class Suite:
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def defaults_for(self, trainer: Trainer) -> Mapping[str, Text | None]:
-        """Return the defaults that a trainer takes. A file that was only found is written for the built-in trainer."""
+        """Return the defaults for a trainer.
+
+        A file that `--defaults` did not name is only for trainers that take the built-in trainer's defaults.
+        """
         return self.defaults if self.defaults_given or trainer.takes_defaults else {}
 
     def sources(self, name: str) -> list[FrameworkSource]:
-        """Return the framework configurations that a name joins. Raises SelectionError for a name of the command line."""
+        """Return the framework configurations in a name. Raises SelectionError for an unknown name from the command line."""
         for unknown in (member for member in members(name, self.frameworks) if member not in self.frameworks):
             message = f"unknown framework configuration {unknown!r}{suggestion(unknown, self.frameworks)}"
             raise SelectionError(f"--set framework_config: {message}")
         return [self.frameworks[member] for member in members(name, self.frameworks)]
 
     def file_notes(self, *, defaults_used: bool) -> tuple[str, ...]:
-        """Return a sentence on the files that Tunebench takes from its own folder, and one on the reference's folder, if any."""
+        """Return a sentence about files from Tunebench's own folder, and a sentence about the reference's folder, if used."""
         names = [name for name in self.shipped if defaults_used or name != "defaults.yaml"]
         place, folder = self.document.file, self.files.get("frameworks")
         own = (f"{', '.join(names)}: not in the folder of {place}; Tunebench's own is used",) if names else ()
@@ -97,7 +100,7 @@ def load_suite(
 ) -> Suite:
     """Return the suite of a scenario file. Raises ConfigError with the problems of all its files.
 
-    If scenarios are `chosen` by name, the others are left out where they have mistakes.
+    If scenarios are `chosen` by name, other scenarios with mistakes are left out.
     """
     problems: list[Problem] = []
     document = None if _is_missing(scenarios, problems) else read_or_report(scenarios, problems)
@@ -142,7 +145,10 @@ def load_suite(
 
 
 def _is_missing(scenarios: Path, problems: list[Problem]) -> bool:
-    """Return whether there is no scenario file. The problem then says where Tunebench's own file is, or how to write one."""
+    """Return whether the scenario file is missing.
+
+    If so, the problem says where Tunebench's own file is, or how to write a file.
+    """
     try:
         scenarios.stat()
     except FileNotFoundError:
@@ -183,7 +189,7 @@ def _find(given: Path | None, scenarios: Path, name: str, shipped: list[str]) ->
 
 
 def _unnameable(files: Iterable[Path]) -> Iterator[Problem]:
-    """Yield a problem for each path that is not UTF-8: records contain the paths."""
+    """Yield a problem for each path that is not UTF-8, because records contain the paths."""
     for file in files:
         path = str(file.absolute())
         if not is_utf8(path):
@@ -216,7 +222,10 @@ def _accelerate(file: Path, problems: list[Problem]) -> dict[str, Any]:
 
 
 def _stale(document: Document, suite: SuiteFile, known: Mapping[str, FrameworkSource]) -> dict[str, FrameworkSource]:
-    """Return short names that the reference's list does not have (any more). Their cells are skipped, the others run."""
+    """Return short names that the reference's list does not contain, or no longer contains.
+
+    Their cells are skipped; other cells run.
+    """
     stale: dict[str, FrameworkSource] = {}
     for index, scenario in enumerate(suite.scenarios):
         for path, message in unknown_frameworks(scenario, known):
@@ -229,7 +238,7 @@ def _stale(document: Document, suite: SuiteFile, known: Mapping[str, FrameworkSo
 
 
 def canonical_frameworks(scenario: Scenario, known: Collection[str]) -> Scenario:
-    """Return the scenario with the canonical names of its framework configurations, wherever it names them."""
+    """Return the scenario with canonical names for all framework configurations that it mentions."""
 
     def named(entry: Mapping[str, Any]) -> dict[str, Any]:
         return {

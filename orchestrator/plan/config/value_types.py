@@ -1,6 +1,6 @@
 """The types of values in the YAML files: numbers, shares, names, lists that may be written as one value.
 
-Each type has its own error message and its own part of the JSON Schema. `file_keys` uses the types for its keys.
+Each type has its own error message and its own part of the JSON Schema. The keys in `file_keys` have these types.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _zip(value: Any) -> Any:
-    """Return groups of axes: a mapping is one group. The lists of a group must have one length."""
+    """Return a list of groups of axes; a single mapping becomes a list of one group. The lists in a group must be equally long."""
     groups = value if isinstance(value, (list, tuple)) else [value]
     for group in groups or [None]:
         if not isinstance(group, dict) or len(group) < 2:
@@ -85,7 +85,10 @@ TAG_WORDS = ("model", "framework", "num_gpus", "trainer", "device")
 
 
 def tag(value: str) -> str:
-    """Return the tag. Raises ValueError for anything but plain names in braces: a width could make a text of any length."""
+    """Return the tag. Raises ValueError for anything but plain names in braces.
+
+    A width, for example, could make a text of any length.
+    """
     allowed = ", ".join(f"{{{word}}}" for word in TAG_WORDS)
     try:
         parts = list(Formatter().parse(value))
@@ -98,7 +101,7 @@ def tag(value: str) -> str:
 
 
 def _baseline(value: Any) -> Any:
-    """Return values by axis. A single name is that of a framework configuration."""
+    """Return values by axis. A single name means that framework configuration."""
     if isinstance(value, str):
         value = {"framework_config": value}
     if not isinstance(value, dict) or any(isinstance(item, dict) for item in value.values()):
@@ -136,7 +139,7 @@ def results(value: str) -> str:
 
 
 def _share(value: Any) -> Any:
-    """Return the number of `1%`, of 0.01, or of a text such as `1e-2`, which YAML does not read as a number."""
+    """Return the share as a number. Allowed are `1%`, 0.01, and a text such as `1e-2`, which YAML does not read as a number."""
     if isinstance(value, str):
         try:
             number = float(value.strip().removesuffix("%"))
@@ -160,7 +163,7 @@ _SCALAR = {"type": ["string", "number", "boolean", "null"]}
 
 
 def comparison(value: Any) -> Comparison | None:
-    """Return the comparison and the number of a text like `>= 8192`, or None for any other value."""
+    """Return the comparison and the number in a text like `>= 8192`, or None for any other value."""
     found = _COMPARISON.fullmatch(value) if isinstance(value, str) else None
     limit = number(found[2]) if found else None
     return (_COMPARED[found[1]], limit) if found and limit is not None else None

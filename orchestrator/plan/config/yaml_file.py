@@ -1,8 +1,8 @@
 """A YAML file as plain values, with the line and column of each key and item.
 
-Refuses files that are too large or too deep, alias bombs, other encodings than UTF-8 and duplicate keys. Supports anchors
-and merge keys. Values follow YAML 1.1 (`yes` is True, `2e-5` is a text), because files for trainers are written for it.
-The other modules of `config` know the meaning of the keys.
+Refuses files that are too large or too deep, alias bombs, other encodings than UTF-8 and duplicate keys. Supports anchors and merge
+keys. Values follow YAML 1.1 (`yes` is True, `2e-5` is a text), because users' files for trainers follow YAML 1.1. The other modules
+of `config` check the keys.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MAP, _SEQ, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "tag:yaml
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """The content of a file. `marks` maps the path of a key or item to its line and column, both from 1."""
+    """The content of a file. `marks` maps the path of a key or item to its line and column. Both count from 1."""
 
     file: Path
     value: Any
@@ -91,7 +91,7 @@ def read_or_report(file: Path, problems: list[Problem]) -> Document | None:
 
 
 def parse_scalar(text: str) -> Any:
-    """Return a value of the command line as YAML 1.1 reads it: `True`, `2e-5`, `[a, b]`. Return invalid YAML as text."""
+    """Return a text of the command line as the value that YAML 1.1 reads. Return the text itself if it is not valid YAML."""
     try:
         value = yaml.load(text, Loader=_Loader) if text.count("[") + text.count("{") <= MAX_DEPTH else text
     except (yaml.YAMLError, RecursionError, *_NO_VALUE):
@@ -137,7 +137,10 @@ def _refuse_depth(file: Path, text: str) -> None:
 
 
 def _refuse_bomb(file: Path, root: yaml.Node) -> None:
-    """Count the values that the file has once its aliases are expanded. Raises ConfigError before they fill the memory."""
+    """Count the values that the file would have with its aliases expanded.
+
+    Raises ConfigError if they are too many for the memory.
+    """
     measured: dict[int, tuple[int, int] | None] = {}
 
     def measure(node: yaml.Node) -> tuple[int, int]:
@@ -218,7 +221,10 @@ class _Reader:
         return {key: self.construct(value, (*path, str(key))) for key, value in {**merged, **own}.items()}
 
     def _merged(self, node: yaml.Node) -> dict[Any, yaml.Node]:
-        """Return the keys that `<<:` adds. The first of several mappings wins, and each may contain `<<:`."""
+        """Return the keys that `<<:` adds. If several mappings have the same key, the first mapping counts.
+
+        Each mapping may contain `<<:`.
+        """
         if isinstance(node, yaml.SequenceNode):
             result: dict[Any, yaml.Node] = {}
             for item in node.value:
@@ -254,7 +260,7 @@ def _error(file: Path, mark: Any, message: str) -> ConfigError:
 
 
 def _yaml_error(file: Path, error: yaml.YAMLError, text: str) -> ConfigError:
-    """Return PyYAML's message with its place, and with what to do about frequent mistakes."""
+    """Return PyYAML's message with its place. For a frequent mistake, also say what to do."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     message = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
     if "cannot start any token" in message and mark:

@@ -6,5 +6,5 @@
 - `gpu_hours`: the time that these FLOPs take;
 - `earlier_runs`: the speed and start-up time of runs in a results folder;
 - `states`: one state for each experiment, and the totals;
-- `outlook`: what the plan's table, its JSON document and its last lines show of this.
+- `outlook`: the parts of the plan's table, JSON document and last lines that show forecasts.
 """

@@ -62,12 +62,15 @@ class EarlierRuns:
 
     @staticmethod
     def of(root: Path) -> EarlierRuns:
-        """Return the runs of a results folder that ended ok and have a speed. Raises ResultsError."""
+        """Return the runs of a results folder that ended ok and have a speed. Raises ResultsError if the folder cannot be read."""
         contents = Store.resume(root).contents()
         return EarlierRuns((stored.experiment, record) for stored in contents.experiments for record in stored.records)
 
     def like(self, experiment: Experiment) -> Measured | None:
-        """Return the medians of runs like this experiment: on as many GPUs, else on any number; None without such runs."""
+        """Return the medians of runs like this experiment, or None without such runs.
+
+        Runs on the same number of GPUs are preferred.
+        """
         runs = self._runs.get(_key(experiment), [])
         runs = [run for run in runs if run.num_gpus == experiment.num_gpus] or runs
         if not runs:
@@ -84,7 +87,10 @@ def _key(experiment: Experiment) -> tuple[object, ...]:
 
 
 def _run(experiment: Experiment, record: RunRecord) -> _Run | None:
-    """Return the share of the peak that a run reached. It is also computed for quantised weights, which have no `mfu`."""
+    """Return the share of the peak that a run reached.
+
+    The share is also computed for runs with quantised weights, although such runs have no metric `mfu`.
+    """
     values = {one.name: one.value for one in record.measurements}
     device, tflops, seconds = (
         values.get(name) for name in ("gpu_device_name", "tflops_per_s_per_gpu", "train_runtime")

@@ -1,8 +1,9 @@
-"""The GPU-hours of an experiment: its FLOPs by the share of the GPU's peak that training reaches (MFU), and its start-up.
+"""The GPU-hours of an experiment, from its FLOPs, its start-up time, and the share of the GPU's peak that training reaches (MFU).
 
-MFU and start-up are those of earlier runs of the same model, framework configuration and kind of training, or are assumed. The
-assumptions are round numbers near measurements of a Llama of 1.1 billion parameters on one H100 (docs/method.md): full
-fine-tuning 33 %, LoRA 19 %, and about 0.8 of it when checkpointed. The factors for quantised weights and for experts are guesses.
+MFU and start-up time come from earlier runs of the same model, framework configuration and kind of training. Without such runs they
+are assumed. The assumptions are round numbers near measurements of a Llama of 1.1 billion parameters on one H100 (docs/method.md).
+The assumed MFU is 33 % for full fine-tuning, 19 % for LoRA, and about 0.8 of these values with checkpointing. The factors for
+quantised weights and for experts are guesses.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ STARTUP_S = 60.0
 class GpuHours:
     """The GPU-hours of all runs of an experiment, and what they are computed from.
 
-    `mfu` and `startup_s` are those of one run. `source` says which earlier runs they are from, or which kind of training they are
-    assumed for.
+    `mfu` and `startup_s` are values of a single run. `source` names the earlier runs that gave these values, or the kind of
+    training for which they are assumed.
     """
 
     hours: float
@@ -41,9 +42,9 @@ class GpuHours:
 
 
 def gpu_hours(experiment: Experiment, machine: Machine, earlier: EarlierRuns) -> GpuHours:
-    """Return the GPU-hours of all runs on GPUs of this machine's kind, if all rows are full. Raises NotKnown.
+    """Return the GPU-hours of all runs on GPUs of this machine's kind, assuming that all rows are full. Raises NotKnown.
 
-    Adaptive repeats count with their maximum, and a run that may end early with all its steps.
+    Adaptive repeats count with their maximum. A run that may end early counts with all its steps.
     """
     work = work_of(experiment)
     shape = _shape(experiment)

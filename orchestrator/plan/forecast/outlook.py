@@ -1,7 +1,7 @@
-"""The forecasts that a plan shows: cells of the table, parts of the JSON document, lines below the table. Prints nothing.
+"""The forecasts that a plan shows in its table, in its JSON document and in the lines below the table. Prints nothing.
 
-`MemoryOutlook` shows estimates of memory (`--fit`, `--gpu-memory`), `MachineOutlook` one state and the GPU-hours of each experiment
-on another machine (`--assume`).
+`MemoryOutlook` shows estimates of memory (`--fit`, `--gpu-memory`). `MachineOutlook` shows the state and the GPU-hours of each
+experiment on another machine (`--assume`).
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ REASONS_SHOWN = 12
 
 
 class Outlook(Protocol):
-    """A forecast, as the parts that it adds to a view of a plan.
+    """A forecast. It adds cells, keys and lines to a view of a plan.
 
-    `elsewhere`: the plan is for another machine, so the lines have the states of that machine.
+    `elsewhere`: the plan is for another machine, so the lines show the experiments' states on that machine.
     """
 
     elsewhere: ClassVar[bool]
 
     def cells(self, experiments: Sequence[Experiment]) -> Sequence[Mapping[str, str]]:
-        """Return for each experiment the texts of some columns, by their heading."""
+        """Return the texts for some columns of each experiment's row, as heading → text."""
         ...
 
     def document(self, experiment: Experiment) -> dict[str, Any]:
-        """Return the keys that are added to the experiment's entry in a JSON document."""
+        """Return the keys to add to the experiment's entry in a JSON document."""
         ...
 
     def totals(self, experiments: Sequence[Experiment]) -> dict[str, Any]:
-        """Return the keys that are added to the JSON document."""
+        """Return the keys to add to the JSON document itself."""
         ...
 
     def lines(self, experiments: Sequence[Experiment]) -> list[str]:
@@ -54,7 +54,7 @@ class Outlook(Protocol):
 
 
 def outlook_of(*, fit: bool, gpu_memory: str | None, machine: Machine, results: Path | None) -> Outlook | None:
-    """Return the outlook that the options of `plan` ask for, or None. Raises SelectionError if they exclude each other."""
+    """Return the outlook that the options of `plan` request, or None. Raises SelectionError if the options exclude each other."""
     if machine.assumed:
         if gpu_memory is not None:
             raise SelectionError("--assume has the GPUs' memory; leave --gpu-memory out")
@@ -68,7 +68,7 @@ def outlook_of(*, fit: bool, gpu_memory: str | None, machine: Machine, results: 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryOutlook:
-    """Estimates of memory, compared with GPUs of `memory_bytes`, or with none."""
+    """Estimates of memory. They are compared with GPUs of `memory_bytes` if that is given."""
 
     memory_bytes: int | None = None
     elsewhere: ClassVar[bool] = False
@@ -166,7 +166,7 @@ _COUNTED = {
 
 
 def total(found: Sequence[Forecast], state: State) -> float | None:
-    """Return the GPU-hours of all experiments in this state; None if those of any are unknown."""
+    """Return the GPU-hours of all experiments in this state. Return None if the GPU-hours of any experiment are unknown."""
     hours = [one.hours.hours if one.hours else None for one in found if one.state is state]
     return None if None in hours else sum(hour for hour in hours if hour is not None)
 
@@ -180,7 +180,10 @@ def _reason_lines(found: Sequence[Forecast]) -> Iterator[str]:
 
 
 def _hours_lines(found: Sequence[Forecast]) -> Iterator[str]:
-    """Yield the GPU-hours of what runs and of what may run, why some are unknown, and what the hours are computed from."""
+    """Yield lines about the GPU-hours of experiments that run and that may run.
+
+    Further lines say why some hours are unknown, and where the hours come from.
+    """
     for states, words in (((State.RUNS,), "run"), ((State.MAY_NOT_FIT, State.UNKNOWN), "may not fit or are unknown")):
         chosen = [one for one in found if one.state in states]
         known = [one.hours for one in chosen if one.hours]

@@ -1,4 +1,4 @@
-"""One state for each experiment on an assumed machine: whether it runs there, and how many GPU-hours it takes."""
+"""The forecast for each experiment on an assumed machine: whether it runs there, and how many GPU-hours it takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.records import Device, Experiment, Reason
 
 
 class State(StrEnum):
-    """The answer of a machine to an experiment. `UNKNOWN`: there is no estimate of its memory."""
+    """The state of an experiment on a machine. `UNKNOWN`: there is no estimate of the experiment's memory."""
 
     RUNS = "runs"
     DOES_NOT_FIT = "does not fit"
@@ -28,10 +28,11 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
-    """The state of an experiment on a machine.
+    """The forecast for an experiment on a machine.
 
-    `reason` says why it is skipped or unknown. `memory` is the estimate (None if it is skipped or uses no GPU). `hours` are its
-    GPU-hours; None if they are unknown, with the reason `no_hours`, or if the experiment cannot run.
+    `reason` says why it is skipped or unknown. `memory` is the estimate; None if the experiment is skipped or uses no GPU. `hours`
+    are the GPU-hours; None if the experiment cannot run, or if the hours are unknown. `no_hours` is the reason why they are
+    unknown.
     """
 
     state: State
@@ -42,7 +43,7 @@ class Forecast:
 
 
 def forecast(experiment: Experiment, machine: Machine, earlier: EarlierRuns) -> Forecast:
-    """Return the state of an experiment that was planned for this machine, which has GPUs of one kind."""
+    """Return the forecast for an experiment that was planned for this machine. All GPUs of the machine are of one kind."""
     cannot = experiment.skip or experiment.cannot_run_here
     if cannot:
         return Forecast(state=State.SKIPPED, reason=cannot)
@@ -68,9 +69,10 @@ def _state(memory: Estimate | Unknown, machine: Machine) -> tuple[State, Reason 
 
 
 def leave_out_what_may_not_fit(experiments: Sequence[Experiment], machine: Machine) -> tuple[Experiment, ...]:
-    """Return the experiments; those whose estimate exceeds the smallest GPU's memory, or is too close to it, cannot run here.
+    """Return all experiments. Those that may not fit are marked as unable to run here.
 
-    Experiments without an estimate stay as they are. Raises SelectionError if the GPUs do not say their memory.
+    An experiment may not fit if its estimate exceeds the smallest GPU's memory or is too close to it. Experiments without an
+    estimate stay as they are. Raises SelectionError if the memory of the GPUs is unknown.
     """
     sizes = [gpu.memory_bytes or 0 for gpu in machine.gpus]
     if sizes and not min(sizes):

@@ -1,7 +1,7 @@
 """The work of an experiment: the FLOPs of one optimizer step on each GPU, and the number of steps.
 
-`measure.flops` has the formulas. It gets the facts that the instrument reads from a built model; here they come from the model's
-configuration. Like the estimate of memory, this assumes that every row has `max_seq_len` tokens.
+`measure.flops` has the formulas. In a run, the instrument reads the formulas' inputs from the built model. Here they come from the
+model's configuration. Like the estimate of memory, this assumes that every row has `max_seq_len` tokens.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def work_of(experiment: Experiment) -> Work:
 
 
 def architecture(shape: ModelShape, adapters: Adapters | None) -> dict[str, Any]:
-    """Return the facts of `workers/instrument/architecture.py` that the FLOPs depend on."""
+    """Return those facts of `workers/instrument/architecture.py` that determine the FLOPs."""
     linear = sum(matrix.inputs * matrix.outputs for matrix in shape.matrices)
     everything = shape.layers * (linear + shape.router_parameters) + shape.embedding_parameters
     experts = shape.layers * shape.expert_parameters

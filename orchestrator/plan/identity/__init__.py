@@ -1,1 +1,1 @@
-"""The identity of an experiment: its id, and the content of the files that a user's own command or script runs."""
+"""The identity of an experiment: its id, and the digests of the files that a user's own command or script runs."""

@@ -7,8 +7,8 @@ Hashed:
 - the contents of the framework configuration, of the data, and of the files that a user's own command runs (`sources`);
 - `measure`, `steps`, monitors that perturb.
 
-Not hashed: repeats, limits, tags, Tunebench's own paths, ports, GPU ids, package versions (they are provenance).
-So new or reordered scenarios change no other id, and a results folder resumes by the content of its experiments.
+Not hashed: repeats, limits, tags, Tunebench's own paths, ports, GPU ids, and package versions, which are provenance. So new or
+reordered scenarios do not change the ids of other scenarios. A results folder resumes the experiments with the same content.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RESERVED = frozenset(
 
 
 def accelerate_settings(base: Mapping[str, Any], framework: Framework | None) -> dict[str, Any]:
-    """Return the launcher's configuration: accelerate.yaml with the framework configuration's changes, merged deeply."""
+    """Return the launcher's configuration: accelerate.yaml with the framework configuration's changes, section by section."""
     settings = {name: value for name, value in base.items() if name not in OVERRIDDEN}
     return merged(settings, framework.accelerate) if framework else settings
 
@@ -42,7 +42,8 @@ def accelerate_settings(base: Mapping[str, Any], framework: Framework | None) ->
 class Digester:
     """Makes the digests of experiments. `perturbing` names the monitors that change the measurement.
 
-    Many experiments share the same objects (the launcher's configuration, variables, data); their texts are cached.
+    Many experiments share the same objects, such as the launcher's configuration, variables and data. The texts of these objects
+    are cached.
     """
 
     def __init__(self, perturbing: frozenset[str]) -> None:
@@ -78,7 +79,7 @@ class Digester:
         return text
 
     def _frame(self, experiment: Experiment) -> tuple[str, str]:
-        """Return the canonical text before and after the arguments."""
+        """Return the parts of the canonical text before and after the arguments."""
         framework = experiment.framework
         content = {
             "custom": asdict(replace(experiment.custom, folder=None)) if experiment.custom else None,
@@ -129,5 +130,8 @@ def _short_model(model: str) -> str:
 
 @lru_cache(maxsize=65536)
 def _plain(text: str) -> str:
-    """Reduce a text to letters, digits and `._=-`, so that an id is one word in a shell and a folder on any disk."""
+    """Return the text reduced to letters, digits and `._=-`.
+
+    So an id is one word in a shell, and a valid folder name on any disk.
+    """
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-.=")[:MAX_PART] or "x"

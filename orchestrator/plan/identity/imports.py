@@ -1,8 +1,9 @@
-"""The Python files that a script imports from folders of the user, found by reading the files: nothing is run.
+"""The Python files that a script imports from folders of the user. They are found by reading the files; nothing is run.
 
 Every `import` counts, also in a function, under an `if` or in a `try`. A name is looked for in the given folders as Python would
-look for it: a package, a module, or a folder without `__init__.py`. A name that is in no such folder is an installed package,
-which is not followed. A file that is not valid Python imports nothing. A name that is made at run time is not known.
+look for it: a package, a module, or a folder without `__init__.py`. A name that is in no such folder is an installed package.
+Installed packages are not followed. A file that is not valid Python imports nothing. Names that a program makes at run time are not
+found.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Imports:
         self._on_path = lru_cache(maxsize=None)(on_path)
 
     def modules_of(self, script: str, folders: Sequence[str]) -> tuple[str, ...]:
-        """Return the files that a script imports, directly or through others, in the order of their discovery.
+        """Return the files that a script imports, directly or through other files, in the order in which they are found.
 
         `folders` are the places in which Python looks for modules, the first one first.
         """
@@ -52,7 +53,10 @@ def is_inside(path: str, folder: str) -> bool:
 
 
 def run_as_module(name: str, folder: str) -> tuple[str, ...]:
-    """Return the files that `python -m NAME` runs from this folder: the packages on the way, then the module; else none."""
+    """Return the files that `python -m NAME` runs from this folder: the packages on the way, then the module.
+
+    Return no files without it.
+    """
     own = os.path.join(folder, *name.split("."))
     targets = [file for file in (f"{own}.py", os.path.join(own, "__main__.py")) if os.path.isfile(file)]
     return tuple(dict.fromkeys((*on_path(folder, name), *targets))) if targets else ()
@@ -74,7 +78,7 @@ def on_path(folder: str, name: str) -> tuple[str, ...]:
 
 
 def imports_in(file: str) -> tuple[Import, ...]:
-    """Return the imports of a Python file; none if it cannot be read or is not valid Python."""
+    """Return the imports of a Python file. Return no imports if the file cannot be read or is not valid Python."""
     import ast
 
     try:

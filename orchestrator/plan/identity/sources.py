@@ -2,16 +2,17 @@
 
 Only a script or a command of the user (trainers `script` and `custom`) has such files:
 
-- the script; each file that a word of the command names, also as `--config=FILE`, in a list with commas, or in a line for a shell;
+- the script, and each file that a word of the command names. The name may also be in `--config=FILE`, in a list with commas, or in
+  a line for a shell;
 - the files of the module that follows `-m`;
 - the modules that these Python files import from their own folder, from the scenario file's folder, or from a folder that `env:`
   puts into PYTHONPATH.
 
-A relative name is looked for in the scenario file's folder. Not included: folders, interpreters and other programs of the system or
-of an environment, files in a results folder, and the target of `>` in a line for a shell.
+A relative name is looked for in the scenario file's folder. Not included: folders, files in a results folder, and the target of `>`
+in a line for a shell. Interpreters and other programs of the system or of an environment are not included either.
 
-A file is named relative to the scenario file's folder, so that a copy of the folder has the same ids. A file of another folder
-keeps the absolute path of the command. `files/content.py` says which part of a large file counts.
+A file is named relative to the scenario file's folder, so that a copy of the folder has the same ids. A file in another folder
+keeps the absolute path from the command. `files/content.py` says which part of a large file counts.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Sources:
         self._digests = lru_cache(maxsize=None)(self._digests_of)
 
     def of(self, experiment: Experiment) -> Mapping[str, str]:
-        """Return the name and the digest of each file, in the order of the command; nothing for other trainers.
+        """Return the name and the digest of each file, in the order of the command. Other trainers have no such files.
 
         Experiments with the same files get the same object.
         """
@@ -81,9 +82,9 @@ class Sources:
 
 
 class _Named(NamedTuple):
-    """A text of the command, the paths that it may mean, and the folder in which `-m` found its module.
+    """A text in the command, the paths that it may mean, and the folder in which `-m` found its module.
 
-    `is_script`: it follows an interpreter, so it is Python whatever its suffix.
+    `is_script`: the text follows an interpreter, so the file is Python with any suffix.
     """
 
     text: str
@@ -92,19 +93,19 @@ class _Named(NamedTuple):
     home: str | None = None
 
     def name(self, path: str, folder: str) -> str:
-        """Return the name of a file that was found by this text."""
+        """Return the name for a file that this text led to."""
         is_absolute = os.path.isabs(self.text) and not is_inside(path, folder)
         return path if is_absolute else os.path.relpath(path, folder)
 
 
 def folder_of(experiment: Experiment) -> str | None:
-    """Return the folder of the scenario file for an experiment that runs files of the user, else None."""
+    """Return the folder of the scenario file if the experiment runs files of the user, else None."""
     own = experiment.script or experiment.custom
     return own.folder if own is not None else None
 
 
 def changed(experiment: Experiment) -> tuple[str, ...]:
-    """Return the names of the experiment's files that have another content now, or that are missing."""
+    """Return the names of the experiment's files whose content has changed, or that are missing."""
     folder = folder_of(experiment) or ""
     return tuple(
         name for name, known in experiment.sources.items() if _digest(os.path.join(folder, name), missing="") != known
@@ -112,13 +113,13 @@ def changed(experiment: Experiment) -> tuple[str, ...]:
 
 
 def why_changed(experiment: Experiment, when: str) -> str | None:
-    """Return a sentence that ends with `when` and names the files that changed; None if none did."""
+    """Return a sentence that names the changed files and ends with `when`. Return None if no file has changed."""
     names = changed(experiment)
     return f"{listed(names)} changed {when}" if names else None
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first names of files for a sentence, and the number of the others."""
+    """Return the first file names for a sentence, and how many more there are."""
     more = len(names) - _SHOWN
     return f"{', '.join(names[:_SHOWN])}{f' and {more} more' if more > 0 else ''}"
 
@@ -133,13 +134,13 @@ def _words(experiment: Experiment) -> Sequence[str]:
 
 
 def _python_path(experiment: Experiment) -> tuple[str, ...]:
-    """Return the folders of the PYTHONPATH in `env:`, without those of installed packages."""
+    """Return the folders of the PYTHONPATH in `env:`, without folders of installed packages."""
     folders = (experiment.env.get("PYTHONPATH") or "").split(os.pathsep)
     return tuple(os.path.normpath(path) for path in folders if os.path.isabs(path) and "-packages" not in path)
 
 
 def _named(words: Sequence[str], folder: str, extra: Sequence[str]) -> Iterator[_Named]:
-    """Yield what the words may name. `extra` are more folders in which Python looks for modules."""
+    """Yield the files that the words may name. `extra` are further folders in which Python looks for modules."""
     for place, before, word in _with_shell_words(words, folder):
         if before in _OUTPUTS:
             continue
@@ -153,7 +154,7 @@ def _named(words: Sequence[str], folder: str, extra: Sequence[str]) -> Iterator[
 
 
 def _with_shell_words(words: Sequence[str], folder: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each word with its working folder and the word before it, and the words in a line for a shell."""
+    """Yield each word with its working folder and the word before it. Do the same for the words in a line for a shell."""
     for before, word in zip(("", *words), words, strict=False):
         yield folder, before, word
         inner = _shell_words(word) if any(map(str.isspace, word)) else []
@@ -197,7 +198,7 @@ def _is_in_results(path: str) -> bool:
 
 
 def _is_python(path: str) -> bool:
-    """Return whether a file is a Python script, by its suffix or its first line."""
+    """Return whether a file's suffix or first line says that it is a Python script."""
     if os.path.splitext(path)[1]:
         return path.endswith(".py")
     try:

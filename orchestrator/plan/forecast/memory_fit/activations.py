@@ -1,18 +1,18 @@
 """Bytes that the forward pass keeps for the backward pass, derived from the modules of transformers 5 and PEFT.
 
-Each function sums the tensors that torch saves. `torch.autograd.graph.saved_tensors_hooks` shows them, and
-tests/unit/test_fit.py compares the sums with it. The terms per token, in a layer of hidden size h:
+Each function sums the tensors that torch saves. `torch.autograd.graph.saved_tensors_hooks` shows the saved tensors.
+tests/unit/test_fit.py compares the sums with these tensors. The terms per token, in a layer of hidden size h:
 
 - A norm keeps its input in float32 (4h). With float32 weights this is the residual itself. A norm whose weight is trained
   also keeps the normed input.
-- A trained matrix keeps its input. Matrices with the same input share it, unless autocast copies it for each.
-  Each adapter keeps a copy, because PEFT casts its input to float32 and autocast casts it back.
+- A trained matrix keeps its input. Matrices with the same input share one copy. If autocast converts the input, each matrix keeps
+  its own copy. Each adapter keeps a copy of its input, because PEFT casts the input to float32 and autocast casts it back.
 - Attention keeps queries, keys, values and its output. Eager attention also keeps every score, in float32 after softmax.
 - The gated MLP keeps the gate, its activation, up, and their product. With quantised matrices they are float32, as is the input
   of every product but the last one of attention.
 
-Compiled, torch's partitioner keeps the inputs of matrix products and the residuals, and computes the rest again.
-Left out: position and mask tensors and random states, together less than 0.1 % of a real model.
+With compilation, torch's partitioner keeps the inputs of matrix products and the residuals, and computes the rest again. Left out:
+position and mask tensors and random states, together less than 0.1 % of a real model.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def layer_bytes(training: Training) -> int:
 class Phase:
     """A phase of a layer's backward pass.
 
-    `freed` and `needed` are bytes per token: of what the layer kept, and besides it. `gradients` is the share of the layer's
-    gradients that exist.
+    `freed` and `needed` are in bytes per token. `freed` is the part of the kept bytes that is free by now. `needed` is memory
+    besides the kept bytes. `gradients` is the share of the layer's gradients that already exist.
     """
 
     freed: int
@@ -77,7 +77,7 @@ def phases(training: Training) -> tuple[Phase, Phase, Phase]:
 
 
 def outside_bytes(training: Training) -> int:
-    """Return the bytes per token that are kept around the layers: ids, labels, last norm, input of the output matrix."""
+    """Return the bytes per token that are kept outside the layers: ids, labels, last norm, input of the output matrix."""
     hidden, trained = training.shape.hidden_size, training.adapters is None
     ids = INDEX * (2 if trained else 1)
     if training.compiled:
@@ -161,7 +161,7 @@ def _mlp_number(training: Training) -> int:
 
 
 def _experts(training: Training) -> int:
-    """Return what router and experts keep. The chosen experts of all tokens are computed as one grouped product."""
+    """Return the bytes that router and experts keep. One grouped product computes the chosen experts of all tokens."""
     shape, compute, chosen = training.shape, training.compute_bytes, training.shape.experts_per_token
     gate_up_and_gated = 3 * chosen * shape.intermediate_size
     outputs = chosen * shape.hidden_size
@@ -173,12 +173,15 @@ def _experts(training: Training) -> int:
 
 
 def _has_own_inputs(training: Training) -> bool:
-    """Return whether each adapter keeps a copy of its input: for the cast to float32, or for dropout."""
+    """Return whether each adapter keeps a copy of its input, because of the cast to float32 or because of dropout."""
     return training.copies_for_adapters or (training.adapters is not None and training.adapters.dropout)
 
 
 def _inputs(training: Training, readers: tuple[str, ...], width: int) -> int:
-    """Return what the matrices `readers` keep of their common input, and what adapters keep between their two matrices."""
+    """Return the bytes that the matrices `readers` keep of their common input.
+
+    The bytes that adapters keep between their two matrices are included.
+    """
     adapters, compute = training.adapters, training.compute_bytes
     if adapters is None:
         # A single reader's input is in the compute type already, so autocast makes no copy.
@@ -200,7 +203,7 @@ def _between_adapters(training: Training, readers: tuple[str, ...], width: int) 
 
 
 def _untouched_below(training: Training) -> int:
-    """Return what the first layer does not keep under LoRA, because no part below its adapters needs a gradient."""
+    """Return the bytes that the first layer does not keep under LoRA, because no part before its adapters needs a gradient."""
     adapters, shape = training.adapters, training.shape
     if adapters is None:
         return 0

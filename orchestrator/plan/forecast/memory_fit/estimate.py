@@ -1,11 +1,11 @@
 """The peak of torch's allocated memory on one GPU: the largest of the moments of a training step.
 
-Only a few moments of a step can be its peak, and each has different parts in memory. In the backward pass of the loss these
-are all activations and three float32 copies of the logits, but no gradient. In the optimizer step they are all gradients,
-but no activation. So this module adds up the parts of each moment, and the largest sum is the estimate. Weights, optimizer
+Only a few moments of a step can be its peak, and each has different parts in memory. In the backward pass of the loss, all
+activations and three float32 copies of the logits are in memory, but no gradient. In the optimizer step, all gradients are in
+memory, but no activation. So this module adds up the parts of each moment. The largest sum is the estimate. Weights, optimizer
 states and buckets are part of every moment. The first step has a lower peak, because the optimizer states are made at its end.
 
-Pure: an experiment in, an Estimate or Unknown out. Experiments with the same `Training` share one estimate.
+Pure: a function from an experiment to an Estimate or Unknown. Experiments with the same `Training` share one estimate.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """Bytes on each GPU at the fullest moment of a step, by their use.
+    """Bytes on each GPU at the fullest moment of a step, one field for each use of memory.
 
     `weights_bytes` includes adapters, autocast's copies and FSDP's gathered weights; `gradients_bytes` includes DDP's buckets.
     """
@@ -96,7 +96,7 @@ class Unknown:
 
 
 def estimate(experiment: Experiment) -> Estimate | Unknown:
-    """Return the experiment's peak on each GPU, if all rows have `max_seq_len` tokens."""
+    """Return the experiment's peak on each GPU, assuming that all rows have `max_seq_len` tokens."""
     try:
         return _estimate(training_of(experiment))
     except NotKnown as error:
@@ -128,7 +128,7 @@ def _moments(training: Training) -> Iterator[Estimate]:
 
 
 def _in_layer(training: Training, states: ModelStates, kept: int, *, above: int) -> Iterator[Estimate]:
-    """Yield the phases of the backward pass of the layer that has this number of layers above it."""
+    """Yield the phases of a layer's backward pass. This number of layers is above the layer."""
     moment = Moment.TOP_LAYER if above < min(2, training.shape.layers - 1) else Moment.BOTTOM_LAYER
     own = Units.of(training).layer_gradient if training.sharded else states.layer_gradient
     for phase in activations.phases(training):
@@ -169,7 +169,10 @@ def _at(
 
 
 def _kept_below(training: Training, kept: int, above: int) -> int:
-    """Return the activations in the backward pass of a layer that has this number of layers above it; `kept` is all of them."""
+    """Return the bytes of activations in the backward pass of a layer with this number of layers above it.
+
+    `kept` are all activations.
+    """
     below = training.shape.layers - above
     layer = activations.layer_bytes(training) * training.tokens
     if training.checkpointed:
@@ -180,11 +183,11 @@ def _kept_below(training: Training, kept: int, above: int) -> int:
 
 
 def _logits(training: Training) -> tuple[int, int]:
-    """Return the bytes of logits and loss at the end of the forward pass, and in the backward pass of the loss.
+    """Return the bytes of logits and loss at two moments: at the end of the forward pass, and in the backward pass of the loss.
 
-    Forward: the logits, log-softmax in float32, and one float32 copy of 16-bit logits (for the loss, or accelerate's after it).
-    Backward: log-softmax and two gradients. Compiled: only the logits and one gradient.
-    Liger's loss works on chunks of the logits. It keeps the gradients of its inputs and one chunk.
+    Forward: the logits, log-softmax in float32, and one float32 copy of 16-bit logits. The loss makes this copy, or accelerate
+    after it. Backward: log-softmax and two gradients. Compiled: only the logits and one gradient. Liger's loss works on chunks of
+    the logits. It keeps the gradients of its inputs and one chunk.
     """
     shape, compute, tokens = training.shape, training.compute_bytes, training.tokens
     logits = tokens * shape.vocab_size

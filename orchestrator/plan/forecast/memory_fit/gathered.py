@@ -1,12 +1,12 @@
-"""Memory of FSDP 2 besides the shards: weights that are gathered, and gradients that are not yet sharded.
+"""Memory that FSDP 2 uses besides the shards: gathered weights, and gradients that are not yet sharded.
 
-Units are gathered one after the other: the embedding, each layer, and the tail, which is the last norm and the output matrix.
+FSDP gathers one unit after the other: the embedding, each layer, and the tail. The tail is the last norm and the output matrix.
 Embedding and output matrix are one unit if they are tied. accelerate's `fsdp2_prepare_model` makes these units.
 
-- Forward: the all-gather's buffer of a unit stays, besides the unit's weights, until the next unit has been gathered. The tail
-  stays gathered, because the backward pass begins with it.
-- Backward: while a layer is computed, the next one is gathered, and the buffer with the last layer's gradients is being reduced.
-  After the first layer, the embedding is gathered, even if it is frozen.
+- Forward: the all-gather's buffer of a unit stays in memory until the next unit has been gathered, besides the unit's weights. The
+  tail stays gathered, because the backward pass begins with it.
+- Backward: while a layer is computed, the next layer is gathered, and the buffer with the previous layer's gradients is being
+  reduced. After the first layer, the embedding is gathered, even if it is frozen.
 - Without a synchronisation at the end of a micro-batch, gradients stay whole on every GPU.
 
 tests/unit/test_fit_shards.py compares the sums with torch's own record of allocations.
@@ -21,7 +21,7 @@ from orchestrator.plan.forecast.memory_fit.training import Training
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Units:
-    """The bytes of FSDP's units in the compute type, and of their gradients before they are sharded. 0 without FSDP."""
+    """The bytes of FSDP's units in the compute type, and of the units' gradients before sharding. 0 without FSDP."""
 
     layer: int
     embedding: int
@@ -57,7 +57,10 @@ class Gathered:
 
 
 def when_gathering(training: Training, *, tail: bool) -> Gathered:
-    """Return what is gathered when the forward pass has gathered its last layer or its tail: also the buffer of the unit before."""
+    """Return the gathered bytes when the forward pass has gathered its last layer or its tail.
+
+    The buffer of the previous unit is included.
+    """
     units = Units.of(training)
     kept = _kept(training, units, above=0)
     if tail:
@@ -66,21 +69,21 @@ def when_gathering(training: Training, *, tail: bool) -> Gathered:
 
 
 def in_forward(training: Training) -> Gathered:
-    """Return what is gathered when the forward pass ends."""
+    """Return the gathered bytes at the end of the forward pass."""
     units = Units.of(training)
     return Gathered(weights=2 * units.tail + _kept(training, units, above=0))
 
 
 def in_loss(training: Training) -> Gathered:
-    """Return what is gathered in the backward pass of the loss."""
+    """Return the gathered bytes in the backward pass of the loss."""
     units = Units.of(training)
     return Gathered(weights=units.tail + _kept(training, units, above=0))
 
 
 def in_layer(training: Training, *, above: int) -> Gathered:
-    """Return what is gathered in the backward pass of the layer that has this number of layers above it.
+    """Return the gathered bytes in the backward pass of a layer with this number of layers above it.
 
-    The gradients are those of the unit above, which are being reduced.
+    The gradients of the unit above are included, because they are being reduced at that time.
     """
     units, last = Units.of(training), training.shape.layers - 1
     tied = training.shape.tied  # then the tail is not complete before the embedding's gradient is there
@@ -94,7 +97,7 @@ def in_layer(training: Training, *, above: int) -> Gathered:
 
 
 def in_embedding(training: Training) -> Gathered:
-    """Return what is gathered in the backward pass of a trained embedding."""
+    """Return the gathered bytes in the backward pass of a trained embedding."""
     units = Units.of(training)
     return Gathered(weights=units.embedding, gradients=units.embedding_gradient + units.layer_gradient)
 

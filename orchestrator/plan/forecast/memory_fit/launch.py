@@ -1,6 +1,6 @@
 """Settings of an experiment that are read in more than one place: number types, division between processes, checkpointing.
 
-A setting without an estimate raises NotKnown with the reason.
+A setting that the estimate does not cover raises NotKnown with the reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_offloaded(experiment: Experiment) -> bool:
 
 
 def quantization_of(experiment: Experiment) -> str | None:
-    """Return the form of quantised weights: nf4, fp4, int8, gptq; None for weights that are not quantised."""
+    """Return the form of quantised weights: nf4, fp4, int8 or gptq. Return None if the weights are not quantised."""
     form = word(experiment.arguments, "quantization")
     return None if form is None or is_off(form) else form
 
@@ -72,7 +72,7 @@ def fsdp_settings(experiment: Experiment) -> Mapping[str, Any]:
 
 
 def autocast_of(experiment: Experiment) -> str | None:
-    """Return the type that autocast computes in, or None without autocast. Raises NotKnown."""
+    """Return the number type in which autocast computes, or None without autocast. Raises NotKnown."""
     dtypes = {"bf16": "bfloat16", "fp16": "float16"}
     for name, dtype in dtypes.items():
         if is_true(experiment.arguments.get(name)):
@@ -86,7 +86,7 @@ def autocast_of(experiment: Experiment) -> str | None:
 
 
 def dtype_of(experiment: Experiment, shape: ModelShape) -> str:
-    """Return the type of the weights. Raises NotKnown."""
+    """Return the number type of the weights. Raises NotKnown."""
     dtype = word(experiment.arguments, "dtype") or word(experiment.arguments, "torch_dtype") or "float32"
     if dtype == "auto":
         # Random weights have no stored type. Stored weights have it in their configuration, or it is unknown until loading.

@@ -1,8 +1,8 @@
 """Memory on a GPU that does not depend on the batch: weights, gradients, optimizer states, and copies of them.
 
-Covers full fine-tuning and LoRA, with one process, DDP or FSDP 2. DDP keeps a second copy of all gradients in its buckets.
-FSDP 2 shards weights, gradients and states, and keeps trained ones in float32 under autocast; `gathered` has the rest of its
-memory. `estimate` knows which of them are in memory at which moment.
+Covers full fine-tuning and LoRA, with one process, DDP or FSDP 2. DDP keeps a second copy of all gradients in its buckets. FSDP 2
+shards weights, gradients and states. Under autocast it keeps trained weights in float32. `gathered` computes the rest of FSDP's
+memory. `estimate` decides which parts are in memory at which moment.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class ModelStates:
     """Bytes on one GPU that do not depend on the batch.
 
     - `held`: gradients that exist even before a backward pass.
-    - `head_gradient`, `layer_gradient`: those of the output matrix and of one layer.
+    - `head_gradient`, `layer_gradient`: the gradients of the output matrix and of one layer.
     - `unpacked`: a quantised matrix while it is multiplied.
-    - `forward_copies`, `backward_copies`: autocast's copies of the weights at the end of the forward pass and in the backward
-      pass; `layer_copies`: those of one layer.
+    - `forward_copies`, `backward_copies`: autocast's copies of the weights at the end of the forward pass and in the backward pass;
+      `layer_copies`: the copies for one layer.
     """
 
     weights: int
@@ -78,7 +78,7 @@ class ModelStates:
 
 
 def _shards(training: Training) -> int:
-    """Return the number of GPUs that share weights, gradients and states; 0 if they are on the host."""
+    """Return the number of GPUs that share weights, gradients and states. Return 0 if these are on the host."""
     if training.offloads:
         return 0
     return training.processes if training.sharded else 1
@@ -111,7 +111,7 @@ def _packed(size: int, *, double: bool) -> int:
 
 
 def _copies(training: Training) -> tuple[int, int, int]:
-    """Return the bytes of autocast's copies: of all matrices, of the output matrix, and of one layer."""
+    """Return the bytes of autocast's copies: for all matrices, for the output matrix, and for one layer."""
     shape, adapters = training.shape, _adapter_parameters(training)
     cast_adapters = adapters * training.compute_bytes if training.autocast and training.copies_for_adapters else 0
     one_layer = cast_adapters // shape.layers

@@ -1,7 +1,7 @@
-"""Memory of an optimizer: its states, and what its step needs besides them, for the whole model.
+"""Memory of an optimizer for the whole model: its states, and the extra memory of its step.
 
-Paged states of bitsandbytes are outside torch's allocator, and the driver moves them to the host when memory runs short. They
-count as nothing, but small ones are not paged.
+Paged states of bitsandbytes are outside torch's allocator, and the driver moves them to the host when memory runs short. Paged
+states count as nothing. Small states are not paged, so they count.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def trained_tensors(training: Training) -> Iterator[Tensors]:
 
 
 def trained_bytes(training: Training) -> int:
-    """Return the size of a trained number. PEFT keeps adapters in float32."""
+    """Return the bytes of one trained number. PEFT keeps adapters in float32."""
     return FLOAT32 if training.adapters is not None else training.stored_bytes
 
 
@@ -93,8 +93,8 @@ def _of_one(tensors: Tensors, training: Training) -> int:
 def step_workspace_bytes(training: Training) -> int:
     """Return the bytes that the optimizer step needs besides the states.
 
-    AdamW, and SGD with weight decay, copy all weights. The fused AdamW and those of bitsandbytes copy nothing.
-    Adafactor makes two float32 updates of one weight at a time, and float32 copies of a 16-bit gradient and weight.
+    AdamW, and SGD with weight decay, copy all weights. The fused AdamW and the optimizers of bitsandbytes copy nothing. Adafactor
+    makes two float32 updates of one weight at a time, and float32 copies of a 16-bit gradient and weight.
     """
     number = trained_bytes(training)
     if training.optimizer == "adamw_torch" or (training.optimizer == "sgd" and training.decays):

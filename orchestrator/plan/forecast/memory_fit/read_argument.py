@@ -25,7 +25,7 @@ def is_off(value: Text) -> bool:
 
 
 def whole(arguments: Mapping[str, Text], name: str, default: int | None) -> int:
-    """Return a whole number from 1, which may be written as 1e3. Raises NotKnown for other values."""
+    """Return a whole number of at least 1. It may be written as 1e3. Raises NotKnown for other values."""
     text = arguments.get(name, "" if default is None else str(default))
     try:
         number = float(text) if isinstance(text, str) else 0.0

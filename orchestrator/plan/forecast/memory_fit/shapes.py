@@ -1,7 +1,7 @@
 """The sizes of a model, read from its configuration: `config:NAME`, a local folder, or a hub model in the local cache.
 
-Decoders like Llama and Mixtral are known (FAMILIES), with exact counts of parameters. Everything else raises NotKnown with
-the reason: other architectures, weights that are stored quantised, a configuration that is not on this machine.
+Decoders like Llama and Mixtral are known (FAMILIES), and their counts of parameters are exact. Everything else raises NotKnown with
+the reason. Examples are other architectures, weights that are stored quantised, and a configuration that is not on this machine.
 Only reads files: no network, no transformers.
 """
 
@@ -45,12 +45,12 @@ _NUMBERS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers
 
 
 class NotKnown(Exception):
-    """The reason, in a few words, why memory can't be estimated. Caught in `estimate`, which returns `Unknown`."""
+    """The reason, in a few words, why memory can't be estimated. `estimate` catches this error and returns `Unknown`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """One weight matrix of a layer: the module's name and its numbers of inputs and outputs."""
+    """One weight matrix of a layer: the module's name, its number of inputs, and its number of outputs."""
 
     name: str
     inputs: int
@@ -66,8 +66,8 @@ class Matrix:
 class ModelShape:
     """The sizes that memory and work depend on.
 
-    `head_norms`: queries and keys are normed. `window`: reach of attention, in tokens. `dtype`: type of the stored weights,
-    None if the configuration does not contain it. A dense model has 0 `experts`.
+    `head_norms`: queries and keys are normed. `window`: reach of attention, in tokens. `dtype`: number type of the stored weights;
+    None if the configuration does not name it. A dense model has 0 `experts`.
     """
 
     family: str
@@ -98,7 +98,10 @@ class ModelShape:
 
     @cached_property
     def matrices(self) -> tuple[Matrix, ...]:
-        """The linear modules of one layer. Router and experts are not such modules: each kind has stacked weights of its own."""
+        """The linear modules of one layer.
+
+        Router and experts are left out, because they are stacked weights and not linear modules.
+        """
         hidden, inner, query, kv = self.hidden_size, self.intermediate_size, self.query_width, self.kv_width
         attention = (
             Matrix("q_proj", hidden, query, self.qkv_bias),
@@ -138,7 +141,7 @@ class ModelShape:
 
     @property
     def outside_parameters(self) -> int:
-        """Embedding, output matrix unless it is the embedding, and the last norm."""
+        """The weights of the embedding, of the last norm, and of the output matrix if it is not the embedding."""
         return self.embedding_parameters * (1 if self.tied else 2) + self.hidden_size
 
     @property
@@ -156,7 +159,7 @@ def read_shape(model: str, arguments: Mapping[str, Text], *, revision: str | Non
 
 
 def hub_folder(env: Mapping[str, str | None]) -> str:
-    """Return the folder of the hub's cache for a run with these variables: HF_HUB_CACHE, or `hub` in HF_HOME."""
+    """Return the folder of the hub's cache for a run with these environment variables. It is HF_HUB_CACHE, or `hub` in HF_HOME."""
     names = ("HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME")
     cached, home, caches = (env[name] if name in env else os.environ.get(name) for name in names)
     return cached or os.path.join(home or os.path.join(caches or "~/.cache", "huggingface"), "hub")
@@ -242,7 +245,10 @@ def _fields(model: str, revision: str | None, hub: str) -> Mapping[str, Any]:
 
 
 def _config_file(model: str, revision: str | None, hub: str) -> Path | None:
-    """Return the config.json of a local folder, or of the cached snapshot for the revision; None if there is none."""
+    """Return the path of config.json in a local folder, or in the cached snapshot of the revision.
+
+    Return None without such a file.
+    """
     try:
         local = Path(model).expanduser() / "config.json"
         if local.is_file():

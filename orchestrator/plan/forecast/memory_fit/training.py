@@ -1,7 +1,7 @@
 """The settings of an experiment that its memory depends on, as one hashable value.
 
-Only the built-in trainer's arguments are known. A setting without an estimate raises NotKnown with the reason, because a
-wrong number is worse than none. Arguments that do not concern memory are not checked here; the trainer checks them.
+Only the built-in trainer's arguments are known. A setting that the estimate does not cover raises NotKnown with the reason, because
+a wrong number is worse than no number. Arguments that do not concern memory are not checked here; the trainer checks them.
 """
 
 from __future__ import annotations
@@ -69,14 +69,15 @@ class Attention(StrEnum):
 class Training:
     """Everything that an estimate depends on.
 
-    - `weight_bytes`: size of a weight in the forward pass; `stored_bytes`: its size between steps. They differ if FSDP keeps
+    - `weight_bytes`: size of a weight in the forward pass; `stored_bytes`: its size between steps. The two differ if FSDP keeps
       float32 weights. `compute_bytes`: size of a number in matrix products. `autocast`: the Trainer uses autocast.
     - A batch is `rows` × `row_tokens`, without padding.
-    - `quantized`: frozen matrices are stored in 4 bits. PEFT makes all other weights float32, so the residuals are float32, and
-      the products of quantised matrices are converted to float32, too. `double_quantized`: their scales are quantised again.
-    - `masked`: attention gets a mask, so that keys and values of grouped queries are copied for every head.
+    - `quantized`: frozen matrices are stored in 4 bits. PEFT makes all other weights float32, so the residuals are float32. The
+      products of quantised matrices are converted to float32, too. `double_quantized`: their scales are quantised again.
+    - `masked`: attention gets a mask. Then keys and values of grouped queries are copied for every head.
     - `keeps_gathered`: FSDP keeps layers gathered after the forward pass. `offloads`: FSDP keeps its shards on the host.
-    - `adapter_bytes`: size of an adapter's weight in the forward pass. It is float32, but FSDP gathers it in the compute type.
+    - `adapter_bytes`: size of an adapter's weight in the forward pass. Adapters are float32, but FSDP gathers them in the compute
+      type.
     """
 
     shape: ModelShape
@@ -246,9 +247,9 @@ def _batch(arguments: Mapping[str, Text]) -> tuple[int, int]:
 
 
 def _is_masked(experiment: Experiment, shape: ModelShape, rows: int, row_tokens: int) -> bool:
-    """Return whether sdpa gets a mask: for rows of different lengths, several samples in a row, or a short window.
+    """Return whether sdpa gets a mask. It does for rows of different lengths, several samples in a row, or a short window.
 
-    Ignores compilation, for which transformers always makes a mask: compiled code can't depend on the content of a mask.
+    Compilation is ignored here. With it transformers always makes a mask, because compiled code can't depend on a mask's content.
     """
     arguments = experiment.arguments
     if _attention(arguments).startswith("flash"):

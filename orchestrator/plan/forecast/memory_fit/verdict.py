@@ -1,9 +1,9 @@
 """The comparison of an estimate with a GPU's capacity, and the words that a plan shows. Prints nothing.
 
-- *fits*: the memory that the GPU would show as used is within its capacity.
-- *does not fit*: the tensors need more than the capacity less the context. This holds even if the estimate is 5 % too high
+- *fits*: the memory that the GPU would show as used is within the GPU's capacity.
+- *does not fit*: the tensors need more than the capacity minus the context. This is true even if the estimate is 5 % too high
   (ESTIMATE_ERROR) and the allocator has no reserve.
-- *unknown*: between the two. The run may succeed, slower because the allocator searches, or end out of memory.
+- *unknown*: the estimate is between the two. The run may end out of memory, or succeed but be slow because the allocator searches.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ def fits(result: Estimate | Unknown, gpu_memory_bytes: int) -> Fit:
 
 
 def parse_memory(text: str, *, option: str = "--gpu-memory") -> int:
-    """Return the bytes of `80GiB`, `80 GB` or `81920MiB`. Raises SelectionError, also for a number without a unit."""
+    """Return the bytes of `80GiB`, `80 GB` or `81920MiB`.
+
+    Raises SelectionError for other texts, such as a number without a unit.
+    """
     match = _SIZE.fullmatch(text.strip())
     number, unit = (float(match[1]), match[2].upper()) if match else (0.0, "")
     if match and not unit:
