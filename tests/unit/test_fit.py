@@ -55,6 +55,7 @@ from orchestrator.plan.forecast.memory_fit import (
     json_value,
     parse_memory,
     summary,
+    unmeasured_line,
 )
 from orchestrator.plan.forecast.memory_fit.model_states import ModelStates
 from orchestrator.plan.forecast.memory_fit.optimizer import step_workspace_bytes
@@ -515,6 +516,17 @@ def test_the_column_of_a_plan() -> None:
     assert summary(PLANNED, gpu_memory_bytes=80 << 30) == (
         "On GPUs of 80 GiB: 1 fit, 1 do not fit, 2 unknown or too close."
     )
+
+
+def test_a_plan_names_what_was_not_compared_with_a_gpu() -> None:
+    sharded = experiment(processes=2, accelerate=FSDP, gradient_checkpointing=True, **APPROACHES)
+    mixture = experiment("config:tiny-moe", optim="paged_adamw_8bit", **APPROACHES)
+    assert list(unmeasured_line(map(estimate, PLANNED))) == []
+    assert list(unmeasured_line(map(estimate, (sharded, mixture, *PLANNED)))) == [
+        "The estimates of memory for checkpointing with FSDP, experts, 8-bit or paged states were not yet compared with a "
+        "run on a GPU."
+    ]
+    assert json_value(sharded)["unmeasured"] == ["checkpointing with FSDP"]
 
 
 def test_an_estimate_as_json_adds_up() -> None:

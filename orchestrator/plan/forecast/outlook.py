@@ -83,9 +83,10 @@ class MemoryOutlook:
         return {}
 
     def lines(self, experiments: Sequence[Experiment]) -> list[str]:
-        if self.memory_bytes is None:
-            return []
-        return [memory_fit.summary(experiments, gpu_memory_bytes=self.memory_bytes)]
+        counts = (
+            [] if self.memory_bytes is None else [memory_fit.summary(experiments, gpu_memory_bytes=self.memory_bytes)]
+        )
+        return [*counts, *memory_fit.unmeasured_line(map(memory_fit.estimate, experiments))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +147,7 @@ class MachineOutlook:
             self._states_line(found),
             *_reason_lines(found),
             *_hours_lines(found),
+            *memory_fit.unmeasured_line(one.memory for one in found if one.memory),
             "The plan is for that machine: packages, models and data of this one were not checked.",
         ]
 

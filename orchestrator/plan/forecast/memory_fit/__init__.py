@@ -13,7 +13,15 @@ Needs no GPU, torch, transformers, process or network. docs/memory-fit.md lists 
 """
 
 from orchestrator.plan.forecast.memory_fit.estimate import Estimate, Moment, Unknown, estimate
-from orchestrator.plan.forecast.memory_fit.verdict import Fit, column, fits, json_value, parse_memory, summary
+from orchestrator.plan.forecast.memory_fit.verdict import (
+    Fit,
+    column,
+    fits,
+    json_value,
+    parse_memory,
+    summary,
+    unmeasured_line,
+)
 
 __all__ = [
     "Estimate",
@@ -26,4 +34,5 @@ __all__ = [
     "json_value",
     "parse_memory",
     "summary",
+    "unmeasured_line",
 ]

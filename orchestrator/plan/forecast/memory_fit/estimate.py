@@ -56,6 +56,7 @@ class Estimate:
     """Bytes on each GPU at the fullest moment of a step, one field for each use of memory.
 
     `weights_bytes` includes adapters, autocast's copies and FSDP's gathered weights; `gradients_bytes` includes DDP's buckets.
+    `unmeasured` names parts that were not yet compared with a run on a GPU.
     """
 
     moment: Moment
@@ -66,6 +67,7 @@ class Estimate:
     logits_bytes: int
     workspace_bytes: int
     processes: int
+    unmeasured: tuple[str, ...]
 
     @property
     def peak_allocated_bytes(self) -> int:
@@ -165,6 +167,7 @@ def _at(
         logits_bytes=logits,
         workspace_bytes=workspace + found.gradients + CUBLAS_BYTES,
         processes=training.processes,
+        unmeasured=training.unmeasured,
     )
 
 

@@ -120,6 +120,20 @@ class Training:
         return self.adapters is not None and self.adapter_bytes != self.compute_bytes
 
     @property
+    def unmeasured(self) -> tuple[str, ...]:
+        """The parts whose estimate was compared with torch on a CPU, but not yet with a run on a GPU."""
+        parts = {
+            "quantised weights": self.quantized,
+            "experts": self.shape.experts > 0,
+            "LoRA with FSDP": self.sharded and self.adapters is not None,
+            "checkpointing with FSDP": self.sharded and self.checkpointed,
+            "several micro-batches with FSDP": self.sharded and self.accumulates,
+            "weights on the host": self.offloads,
+            "8-bit or paged states": "8bit" in self.optimizer or "paged" in self.optimizer,
+        }
+        return tuple(name for name, used in parts.items() if used)
+
+    @property
     def tokens(self) -> int:
         return self.rows * self.row_tokens
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -97,4 +97,11 @@ def json_value(experiment: Experiment, *, gpu_memory_bytes: int | None = None) -
     if isinstance(result, Unknown):
         return {**verdict, "unknown": result.reason}
     totals = {"peak_allocated_bytes": result.peak_allocated_bytes, "device_bytes": result.device_bytes}
-    return {**verdict, **totals, "moment": str(result.moment), **result.parts}
+    return {**verdict, **totals, "moment": str(result.moment), "unmeasured": list(result.unmeasured), **result.parts}
+
+
+def unmeasured_line(results: Iterable[Estimate | Unknown]) -> Iterator[str]:
+    """Yield a sentence on the parts of these estimates that were not yet compared with a run on a GPU, if there are any."""
+    parts = dict.fromkeys(part for one in results if isinstance(one, Estimate) for part in one.unmeasured)
+    if parts:
+        yield f"The estimates of memory for {', '.join(parts)} were not yet compared with a run on a GPU."
