@@ -1,7 +1,7 @@
 """Registries of plugs: built-in plugs, and plugs that other packages install under an entry-point group.
 
-An entry point is loaded when a name is asked for that is not built in. A plug that fails to load is reported by its name and
-never stops the program. An installed plug cannot take the name of a built-in plug.
+Entry points are loaded only when a name is not that of a built-in plug. A plug that fails to load is reported by its name and never
+stops the program. An installed plug cannot take the name of a built-in plug.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Registry(Generic[P]):
-    """The plugs of one kind: the built-in plugs (`ours`) by name, and instances or classes that the entry-point group names."""
+    """The plugs of one kind, by name: built-in plugs (`ours`), and the instances or classes of an entry-point group."""
 
     kind: type
     group: str
     ours: Mapping[str, P]
 
     def get(self, name: str) -> P:
-        """Return the plug of that name. Raise SelectionError, which lists the plugs and says what failed to load."""
+        """Return the plug with that name. If there is none, raise SelectionError with all names and load problems."""
         plug = self.find(name)
         if plug is None:
             noun, names = self.kind.__name__.lower(), ", ".join(self.names())
@@ -33,7 +33,7 @@ class Registry(Generic[P]):
         return plug
 
     def find(self, name: str) -> P | None:
-        """Return the plug of that name, or None."""
+        """Return the plug with that name, or None."""
         return self.ours[name] if name in self.ours else self._installed()[0].get(name)
 
     def names(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 class OrchestratorError(Exception):
-    """An error whose text says what is wrong and what to do. The classes below say where to look."""
+    """An error whose text says what is wrong and what to do. The subclass says where to look."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ _MEANT_BY = {"gpu": "cuda"}  # by its letters, `gpu` is nearer to `cpu`
 
 
 def suggestion(word: object, allowed: Iterable[str]) -> str:
-    """Return the end of an error: `; did you mean 'x'?` if an allowed word is similar, and the allowed words."""
+    """Return the end of an error's text: `; did you mean 'x'?` if an allowed word is similar, then all allowed words."""
     names = sorted(str(name) for name in allowed)
     near = [name for name in names if name == _MEANT_BY.get(str(word).lower())]
     near = near or get_close_matches(str(word), names, n=1, cutoff=0.6)

@@ -1,6 +1,6 @@
-"""The executors, one dict: name → instance. Every executor starts `python -m orchestrator run-one RUN_DIR`.
+"""The executors: a dict from name to instance. Every executor starts `python -m orchestrator run-one RUN_DIR`.
 
-Other packages add executors by the entry-point group `tunebench.executors`. `FakeExecutor` is for tests; it is not registered.
+Other packages add executors under the entry-point group `tunebench.executors`. `FakeExecutor` is for tests; it is not registered.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ _REGISTRY = Registry(kind=Executor, group="tunebench.executors", ours=EXECUTORS)
 
 
 def get(name: str, parallel: int = 1) -> Executor:
-    """Return the executor of this name; `local` runs up to `parallel` jobs at once. Raise SelectionError if it does not exist."""
+    """Return the executor with this name. `local` runs up to `parallel` jobs at once. Raise SelectionError for an unknown name."""
     return LocalExecutor(parallel=parallel) if name == LOCAL and parallel > 1 else _REGISTRY.get(name)

@@ -1,4 +1,4 @@
-"""The interface of an executor, for Tunebench's executors and those of other packages."""
+"""The interface that every executor implements, whether Tunebench or another package provides it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Executor(Protocol):
     """An executor runs jobs and yields each job when it has ended."""
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
-        """Claim the jobs and run them in their order; yield each with its state. Closing the generator ends its runs.
+        """Claim the jobs, run them in order, and yield each job with its state. Closing the generator ends its runs.
 
-        Yield a job that another process claimed first with the state that it has.
+        If another process claimed a job first, yield that job with its present state.
         """
         ...

@@ -10,7 +10,10 @@ from orchestrator.results.store import write_record
 
 
 class FakeExecutor:
-    """An executor that calls `handler` for each job and writes the record that it returns. None means a lost run."""
+    """An executor that calls `handler` for each job and writes the record that it returns.
+
+    If `handler` returns None, the run is lost.
+    """
 
     def __init__(self, handler: Callable[[Job], RunRecord | None]) -> None:
         self.handler = handler

@@ -1,7 +1,7 @@
-"""The GPUs and cores of each concurrent run, and the choice of the next run. Nothing is started here.
+"""Gives GPUs and cores to concurrent runs, and chooses the next run. Starts nothing.
 
-A GPU belongs to one run at a time, with an equal share of the physical cores of its NUMA node. So concurrent runs share as few
-caches and memory channels as possible.
+A GPU belongs to one run at a time. The run also gets an equal share of the physical cores of the GPU's NUMA node. So concurrent
+runs share as few caches and memory channels as possible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Share:
 
 
 class Pool:
-    """The free GPUs and places. `gpus` are given out in their order, the idlest first; `places` is the number of concurrent runs.
+    """The free GPUs and places. `gpus` are given out in order, the idlest first. `places` limits the number of concurrent runs.
 
     `cores_of` maps a GPU's UUID to its cores; `cores_of_place` has the cores of each place, for runs without a GPU.
     """
@@ -44,7 +44,7 @@ class Pool:
         return num_gpus <= len(self.gpus)
 
     def take(self, num_gpus: int) -> Share | None:
-        """Return a share with this number of GPUs, close together; None while GPUs or places are taken."""
+        """Return a share with this number of neighbouring GPUs, or None if too few GPUs or places are free."""
         if not self.places or len(self.free) < num_gpus:
             return None
         place = self.places.pop(0)
@@ -98,5 +98,5 @@ class Queue:
         return None
 
     def _by_size(self) -> list[tuple[Job, int]]:
-        """Return the entries of each round by size. Rounds keep their order, so that repeats stay interleaved."""
+        """Return the entries, the largest of each round first. Rounds keep their order, so that repeats stay interleaved."""
         return sorted(self.waiting, key=lambda entry: (entry[0].repeat, -entry[1]))

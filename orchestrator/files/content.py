@@ -1,7 +1,7 @@
 """The content of a file for a digest: all of it, or the beginning and the end of a large file.
 
-A data file may be larger than the memory, and reading it would take minutes in every plan. A change that leaves the size, the first
-64 MiB and the last MiB of such a file as they were is not seen.
+A data file may be larger than the memory, and reading it would take minutes in every plan. If such a file changes only after its
+first 64 MiB and before its last MiB, and keeps its size, the change is not seen.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def pieces(file: Path, size: int) -> Iterator[bytes]:
 
 
 def digest(file: Path) -> str:
-    """Return twelve hexadecimal digits: the SHA-256 of the content; of a large file that of its size and `pieces`.
+    """Return the first twelve hexadecimal digits of the content's SHA-256. For a large file, hash its size and `pieces`.
 
     Raise OSError if the file cannot be read.
     """

@@ -25,7 +25,7 @@ def escaped(text: str) -> str:
 
 
 def _escaped_mark(match: re.Match[str]) -> str:
-    """Return a mark after a backslash. Where a backslash does not help, return it with an empty comment."""
+    """Return a mark with a backslash before it, or with an empty comment if a backslash does not help."""
     if match[0] == "@":
         return f"@{EMPTY_COMMENT}"
     return f"\\{match[0]}" if match[0] else EMPTY_COMMENT
@@ -44,7 +44,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iter
 
 
 def folded(summary: str, inside: str) -> str:
-    """Return a section that a reader opens by its summary. The summary is escaped; `inside` is Markdown."""
+    """Return a section that opens by a click on its summary. The summary is escaped; `inside` is Markdown."""
     return f"<details><summary>{escaped(summary)}</summary>\n\n{inside}\n\n</details>"
 
 

@@ -1,4 +1,4 @@
-"""The folder of this package, and the programs in it that run in the training environment."""
+"""The paths of this package's folder, and of its programs that run in the training environment."""
 
 from __future__ import annotations
 

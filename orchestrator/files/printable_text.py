@@ -1,8 +1,8 @@
 """Make text from anywhere fit to be shown: characters that control a terminal or hide text become visible signs. Pure.
 
-Names, arguments and lines of logs may contain escape sequences (colours, the window's title, answers that a terminal types
-itself). They may contain carriage returns that overwrite a line, and marks that turn the direction of reading. Each such
-character becomes one other character, so that columns stay aligned. Stored text is not changed.
+Names, arguments and lines of logs may contain escape sequences (colours, the window's title, answers that a terminal types itself).
+They may contain carriage returns that overwrite a line, and marks that reverse the direction of reading. Each such character
+becomes one other character, so that columns stay aligned. Stored text is not changed.
 """
 
 from __future__ import annotations

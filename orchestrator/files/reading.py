@@ -1,9 +1,9 @@
-"""Read files from anywhere so that no file can do harm: a results folder may come from another person.
+"""Read files so that none of them can do harm: a results folder may come from another person.
 
-Only regular files are read: no pipe, terminal or device is opened, and no link at a file's name is followed. A read never waits,
-and it stops at a limit; JSON has a limited depth too. Every problem is `Unreadable`, a ValueError. Readers of a results folder
-catch `(OSError, ValueError)`, name the file and go on. A missing file stays a FileNotFoundError. Content is never run: there is
-no pickle and no eval.
+Only regular files are read. Pipes, terminals, devices, and paths that are symbolic links are refused. A read never waits, and it
+stops at a limit. The depth of JSON is limited, too. Every problem is `Unreadable`, a ValueError. Readers of a results folder catch
+`(OSError, ValueError)`, name the file and go on. A missing file stays a FileNotFoundError. Content is never run: there is no pickle
+and no eval.
 
 This module does not judge the content; `results/table/foreign_rows.py` compares a run's own numbers with their folder. Links in
 the folders above a file are followed, since people move `experiments/` to another disk.
@@ -42,7 +42,7 @@ _PIECE_BYTES = 64 * 1024
 
 
 class Unreadable(ValueError):
-    """A file that is not read. The message completes a sentence that begins with the file's path."""
+    """An error for a file that is not read. Its message completes a sentence that begins with the file's path."""
 
 
 def reason(error: OSError | ValueError) -> str:
@@ -86,7 +86,7 @@ def read_text(path: Path, *, limit: int) -> str:
 
 
 def sound_number(value: float | int) -> float | int | None:
-    """Return the number if sums, squares and quotients of such numbers are finite; else None (1e400, NaN).
+    """Return the number if sums, squares and quotients of such numbers are finite. Return None for others, such as 1e400 and NaN.
 
     A whole number of 64 bits stays whole; a larger one becomes the nearest float.
     """

@@ -131,7 +131,7 @@ def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def redactor(environ: Mapping[str, str] = os.environ) -> Callable[[str], str]:
-    """Return a `redact` for the many texts of a plan: it reads the environment once, and remembers results."""
+    """Return a function like `redact` for many texts. It reads the environment once, and remembers results."""
     variables = secret_variables(environ)
     return lru_cache(maxsize=65536)(lambda text: redact(text, variables))
 
@@ -145,8 +145,8 @@ def redact_end(text: str, *, cut: bool, environ: Mapping[str, str] = os.environ)
 def secrets(text: str, environ: Mapping[str, str] = os.environ, *, stored: bool = False) -> tuple[Secret, ...]:
     """Return the secrets of a text in order, without overlaps.
 
-    `stored`: the text is an argument, which is kept unchanged or refused. There `token=x` counts only if x is quoted, since it may
-    be a line of code.
+    `stored` means that the text is an argument, which is stored unchanged or refused. In an argument, `token=x` is a secret
+    only if x is quoted: without quotes it may be a line of code.
     """
     every = (*_by_value(text, environ), *_by_form(text), *_by_name(text, quoted=stored))
     apart: list[Secret] = []
@@ -167,7 +167,7 @@ def kind_of_secret(text: str, environ: Mapping[str, str] = os.environ) -> str | 
 def secret_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     """Yield each secret of a command line that is the value of an option.
 
-    A secret is the place of its word, the position in the word at which the value starts, and the name of the option.
+    Each item is the index of a word, the position in this word at which the value starts, and the option's name.
 
     An option is `--name` with its value in the next word, `--name=value`, or a whole word `name=value`.
     """
@@ -214,7 +214,7 @@ def _by_value(text: str, environ: Mapping[str, str]) -> Iterator[Secret]:
 
 @lru_cache(maxsize=256)
 def _written(value: str) -> frozenset[str]:
-    """Return the forms of a value in a text: plain, in JSON, in a URL, in Python's repr, and each line of a long value.
+    """Return the forms that a value can have in a text: plain, JSON, URL, Python's repr, and each line of a long value.
 
     Bytes that are not UTF-8 appear in a text as `?` or as a replacement character.
     """
@@ -259,7 +259,7 @@ def _by_name(text: str, *, quoted: bool) -> Iterator[Secret]:
 
 @lru_cache(maxsize=4096)
 def _says_secret(name: str) -> bool:
-    """Return whether a name in a log is that of a secret. A `cache_key = …` is not: it is a line of code."""
+    """Return whether a name in a log is the name of a secret. In `cache_key = …` it is not: that is a line of code."""
     words = _words(name)
     if words[-1] in ("KEY", "KEYS"):
         return len(words) > 1 and words[-2] in _QUALIFIED

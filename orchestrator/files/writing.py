@@ -1,7 +1,7 @@
 """Write files whole or not at all: content is written to another name, synced, and put in place in one step.
 
-`replace` is for files that may change (`suite.json`, reports). `place_once` is for files that may not (`record.json`): it links
-the finished file to its name, so that the first of two writers wins. This module knows nothing of what the files mean.
+`replace` is for files that may change (`suite.json`, reports). `place_once` is for files that may not change (`record.json`). It
+links the finished file to its name, so that the first of two writers wins.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from orchestrator.errors import ResultsError
 
 
 def _write_aside(path: Path, content: str | bytes) -> Path:
-    """Write the content next to `path`, under a hidden name of its own, and return that path."""
+    """Write the content to a new hidden file next to `path`, and return the path of the new file."""
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with aside.open("wb") as file:

@@ -1,8 +1,9 @@
-"""A control group for each run, if the user may make one: the kernel's list of the run's processes, and a way to end all of them.
+"""Makes a control group for each run, if the user may make one. It lists the run's processes and can end all of them.
 
-No process leaves a control group by starting a session, losing its parent or cleaning its environment. Version 1 and version 2
-both work. If neither can be written there is no group, and `process_tree` finds the processes by other means. A group is named
-after the run's marker, so that it can be found after its maker was killed. This module sets no limits and moves only this process.
+A process stays in its control group even if it starts a session, loses its parent or clears its environment. Version 1 and version
+2 both work. If neither can be written, there is no group, and `process_tree` finds the processes by other means. A group is named
+after the run's marker. So another process can find it if its maker was killed. This module sets no limits and moves only this
+process.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class ControlGroup:
                 (self.path / KILL).write_text("1", encoding="ascii")
 
     def memory_kills(self) -> int:
-        """Return the number of its processes that the kernel killed for memory."""
+        """Return the number of the group's processes that the kernel killed for memory."""
         return _memory_kills(self.path)
 
     def remove(self) -> None:
@@ -77,13 +78,13 @@ def create(marker: str) -> ControlGroup | None:
 
 
 def find(marker: str) -> ControlGroup | None:
-    """Return the group of that marker, made by this process or by a process in the same group."""
+    """Return the group with that marker, or None. A process in the same group as this process must have made it."""
     groups = (ControlGroup(path=folder / f"tunebench-{marker}") for folder in _own_folders())
     return next((group for group in groups if group.path.is_dir()), None)
 
 
 def memory_kills_around() -> int:
-    """Return the memory kills in the groups of this process, for a run that has no group of its own."""
+    """Return the number of memory kills in this process's groups, for a run that has no group of its own."""
     return sum(map(_memory_kills, _own_folders()))
 
 
@@ -116,7 +117,7 @@ def _own_folders() -> list[Path]:
 
 
 def _mounts() -> dict[str, tuple[Path, str]]:
-    """Return for each controller ("" for version 2) the mount point of its hierarchy, and the group that is mounted there."""
+    """Return the mount point of each controller's hierarchy, and the group mounted there. The key of version 2 is ""."""
     mounts: dict[str, tuple[Path, str]] = {}
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         before, _, after = line.partition(" - ")
@@ -129,7 +130,7 @@ def _mounts() -> dict[str, tuple[Path, str]]:
 
 
 def _below(mount_point: Path, root: str, path: str) -> Path:
-    """Return a group's folder. In a container, the path may be the host's, and the mount may show only its end."""
+    """Return a group's folder. In a container, `path` may be the host's path, while the mount shows only a part of it."""
     inside = os.path.relpath(path, root)
     folder = mount_point / inside
     return mount_point if inside.startswith("..") or not folder.is_dir() else folder

@@ -1,4 +1,4 @@
-"""The environment variables of a run: inherited variables, less those that must not leak into it. Pure."""
+"""The environment variables of a run: the inherited variables, without variables that would disturb the run. Pure."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LEAKS = (
 
 
 def child_environment(changes: Mapping[str, str | None], parent: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the parent's environment without leaks, with `changes` on top; a change to None unsets."""
+    """Return the parent's environment without disturbing variables, then with `changes`. The value None unsets a variable."""
     inherited = os.environ if parent is None else parent
     kept = {name: value for name, value in inherited.items() if not any(fnmatchcase(name, leak) for leak in LEAKS)}
     return applied(changes, kept)
 
 
 def applied(changes: Mapping[str, str | None], inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return `inherited` with `changes` on top; a change to None unsets."""
+    """Return `inherited` with `changes`. The value None unsets a variable."""
     merged: dict[str, str | None] = {**inherited, **changes}
     return {name: value for name, value in merged.items() if value is not None}

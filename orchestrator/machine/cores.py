@@ -1,6 +1,7 @@
 """The machine's cores: the threads of each physical core, its NUMA node, and the GPUs of that node. Reads sysfs.
 
-Cores that this process may not use are left out. If the system does not describe them, they are one node of single threads.
+Cores that this process may not use are left out. If the system does not describe its cores, they count as one node, and each thread
+counts as a core.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def physical_cores(sys: Path = SYS) -> dict[int, list[tuple[int, ...]]]:
 
 
 def numa_nodes(gpus: Iterable[Gpu], bus_ids: Mapping[str, str], sys: Path = SYS) -> dict[str, int]:
-    """Return the NUMA node of each GPU by its UUID, if it is known. `bus_ids` maps UUIDs to PCI addresses."""
+    """Return a dict from GPU UUID to NUMA node, as far as the nodes are known. `bus_ids` maps UUIDs to PCI addresses."""
     nodes = {}
     for gpu in gpus:
         address = bus_ids.get(gpu.uuid, "").lower()
@@ -63,7 +64,7 @@ def cores_of_gpus(
 
 
 def deal(cores: Sequence[Sequence[int]], shares: int) -> list[tuple[int, ...]]:
-    """Return the threads of physical cores in so many shares, as even as possible; empty shares if the cores do not suffice."""
+    """Deal the physical cores out evenly, and return the threads of each share. Too few cores give empty shares."""
     if shares <= 0 or len(cores) < shares:
         return [()] * max(0, shares)
     each, more = divmod(len(cores), shares)
@@ -72,7 +73,7 @@ def deal(cores: Sequence[Sequence[int]], shares: int) -> list[tuple[int, ...]]:
 
 
 def parse_cpu_list(text: str) -> list[int]:
-    """Return the numbers of a list like `0-3,8`, and skip what is not a number."""
+    """Return the numbers in a list such as `0-3,8`. Skip everything that is not a number."""
     numbers: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")

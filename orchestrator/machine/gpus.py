@@ -1,4 +1,4 @@
-"""The GPUs of this machine by NVML: those that a run may use, and their state. Problems with NVML never raise.
+"""Finds the GPUs of this machine with NVML: those that a run may use, and their state. No problem with NVML raises an error.
 
 The order is NVML's, by PCI bus. CUDA has the same order with CUDA_DEVICE_ORDER=PCI_BUS_ID, which every run sets. A machine
 without driver or library has no GPUs. MIG instances are found if CUDA_VISIBLE_DEVICES names them by UUID.
@@ -98,7 +98,7 @@ def _visible(nvml: Any, gpus: tuple[Gpu, ...], visible: str) -> tuple[Gpu, ...]:
 
 
 def find_gpu(word: str, gpus: Sequence[Gpu]) -> Gpu | None:
-    """Return the GPU of that index, or the only GPU whose UUID begins with the word, or None."""
+    """Return the GPU with that index, or the only GPU whose UUID begins with the word, or None."""
     if word.isdecimal():
         return next((gpu for gpu in gpus if gpu.index == int(word)), None)
     matches = [gpu for gpu in gpus if word.startswith("GPU-") and gpu.uuid.startswith(word)]
@@ -106,7 +106,7 @@ def find_gpu(word: str, gpus: Sequence[Gpu]) -> Gpu | None:
 
 
 def select_gpus(words: str, visible: Sequence[Gpu], *, option: str) -> tuple[Gpu, ...]:
-    """Return the visible GPUs that a list names by index, UUID or its beginning. Raise SelectionError for other words."""
+    """Return the visible GPUs in a list of indexes and UUIDs, which may be shortened. Raise SelectionError for other words."""
     selected: list[Gpu] = []
     for word in map(str.strip, words.split(",")):
         match = next((gpu for gpu in visible if gpu.uuid == word), None) or find_gpu(word, visible)
@@ -128,7 +128,7 @@ def mig_instance(nvml: Any, uuid: str) -> Gpu | None:
 
 
 def idlest_first(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """Return the GPUs by their memory in use, in steps of one GiB. GPUs of the same step stay in their order."""
+    """Return the GPUs sorted by memory in use, in whole GiB. GPUs with the same number of GiB keep their order."""
     with nvml_session() as nvml:
         if nvml is None:
             return tuple(gpus)
@@ -137,7 +137,7 @@ def idlest_first(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
 
 
 def pci_addresses(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """Return the addresses on the PCI bus by UUID, if they are known."""
+    """Return a dict from UUID to PCI address, as far as the addresses are known."""
     with nvml_session() as nvml:
         if nvml is None:
             return {}
@@ -154,7 +154,7 @@ def _pci_address(nvml: Any, gpu: Gpu) -> str:
 
 
 def gpu_state(gpu: Gpu) -> dict[str, Any]:
-    """Return a GPU's identity and present settings: limits, clocks, temperature. A value that it does not support is None."""
+    """Return a GPU's identity and present settings: limits, clocks, temperature. A value that the GPU does not support is None."""
     state: dict[str, Any] = {"index": gpu.index, "uuid": gpu.uuid, "name": gpu.name, "memory_bytes": gpu.memory_bytes}
     with nvml_session() as nvml:
         if nvml is None:

@@ -1,7 +1,7 @@
 """The load of this machine during a run: the load average per core, and the time that a hypervisor gave to other guests.
 
-What is measured, and how: the system's own counters, read before and after the run. What the numbers leave out: who caused the
-load. The run's own processes are part of it.
+The system's own counters are read before and after the run. The numbers do not show who caused the load. The run's own processes
+are part of the load.
 """
 
 from __future__ import annotations

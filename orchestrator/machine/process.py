@@ -4,7 +4,7 @@ A training tree gets its own session, a marker in its environment (`TUNEBENCH_RU
 group. `process_tree` finds every descendant by these. Waiting blocks on the child and on signals, and does not poll, so that it
 does not disturb a measurement. However `run` ends, it ends the tree with INT, TERM and KILL, each with a bounded wait.
 
-This module does not know what a run means: it sees argv, variables and files.
+This module handles only argv, variables and files. It does not know their meaning.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from orchestrator.records import Command, Limit, ProcessOutcome
 
 
 class Watch(Protocol):
-    """A check of a run while it is waited for: `look` returns a limit that is reached (see `run.watchdog`)."""
+    """A check of a running process tree. `look` returns the limit that the run has reached, or None (see `run.watchdog`)."""
 
     def next_look_s(self) -> float | None: ...
 
@@ -50,8 +50,8 @@ def run(
     """Run the command until it ends or reaches a limit (`timeout_s`, `watch`), and end every process that it leaves behind.
 
     SIGINT or SIGTERM to this process ends the tree, and the outcome is cancelled; a second signal kills the tree. A caller that
-    holds signals for longer passes its own `stop`. `before_ending` is called while a tree that reached a limit still lives.
-    The command's files must exist already. Raise LaunchError if the command cannot be started.
+    holds back signals for longer passes its own `stop`. If the tree reaches a limit, `before_ending` is called while the tree
+    still lives. The command's files must exist already. Raise LaunchError if the command cannot be started.
     """
     marker = command.env.get(MARKER) or uuid.uuid4().hex
     with StopSignals() if stop is None else nullcontext(stop) as held:
@@ -167,7 +167,7 @@ def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str | None] | Non
 
 @contextmanager
 def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program during a measurement, with its output in a file, and end it. Raise LaunchError if it cannot start."""
+    """Run a program inside a `with` block, with its output in a file, then end it. Raise LaunchError if it cannot start."""
     with stdout.open("ab") as out:
         env = child_environment({MARKER: os.environ.get(MARKER)})  # it can be found even if this process is killed
         child = _start(argv, env=env, cwd=Path.cwd(), stdout=out.fileno(), stderr=out.fileno())
@@ -183,7 +183,7 @@ def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[byte
 
 
 def usage(child: subprocess.Popen[bytes]) -> dict[str, float]:
-    """Return the cost of a living sidecar so far, `cpu_s` and its highest `rss_bytes`; empty if they are unknown."""
+    """Return what a living sidecar has used so far: `cpu_s` and the highest `rss_bytes`. Return {} if that is unknown."""
     import psutil
 
     with suppress(psutil.Error, OSError, ValueError, IndexError):

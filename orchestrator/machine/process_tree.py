@@ -1,6 +1,6 @@
 """The process tree of a run: finds its members and ends them. `process` starts them.
 
-A process belongs to the tree by any of four signs, since it can escape each of them:
+A process belongs to the tree if it has one of four signs. There are four, since a process can lose each of them:
 
 - the marker in its environment (`TUNEBENCH_RUN`),
 - the session of the process that was started,
@@ -49,7 +49,10 @@ def adopt_orphans() -> None:
 
 
 def collect_adopted(own: Iterable[int]) -> None:
-    """Collect ended orphans by their ids. A wait for any child would also collect the children in `own`, which others wait for."""
+    """Collect ended orphans by their ids.
+
+    A wait for any child would also collect the children in `own`, and other code waits for those.
+    """
     if not _adopting:
         return
     import psutil
@@ -99,8 +102,8 @@ def end_tree(
 ) -> int:
     """End every process of the tree, and return the number that were alive.
 
-    `hurry` is asked while waiting: once it is true, all processes are killed at once. With `keep_group` the control group stays,
-    for a caller that still reads it.
+    `hurry` is called while waiting. Once it returns True, all processes are killed at once. With `keep_group` the control group
+    stays, for a caller that still reads it.
     """
     living = members(marker, root)
     # A run that is stopped gets INT first, as by Ctrl-C. Orphans of a run that has ended get TERM.
@@ -124,7 +127,7 @@ def end_tree(
 
 
 def survivors(marker: str, root: subprocess.Popen[bytes] | None = None) -> tuple[str, ...]:
-    """Return name and id of each process that still lives. As a rule, it is stuck in a driver."""
+    """Return name and id of each process that still lives. Such a process is usually stuck in a driver."""
     import psutil
 
     names = []
@@ -160,7 +163,7 @@ def end(
 
 
 def _gone(process: psutil.Process) -> bool:
-    """Return whether a process has ended. A zombie has: in a container without an init, no process collects it."""
+    """Return whether a process has ended. A zombie counts as ended: in a container without an init, no process collects it."""
     import psutil
 
     try:

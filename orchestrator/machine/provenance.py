@@ -1,6 +1,6 @@
 """The provenance of a run's numbers: git, host, packages, GPUs, driver, clocks. Collected once for each run; never raises.
 
-Unknown facts are None or left out: a run must not lose its record for them. Importing this module is cheap: NVML and psutil
+Unknown facts are None or left out: an unknown fact must not cost a run its record. Importing this module is cheap: NVML and psutil
 are loaded only where they are needed, and torch never.
 """
 
@@ -35,7 +35,7 @@ _PATHS_SCRIPT = "import json, platform, sys; print(json.dumps([platform.python_v
 class Machine:
     """The machine of a plan. From its GPUs and cores, `plan` decides what cannot run here.
 
-    `assumed`: it is another machine than this one, so its packages and files are not known.
+    `assumed` means that it is not this machine, so its packages and files are unknown.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -43,7 +43,7 @@ class Machine:
     assumed: bool = False
 
     def packages(self, python: str | None) -> Mapping[str, str]:
-        """Return the versions of an interpreter's packages (None: of this one) by normalised name; empty if it does not start."""
+        """Return a dict from normalised package name to version. It is empty if the interpreter `python` does not start."""
         return _interpreter(python)[1]
 
 
@@ -64,9 +64,9 @@ def _capture(argv: Sequence[str], timeout_s: float) -> str:
 
 @cache
 def _interpreter(python: str | None) -> tuple[str | None, Mapping[str, str]]:
-    """Return an interpreter's version and installed packages. They are cached: a plan asks for them in every cell.
+    """Return an interpreter's version and installed packages. They are cached: a plan needs them for every cell.
 
-    The names of the packages' folders have the versions; reading the metadata would take ten times as long.
+    The versions are read from the names of the packages' folders. Reading the metadata takes ten times as long.
     """
     # Paths are compared, not files: the interpreters of two virtual environments link to the same file.
     if python is None or os.path.abspath(os.path.expanduser(python)) == os.path.abspath(sys.executable):

@@ -1,7 +1,8 @@
 """Saves the stacks of a hanging run's Python processes as `stacks.txt`, before the processes are ended.
 
-py-spy reads the stacks if it is installed and allowed to. Otherwise a process that catches SIGUSR2 (the instrument does) gets that
-signal, and the text that it adds to the run's stderr is copied. Left out: processes that permit neither, and frames below Python.
+py-spy reads the stacks if it is installed and allowed to. Otherwise each process that catches SIGUSR2, as the instrument does, gets
+that signal. It writes its stacks to the run's stderr, and this module copies them. Left out: processes that allow neither way, and
+frames below Python.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _by_signal(pid: int, stderr: Path) -> str | None:
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """Return whether the process handles the signal. A process that does not would be ended by it."""
+    """Return whether the process handles the signal. The signal would end any other process."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
         mask = int(next(line for line in lines if line.startswith("SigCgt:")).split()[1], 16)

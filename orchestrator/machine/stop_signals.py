@@ -15,7 +15,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopSignals:
-    """A context that holds back SIGINT, SIGTERM and SIGHUP. It becomes readable, like a file, on one of these and on SIGCHLD.
+    """A context that holds back SIGINT, SIGTERM and SIGHUP. It becomes readable, like a file, when one of these or SIGCHLD arrives.
 
     `received` is the first signal that asked to stop, and `count` the number of such signals: a second signal asks to stop at once.
     Outside the main thread, where signals cannot be held back, the context does nothing.
@@ -32,7 +32,7 @@ class StopSignals:
         return self._read.fileno()
 
     def drain(self) -> None:
-        """Make it unreadable until the next signal."""
+        """Remove all pending bytes, so that this object is not readable until the next signal."""
         with suppress(BlockingIOError):
             while self._read.recv(4096):
                 pass

@@ -30,9 +30,10 @@ _CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
 class FailureKind:
     """A kind of failure. `word` is the `kind` of a record, `meaning` a sentence for the documentation.
 
-    `pattern` is a regular expression that finds it in an error. `hint` is advice, or makes it from the error and the experiment.
-    `follows`: ranks fail with it after another rank has failed, so it is not the cause if another kind is there.
-    `retried`: it is not the experiment's fault, so the run is repeated without `--retry-failed`.
+    `pattern` is a regular expression that finds it in an error. `hint` is advice, or a function that makes advice from the
+    error and the experiment. `follows` means that ranks fail in this way after another rank has failed. So it is the cause only
+    if there is no other kind. `retried` means that the experiment did not cause the failure. So the run is repeated without
+    `--retry-failed`.
     """
 
     word: str
@@ -49,7 +50,7 @@ def kind_of_text(text: str) -> str | None:
 
 
 def known(word: str | None) -> FailureKind:
-    """Return the kind of this name; for a word from elsewhere, a kind without any properties."""
+    """Return the kind with this name. For an unknown name, return a kind without any properties."""
     return KINDS.get(word or "") or FailureKind(word=word or "", meaning="")
 
 

@@ -2,7 +2,7 @@
 
 Exit code, signal and completeness of the metrics decide the status. The workers' error files name the cause; the ends of the logs
 name it only if no worker did. A traceback in a log is not a failure by itself: a good run may have handled it. The launcher's own
-exit code is not used: its last lines report the child's. The kinds are in `failure_kinds`.
+exit code is not used: its last lines report the child's exit code. The kinds are in `failure_kinds`.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def verdict(
 ) -> Verdict:
     """Return the verdict. `workers` are the ranks' files, earliest first; `log` is the end of stderr, else of stdout.
 
-    `complete`: the metrics that make a result are there. `out_of_memory`: the kernel killed a process of this container for memory
-    during the run. `disk_full`: the run had no room left to write why it failed.
+    `complete` means that all metrics of a result exist. `out_of_memory` means that the kernel killed a process of this
+    container for memory during the run. `disk_full` means that the disk had no room left for the run's error.
     """
     if outcome.cancelled:
         return Verdict(status=Status.CANCELLED, kind="cancelled", cause="the run was interrupted")
@@ -103,7 +103,7 @@ def _over_limit(outcome: ProcessOutcome, limit: Limit) -> Verdict:
 
 
 def child_end(log: str) -> ChildEnd | None:
-    """Return the launcher's report in its last lines, or None."""
+    """Return the launcher's report, which is in the last lines of its log, or None."""
     _, heading, rest = log.rpartition(_ROOT_CAUSE)
     matches = list(_CHILD_ENDED.finditer(rest if heading else log))
     if not matches:
@@ -123,7 +123,7 @@ def named_pids(log: str) -> frozenset[int]:
 
 
 def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str, child: ChildEnd) -> tuple[str, str]:
-    """Return kind and cause of a failure: by a worker's error, else by a signal, else by the log."""
+    """Return kind and cause of a failure: from a worker's error, else from a signal, else from the log."""
     errors = [_worker_error(worker) for worker in workers if isinstance(worker.get("error"), Mapping)]
     first = next((error for error in errors if not known(error[0]).follows), None)
     if first is not None:
@@ -144,7 +144,7 @@ def _why(outcome: ProcessOutcome, workers: Sequence[Mapping[str, Any]], log: str
 
 
 def _worker_error(worker: Mapping[str, Any]) -> tuple[str, str]:
-    """Return kind and cause by a rank's error, its type and message. The traceback is not searched: it may quote anything."""
+    """Return kind and cause from the type and message of a rank's error. The traceback is not searched: it may quote anything."""
     error = worker["error"]
     kind = kind_of_text(f"{error.get('type')}: {error.get('message')}") or "unknown"
     message = next(iter(str(error.get("message") or "").strip().splitlines()), "")
@@ -157,8 +157,8 @@ def _worker_error(worker: Mapping[str, Any]) -> tuple[str, str]:
 def _log_error(log: str) -> tuple[str | None, str | None]:
     """Return kind and line of the last error in a log.
 
-    Earlier errors were handled, unless the last error is only a consequence. A launcher's error about its child counts only if
-    there is no other error. Without an error line, the end of the log decides the kind.
+    The program handled the earlier errors, except if the last error is only their consequence. A launcher's error about its
+    child counts only if there is no other error. Without an error line, the end of the log decides the kind.
     """
     every = [match["line"].strip() for text in log.splitlines() if (match := _ERROR_LINE.match(text.strip()))]
     lines = [line for line in reversed(every) if not _CHILD_FAILED.search(line)] or every[-1:]

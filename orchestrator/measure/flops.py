@@ -15,7 +15,7 @@ first layer. If they do not, its first projections are counted 2n too high (0.3 
 
 An unknown number is None, never a guess. It is unknown if `workers/instrument/architecture.py` could not read a fact; if sequences
 are longer than a sliding window; for devices that are not in the table, such as MIG instances; for quantised weights; and for fp32
-without autocast. A share above one means that something here is wrong, so it raises `Overcounted`.
+without autocast. A share above one shows a mistake in these numbers, so it raises `Overcounted`.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class Overcounted(ArithmeticError):
 def model_flops_per_token(
     architecture: Architecture, *, squares_per_token: float, longest: int | None = None, uncut: bool = False
 ) -> float | None:
-    """Return the FLOPs of forward and backward pass without recomputation, or None if the architecture is not known enough.
+    """Return the FLOPs of forward and backward pass without recomputation. Return None if a needed fact is unknown.
 
-    `squares_per_token` is Σ sᵢ² ÷ Σ sᵢ over the sequences. `longest` is a bound on sᵢ, needed if attention has a window.
-    `uncut` counts the whole square of scores, as eager attention computes it and counters see it.
+    `squares_per_token` is Σ sᵢ² ÷ Σ sᵢ over the sequences. `longest` is a bound on sᵢ, needed if attention has a window. With
+    `uncut`, the whole square of scores counts: eager attention computes it, and FLOP counters count it.
     """
     matrices = _matrices(architecture)
     attention = _attention_forward(architecture, squares_per_token=squares_per_token, longest=longest, uncut=uncut)
@@ -105,7 +105,7 @@ def hardware_flops_per_token(
 
 
 def _matrices(architecture: Architecture) -> tuple[float, float] | None:
-    """Return the weights that one token is multiplied with: those of frozen matrices, and those of trained matrices."""
+    """Return the number of weights that multiply one token: first in frozen matrices, then in trained matrices."""
     frozen, trainable = architecture.get("frozen"), architecture.get("trainable")
     of_experts = architecture.get("expert_frozen"), architecture.get("expert_trainable")
     if frozen is None or trainable is None or None in of_experts:
@@ -152,9 +152,9 @@ def utilization(*, flops_per_token: float, tokens_per_s_per_gpu: float, peak: fl
 
 
 def achieved(settings: Mapping[str, Any], *, squares_per_token: float, tokens_per_s_per_gpu: float) -> dict[str, float]:
-    """Return model_flops_per_token, tflops_per_s_per_gpu, mfu and hfu of a run, as far as the settings in its worker file suffice.
+    """Return model_flops_per_token, tflops_per_s_per_gpu, mfu and hfu of a run, as far as its worker file has the needed settings.
 
-    Raise Overcounted if a share is above one: then none of the four numbers can be trusted.
+    Raise Overcounted if a share is above one: then all four numbers may be wrong.
     """
     architecture = settings.get("architecture") or {}
     longest = settings.get("max_seq_len")

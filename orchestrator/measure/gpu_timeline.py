@@ -1,8 +1,8 @@
 """Turns the lines of an NVML sampler into values over time: peaks, energy and throttling of each device in a window. Pure.
 
-A value holds from its line until the next line of the same device and kind, but no longer than the sampler's repetition. Windows
-are pairs of seconds since the epoch. A quantity is None if the device does not support it, if the window is too short for it, or
-if its readings do not cover the window.
+A value holds from its line until the next line of the same device and kind. It holds no longer than the time after which the
+sampler repeats an unchanged value. Windows are pairs of seconds since the epoch. A quantity is None if the device does not support
+it, if the window is too short for it, or if its readings do not cover the window.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Device:
         return memory[0][1] if memory else None
 
     def residue(self) -> float | None:
-        """Return the memory in use at the last reading less that at the first, or None without a reading after the run."""
+        """Return the increase in memory in use from the first reading to the last; None without a reading after the run."""
         memory = self.points.get("memory", ()) if self.to_the_end and self.lost is None else ()
         return max(0.0, memory[-1][1] - memory[0][1]) if memory else None
 
@@ -107,7 +107,7 @@ class Device:
         return sum((until - start) * value for start, until, value in spans) / total if total > 0 else None
 
     def energy(self, window: Window) -> float | None:
-        """Return joules by the device's counter, interpolated between its readings, or None if the counter was reset."""
+        """Return joules from the device's counter, interpolated between its readings, or None if the counter was reset."""
         points = self.points.get("energy", ())
         if window[1] - window[0] < SHORTEST_ENERGY_WINDOW_S or not points:
             return None
@@ -204,7 +204,7 @@ def _cost(lines: Sequence[str]) -> dict[str, Any]:
 
 
 def _at(points: Points, moment: float) -> float | None:
-    """Return a counter's value at a moment, interpolated; None if the moment is over half a second before or after its readings."""
+    """Return a counter's interpolated value at a moment. Return None over half a second outside its readings."""
     after = bisect_right(points, moment, key=lambda point: point[0])
     if after == 0:
         return points[0][1] if points[0][0] - moment <= _EDGE_S else None

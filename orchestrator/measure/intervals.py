@@ -2,7 +2,7 @@
 
 Within a run, neighbouring steps are alike, so single steps are not an independent sample. The run is cut into a few long batches,
 and the medians of the batches are the sample. Over repeats, each run is one sample. People compare ratios, so means and intervals
-are of logarithms. `compare` says what a ratio means for a metric.
+are computed from logarithms. `compare` says what a ratio means for a metric.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio:
-    """New ÷ base, of the geometric means over runs. The interval and `p` are None if a side has one run.
+    """The ratio new ÷ base of the geometric means over runs. The interval and `p` are None if a side has one run.
 
     `p` is the probability of a difference at least as large between two equal sides. `n_base` and `n_new` are the numbers of
     values, or of pairs if they were compared in pairs.
@@ -63,7 +63,7 @@ class Ratio:
 
 
 def widened(ratio: Ratio, by: float) -> Ratio:
-    """Return the ratio with an interval that is wider on both sides, by a distance of logarithms."""
+    """Return the ratio with an interval that is wider at both ends by a difference of logarithms."""
     if ratio.interval is None:
         return ratio
     factor = math.exp(by)
@@ -198,7 +198,7 @@ def _two_sided(t: float, degrees: float) -> float:
 def adjusted(p_values: Sequence[float]) -> list[float]:
     """Return the p values after Benjamini and Hochberg's correction, in the given order.
 
-    If all values below a bound count as differences, the expected share of false ones among them is at most the bound.
+    If all values below a bound count as differences, the expected share of false differences is at most the bound.
     """
     count = len(p_values)
     smallest, corrected = 1.0, [1.0] * count
@@ -213,8 +213,9 @@ def runs_for_half_width(
 ) -> int | None:
     """Return the number of runs per side that narrows the ratio's interval to ± `half_width` (of the logarithm).
 
-    Runs are assumed to spread as before. The number is at least that of the runs so far. Return None if the spread is unknown or
-    MOST_RUNS would not do. `degrees` gives the degrees of freedom of so many runs per side; by default those of pairs.
+    Runs are assumed to spread as before. The number is not below the number of runs so far. Return None if the spread is
+    unknown or MOST_RUNS are too few. `degrees` returns the degrees of freedom for a number of runs per side. The default is for
+    pairs.
     """
     if measured.interval is None or half_width <= 0:
         return None

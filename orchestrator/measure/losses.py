@@ -2,8 +2,8 @@
 
 A text is points `step:loss`, each with the mean loss of the steps since the previous point. The Trainer's log entries are numbered
 from 1. A point is kept if its number is at most three binary digits followed by zeros (1 to 8, 10, 12, 14, 16, 20…), or the last:
-at most four points for each doubling. Two trainings that log at the same steps share all points except the last, whatever their
-lengths. So they share a point in the second half of the shorter training. Earlier points do not count, since losses are alike at
+at most four points for each doubling. Two trainings that log at the same steps share all points of the shorter one, except perhaps
+its last. So they share a point in the second half of the shorter training. Earlier points do not count, since losses are alike at
 the beginning. A comma and a space separate the texts of several runs.
 """
 
@@ -27,7 +27,7 @@ _DIGITS = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shared:
-    """Two mean losses over the same steps: the first `steps` of both trainings."""
+    """The mean losses of two trainings over the same steps: the first `steps` steps of both."""
 
     steps: int
     first: float
@@ -35,7 +35,10 @@ class Shared:
 
 
 def as_text(logged: Sequence[Point]) -> str | None:
-    """Return the text of logged losses, `(step, mean since the previous step)`; None without losses or with an invalid loss."""
+    """Return the text of logged losses; None without losses or with an invalid loss.
+
+    Each loss is a step and the mean since the previous logged step.
+    """
     points = [(int(step), float(loss)) for step, loss in logged]
     if not _are_sound(points):
         return None
@@ -59,7 +62,7 @@ def _are_sound(points: Sequence[Point]) -> bool:
 
 
 def _sums(points: Sequence[Point]) -> dict[int, float]:
-    """Return for each step the sum of the losses of all steps up to it."""
+    """Return, for each point, the sum of the losses of all steps up to that point."""
     sums, at, total = {}, 0, 0.0
     for step, loss in points:
         total += loss * (step - at)
@@ -68,7 +71,10 @@ def _sums(points: Sequence[Point]) -> dict[int, float]:
 
 
 def over_the_same_steps(first: str, second: str) -> Shared | None:
-    """Return both trainings' mean loss up to the last step that is a point in all runs of both; None without such a step."""
+    """Return both trainings' mean loss up to their last common point. A point is common if all runs have it.
+
+    Return None without a common point.
+    """
     runs = [[_sums(_read(text)) for text in texts.split(", ")] for texts in (first, second)]
     shared = set.intersection(*(set(sums) for texts in runs for sums in texts))
     step = max(shared, default=0)
@@ -79,7 +85,7 @@ def over_the_same_steps(first: str, second: str) -> Shared | None:
 
 
 def _read(text: str) -> list[Point]:
-    """Return the points of one run, or nothing if a point is invalid: with a gap, means would be wrong."""
+    """Return the points of one run. Return nothing if a point is invalid: a gap would make means wrong."""
     points: list[Point] = []
     for word in text.split(" "):
         match = _POINT.fullmatch(word)

@@ -1,6 +1,6 @@
 """GPU memory from two kinds of log: the Trainer's memory metrics, and readings of `nvidia-smi`.
 
-The monitors write these logs, and results folders of the reference system have the same two kinds. The functions turn a log's
+The monitors write these logs. Results folders of the reference system contain the same two kinds of log. The functions turn a log's
 content into numbers; nothing is sampled here.
 """
 
@@ -58,13 +58,13 @@ class LogSummary:
 
     @property
     def mean(self) -> float | None:
-        """MiB above the first reading, mean over devices; None without readings."""
+        """The memory above the first reading in MiB, as the mean over devices; None without readings."""
         peaks = self.peak_by_device.values()
         return sum(peaks) / len(peaks) if peaks else None
 
 
 def readings(text: str) -> list[re.Match[str]]:
-    """Return the lines that are whole readings, in order."""
+    """Return the lines that are complete readings, in order."""
     return [match for line in text.splitlines() if (match := _READING.fullmatch(line.strip()))]
 
 
@@ -83,7 +83,7 @@ def _without_numbers(problem: str) -> LogSummary:
 
 
 def log_summary(text: str) -> LogSummary:
-    """Return the numbers of a log's text. Ignore a last line that was cut off. A log without a reading is a problem, not a 0."""
+    """Return the numbers of a log's text. Ignore an incomplete last line. Report a log without readings as a problem, not as 0."""
     lines = [line.strip() for line in text.splitlines()]
     if not lines:
         return _without_numbers("the log is empty")

@@ -51,7 +51,7 @@ def numbers(workers: Sequence[Worker], *, world_size: int) -> Cells:
 
 
 def _core_wait(worker: Worker) -> float | None:
-    """Return the share of the time after its first step for which a rank's threads waited for a core."""
+    """Return the time that a rank's threads waited for a core, as a share of the time after its first step."""
     wait = worker.get("core_wait") or {}
     waited_s, wall_s = wait.get("waited_s"), wait.get("wall_s")
     return waited_s / wall_s if waited_s is not None and wall_s else None
@@ -66,7 +66,7 @@ def busy_host(numbers: Cells) -> Iterator[Caveat]:
 
 
 def warnings(workers: Sequence[Worker], numbers: Cells) -> Iterator[str]:
-    """Yield sentences about problems with the numbers of a run, which are those of the function `numbers`."""
+    """Yield sentences about problems with the numbers of a run. `numbers` is the result of the function `numbers`."""
     for worker in workers:
         rank, tokens = worker.get("rank", 0), worker.get("tokens") or {}
         unknown = f"rank {rank}'s tokens are unknown"
@@ -118,7 +118,7 @@ def _stage(worker: Worker, name: str) -> Mapping[str, Any]:
 
 
 def _memory(workers: Sequence[Worker], world_size: int) -> Cells:
-    """Return the memory of the highest rank, and the host's memory of all ranks. Return nothing if a rank is missing."""
+    """Return the GPU memory of the rank with the most, and the host memory of all ranks. Return nothing if a rank is missing."""
     if len(workers) < world_size:
         return {}
     peaks = [worker.get("peak") or {} for worker in workers]
@@ -136,6 +136,6 @@ def _memory(workers: Sequence[Worker], world_size: int) -> Cells:
 
 
 def _over_ranks(combine: Callable[[list[Any]], Number], rows: Sequence[Mapping[str, Any]], name: str) -> Number | None:
-    """Return the sum or maximum of one number over all ranks, or None if a rank does not have it."""
+    """Return the sum or maximum of one number over all ranks, or None if a rank lacks the number."""
     values = [row.get(name) for row in rows]
     return None if None in values else combine(values)

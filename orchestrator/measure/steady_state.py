@@ -7,12 +7,12 @@ sentence gives the reason.
 
 The levels are the segments of least cost; each has at least 3 steps. The cost is the sum of the absolute deviations from each
 segment's median, plus a penalty of 3·ln n for each segment. The deviations are robust z-scores: distances from the second half's
-median, in units of 1.4826 × its median absolute deviation. A unit is at least 0.1 % of the median, also if the deviation is 0.
+median, in units of 1.4826 × its median absolute deviation. A unit is at least 0.1 % of the median, even if the deviation is 0.
 Scores are clipped at 10, so that a single step does not make a segment. A series of over 300 steps is reduced to the medians of up
 to 300 equal blocks.
 
-The first step is never steady. Nor are the steps up to a spike among the first 10 steps (or the first tenth of the run), since
-compilers may compile again.
+The first step is never steady. If there is a spike among the first 10 steps or in the first tenth of the run, all steps up to the
+spike are warm-up: compilers may compile again.
 
 Left out: the causes of a slow step. `throughput` names them if it can.
 """
@@ -122,7 +122,10 @@ def _unit(values: Sequence[float]) -> float:
 
 
 def _segments(scores: Sequence[float]) -> list[int]:
-    """Return the edges of the segments of least cost, from 0 to the number of scores. Takes 0.2 s for 300 scores; quadratic."""
+    """Return the edges of the segments of least cost, from 0 to the number of scores.
+
+    The search takes 0.2 s for 300 scores; the time is quadratic.
+    """
     n = len(scores)
     penalty = 3 * math.log(max(n, 2))
     best: list[float] = [0.0, *[math.inf] * n]
@@ -194,7 +197,7 @@ def _level_shift(series: Sequence[float]) -> str | None:
 
 
 def _winsorized(values: Sequence[float]) -> list[float]:
-    """Return the values with the twentieth at each end replaced by its nearest neighbour, so that no spike decides."""
+    """Return the values with the lowest and highest twentieth replaced by the nearest other value, so that no spike decides."""
     ordered = sorted(values)
     edge = len(ordered) // 20 or 1
     low, high = ordered[min(edge, len(ordered) - 1)], ordered[max(len(ordered) - 1 - edge, 0)]
@@ -238,14 +241,14 @@ def _described(
 
 
 def _waits(cut: int, waits_s: Sequence[float], after: Sequence[Sequence[str]]) -> list[float]:
-    """Return each step's wait above the usual wait, without evaluation and saving."""
+    """Return by how much each step's wait exceeds the usual wait. A wait for evaluation or saving counts as 0."""
     waits = [0.0 if index < len(after) and after[index] else waits_s[index] for index in range(cut, len(waits_s))]
     usual = median(waits) if waits else 0.0
     return [max(wait - usual, 0.0) for wait in waits]
 
 
 def _difference(middle: float, mean: float, shares: dict[str, float]) -> list[str]:
-    """Return a sentence if the median and mean step differ by over 2 %, with causes that explain half of the difference."""
+    """Return a sentence if the median and mean step differ by over 2 %. It names causes that explain half of the difference."""
     if abs(mean / middle - 1) <= _DIFFERENCE:
         return []
     causes: list[str] = []

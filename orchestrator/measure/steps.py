@@ -1,6 +1,7 @@
-"""Reads the steps of a run's ranks from `steps-rank<R>.jsonl`, and combines them into common steps. `throughput` makes speeds.
+"""Reads the steps of a run's ranks from `steps-rank<R>.jsonl`, and combines them into common steps.
 
-`StepLines` makes the lines of such a file from the output of a program that prints its steps.
+`throughput` computes speeds from them. `StepLines` makes the lines of such a file from the output of a program that prints its
+steps.
 
 A file may end in half a line, since a run can be killed at any moment: incomplete steps are skipped. Lines without a duration
 (losses, and steps of older versions) are skipped too. The training process may write anything: only regular files are read, each up
@@ -75,7 +76,7 @@ def together(ranks: Mapping[int, Sequence[Step]]) -> tuple[Step, ...]:
 
 
 def _together(parts: Sequence[Step]) -> Step | None:
-    """Return the common step, or None if a rank does not say when it ended its own."""
+    """Return the common step, or None if a rank does not report when its step ended."""
     ends = [step.ended_at for step in parts if step.ended_at is not None]
     if len(ends) < len(parts):
         return None
@@ -133,11 +134,12 @@ def _step(line: Mapping[str, Any]) -> Step | None:
 
 
 class StepLines:
-    """The steps in a program's output, fed with pieces of it: each line that is a JSON object with `step` is one.
+    """Finds the steps in a program's output, which arrives in pieces. Each line that is a JSON object with `step` is a step.
 
-    A line has `seconds`, or `time`, a reading of any clock in seconds: then the step lasts from the reading in the line before.
-    `moment` turns a reading into seconds since the epoch, or into None if it cannot. Lines with a mistake are left out, and `note`
-    counts them. If a number is not above the one before for the second time, no further line is read: `problem` says so.
+    A line has `seconds` or `time`. `time` is a reading of any clock in seconds; the step lasts from the previous line's
+    reading. `moment` turns a reading into seconds since the epoch, or into None if it cannot. Lines with a mistake are left
+    out, and `note` counts them. The first step number that does not exceed the previous number is a mistake. After a second, no
+    further line is read, and `problem` says so.
     """
 
     def __init__(self, moment: Callable[[float], float | None] = lambda reading: None) -> None:
@@ -150,7 +152,7 @@ class StepLines:
         self._reading: float | None = None
 
     def feed(self, piece: bytes) -> list[dict[str, Any]]:
-        """Return the lines of a step file for the whole lines that have come by now."""
+        """Return the lines of a step file for all lines that this piece completes."""
         *lines, rest = (self._rest + piece).split(b"\n")
         # What is kept of a longer line is longer than a step's line may be, too.
         self._rest = rest[: LONGEST_LINE + 1]
@@ -210,7 +212,7 @@ class StepLines:
 
 
 def _fields(line: bytes) -> dict[str, Any]:
-    """Return the fields of a step line; those that it does not have are None. Raise ValueError with the mistake."""
+    """Return the fields of a step line; missing fields are None. Raise ValueError that names a mistake."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):

@@ -2,7 +2,7 @@
 
 It reads `steps-rank<R>.jsonl` and `worker-rank<R>.json` in the run's folder, with `steps`, `steady_state`, `flops` and
 `rank_files`. A step lasts until the last rank has ended it, and its tokens are the sum over ranks (`steps.together`). If a rank
-left no file, or there is no steady state, the numbers that need it are missing, and a sentence says why.
+left no file, or if there is no steady state, some numbers are missing, and a sentence says why.
 
 Left out: the Trainer's own final metrics (`trainers.instrumented`) and the numbers of monitors. A step ends when the GPU (or the
 host, on a CPU) has ended the optimizer's work. Speeds do not include the time before training began.
@@ -97,12 +97,12 @@ def _rule(first: Worker) -> Mapping[str, Any]:
 
 
 def _reporters(first: Worker, world_size: int) -> int:
-    """Return the number of processes that write step files. A program that prints its steps prints those of all processes."""
+    """Return the number of processes that write step files. A program that prints its steps has one file for all processes."""
     return 1 if first.get("steps_from") == StepSource.STDOUT else world_size
 
 
 def _reported(series: Sequence[Step], first: Worker) -> Cells:
-    """Return the work done by a program that reports its own steps. For other programs, the Trainer's file has it."""
+    """Return the work done by a program that reports its own steps. Return nothing for others: the Trainer reports their work."""
     if not first.get("steps_from"):
         return {}
     counts = {"tokens_processed": _total(series, "tokens"), "samples_processed": _total(series, "samples")}
@@ -172,7 +172,10 @@ def _speed(series: Sequence[Step], state: steady_state.Steady, world_size: int) 
 
 
 def _short_batches(window: Sequence[Step]) -> Iterator[str]:
-    """Yield a sentence if many steps had fewer tokens and fewer samples than the others; ragged text changes only the tokens."""
+    """Yield a sentence if many steps had fewer tokens and samples than the others.
+
+    Texts of different length change only the tokens.
+    """
     counts = [(step.tokens, step.samples) for step in window if step.tokens and step.samples]
     tokens, samples = (SHORT_BATCH * max(values) for values in zip(*counts, strict=True)) if counts else (0, 0)
     short = sum(own_tokens < tokens and own_samples < samples for own_tokens, own_samples in counts)
@@ -273,14 +276,14 @@ def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
 
 
 def steady_window(run_dir: Path) -> tuple[float, float] | None:
-    """Return begin and end of a run's steady state in seconds since the epoch, or None if there is none or its time is unknown."""
+    """Return start and end of a run's steady state in seconds since the epoch; None without a steady state or without its times."""
     part = _steady_part(run_dir) or ()
     ends = [step.ended_at for step in part if step.ended_at is not None]
     return (ends[0] - part[0].seconds, ends[-1]) if ends and len(ends) == len(part) else None
 
 
 def tokens_in(run_dir: Path, window: tuple[float, float]) -> int | None:
-    """Return the tokens without padding, of all ranks' steps that ended inside a window (seconds since the epoch)."""
+    """Return all ranks' tokens, without padding, in steps that ended inside a window (seconds since the epoch)."""
     part = _steady_part(run_dir)
     if part is None:
         return None

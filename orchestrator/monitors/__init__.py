@@ -1,4 +1,4 @@
-"""The monitors, one dict: name -> instance. Third parties add theirs by the entry-point group `tunebench.monitors`."""
+"""The monitors: a dict from name to instance. Other packages add monitors under the entry-point group `tunebench.monitors`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ get, names, load_problems = _REGISTRY.get, _REGISTRY.names, _REGISTRY.load_probl
 
 
 def perturbing(chosen: Collection[str]) -> frozenset[str]:
-    """Return the chosen monitors that slow a run. A monitor that is not installed counts as one of them."""
+    """Return the chosen monitors that slow a run. Include chosen monitors that are not installed."""
     plugs = {name: _REGISTRY.find(name) for name in chosen}
     return frozenset(name for name, monitor in plugs.items() if monitor is None or monitor.perturbs)

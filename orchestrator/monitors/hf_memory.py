@@ -27,7 +27,7 @@ _TRACKER = "TUNEBENCH_MEMORY_TRACKER"
 
 
 class HfMemory(Monitor):
-    """The Trainer's memory metrics and the two numbers made from them, by our tracker or the Trainer's own (`native`)."""
+    """The Trainer's memory metrics and two numbers made from them. The Trainer's own tracker (`native`) or ours measures them."""
 
     def __init__(self, *, native: bool = False) -> None:
         self.perturbs = self.native = native

@@ -1,7 +1,7 @@
-"""The interface of a monitor, for the shipped monitors and for third parties.
+"""The interface that every monitor implements, whether Tunebench or another package provides it.
 
-The monitors are modules next to this one, and the package is their registry. A third party subclasses `Monitor`, overrides what it
-needs, and names its instance under the entry-point group `tunebench.monitors`.
+Tunebench's monitors are modules of this package, and its `__init__` is their registry. Another package subclasses `Monitor`,
+overrides the methods that it needs, and names an instance under the entry-point group `tunebench.monitors`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from orchestrator.records import Caveat, Command, Gpu, Measurement
 class Monitor:
     """An observer of one run. Every method does nothing until it is overridden.
 
-    A measurement whose value is None is a dash in the report. Its `missing`, or else its `source`, says why, and becomes a
-    warning.
+    The report shows a dash for a measurement whose value is None. Its `missing` gives the reason, or its `source` if `missing`
+    is None. The reason becomes a warning.
     """
 
     # True: the run's speed is not comparable with the speed of a run without this monitor.
     perturbs = False
 
     def prepare(self, command: Command, run_dir: Path) -> Command:
-        """Return the command with what the monitor needs: a flag, a variable, a wrapper."""
+        """Return the command, with additions that the monitor needs: a flag, a variable, a wrapper."""
         return command
 
     def watch(self, run_dir: Path, gpus: Sequence[Gpu]) -> AbstractContextManager[object]:
-        """Return a context manager that is entered before the run starts, and left after its end, however it ended."""
+        """Return a context manager that is entered before the run starts, and exited after it ends, for whatever reason."""
         return nullcontext()
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
@@ -37,9 +37,9 @@ class Monitor:
         return []
 
     def devices(self, run_dir: Path) -> list[Mapping[str, Any]]:
-        """Return a row for each watched GPU, read after the run: cells by metric name, and `gpu`, its UUID."""
+        """Return a row for each watched GPU after the run. Its cells are named after metrics; the cell `gpu` is the UUID."""
         return []
 
     def warnings(self, run_dir: Path) -> Sequence[Caveat | str]:
-        """Return what to know next to the run's numbers, as caveats or sentences."""
+        """Return what a reader of the run's numbers must know, as caveats or sentences."""
         return []

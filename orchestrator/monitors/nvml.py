@@ -1,8 +1,8 @@
-"""Measures memory, power, energy, clocks and processes of each device by NVML, in a separate light process.
+"""Measures memory, power, energy, clocks and processes of each device with NVML, in a separate light process.
 
 How: `nvml_sampler.py` reads memory every 10 ms (TUNEBENCH_NVML_PERIOD_S sets another period), and the other values less often. It
 runs from before the start of the run until the run has freed its memory. `measure/gpu_timeline.py` reads the samples. Memory is
-over the whole run. Energy, power, clocks and throttling are over the steady state only (`throughput.steady_window`).
+measured over the whole run. Energy, power, clocks and throttling cover only the steady state (`throughput.steady_window`).
 
 The numbers leave out: memory that is allocated and freed between two readings, and the energy of the host. On MIG devices NVML
 reports only memory. A missing number is a dash, and `missing` says why.
@@ -58,7 +58,7 @@ def _watching(run_dir: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
         return [sys.executable, "-P", str(SAMPLER), str(period()), *(gpu.uuid for gpu in gpus)]
 
     def has_read(text: str) -> bool:
-        """Return whether each device was read once. Its first reading of memory is the baseline."""
+        """Return whether each device was read at least once. Its first reading of memory is the baseline."""
         return sum(bool(device.points or device.lost) for device in parse(text).devices.values()) >= len(gpus)
 
     with sampling(argv, run_dir / SAMPLES, has_read=has_read) as sampler:

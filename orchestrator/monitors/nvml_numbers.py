@@ -144,7 +144,10 @@ def _throttling(devices: Sequence[Device], window: Window) -> Cells:
 
 
 def _slowed(devices: Iterable[Device], window: Window) -> Mapping[str, float]:
-    """Return reason → its highest share of the window over devices, for notable shares. A power cap is normal and left out."""
+    """Return each reason with its highest share of the window on any device.
+
+    Leave out small shares, and power caps, which are normal.
+    """
     slowed: dict[str, float] = {}
     for _, reasons in filter(None, (device.throttled(window) for device in devices)):
         for name, share in reasons.items():
@@ -162,7 +165,7 @@ _OTHERS = {"unknown": "of another container", "leaving": "that was ending"}
 
 
 def named(seen: str) -> str:
-    """Return the words for a process as the sampler writes it: `foreign:12:python` → "process 12 (python)"."""
+    """Return words for the sampler's name of a process: `foreign:12:python` becomes "process 12 (python)"."""
     kind, pid, *rest = seen.split(":", 2)
     if kind in _OTHERS:
         return f"process {pid} {_OTHERS[kind]}"

@@ -1,4 +1,4 @@
-"""Measures the GPUs of one run by NVML until it receives a signal: the sampler, a light process.
+"""The sampler, a light process: measures the GPUs of one run with NVML until it receives a signal.
 
     python -P nvml_sampler.py PERIOD_S UUID…        (samples go to stdout)
 
@@ -6,9 +6,9 @@ How: memory in use is read every PERIOD_S, without the driver's reserve if NVML 
 clock and the reasons for throttling are read ten times per second. The energy counter is read twice per second, since a call takes
 milliseconds, and the processes on the GPU once per second.
 
-A line is `time,gpu,what,value`. The time is in seconds since the epoch. The GPU is its place in the arguments, and its first line
-has its UUID. Values are in base units: bytes, W, J, MHz, °C, shares of 1. A value is written when it changes, and at least once per
-second. So no peak that was read is lost, and hours without change take little space.
+A line is `time,gpu,what,value`. The time is in seconds since the epoch. `gpu` is the GPU's place in the arguments; the GPU's first
+line contains its UUID. Values are in base units: bytes, W, J, MHz, °C, shares of 1. A value is written when it changes, and at
+least once per second. So no peak that was read is lost, and hours without change take little space.
 
 The samples leave out: everything between two readings. Power is the device's own average over the last moments. A device writes
 only the values that it supports. If a device falls off the bus, a line `lost` says so, and the other devices go on.
@@ -137,7 +137,7 @@ READERS: dict[str, tuple[float | str, Reader]] = {
 
 
 class Device:
-    """One GPU: the readers that it supports, when each is due, and the last value that was written of each."""
+    """One GPU: the readers that it supports, the time when each reader is due, and its last written value."""
 
     def __init__(self, nvml: Any, place: int, uuid: str) -> None:
         self.nvml, self.place, self.uuid = nvml, place, uuid
@@ -236,7 +236,7 @@ def peak_rss() -> int | None:
 
 
 def keep_off(cores: set[int]) -> set[int]:
-    """Return the cores to run on: the last one if that leaves the training enough, else all."""
+    """Return the cores to run on: the last core if the training keeps enough cores, else all cores."""
     return {max(cores)} if len(cores) >= CORES_TO_SPARE else cores
 
 

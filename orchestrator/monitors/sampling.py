@@ -1,7 +1,7 @@
-"""Running a sampler, a program that monitors a run from a process of its own and writes a file in the run's folder.
+"""Runs a sampler: a program that monitors a run from a separate process and writes a file in the run's folder.
 
-The sampler starts before the run, and the run waits for its first readings. The sampler ends after the run. Each monitor knows
-what the lines of its file mean.
+The sampler starts before the run, and the run waits for its first readings. The sampler ends after the run. Only the monitor
+interprets the lines of that file.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ FIRST_READING_S = 20.0
 def sampling(
     argv: Callable[[], Sequence[str]], path: Path, *, has_read: Callable[[str], bool]
 ) -> Iterator[subprocess.Popen[bytes] | None]:
-    """Run the program `argv()` while the context is entered, its output in the file `path`, and yield its process.
+    """Run the program `argv()` inside a `with` block, write its output to `path`, and yield its process.
 
-    The process is None if it cannot be started, or if `argv` raises LaunchError. The file then says why. `has_read` returns
-    whether a text has a reading of each device.
+    Yield None if the program cannot be started, or if `argv` raises LaunchError. The file then gives the reason. `has_read`
+    returns whether a text has a reading of each device.
     """
     with ExitStack() as stack:
         try:

@@ -1,7 +1,8 @@
 """The frozen values that travel between the steps of a campaign, and their form in JSON files (`dump`, `load`).
 
 Suite → Experiment → Job → Command → ProcessOutcome → RunRecord → ResultsTable. `experiment` says what to run, and `run` says how it
-ran. `Suite` is in `plan/config`, since it is the content of YAML files. `ResultsTable` is in `results/table`, since it is a frame.
+ran. `Suite` is in `plan/config`, since it is the content of YAML files. `ResultsTable` is in `results/table`, since it contains
+data frames.
 """
 
 from orchestrator.records.as_json import dump, load

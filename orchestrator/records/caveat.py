@@ -53,7 +53,7 @@ class Caveat:
 
     @classmethod
     def of_sentence(cls, sentence: str) -> Caveat:
-        """Return the caveat of a sentence in a CSV file, or in a record before version 3."""
+        """Return the caveat that a sentence states. The sentence is from a CSV file, or from a record before version 3."""
         for kind, pattern in _KNOWN:
             if match := re.fullmatch(pattern, sentence, re.DOTALL):
                 return cls(kind=kind, detail=" ".join(match.groups()))
@@ -81,5 +81,5 @@ class AcceptsSentence:
 
 
 def _fields(value: object) -> object:
-    """Return the fields of a caveat for a sentence, and any other value unchanged."""
+    """Return a sentence as the fields of a caveat. Return any other value unchanged."""
     return asdict(Caveat.of_sentence(value)) if isinstance(value, str) else value

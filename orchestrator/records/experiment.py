@@ -33,7 +33,7 @@ class Device(StrEnum):
 
 
 class StepSource(StrEnum):
-    """The way in which a program that has no Trainer reports its steps: lines of stdout, or calls of `tunebench.steps.step`."""
+    """The way in which a program without a Trainer reports its steps: lines of stdout, or calls of `tunebench.steps.step`."""
 
     STDOUT = "stdout"
     CALLS = "tunebench.steps"
@@ -51,9 +51,10 @@ class Reason:
 class Framework:
     """A framework configuration: a named set of settings that make training fast.
 
-    `plugin_file` is the acceleration-framework plugin file, if it is one (trainer `fms_hf_tuning`); the trainer gets it whole.
-    `digest` is over the content, so that a changed configuration is another experiment. `requires` are distribution names with
-    optional version ranges. On fewer GPUs than `min_gpus`, and on another `device`, the configuration has no effect.
+    For trainer `fms_hf_tuning`, `plugin_file` is the plugin file of the acceleration framework; the trainer gets the whole
+    file. `digest` is computed from the content, so that a changed configuration is another experiment. `requires` are
+    distribution names with optional version ranges. The configuration has no effect on fewer than `min_gpus` GPUs, or on
+    another device than `device`.
     """
 
     name: str
@@ -71,9 +72,9 @@ class Framework:
 class DataSpec:
     """The training data of an experiment, before its preparation; see `workers/prepare/prepare.py`.
 
-    `source` is `builtin:…`, a local file or folder, or a hub name. `tokenizer` names the model whose tokenizer is used
-    (None: the text is the same for all models). `form` is `tokens` for the built-in trainer, `text` for other trainers.
-    `fingerprint` is over the content of a local source, so that an edited file is prepared anew.
+    `source` is `builtin:…`, a local file or folder, or a hub name. `tokenizer` names the model whose tokenizer is used (None:
+    the text is the same for all models). `form` is `tokens` for the built-in trainer, `text` for other trainers. `fingerprint`
+    is computed from the content of a local source, so that an edited file is prepared anew.
     """
 
     source: str
@@ -96,7 +97,7 @@ class DataSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measure:
-    """The rule that finds the steady state of a run and ends the training early; all numbers are optimizer steps.
+    """The rule that finds the steady state of a run and ends the training early. A step is an optimizer step.
 
     `discard_steps` declares the warm-up (None: see `measure.steady_state`). Training ends after `at_most_steps`. It ends
     earlier if the interval of the step time is within ± `within` (0.01 is 1 %) and `at_least_steps` have followed the warm-up.
@@ -150,7 +151,7 @@ class Script:
 
     `cwd` is `scenario` if the script starts in the folder of the scenario file, else None: it starts in a folder of the run.
     `folder` is the folder of the scenario file. `files` are the texts among words and arguments that name files in that folder:
-    the script gets their absolute paths. Both are places, so they are not part of the identity.
+    the script gets their absolute paths. `folder` and `files` are paths, so they are not part of the identity.
     """
 
     script: str | None = None
@@ -179,11 +180,12 @@ class Experiment:
     `arguments` is what the trainer receives, in order. `accelerate` is the launcher's configuration without values that are
     known only at launch. `env` are variables to set (None: to unset). `monitors` are names in `monitors.MONITORS`.
     `global_batch` is samples per optimizer step over all processes (None: the trainer's default). `data_path` is the file or
-    folder of the prepared data. `sources` has the files of the user that a script or a `custom` command runs: the name,
-    relative to the scenario file's folder, → twelve digits of the SHA-256 of its content. `repeats` are due at once; `adaptive`
-    is the rule for further repeats. `busy_gpus` says what to do if other programs use a GPU: `wait`, `warn` or `fail`. `steps`
-    says how a program without a Trainer reports its steps. `baseline` has the values of axes that reports compare with. `skip`:
-    the experiment can run nowhere; `cannot_run_here`: it cannot run on this machine.
+    folder of the prepared data. `sources` has the files of the user that a script or a `custom` command runs. It maps a path
+    relative to the scenario file's folder to twelve digits of the content's SHA-256. `repeats` runs are due from the start;
+    `adaptive` is the rule for further repeats. `busy_gpus` says what to do if other programs use a GPU: `wait`, `warn` or
+    `fail`. `steps` says how a program without a Trainer reports its steps. `baseline` has the values of axes that reports
+    compare with. `skip` is the reason why the experiment can run nowhere. `cannot_run_here` is the reason why it cannot run on
+    this machine.
     """
 
     id: str

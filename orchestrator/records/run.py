@@ -30,7 +30,7 @@ class Status(StrEnum):
 
 
 class Limit(StrEnum):
-    """A limit at which a run is ended, by its name in a scenario. At `MEASURED` it has made the steps that were asked for."""
+    """A limit at which a run is ended, by its name in a scenario. At `MEASURED`, the run has made all requested steps."""
 
     WALL = "timeout_s"
     STARTUP = "startup_timeout_s"
@@ -60,7 +60,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One due run. Repeat and attempt make its name; its folder contains all its files."""
+    """One due run. Its name consists of its repeat and attempt; its folder contains all its files."""
 
     experiment_id: str
     repeat: int
@@ -94,7 +94,8 @@ class ProcessOutcome:
     """The end of a process tree. `exit_code` is None if a signal ended the process; times are seconds since the epoch.
 
     `pid` is the id of the process that was started. `limit` is the limit that it reached. `survivors` are processes that could
-    not be ended. `memory_kills` counts the processes that the kernel killed for memory, if it counts them for this tree.
+    not be ended. `memory_kills` is the number of processes that the kernel killed for memory; 0 if the kernel does not count
+    for this tree.
     """
 
     exit_code: int | None
@@ -114,7 +115,7 @@ class ProcessOutcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """One number (or word) of a run: its name in `metrics.METRICS`, its value in base units, and its source.
+    """One number or word of a run: its name in `metrics.METRICS`, its value in base units, and its source.
 
     `missing` says why there is no value. Older records and the plugs of other packages may give this reason in `source`.
     """
@@ -133,10 +134,10 @@ class Measurement:
 class RunRecord:
     """The result of a run, written once, at the run's end, and never changed.
 
-    `kind` is a word for the failure (None when ok), `cause` a sentence, `tail` the end of the log. `settings` are the settings in
-    effect, read from the built model. `ranks` has a row for each training process and `devices` for each GPU, with cells named as
-    in `metrics`. `warnings` qualify the numbers. The field before the last lists experiments that ran on the same machine at
-    the same time. The last one says how many of their runs there were at one time; it is None in older records.
+    `kind` is a word for the failure (None when ok), `cause` a sentence, `tail` the end of the log. `settings` are the settings
+    in effect, read from the built model. `ranks` has a row for each training process and `devices` for each GPU, with cells
+    named as in `metrics`. `warnings` qualify the numbers. The last two fields describe experiments that ran on the same machine
+    at the same time: their ids, and the largest number of their runs at one time. The number is None in older records.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -163,5 +164,5 @@ class RunRecord:
 
     @property
     def neighbours(self) -> int:
-        """The number of other runs on the machine at one time; in older records, over the whole run."""
+        """The largest number of other runs on the machine at one time; in older records, the number over the whole run."""
         return len(self.beside) if self.beside_at_once is None else self.beside_at_once

@@ -1,7 +1,7 @@
-"""The folder of one run. The names of its files are written here, once.
+"""The folder of one run. Only this module defines the names of its files.
 
-A monitor names the files that it writes itself. The programs in `workers/` cannot import this module, so they repeat the names that
-they use.
+There are two exceptions. A monitor names the files that it writes itself. The programs in `workers/` cannot import this module, so
+they repeat the names that they use.
 
     RESULTS/experiments/<id>/experiment.json
     RESULTS/experiments/<id>/runs/r<repeat>-t<attempt>/ job.json, owner.json, … record.json
@@ -19,7 +19,7 @@ EXPERIMENT_FILE, OUTPUT, MODULES = "experiment.json", "output", "modules"
 
 @lru_cache(maxsize=64)
 def path_text(folder: Path, name: str) -> str:
-    """Return the path of a file in a folder, as text. Paths are remembered: a plan asks for a few of them for every cell."""
+    """Return the path of a file in a folder, as text. Paths are cached: a plan needs a few of them for every cell."""
     return str(folder / name)
 
 

@@ -1,11 +1,12 @@
-"""The claim and the owner of a run, and its state, which follows from the files of the run folder.
+"""The claim, the owner and the state of a run. The state follows from the files of the run folder.
 
 A process claims a run: it prepares the run folder under another name and renames it. Only one of several claimants can do that.
 `run-one` then describes its own process in `owner.json`. The state is never stored: it depends on whether that process lives.
 
 The process of another host or container cannot be looked up. Instead, its `run-one` touches a heartbeat file. A process that takes
-over a silent run reads the time from the file server, by a file that it makes and removes. A process that only looks uses its own
-clock and writes nothing. A silent run may be cut off and still at work, so its state is `silent`, never `lost`.
+over a silent run needs the file server's time: it makes a file, reads the file's date, and removes the file. A process that only
+looks uses its own clock and writes nothing. A silent run may be cut off from the file server and still run. So its state is
+`silent`, never `lost`.
 """
 
 from __future__ import annotations
@@ -48,13 +49,16 @@ class Owner:
     pid_namespace: str = ""
 
     def is_here(self) -> bool:
-        """Return whether this process can know if the owner runs. An owner from an earlier boot of this host has surely ended."""
+        """Return whether this process can find out if the owner is running.
+
+        An owner from an earlier boot of this host has ended.
+        """
         if self.host != socket.gethostname():
             return False
         return self.boot_id != _boot_id() or self.pid_namespace in ("", _pid_namespace())
 
     def lives(self) -> bool:
-        """Return whether the owner runs; False if `is_here` is false."""
+        """Return whether the owner is running; False if `is_here` is false."""
         return self.is_here() and self.boot_id == _boot_id() and _start_time(self.pid) == self.start_time
 
 
@@ -81,7 +85,7 @@ def this_process() -> Owner:
 
 @cache
 def _pid_namespace() -> str:
-    """Return the PID namespace. Two containers may have the same host name, and the same number for different processes."""
+    """Return the PID namespace. Two containers may have the same host name, and use the same number for different processes."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -158,13 +162,13 @@ def take_over(run_dir: Path) -> None:
 
 
 def note_neighbours(run_dir: Path, experiment_ids: Sequence[str]) -> None:
-    """Note in a run's folder, as one line, the experiments of the runs that share this machine from now on."""
+    """Append a line to a file in the run's folder: the experiments of the runs that share this machine from now on."""
     with suppress(OSError), RunFolder(run_dir).neighbours.open("a", encoding="utf-8") as file:
         file.write(" ".join(experiment_ids) + "\n")
 
 
 def neighbours(run_dir: Path) -> tuple[tuple[str, ...], int]:
-    """Return the experiments whose runs shared the machine with this run, and how many of these runs there were at one time."""
+    """Return the experiments whose runs shared the machine with this run, and the largest number of these runs at one time."""
     try:
         text = reading.read_text(RunFolder(run_dir).neighbours, limit=reading.CLAIM_BYTES)
     except (OSError, ValueError):
@@ -201,7 +205,7 @@ def our_clock(_folder: Path) -> float:
 
 
 def file_servers_clock(folder: Path) -> float | None:
-    """Return the time of the file server of a folder: the date of a file that is made for this and removed."""
+    """Return the time of a folder's file server. It is the date of a new file, which is then removed."""
     probe = folder / f".{uuid.uuid4().hex}"
     try:
         probe.touch()
@@ -223,7 +227,7 @@ def read_claim(run_dir: Path) -> Claim | None:
 
 
 def owners(run_dir: Path) -> tuple[Owner, ...]:
-    """Return the process at work on the run: `run-one`, or the claimant until `run-one` has started. Empty if unknown."""
+    """Return the process that owns the run: `run-one`, or before its start the claimant. Return nothing if it is unknown."""
     fields = _read_object(RunFolder(run_dir).owner)
     if not fields:
         written = read_claim(run_dir)
@@ -235,7 +239,7 @@ def owners(run_dir: Path) -> tuple[Owner, ...]:
 
 
 def _owner(fields: Mapping[str, Any]) -> Owner:
-    """Return the owner of these fields. Raises TypeError for a wrong type, since the process number becomes a path."""
+    """Return the owner with these fields. Raise TypeError for a wrong type, since the process number becomes part of a path."""
     owner = Owner(**fields)
     if type(owner.pid) is not int or not all(isinstance(text, str) for text in (owner.host, owner.boot_id)):
         raise TypeError("these fields do not describe a process")
@@ -251,9 +255,10 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def state(run_dir: Path, *, clock: Clock = our_clock) -> JobState:
-    """Return the state of the run: ended (it has a record), pending (no claim), running (its owner lives) or lost (it does not).
+    """Return the state of the run. With a record it has ended; without a folder it is pending.
 
-    It is silent if its owner is elsewhere and has not touched the heartbeat for SILENT_AFTER_S, by `clock`.
+    It is running while its owner lives, else lost. If its owner is on another host or in another container, it is silent once
+    the heartbeat is older than SILENT_AFTER_S by `clock`.
     """
     record = RunFolder(run_dir).record
     if record.exists():

@@ -1,6 +1,6 @@
-"""Choose the runs that are due: the requested repeats that have not ended yet. Also the number of adaptive repeats. Pure.
+"""Choose the runs that are due: the requested repeats that have not ended yet. Decide the number of adaptive repeats. Pure.
 
-`store` reads the runs and makes jobs of the due ones. `campaign/loop.py` limits how often a lost run is tried again.
+`store` reads the runs, and makes jobs from the due runs. `campaign/loop.py` limits how often a lost run is tried again.
 
 Adaptive repeats go on until the runs agree. Each run is one sample: the interval is Student's t over the logarithms of the runs'
 values. A failed run has no value, but it counts as a try. An experiment whose runs mostly fail gets no more repeats.
@@ -66,8 +66,8 @@ def due_runs(
 def is_due_again(run: StoredRun, retry: Retry) -> bool:
     """Return whether the last run of a repeat must be tried again.
 
-    That is a run that was lost or cancelled, failed for a reason outside the experiment (a port that was taken), or failed as in
-    `retry`.
+    It must be tried again if it was lost or cancelled, or if it failed for a reason outside the experiment, such as a taken
+    port. `retry` adds other kinds of failure.
     """
     if run.state is not JobState.ENDED:
         return run.state is JobState.LOST
@@ -99,13 +99,13 @@ def wanted(experiment: Experiment, records: Iterable[RunRecord]) -> int:
 
 
 def agree(records: Iterable[RunRecord], *, within: float) -> bool:
-    """Return whether half the interval over the runs that ended ok is at most `within` of their value."""
+    """Return whether half the interval over the runs that ended ok is at most `within`, as a share of their mean."""
     width = half_width(records)
     return width is not None and width <= within
 
 
 def half_width(records: Iterable[RunRecord]) -> float | None:
-    """Return half the interval over the runs that ended ok, as a share of their value; None if there is no interval."""
+    """Return half the interval over the runs that ended ok, as a share of their mean; None if there is no interval."""
     from orchestrator.measure import intervals
 
     ok = [record for record in records if record.status is Status.OK]

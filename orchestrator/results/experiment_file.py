@@ -27,12 +27,12 @@ _PLACES = ("folder", "files")
 
 
 def read(path: Path) -> Experiment:
-    """Return the experiment of the file. Raises OSError, or ValueError if the content is not an experiment."""
+    """Return the experiment of the file. Raise OSError, or ValueError if the content is not an experiment."""
     return load(Experiment, reading.read_bytes(path, limit=reading.RECORD_BYTES))
 
 
 def text_of(experiment: Experiment) -> str:
-    """Return the content of the file. Raises ResultsError for a secret, or for bytes that are not UTF-8, as in some paths."""
+    """Return the content of the file. Raise ResultsError for a secret, or for bytes that are not UTF-8, as in some paths."""
     try:
         text = dump(experiment)
     except ValueError as error:
@@ -59,7 +59,7 @@ def _secret_in(experiment: Experiment, text: str) -> str | None:
 
 
 def measure_alike(old: Experiment, new: Experiment) -> bool:
-    """Return whether two experiments with one id are the same measurement. Limits, tags and places may differ."""
+    """Return whether two experiments with the same id are the same measurement. Limits, tags and paths of folders may differ."""
     return _measured(old) == _measured(new)
 
 

@@ -29,7 +29,7 @@ def is_ours(root: Path) -> bool:
 def move_aside(root: Path) -> Path | None:
     """Give a results folder a name with the date, and return its new path; None if there is no folder.
 
-    Raises ResultsError if it is another kind of folder, or if runs are still going on in it.
+    Raise ResultsError if it is another kind of folder, or if it has running runs.
     """
     root = root.absolute()
     if not is_ours(root):
@@ -73,7 +73,7 @@ def read_ours(path: Path) -> dict[str, Any] | None:
 
 
 def write_into(folder: Path, name: str, content: str | bytes) -> Path:
-    """Write a file that is made from results, over an older one, and return its path. Raises ResultsError if that fails."""
+    """Write a file that is made from results, replace an older file, and return the path. Raise ResultsError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         writing.replace(folder / name, content)

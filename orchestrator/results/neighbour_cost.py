@@ -1,4 +1,4 @@
-"""The cost of running side by side, as `--parallel auto` measured it: a file in `packing/` of the results folder."""
+"""The slowdown of concurrent runs, as `--parallel auto` measured it: a file in `packing/` of the results folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKING, COST_FILE = "packing", "cost.json"
 
 
 def read(roots: Sequence[Path]) -> float | None:
-    """Return the largest change of speed that was measured in these folders, as a distance of logarithms; None without one."""
+    """Return the largest change of speed measured in these folders, as a difference of logarithms; None without a measurement."""
     costs = [cost for root in roots if (cost := _of_folder(root)) is not None]
     return max(costs, default=None)
 

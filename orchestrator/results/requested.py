@@ -1,8 +1,8 @@
-"""The experiments that are requested of a results folder now: those that each call of `tunebench run` last wanted.
+"""The experiments that users request now: the latest request of each call of `tunebench run` into a results folder.
 
 A call is identified by its scenario file and its choices (`--num-gpus`, `--set`…). So `--num-gpus 2` after `--num-gpus 1` adds
-experiments to the folder. The same call after a change of the file replaces its earlier request. The folder keeps experiments
-that no call wants any more; reports leave them out. Each call has its own file, so that two calls at once do not conflict.
+experiments to the folder. The same call after a change of the file replaces its earlier request. The folder keeps experiments that
+no call requests any more; reports leave them out. Each call has its own file, so that two calls at once do not conflict.
 
     RESULTS/asked/<12 hex>.json   {"file", "choices", "scenarios": {name: [ids]}}
 """
@@ -33,8 +33,8 @@ def note(
 ) -> None:
     """Write the request of a call, and forget requests for scenarios that its file no longer has.
 
-    `names` are all scenarios of the file. What the call left out keeps its earlier request: scenarios (`--scenario`), and the
-    experiments `not_chosen` (`--framework`, `--model`, `--cell`).
+    `names` are all scenarios of the file. Scenarios that `--scenario` left out keep their earlier request. So do the
+    experiments `not_chosen`, which `--framework`, `--model` or `--cell` left out.
     """
     choice = redact(json.dumps(choices, sort_keys=True, default=str))
     place = str(file.absolute())
@@ -59,7 +59,7 @@ def note(
 
 
 def current(root: Path) -> frozenset[str] | None:
-    """Return the ids that some call still wants; None if the folder has no requests, as with older versions."""
+    """Return the ids that at least one call requests; None if the folder has no requests, as with older versions."""
     entries = list(_entries(root / FOLDER))
     if not entries:
         return None

@@ -42,7 +42,7 @@ class Store:
 
     @staticmethod
     def create(root: Path, asked: Mapping[str, Any], *, seed: int = 0) -> Store:
-        """Make a new results folder, with the request `asked` in `suite.json`. Raises ResultsError if the folder has content."""
+        """Make a new results folder, with the request `asked` in `suite.json`. Raise ResultsError if the folder has content."""
         root = root.absolute()
         if is_ours(root):
             raise ResultsError(f"{root}: the folder has results already; move them aside or resume into them")
@@ -63,7 +63,7 @@ class Store:
 
     @staticmethod
     def resume(root: Path) -> Store:
-        """Open a results folder. Raises ResultsError if it is missing or another kind of folder."""
+        """Open a results folder. Raise ResultsError if it is missing or another kind of folder."""
         root = root.absolute()
         if not root.is_dir():
             raise ResultsError(f"{root}: there is no such results folder; `tunebench run` makes one")
@@ -87,8 +87,8 @@ class Store:
     def add(self, experiments: Iterable[Experiment]) -> None:
         """Write each `experiment.json`, and the order of the experiments into `suite.json`.
 
-        Limits, repeats and tags of an experiment may change when a folder is resumed. Raises ResultsError if
-        the folder has an experiment of this id that measures something else, or if an experiment must not be written.
+        Limits, repeats and tags of an experiment may change when a folder is resumed. Raise ResultsError if the folder has
+        another measurement with the same id, or if an experiment contains a secret or is not UTF-8.
         """
         experiments = list(experiments)
         for experiment in experiments:
@@ -117,7 +117,7 @@ class Store:
         writing.replace(path, text)
 
     def experiment(self, experiment_id: str) -> Experiment:
-        """Return the experiment with this id. Raises ResultsError if it is missing or cannot be read."""
+        """Return the experiment with this id. Raise ResultsError if it is missing or cannot be read."""
         path = self.root / "experiments" / experiment_id / EXPERIMENT_FILE
         try:
             experiment = experiment_file.read(path)
@@ -180,7 +180,7 @@ class Store:
         return [*order, *sorted(present.difference(order))]
 
     def find(self, word: str) -> str:
-        """Return the id that is this word, or else the only id that contains it. Raise ResultsError if there is no such id."""
+        """Return the id that equals this word, else the only id that contains it. Raise ResultsError if there is no such id."""
         ids = self.ids()
         matches = [word] if word in ids else [name for name in ids if word in name]
         if len(matches) == 1:
@@ -193,7 +193,7 @@ class Store:
         raise ResultsError(f"{self.root} has no experiment {word!r}; it has: {shown or 'none'}")
 
     def write(self, name: str, content: str | bytes) -> Path:
-        """Write a file that is made from the records, such as `benchmarks.csv`, over an older one. Return its path."""
+        """Write a file that is made from the records, such as `benchmarks.csv`. Replace an older file, and return the path."""
         path = self.root / name
         try:
             writing.replace(path, content)
@@ -211,7 +211,7 @@ class Store:
 
 
 def write_record(run_dir: Path, record: RunRecord) -> bool:
-    """Put `record.json` in place, the last act of a run. Return False if it existed already; it then stays as it is."""
+    """Create `record.json`, the last step of a run. Return False if it exists already, and leave it unchanged."""
     return writing.place_once(RunFolder(run_dir).record, redact(dump(record)))
 
 

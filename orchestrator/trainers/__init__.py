@@ -1,4 +1,4 @@
-"""The trainers, one dict: name -> instance. Third parties add theirs by the entry-point group `tunebench.trainers`."""
+"""The trainers: a dict from name to instance. Other packages add trainers under the entry-point group `tunebench.trainers`."""
 
 from __future__ import annotations
 

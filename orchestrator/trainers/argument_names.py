@@ -1,4 +1,4 @@
-"""Translate the names of arguments, by a table for each trainer.
+"""Translate the names of arguments, with a table for each trainer.
 
 Scenario files use the names of the built-in trainer, or older names that today's transformers does not know. The table of a
 trainer maps them to its own names. A name that is not in the table passes unchanged: the trainer checks it. Names are
@@ -17,7 +17,7 @@ Arguments = dict[str, Text | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """A rule that turns the value of a name into arguments: one, several, or none. `note` is the sentence for the user, if any."""
+    """A rule for one name: it turns the value into one argument, several, or none. `note` is the sentence for the user, if any."""
 
     becomes: Callable[[Text | None], Arguments]
     note: str | None = None
@@ -44,12 +44,12 @@ def is_true(value: Text | None) -> bool:
 
 
 def _renamed(old: str, new: str, note: str = "") -> tuple[str, Rule]:
-    """Return the rule of an old name, with a sentence, so that the user can update the file."""
+    """Return the rule for an old name. Its sentence helps the user to update the file."""
     return old, Rule(becomes=lambda value: {new: value}, note=f"{old} is called {new} today{note}.")
 
 
 def _called(canonical: str, theirs: str) -> tuple[str, Rule]:
-    """Return the rule of a canonical name with another name in this trainer. Both are right, so there is no sentence."""
+    """Return the rule for a canonical name that this trainer calls differently. Both names are valid, so there is no sentence."""
     return canonical, Rule(becomes=lambda value: {theirs: value})
 
 
@@ -58,7 +58,7 @@ def _dropped(name: str, why: str) -> tuple[str, Rule]:
 
 
 def _switch(name: str, *, on: Arguments, off: Arguments, called: str) -> tuple[str, Rule]:
-    """Return the rule of a yes/no argument that means other arguments. `null` removes all of these."""
+    """Return the rule for a yes/no argument that sets other arguments. `null` removes all of them."""
 
     def becomes(value: Text | None) -> Arguments:
         return dict.fromkeys([*on, *off]) if value is None else dict(on if is_true(value) else off)
@@ -67,7 +67,7 @@ def _switch(name: str, *, on: Arguments, off: Arguments, called: str) -> tuple[s
 
 
 def _by_value(name: str, cases: Mapping[str, Arguments]) -> tuple[str, Rule]:
-    """Return the rule of a choice whose values mean other arguments. Any other value keeps the name."""
+    """Return the rule for a choice whose values set other arguments. Any other value keeps the name."""
 
     def becomes(value: Text | None) -> Arguments:
         if value is None:

@@ -2,9 +2,9 @@
 
 The names and types are data: `argument_types.json`, made from transformers' TrainingArguments, the built-in trainer's own
 arguments, trl, and the configuration classes of common models. `tests/integration/test_values_table.py` writes that file and
-compares it with the installed packages. The names of older versions and of fms-hf-tuning are kept in it by hand.
-The built-in trainer takes only known names, and `model_config.NAME`, which the model's configuration gets unchecked. The lists
-for trl and fms_hf_tuning may miss names, so that only an obvious slip is a mistake there. Other trainers take any name.
+compares it with the installed packages. The names of older versions and of fms-hf-tuning are kept in it by hand. The built-in
+trainer takes only known names, and `model_config.NAME`, which goes unchecked to the model's configuration. The lists for trl and
+fms_hf_tuning may be incomplete, so only an obvious typing error is a mistake there. Other trainers take any name.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def wrong(name: str, value: Text, trainer: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def doubt(name: str, trainer: str) -> Doubt | None:
-    """Return what is doubtful about a name, or None if the trainer has it or takes any name."""
+    """Return the doubt about a name, or None if the trainer has the name or takes any name."""
     if trainer not in _OWN_NAMES or name in names(trainer):
         return None
     own = trainer == "huggingface"
@@ -107,7 +107,7 @@ def names(trainer: str) -> frozenset[str]:
 
 
 def _one_slip(word: str, known: str) -> bool:
-    """Return whether a letter was added, left out or replaced, or two neighbours were swapped."""
+    """Return whether two names differ by one typing error: a letter added, left out or replaced, or two neighbours swapped."""
     if len(word) < _SHORTEST_SLIP or abs(len(word) - len(known)) > 1:
         return False
     at = next((at for at, pair in enumerate(zip(word, known, strict=False)) if pair[0] != pair[1]), None)

@@ -85,7 +85,7 @@ def placeholders(command: Iterable[str]) -> set[str]:
 
 
 def unknown_placeholders(experiment: Experiment) -> set[str]:
-    """Return the command's placeholders that have no value: a mistake that a plan can show."""
+    """Return the command's placeholders that have no value. A plan reports them as a mistake."""
     if experiment.custom is None:
         return set()
     known = _values(experiment, Path("{run_dir}"), {}).keys() | set(LEFT_FOR_LAUNCH)
@@ -93,7 +93,10 @@ def unknown_placeholders(experiment: Experiment) -> set[str]:
 
 
 def filled(experiment: Experiment, *, run_dir: Path, at_launch: Mapping[str, str]) -> list[str]:
-    """Return the command with every placeholder filled in one pass. A list that is a whole word becomes several words."""
+    """Return the command with every placeholder filled in one pass.
+
+    If a placeholder is a whole word and its value is a list, it becomes several words.
+    """
     if experiment.custom is None:
         return []
     values = _values(experiment, run_dir, at_launch)
@@ -135,7 +138,10 @@ def read_metrics(custom: CustomCommand, run_dir: Path) -> list[Measurement]:
 
 
 def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], object]:
-    """Return a function that finds the raw value of a metric in the files of the run, or the reason why it is not there."""
+    """Return a function that finds the raw value of a metric in the files of the run.
+
+    It returns the reason if the files have none.
+    """
     place = results.removeprefix("file:") if results.startswith("file:") else "the last line of stdout"
     try:
         if results == "log":
@@ -201,7 +207,7 @@ def _unit_of(name: str) -> str | None:
 
 
 def _number(raw: object) -> float | int | None:
-    """Return the number of a JSON number or a text, else None."""
+    """Return the number that a JSON value or a text contains, else None."""
     if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
         return None
     try:

@@ -1,6 +1,6 @@
 """fms-hf-tuning, `python -m tuning.sft_trainer`, under `workers/instrument/`.
 
-Its arguments have the names of the reference's scenario files, so that these expand to the same runs. The launcher sets the
+Its arguments have the names of the reference's scenario files, so that those files expand to the same runs. The launcher sets the
 environment variable with the plugin file of the acceleration framework.
 """
 

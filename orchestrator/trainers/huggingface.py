@@ -1,6 +1,6 @@
 """The built-in trainer: `workers/sft/sft.py`, a plain transformers Trainer script, under `workers/instrument/`.
 
-Its names of arguments are the canonical ones.
+Its argument names are the canonical names.
 """
 
 from __future__ import annotations

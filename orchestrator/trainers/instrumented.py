@@ -32,7 +32,10 @@ _NO_PARTS = "PARTS: dict[str, tuple[int, str]] = {}\n"
 
 
 class InstrumentedTrainer(Trainer):
-    """A trainer under the instrument. `target` is a script, or `-m` and a module; `table` maps names to the trainer's."""
+    """A trainer under the instrument.
+
+    `target` is a script, or `-m` and a module; `table` maps canonical names to the trainer's names.
+    """
 
     instrumented = True
     target: tuple[str, ...]
@@ -50,7 +53,7 @@ class InstrumentedTrainer(Trainer):
 
 @cache
 def single_file() -> str:
-    """Return the instrument as one file: workers/instrument/instrument.py with its parts in its table.
+    """Return the text of the instrument as one file: workers/instrument/instrument.py, with the other parts in its table PARTS.
 
     Each run has this file in its folder, as FILE_NAME, so that people can read it and repeat the run.
     """
@@ -66,7 +69,7 @@ def single_file() -> str:
 def command(run_dir: Path, *target: str, modules_in: str | None = None) -> list[str]:
     """Return the words that start `SCRIPT ARGUMENTS…` or `-m MODULE ARGUMENTS…` under the run's instrument.
 
-    A module is looked for in the folder `modules_in`, as if Python was started there; by default in the run's folder.
+    Python finds a module as if it was started in the folder `modules_in`, by default in the run's folder.
     """
     place = [] if modules_in is None else ["--modules-in", modules_in]
     return [path_text(run_dir, FILE_NAME), *place, "--", *target]
@@ -86,7 +89,7 @@ def _words(name: str, value: Text) -> tuple[str, ...]:
 
 
 def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, Text]:
-    """Return the arguments with the run's own `output_dir` as the last, so that all files stay in the run folder."""
+    """Return the arguments with the run's own `output_dir` at the end, so that all files stay in the run folder."""
     arguments = dict(arguments)
     arguments.pop("output_dir", None)
     arguments["output_dir"] = path_text(run_dir, OUTPUT)
@@ -94,7 +97,7 @@ def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, T
 
 
 def data_file(data_path: str) -> str:
-    """Return the file with the rows, for a trainer that reads a file where preparation made a folder."""
+    """Return the prepared data's file, for a trainer that reads a file and not a folder."""
     return data_path if Path(data_path).suffix in {".json", ".jsonl", ".parquet"} else f"{data_path}/train.json"
 
 

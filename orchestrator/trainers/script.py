@@ -1,8 +1,8 @@
 """The trainer `script`: the user's own training script or module, unchanged, under `workers/instrument/`.
 
-It gets the arguments that the user wrote, as `--name value`, under the user's names. Nothing is added, since a script refuses
-what it does not know. By default it starts in the run's output folder, so what it writes under a relative path belongs to the
-run. Therefore it needs no `output_dir`. If the user gives one, the script gets the run's.
+It gets the arguments that the user wrote, as `--name value`, under the user's names. Nothing is added, since a script refuses what
+it does not know. By default it starts in the run's output folder, so what it writes under a relative path belongs to the run.
+Therefore it needs no `output_dir`. If the user gives one, its value becomes the run's output folder.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OwnScript(InstrumentedTrainer):
 
 
 def may_name_file(argument: str) -> bool:
-    """Return whether an argument may take the path of a file that exists. Few of the Trainer's arguments do."""
+    """Return whether an argument may take the path of an existing file. Few of the Trainer's arguments do."""
     return argument in _FILES_OF_THE_TRAINER or argument not in types("Trainer")
 
 
@@ -57,7 +57,7 @@ def _script(experiment: Experiment) -> Script:
 
 
 def _handed_over(name: str, value: Text, script: Script) -> Text:
-    """Return the value with absolute paths of the files next to the scenario file."""
+    """Return the value, with absolute paths for files that are next to the scenario file."""
     if not script.files or not may_name_file(name):
         return value
     items = tuple(_absolute(item, script) for item in as_items(value))

@@ -1,7 +1,7 @@
-"""The interface of a trainer, for the shipped trainers and for third parties.
+"""The interface that every trainer implements, whether Tunebench or another package provides it.
 
-The trainers are modules next to this one, and the package is their registry. A third party subclasses `Trainer`, sets `name`,
-writes `command` and `metrics`, and names its instance under the entry-point group `tunebench.trainers`.
+Tunebench's trainers are modules of this package, and its `__init__` is their registry. Another package subclasses `Trainer`, sets
+`name`, writes `command` and `metrics`, and names an instance under the entry-point group `tunebench.trainers`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Trainer(Protocol):
 
     `requires` are the distributions that the training interpreter must have. An `instrumented` trainer runs under
     `workers/instrument/`, which writes the worker files. `data_form` is the form of prepared data that it reads: `tokens`,
-    `text`, or None if it has its own data. `defaults.yaml` overrides `base_arguments`. It is written for the built-in trainer and
-    those with the same arguments: without `takes_defaults`, a trainer gets only a file that `--defaults` names. A trainer that
+    `text`, or None if it has its own data. `defaults.yaml` overrides `base_arguments`. It is for trainers with the built-in
+    trainer's arguments, which set `takes_defaults`. Other trainers get only a file that `--defaults` names. A trainer that
     `builds_models` makes models named `config:NAME`, which are in no folder and no hub.
     """
 
@@ -36,7 +36,7 @@ class Trainer(Protocol):
     base_arguments: Mapping[str, Text] = NOTHING
 
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:
-        """Return the experiment's arguments, and those of the run: data and output folder."""
+        """Return the experiment's arguments, and the run's own arguments: data and output folder."""
         return dict(experiment.arguments)
 
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:

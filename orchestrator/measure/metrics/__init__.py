@@ -1,9 +1,9 @@
 """The registry of columns: the meaning and unit of each column, its better direction, and the places that show it.
 
-METRICS are numbers (or words) that a run measured. FACTS describe an experiment and the end of its runs. SETTINGS are the settings
-in effect in the training process (columns `effective_<name>`). Other names are allowed, since a custom trainer has its own; they
-are shown unchanged. Nothing here measures or reads anything. `report/tables/metrics_page.py` makes docs/metrics.md from the
-registry. Units are base units (seconds, bytes, tokens, joules), except for one column in MiB, which users of the reference know.
+METRICS are numbers or words that a run measured. FACTS describe an experiment and the end of its runs. SETTINGS are the settings in
+effect in the training process (columns `effective_<name>`). A custom trainer may have other columns; they are shown unchanged.
+Nothing here measures or reads anything. `report/tables/metrics_page.py` makes docs/metrics.md from the registry. Units are base
+units (seconds, bytes, tokens, joules). One column is in MiB, because users of the reference know it so.
 """
 
 from __future__ import annotations

@@ -62,10 +62,10 @@ class Where(Flag):
 class Metric:
     """One column. `label` is its short heading; `leaves_out` says what the number does not include.
 
-    `by_ratio`: runs are averaged by their logarithms, so that 2 % faster and 2 % slower cancel out. `min_effect` is the
-    smallest change that matters, as a share (0.02: ×1.02 or ÷1.02), or the tolerance of a metric that is not tested.
-    `one_run_effect` replaces ONE_RUN_EFFECT if single runs differ by more. `order` is the place among the columns that
-    are shown first or compared.
+    With `by_ratio`, logarithms are averaged over runs, so that 2 % faster and 2 % slower cancel out. `min_effect` is the
+    smallest change that matters, as a share: 0.02 means ×1.02 or ÷1.02. For a metric without a test, it is the tolerance.
+    `one_run_effect` replaces ONE_RUN_EFFECT if single runs differ by more. `order` is the place among the columns that are
+    shown first or compared.
     """
 
     name: str

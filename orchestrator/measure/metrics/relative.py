@@ -1,4 +1,7 @@
-"""Columns that compare an experiment with its reference: that of `--baseline`, of the scenario's `baseline:`, or a chosen one."""
+"""Columns that compare an experiment with its reference.
+
+`--baseline` or the scenario's `baseline:` names the reference, or Tunebench chooses it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns that the Trainer itself reports at the end of a run, and those of its memory tracker."""
+"""Columns that the Trainer itself reports at the end of a run, and columns of its memory tracker."""
 
 from __future__ import annotations
 

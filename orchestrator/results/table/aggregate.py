@@ -1,4 +1,4 @@
-"""Numbers that need several runs: intervals over repeats, scaling over GPU counts, a loss against the baseline's.
+"""Numbers that need several runs: intervals over repeats, scaling over GPU counts, a loss compared with the baseline's loss.
 
 Functions from rows to cells. No record stores these numbers, since a run does not know what it will be compared with. `load`
 groups the rows and makes the frames.
@@ -60,7 +60,7 @@ class Cell:
 
 
 def over_repeats(name: str, values: Sequence[float]) -> dict[str, Value]:
-    """Return the mean of a metric over several runs, with its interval if INTERVALS has it; for metrics compared by ratios."""
+    """Return the mean of a metric over several runs, and its interval if INTERVALS names it. The metric is compared by ratios."""
     if name not in INTERVALS or min(values) <= 0:
         return {name: mean(values, by_ratio=True)}
     summary = intervals.mean_of_logs(values)
@@ -70,14 +70,17 @@ def over_repeats(name: str, values: Sequence[float]) -> dict[str, Value]:
 
 
 def mean(values: Sequence[float], *, by_ratio: bool) -> float:
-    """Return the mean of a metric's values. It is the geometric mean if the metric is compared by ratios, for positive values."""
+    """Return the mean of a metric's values.
+
+    It is the geometric mean if the metric is compared by ratios and all values are positive.
+    """
     if by_ratio and min(values) > 0:
         return math.exp(math.fsum(map(math.log, values)) / len(values))
     return math.fsum(values) / len(values)
 
 
 def compared(cells: Sequence[Cell]) -> Iterator[dict[str, Value]]:
-    """Yield for each experiment its scaling efficiency, and its loss against the baseline's."""
+    """Yield for each experiment its scaling efficiency, and its loss compared with the baseline's loss."""
     for cell, smallest, baseline in zip(cells, scaling_bases(cells), _loss_bases(cells), strict=True):
         yield {**_scaling(cell, smallest), **loss_against(cell, baseline)}
 
@@ -85,7 +88,7 @@ def compared(cells: Sequence[Cell]) -> Iterator[dict[str, Value]]:
 def scaling_bases(cells: Sequence[Cell]) -> list[Cell | None]:
     """Return for each experiment the base of its scaling: the same experiment with the fewest GPUs, or None.
 
-    The batch per device must be the same; if there is no such experiment, the global batch.
+    The base has the same batch per device. If there is no such experiment, it has the same global batch.
     """
     bases: list[Cell | None] = [None] * len(cells)
     for key in (_global_batch, _arguments):  # the second overrides the first
@@ -103,13 +106,13 @@ def _facts(cell: Cell, names: Sequence[str]) -> tuple[Value, ...]:
 
 
 def _scaling(cell: Cell, smallest: Cell | None) -> dict[str, Value]:
-    """Return the speed per GPU as a share of the base's. Without that base there is no number."""
+    """Return the speed per GPU as a share of the base's speed per GPU. Return nothing without a base."""
     mine, base = _number(cell, PER_GPU), _number(smallest, PER_GPU) if smallest else None
     return {"scaling_efficiency": mine / base} if mine is not None and base else {}
 
 
 def _loss_bases(cells: Sequence[Cell]) -> list[Cell | None]:
-    """Return for each experiment the experiment of the baseline framework that should learn alike, or None."""
+    """Return for each experiment its counterpart with the baseline framework, or None. Both should have the same loss."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for place, cell in enumerate(cells):
         groups[_learning(cell)].append(place)
@@ -127,14 +130,15 @@ def _loss_bases(cells: Sequence[Cell]) -> list[Cell | None]:
 
 
 def baseline_of(frameworks: Sequence[Value], preferred: Sequence[Value] = ()) -> Value:
-    """Return the baseline among framework configurations: `baseline`, `none`, or else the first `preferred` or the first."""
+    """Return the baseline among framework configurations: `baseline`, else `none`, else the first of `preferred` or of all."""
     return next((name for name in BASELINES if name in frameworks), (preferred or frameworks)[0])
 
 
 def _nearest_of(candidates: Sequence[Cell]) -> Callable[[Cell], Cell]:
     """Return a function that finds the candidate that differs from a cell in the fewest arguments.
 
-    Arguments with the same value in all candidates do not matter. If a candidate has all other values of the cell, it is looked up.
+    Arguments with the same value in all candidates do not matter. A candidate that agrees in all other arguments is found
+    without a search.
     """
     counts = Counter(item for candidate in candidates for item in candidate.arguments.items())
     varying = sorted({name for (name, _), times in counts.items() if times < len(candidates)})
@@ -152,7 +156,7 @@ def _nearest_of(candidates: Sequence[Cell]) -> Callable[[Cell], Cell]:
 
 
 def loss_against(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
-    """Return the loss as a share of the baseline's over the same steps, or a mark if the two cannot be compared.
+    """Return the loss as a share of the baseline's loss over the same steps, or a mark if the two cannot be compared.
 
     Two trainings with different planned numbers of steps should not learn alike, so there is no number for them.
     """

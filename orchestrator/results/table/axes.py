@@ -1,8 +1,8 @@
-"""Find the experiments that are compared: two that differ in one axis only, and one of them has the reference of this axis.
+"""Find pairs of experiments to compare. The two differ in one axis only, and one has the reference value of this axis.
 
-References are named (`references`), or else chosen. Framework configurations come first: `baseline`, `none`, or the first. Where
-these do not differ, the reference of each argument that does is its first value that was measured. Arguments that follow from
-an axis (zipped ones, additions of `include:`) belong to it.
+Users name references (`references`); without names, they are chosen here. If framework configurations differ, the reference is
+`baseline`, `none`, or the first configuration. If they do not differ, each argument that differs has its first measured value as
+reference. Arguments that follow from an axis belong to it, such as zipped arguments and additions of `include:`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _SCENARIO = ("results", "scenario")
 class Match:
     """Two experiments by their rows in the table: `base` has the `reference` of the axis.
 
-    `others` are the arguments that differ with the axis. `rank` is the place of the axis among those of these experiments.
-    `is_chosen`: no one named the reference.
+    `others` are the arguments that differ with the axis. `rank` is the place of the axis among all axes of these experiments.
+    `is_chosen` means that no user named the reference.
     """
 
     new: int
@@ -145,7 +145,7 @@ class _Known:
         return [name for name in self.names if len({self.column(name)[row] for row in rows}) > 1]
 
     def follows(self, name: str, axis: str, rows: Sequence[int]) -> bool:
-        """Return whether the value of a column follows from that of another in these rows."""
+        """Return whether, in these rows, the value of one column follows from the value of another."""
         return len({self.key(row, (axis, name)) for row in rows}) == len({self.column(axis)[row] for row in rows})
 
 
@@ -180,7 +180,7 @@ def _chosen(known: _Known, rows: Sequence[int], measured: frozenset[int]) -> Ite
 def _axes_of(known: _Known, rows: Sequence[int]) -> list[str]:
     """Return the arguments that are axes of these rows, the outermost first: those that follow from no other argument.
 
-    Of arguments that follow from each other, one that is always set and has words is the axis.
+    If arguments follow from each other, one that is always set and whose values are words is the axis.
     """
 
     def preference(name: str) -> tuple[bool, bool]:
@@ -250,7 +250,7 @@ def _same_but(
     bases: Sequence[int],
     arguments: Sequence[frozenset[tuple[str, Value]]],
 ) -> Iterator[tuple[int, int]]:
-    """Yield each row with a base that has the same arguments, except those named in `without`; the most similar of several."""
+    """Yield each row with the most similar base that has the same arguments, except those named in `without`."""
     alike: dict[frozenset[tuple[str, Value]], list[int]] = defaultdict(list)
     for base in bases:
         alike[_less(arguments[base], without)].append(base)

@@ -52,7 +52,7 @@ KEY = ("results", "id")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """The ratio new ÷ base of a speed, and the metric's name. Of a time it is base ÷ new."""
+    """The ratio new ÷ base of a speed, and the metric's name. For a time, it is base ÷ new."""
 
     metric: str
     ratio: Ratio
@@ -60,7 +60,7 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """A kind of peak memory of both experiments, in its unit; means over runs."""
+    """The peak memory of both experiments as one metric has it. The numbers are means over runs, in the metric's unit."""
 
     metric: str
     base: float
@@ -75,7 +75,7 @@ class Memory:
 class Pair:
     """Two experiments that are compared. `loss` is the difference of the training losses as a share, `doubt` its mark.
 
-    Framework configurations have neither: the table's columns have them already.
+    `loss` and `doubt` are None for framework configurations: the table already has columns for them.
     """
 
     match: Match
@@ -115,7 +115,7 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
 
 
 def with_baseline(table: ResultsTable, named: Iterable[str] = ()) -> ResultsTable:
-    """Return the table with the references of `--baseline`, and with COLUMNS relative to them, 1 for the references' own rows.
+    """Return the table with the references of `--baseline`, and with COLUMNS relative to them. A reference's own row has 1.
 
     A reference without a pair gives a warning. Without names, the table gets the columns if a scenario names a baseline, or if
     experiments are compared along another axis than the framework. Raise SelectionError for a value that no experiment has.
@@ -141,7 +141,7 @@ def _is_wanted(match: Match) -> bool:
 
 
 def shown_ranks(pairs: Iterable[Pair]) -> dict[int, int]:
-    """Return for each row of these pairs the rank of the axis along which its columns compare it: its first one."""
+    """Return for each row of these pairs the rank of its first axis. The row's columns compare it along this axis."""
     ranks: dict[int, int] = {}
     for pair in pairs:
         for row in (pair.new, pair.base):
@@ -212,7 +212,7 @@ def _no_partner(reference: Reference) -> str:
 
 
 def ok_runs(table: ResultsTable, names: Iterable[str]) -> list[dict[str, list[float]]]:
-    """Return for each experiment the values above 0 of its runs: the last try of each repeat, if it ended ok."""
+    """Return for each experiment the values above 0 of its runs. Only the last try of each repeat counts, if it ended ok."""
     runs, experiments = table.runs, table.experiments
     row_of = {key: row for row, key in enumerate(zip(*(column(experiments, name) for name in KEY), strict=True))}
     keys = list(zip(*(column(runs, name) for name in KEY), strict=True))
@@ -265,7 +265,7 @@ def _memory(numbers: Numbers, new: int, base: int) -> Memory | None:
 def _loss(columns: Mapping[str, Sequence[Value]], match: Match) -> tuple[float | None, str | None]:
     """Return the difference of the losses of two experiments that differ in arguments, and its mark.
 
-    Both are None if the training is other work. The mark is None if the arguments change what is learned.
+    Both are None if the two trainings do different work. The mark is None if the arguments change what is learned.
     """
     if _misleading(match):
         return None, None

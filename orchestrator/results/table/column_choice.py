@@ -1,8 +1,8 @@
 """Choose the shown columns of a table and their order (pure). Columns are defined in `measure/metrics/`.
 
 A column with the same value in every row is left out, unless it is kept. Columns of the drop list, and columns that only name
-files, are also left out. A missing value is a value, too: a column that only some rows have varies. Names in both lists may be
-patterns (`mem_*`). Kept wins over dropped, and the user's lists win over the defaults (`choose`).
+files, are also left out. A missing value counts as a value: a column that only some rows have is not constant. Names in both lists
+may be patterns (`mem_*`). The keep list wins over the drop list, and the user's lists win over the defaults (`choose`).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def cells(column: pd.Series[Any]) -> list[Value]:
 
 
 def column(frame: pd.DataFrame, name: str) -> list[Value]:
-    """Return a column as plain values; None if a value or the whole column is missing."""
+    """Return a column as plain values. Missing values are None, and so are all values of a missing column."""
     return cells(frame[name]) if name in frame else [None] * len(frame)
 
 

@@ -43,7 +43,7 @@ OTHERS: Mapping[str, tuple[str, str]] = {
 
 
 def known() -> dict[str, str]:
-    """Return column → pandas type, of every column known beforehand; not of arguments or a custom trainer's own numbers."""
+    """Return the pandas type of each column that is known beforehand. Arguments and a custom trainer's own numbers are not."""
     facts = {name: WHOLE if fact.show is Show.COUNT else TEXT for name, fact in FACTS.items()}
     metrics = {name: TEXT if metric.show is Show.TEXT else NUMBER for name, metric in METRICS.items()}
     settings = {f"effective_{name}": dtype for name, (dtype, _) in SETTINGS.items()}

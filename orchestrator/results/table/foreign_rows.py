@@ -1,7 +1,7 @@
 """Check the rows of a results folder that may come from someone else.
 
-A record must belong to the folder that it is in. Numbers that are unfit for arithmetic become missing. A run has a limit of
-columns. A warning names whatever is left out, and the other rows stay. Pure: `store` has read the files.
+A record must belong to the folder that it is in. Numbers that are unfit for arithmetic become missing. The number of a run's
+columns is limited. A warning names whatever is left out, and the other rows stay. Pure: `store` has read the files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NUMBERS = frozenset(name for name, metric in METRICS.items() if metric.show is 
 
 
 def run_rows(stored: StoredExperiment, warnings: list[str]) -> list[tuple[Job, RunRecord, Row]] | None:
-    """Return the runs that ended, with their rows; None if the experiment is not the one of its folder. Add to `warnings`."""
+    """Return the runs that ended, with their rows; None if the experiment does not belong to its folder. Add to `warnings`."""
     if not SAFE_ID.fullmatch(stored.experiment.id) or any(
         run.job.experiment_id != stored.experiment.id for run in stored.runs
     ):
@@ -72,7 +72,7 @@ def _words(measured: Mapping[str, Value]) -> list[str]:
 
 
 def _refuse(job: Job, record: RunRecord) -> None:
-    """Raise ValueError if a record cannot be the one of this run."""
+    """Raise ValueError if a record cannot belong to this run."""
     if (record.experiment_id, record.repeat, record.attempt) != (job.experiment_id, job.repeat, job.attempt):
         raise ValueError("it is another run's")
     if _unsound({"started_at": record.started_at, "wall_s": record.wall_s}):
@@ -99,7 +99,7 @@ def _cells(cells: Mapping[str, Value]) -> Mapping[str, Value]:
 
 
 def _unsound(cells: Mapping[str, Value]) -> list[str]:
-    """Return the names of numbers that are unfit for arithmetic. This fast check covers nearly all of a table's millions."""
+    """Return the names of numbers that are unfit for arithmetic. A fast comparison decides for nearly all numbers."""
     return [
         name
         for name, value in cells.items()
@@ -113,7 +113,7 @@ _FORMULA = re.compile(r"\s*[=+@-][^\n]*[(|!]")
 
 
 def formulas(all_rows: Iterable[Row]) -> list[str]:
-    """Return a warning if a spreadsheet that opens the CSV files would run a cell: a call, a pipe, another book's name.
+    """Return a warning if a spreadsheet would run a cell of the CSV files: a call, a pipe, or a link to another workbook.
 
     The cells stay as they are (see `report/tables/as_csv.py`): a report must show the arguments that the trainer got.
     """

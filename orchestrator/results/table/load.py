@@ -1,8 +1,8 @@
 """Read results folders and CSV files as one table: a frame of runs, and a frame of experiments with their repeats grouped.
 
 A metric of an experiment is the mean over its repeats that ended ok; for rates and step times it is the geometric mean
-(`aggregate`). If a repeat failed, `status` says how the last such repeat ended, and `runs_ok` of `runs` how many repeats the mean
-includes. So a mean never hides a failure.
+(`aggregate`). If a repeat failed, `status` says how the last failed repeat ended. `runs` is the number of repeats, and `runs_ok`
+the number in the mean. So a mean never hides a failure.
 
 A results folder may come from someone else. `foreign_rows` leaves out what cannot be believed, and warns.
 """
@@ -42,11 +42,12 @@ class ResultsTable:
 
     `ranks` has a row for each training process of each run, `devices` one for each watched GPU. A missing value is NA.
 
-    Columns are those of docs/metrics.md in reading order. `warnings` are sentences about files that cannot be read and about runs.
-    With several folders the column `results` has the folder of the row. `arguments` has the columns that are arguments of the
-    trainer, `framework_arguments` the columns that each framework configuration sets. `caveats` has, for each row of `experiments`,
-    the caveats of its repeats that ended ok, `baselines` the references that its scenario names. `baseline` has the references
-    that `--baseline` names for all. `neighbour_cost` is what `--parallel auto` measured, as a distance of logarithms.
+    Columns are those of docs/metrics.md in reading order. `warnings` are sentences about files that cannot be read and about
+    runs. With several folders the column `results` has the folder of the row. `arguments` has the columns that are arguments of
+    the trainer, `framework_arguments` the columns that each framework configuration sets. For each row of `experiments`,
+    `caveats` has the caveats of its repeats that ended ok, and `baselines` the references of its scenario. `baseline` has the
+    references that `--baseline` names for all. `neighbour_cost` is the slowdown that `--parallel auto` measured, as a
+    difference of logarithms.
     """
 
     runs: pd.DataFrame
@@ -64,7 +65,7 @@ class ResultsTable:
 
 @gc_pause.left_alone()
 def load(roots: Sequence[Path]) -> ResultsTable:
-    """Return the table of one or more results folders or CSV files. Raises ResultsError if one is missing or has no results."""
+    """Return the table of one or more results folders or CSV files. Raise ResultsError if one is missing or has no results."""
     names = _names(roots)
     all_rows: list[Row] = []
     warnings: list[str] = []
@@ -147,7 +148,7 @@ def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[l
 
 
 def _csv_file(file: Path) -> tuple[list[Row], list[str]]:
-    """Return the rows and warnings of a CSV file. An experiment without an id gets one: its place in the file."""
+    """Return the rows and warnings of a CSV file. An experiment without an id gets its place in the file as id."""
     try:
         groups, warnings = csv_file.read(reading.read_bytes(file, limit=reading.LOG_BYTES))
     except (OSError, ValueError) as error:
@@ -226,7 +227,7 @@ def _ok(repeats: Iterable[Row]) -> list[Row]:
 
 
 def _words(measured: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the cells of a failed run that stay: settings, provenance and words, but no numbers."""
+    """Return the cells that a failed run keeps: settings, provenance and words, but no numbers."""
     kept = ("effective_", "provenance_")
     return {
         name: value
@@ -242,7 +243,7 @@ def _last_tries(group: Sequence[Row]) -> list[Row]:
 
 
 def _means(measured: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
-    """Return the mean of each metric over repeats. Of words, return the word if all agree, else all words with commas."""
+    """Return the mean of each metric over repeats. For words, return the common word, or all words separated by commas."""
     if len(measured) == 1:
         return dict(measured[0])
     means: dict[str, Value] = {}
@@ -291,7 +292,7 @@ def _frame(
 
 
 def _typed(values: Sequence[Value], *, is_argument: bool) -> tuple[str, list[Value]]:
-    """Return the pandas type that represents a column's values exactly, and the values of that type. Arguments are text."""
+    """Return the pandas type that represents a column's values exactly, and the values in that type. Arguments are text."""
     kinds = {*map(type, values)} - {type(None)}
     if is_argument and kinds == {str} and all(value is None or _WHOLE.fullmatch(str(value)) for value in values):
         return "Int64", [None if value is None else int(value) for value in values]

@@ -46,8 +46,8 @@ class View:
 def pivot(table: ResultsTable, asked: str) -> View:
     """Return the means of a metric, with a row for each value of ROWS and a column for each value of COLUMNS.
 
-    Several columns are joined by `+`. Values are sorted as in pandas, missing values last. The default METRIC is tokens_per_s, or
-    the Trainer's own speed. Raises SelectionError if `asked` is not a pivot, or names an unknown column.
+    Several columns are joined by `+`. Values are sorted as in pandas, missing values last. The default METRIC is tokens_per_s,
+    or the Trainer's own speed. Raise SelectionError if `asked` is not a pivot, or names an unknown column.
     """
     rows, columns, name = _parsed(table, asked)
     values = _numbers(table.experiments, name, asked)
@@ -76,7 +76,7 @@ def pivot(table: ResultsTable, asked: str) -> View:
 def group_by(table: ResultsTable, asked: str) -> View:
     """Return a row for each combination of values: the number of experiments, the number that ended ok, and all means.
 
-    Raises SelectionError for an unknown column.
+    Raise SelectionError for an unknown column.
     """
     frame = table.experiments
     names = _columns_of(frame, asked.split(","), f"--group-by {asked}")
@@ -176,7 +176,7 @@ def _rank(value: Value) -> tuple[int, float, str]:
 
 
 def _headings(names: Sequence[str], keys: Sequence[Key], *, taken: Sequence[str]) -> list[str]:
-    """Return the headings of the columns: their values, with the name in front if another column has that heading."""
+    """Return the headings of the columns: their values. If another column has this heading, the name is put in front."""
     headings: list[str] = []
     for key in keys:
         text = " / ".join(show(name, value) for name, value in zip(names, key, strict=True))

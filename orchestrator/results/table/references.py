@@ -38,7 +38,7 @@ class Reference:
         return self.shown if self.axis == FRAMEWORK else f"{self.axis.removeprefix(PREFIX)}={self.shown}"
 
     def is_of(self, cell: Value) -> bool:
-        """Return whether a cell has this value. `true` is `True`, and `2e-5` is `2.0e-05`."""
+        """Return whether a cell has this value. `true` equals `True`, and `2e-5` equals `2.0e-05`."""
         if cell is None or self.value is None:
             return cell is None and (self.value is None or self.value.lower() in _UNSET)
         mine, other = self.value.lower(), str(cell).lower()

@@ -173,9 +173,9 @@ def _measured(record: RunRecord) -> dict[str, Value]:
 
 
 def _apart(measured: Mapping[str, Value], *, taken: Mapping[str, Value]) -> dict[str, Value]:
-    """Return measured cells without those that a fact or argument (`taken`) has with the same name and value.
+    """Return measured cells. Leave out cells that a fact or argument (`taken`) repeats with the same name and value.
 
-    If only the name is the same, the cell gets the name `measured_…`.
+    If only the name is the same, rename the cell to `measured_…`.
     """
     return {
         f"measured_{name}" if name in taken else name: value

@@ -6,9 +6,9 @@
                                       embedding or not); not the embedding, which is looked up
     expert_frozen, expert_trainable   in all experts together; 0 without experts
     experts, experts_per_token        experts in a layer, and experts that a token passes (None without experts)
-    outside_layers                    those of `frozen` and `trainable` outside the repeated layers, so the lm_head
-    spared                            those that recomputation of a layer does not need if it may stop early: the layer's
-                                      last matrix, unless a module after it keeps its result
+    outside_layers                    weights of `frozen` and `trainable` outside the repeated layers, such as the lm_head
+    spared                            weights that recomputing a layer does not need if it may stop early: the layer's
+                                      last matrix, unless a later module keeps its result
     layers, heads, head_dim, kv_heads
     attention_width                   query heads × head dim (mean of keys' and values'), summed over the layers
     causal, window                    whether a token sees only previous tokens, and how many (None: all of them)
@@ -42,7 +42,7 @@ NORMS_BEHIND = {"post_feedforward_layernorm", "post_mlp_layernorm"}
 
 
 class Unknown(Exception):
-    """An error that names the fact that the model does not tell."""
+    """An error that names a fact that the model does not show."""
 
 
 class Matrix(NamedTuple):
@@ -55,7 +55,7 @@ class Matrix(NamedTuple):
 
 
 def read(trainer: Any) -> dict[str, Any]:
-    """Return the facts above for a Trainer's model; None for facts that the model does not tell."""
+    """Return the facts above for a Trainer's model; None for facts that the model does not show."""
     facts: dict[str, Any] = {}
     unknown: list[str] = []
     for names, reader in ((MATRICES, matrix_facts), (ATTENTION, attention_facts)):
@@ -68,7 +68,7 @@ def read(trainer: Any) -> dict[str, Any]:
 
 
 def config_of(model: Any) -> Any:
-    """Return the configuration of the model without its adapter. Its tokens must be of one kind."""
+    """Return the configuration of the model without its adapter. Raise Unknown if its parts see different tokens."""
     inner = getattr(model, "get_base_model", None)
     config = (inner() if callable(inner) else model).config
     parts = ("text_config", "vision_config", "audio_config", "is_encoder_decoder")
@@ -103,7 +103,7 @@ def matrix_facts(model: Any) -> dict[str, Any]:
 
 
 def check_adapter(model: Any) -> None:
-    """Refuse adapters other than one plain LoRA adapter: shapes do not show what others compute, or which of several is used."""
+    """Refuse all adapters but a single plain LoRA adapter. Shapes do not show what other adapters compute."""
     adapters = getattr(model, "peft_config", None) or {}
     kinds = {str(getattr(adapter.peft_type, "value", adapter.peft_type)).upper() for adapter in adapters.values()}
     dora = any(getattr(adapter, "use_dora", False) for adapter in adapters.values())
@@ -122,7 +122,7 @@ def stack_of(model: Any, config: Any) -> tuple[str, Any]:
 def check_flow(model: Any, first_layer: Any) -> None:
     """Refuse a model whose gradients may not reach the first layer.
 
-    They reach it if a weight of this layer or of an embedding is trained, or if a hook lets its input require gradients.
+    Gradients reach this layer if one of its weights or an embedding is trained, or if a hook makes its input require gradients.
     """
     tables = [module for module in model.modules() if is_a(module, "Embedding")]
     trained = any(parameter.requires_grad for part in (first_layer, *tables) for parameter in part.parameters())
@@ -148,7 +148,7 @@ def matrices(model: Any) -> Iterator[Matrix]:
 
 
 def matrices_in(module: Any) -> Iterator[tuple[int, bool, Optional[int]]]:
-    """Yield for each of a module's own matrices its numbers, whether it is trained, and its number of experts."""
+    """Yield the size of each of a module's own matrices, whether it is trained, and its number of experts."""
     if is_linear(module):
         yield module.in_features * module.out_features, is_trained(module), None
         return
@@ -180,13 +180,13 @@ def is_trained(layer: Any) -> bool:
 
 
 def spared(layers: Any) -> Optional[int]:
-    """Return the weights that recomputation of all layers need not multiply if it may stop early."""
+    """Return the number of weights in all layers that recomputation need not multiply if it may stop early."""
     known = [end for end in map(end_of, layers) if end is not None]
     return sum(known) if len(known) == len(layers) else None
 
 
 def end_of(layer: Any) -> Optional[int]:
-    """Return the size of a layer's last matrix, or 0 if a module after it keeps its product; None if unknown."""
+    """Return the size of a layer's last matrix, or 0 if a later module keeps the matrix's product; None if unknown."""
     parts = {name for name, _ in layer.named_children()}
     block = getattr(layer, "mlp", None) or getattr(layer, "block_sparse_moe", None)
     inner = {name for name, _ in block.named_children()} if block is not None else set()
@@ -248,13 +248,13 @@ def first(holder: Any, *names: str) -> Optional[int]:
 
 
 def by_name(model: Any) -> Optional[bool]:
-    """Return whether the class of a model is causal, for old attention classes that do not say it; None if unknown."""
+    """Return whether a model is causal, from its class name, if old attention classes do not show it; None if unknown."""
     kinds = (type(module).__name__ for module in model.modules())
     return any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds) or None
 
 
 def window_of(config: Any) -> Optional[int]:
-    """Return how many previous tokens attention sees in layers with a window; None without a window."""
+    """Return the number of previous tokens that attention sees in layers with a window; None without a window."""
     if any(getattr(config, name, None) for name in OTHER_PATTERNS):
         raise Unknown("which tokens attention sees")
     kinds = getattr(config, "layer_types", None)
@@ -268,10 +268,11 @@ def window_of(config: Any) -> Optional[int]:
 
 
 def recomputation(trainer: Any) -> Optional[str]:
-    """Return the part of the layers' forward pass that the backward pass repeats, once training begins.
+    """Return which part of the layers' forward pass the backward pass repeats. Call it when training begins.
 
-    `none`; `whole`: all of it (re-entrant checkpointing); `early_stop`: up to the last result that the backward pass needs
-    (non-reentrant). None if only some layers do so, or in an unknown way.
+    `none` means no part. `whole` means the whole pass, as in re-entrant checkpointing. `early_stop` means the pass up to the
+    last result that the backward pass needs, as in non-reentrant checkpointing. Return None if only some layers are
+    checkpointed, or in an unknown way.
     """
     layers = [module for module in trainer.model.modules() if is_a(module, "GradientCheckpointingLayer")]
     wrapped = [module for module in trainer.model.modules() if type(module).__name__ == "CheckpointWrapper"]

@@ -38,7 +38,7 @@ class HostClock:
 
 
 def cuda_event(**how: Any) -> Any:
-    """Return an event of torch's newer class. The older class looks up the stream in Python, while the GPU waits."""
+    """Return an event of torch's newer class. The older class looks up the stream in Python, and the GPU waits meanwhile."""
     torch = sys.modules["torch"]
     return torch.Event("cuda", **how) if hasattr(torch, "Event") else torch.cuda.Event(**how)
 
@@ -66,7 +66,7 @@ class CudaClock(HostClock):
 
 
 def waited_s() -> Optional[float]:
-    """Return the seconds for which the threads of this process waited for a core; None if the system does not say.
+    """Return the seconds that the threads of this process waited for a core; None if the system does not report them.
 
     Threads that have ended do not count.
     """

@@ -1,14 +1,14 @@
 """Counts a micro-batch: tokens, tokens that are not padding, tokens with a label, samples, and their squared lengths.
 
-What is measured, and how: each micro-batch is counted on the host, before accelerate sends it to the device. The GPU still works
-on the previous step, so nothing waits for the counting. The counts are kept with the tensors that were sent, and are valid while
-these do not change. Some batches cannot be counted so: for an iterable data set, accelerate sends the batches of all ranks as one
-and cuts them later. These batches, and batches that were changed, are counted on the device after the backward pass. Sums on a
+What is measured, and how: each micro-batch is counted on the host, before accelerate sends it to the device. The GPU still works on
+the previous step, so nothing waits for the counting. The counts are kept with the tensors that were sent, and are valid while these
+do not change. Some batches cannot be counted on the host: for an iterable data set, accelerate sends the batches of all ranks as
+one and cuts them later. These batches, and batches that were changed, are counted on the device after the backward pass. Sums on a
 GPU are copied to pinned memory, and nothing waits for them.
 
-What the numbers leave out: padding is known from a mask of the tokens' shape. Without a mask every token counts as real, except
-those at the end of a row whose `position_ids` are several zeros. Several samples in a row are known by `position_ids` that do not
-continue from the previous token. Counting on a GPU other than CUDA's waits for that GPU.
+What the numbers leave out: padding is known from a mask of the tokens' shape. Without a mask every token counts as real, with one
+exception: tokens at the end of a row whose `position_ids` are several zeros. A new sample in a row shows by `position_ids` that do
+not continue from the previous token. Counting on a GPU other than CUDA's waits for that GPU.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
@@ -29,7 +29,7 @@ SLOTS = 256
 
 
 class Sent(NamedTuple):
-    """The COUNTS of a batch, and its tensors that were sent, each with its version. A change in place makes a new version."""
+    """The COUNTS of a batch, and the tensors that were sent, each with its version. A change in place makes a new version."""
 
     counts: list[int]
     parts: dict[str, tuple[weakref.ref[Any], int]]
@@ -74,7 +74,7 @@ def note(parts: Mapping[str, Any], counts: list[int]) -> None:
 
 
 def noted(parts: Mapping[str, Any]) -> Optional[list[int]]:
-    """Return the counts noted for these tensors; None if the batch had other tensors too, or a tensor has changed."""
+    """Return the counts noted for these tensors. Return None if the batch had other tensors too, or if a tensor has changed."""
     sent = _sent.get(id(parts.get(COUNTED[0])))
     if sent is None or sent.parts.keys() != parts.keys():
         return None
@@ -98,7 +98,7 @@ def kept(inputs: Any) -> Union[list[int], dict[str, Any]]:
 
 
 def held(inputs: Any) -> dict[str, Any]:
-    """Return the tensors of a micro-batch that counting needs."""
+    """Return those tensors of a micro-batch that counting needs."""
     parts = {name: inputs.get(name) for name in COUNTED} if hasattr(inputs, "get") else {}
     return {name: part for name, part in parts.items() if part is not None}
 
@@ -170,9 +170,10 @@ class Batch:
 
 
 class Counter:
-    """A counter of micro-batches. It keeps the slots that are free.
+    """A counter of micro-batches. It keeps free slots for later use.
 
-    A slot is a row of pinned host memory, into which a GPU copies without the host, and the event after that copy.
+    A slot is a row of pinned host memory and an event. A GPU copies into the row without the host; the event marks the end of
+    that copy.
     """
 
     def __init__(self) -> None:
@@ -186,7 +187,7 @@ class Counter:
         return self.free.pop()
 
     def count(self, batch: Union[list[int], Mapping[str, Any]]) -> Optional[Batch]:
-        """Return the counts of what was `kept` of a micro-batch; None without tokens that can be counted."""
+        """Return the counts from what `kept` returned for a micro-batch; None without tokens that can be counted."""
         try:
             values = batch if isinstance(batch, list) else sizes(batch)
         except Exception:  # labels that are not a tensor, or nested rows: only the counts are lost, not the times

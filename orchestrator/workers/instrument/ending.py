@@ -1,13 +1,13 @@
 """Ends a training early, on all ranks at the same step: after a number of steps, or once the step time is known well enough.
 
-Every rank knows the number of steps. Rank 0 decides from its own steps (`stopping.py`) whether the step time is known well
-enough, every LOOK_EVERY steps. The other ranks must learn this without a collective, which would wait for the GPUs. So the
-decision goes from host to host, through the key-value store of the process group. All ranks obey it LOOK_EVERY steps later.
+Every rank knows the number of steps. Rank 0 decides from its own steps (`stopping.py`) whether the step time is known well enough,
+every LOOK_EVERY steps. The other ranks must learn the decision without a collective, which would wait for the GPUs. So the decision
+goes from host to host, through the key-value store of the process group. All ranks obey it LOOK_EVERY steps later.
 
-Each decision is one key, written by compare-and-set. Rank 0 writes its decision. A rank that has waited too long for it
-writes that training continues. The first writer wins. All ranks, also rank 0, act on the content of the store, so they agree.
-Without a store, training is not ended early. A store that keeps failing for a rank ends that rank: ranks that stop at
-different steps would wait for each other until a time-out. Only the first wait for a silent rank 0 lasts LONGEST_WAIT_S.
+Each decision is one key, written by compare-and-set. Rank 0 writes its decision. A rank that has waited too long for this decision
+writes that training continues. The first writer wins. All ranks, including rank 0, act on the content of the store, so they agree.
+Without a store, training is not ended early. A store that keeps failing for a rank ends that rank: ranks that stop at different
+steps would wait for each other until a time-out. Only the first wait for a silent rank 0 lasts LONGEST_WAIT_S.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
@@ -30,8 +30,10 @@ trainings = itertools.count()
 
 
 def patiently(ask: Callable[[], Any]) -> Any:
-    """Return the store's answer, and ask again if the store fails. Raise its error after TRIES tries: this rank then
-    cannot know whether the other ranks stop."""
+    """Return the store's answer, and ask again if the store fails. Raise its error after TRIES tries.
+
+    This rank then cannot know whether the other ranks stop.
+    """
     for _ in range(TRIES - 1):
         try:
             return ask()
@@ -80,7 +82,7 @@ class Ending:
         return {"why": "within", "half_width": self.half_width} if enough else None
 
     def ask(self, step: int, seconds: Sequence[float]) -> bool:
-        """Return whether enough is known, by the decision that all ranks obey at this step."""
+        """Return the decision that all ranks obey at this step: whether the step time is known well enough."""
         for value in seconds:
             self.stopping.add(value)
         if step % LOOK_EVERY:
@@ -95,7 +97,7 @@ class Ending:
         return enough is True
 
     def verdict(self) -> tuple[bool, Optional[float]]:
-        """Return the rule's verdict. A rule that fails decides nothing and does not disturb the training."""
+        """Return the rule's verdict. If the rule raises an error, there is no verdict, and training continues."""
         try:
             enough, half_width = self.stopping.verdict()
         except Exception:

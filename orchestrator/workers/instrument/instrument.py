@@ -2,7 +2,7 @@
 
     instrument.py -- SCRIPT.py ARGUMENTS…        instrument.py [--modules-in FOLDER] -- -m MODULE ARGUMENTS…
 
-A module is looked for in FOLDER, or else in the current folder.
+Python finds a module as if it was started in FOLDER, by default in the current folder.
 
 What is measured, and how: `recorder.py` adds a callback to the Hugging Face Trainer and wraps `Trainer.training_step`. It hands
 each step to the meter (`meter.py`: its time; `counting.py`: its tokens). It reads memory at stages (`stages.py`), and ends
@@ -13,8 +13,8 @@ the model is wrapped, and again when training begins. The results are files in t
     steps-rank{R}.jsonl   a line per step, appended
     pids.txt              a line per process
 
-In Tunebench's own tree these parts are files next to this one. A run gets one file with all parts; its table PARTS
-has their texts (`trainers/instrumented.py` makes it). That file runs wherever it is copied to, and stays with the run that it
+In Tunebench's own tree these parts are files next to this one. A run gets one file with all parts, which `trainers/instrumented.py`
+makes. Its table PARTS has the texts of the parts. That file can be copied and run anywhere, and stays with the run that it
 measured.
 
 Each part says what its numbers leave out. A loss that is not finite is written as null, since JSON has no word for it.
@@ -22,13 +22,13 @@ Each part says what its numbers leave out. A loss that is not finite is written 
     TUNEBENCH_MEASURE         {"discard_steps", "at_least_steps", "at_most_steps", "within"} as JSON; unset: train to the end
     TUNEBENCH_MEMORY_TRACKER  `native`: use the Trainer's memory tracker; `light`: without its spinning thread (`tracker.py`)
     TUNEBENCH_TOGGLE_STEPS    for an overhead study: measure only every other block of so many steps
-    TUNEBENCH_INSTRUMENT      `off`, for the same: record only errors, final metrics and settings, and do nothing at a step
+    TUNEBENCH_INSTRUMENT      `off`, for an overhead study: record only errors, final metrics and settings; do nothing at a step
 
-SIGUSR2 writes the stacks of all threads to stderr, unless the target uses the signal itself. The watchdog asks for them before
-it ends a run that makes no step.
+SIGUSR2 writes the stacks of all threads to stderr, unless the target uses the signal itself. The watchdog asks for these stacks
+before it ends a run that makes no step.
 
-This file needs only the standard library and never imports torch or transformers. An import hook waits for the target to
-do so. For a target without a Trainer only its status or error is written.
+This file needs only the standard library and never imports torch or transformers. An import hook acts when the target imports them.
+For a target without a Trainer, only its status or error is written.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def part(name: str) -> Any:
 
 
 def sentence_of_argparse(trace: types.TracebackType | None) -> str | None:
-    """Return the sentence with which argparse ended the process: the exit itself has only a code."""
+    """Return the error sentence of argparse if it ended the process: the exit itself has only a code."""
     while trace is not None:
         frame = trace.tb_frame
         if frame.f_code.co_name == "error" and os.path.basename(frame.f_code.co_filename) == "argparse.py":
@@ -82,8 +82,8 @@ def sentence_of_argparse(trace: types.TracebackType | None) -> str | None:
 def describe(error: BaseException, *, step: int | None) -> dict[str, Any] | None:
     """Return the error as data, or None for an exit without an error.
 
-    A SystemExit raised `from` an error counts as that error. An exit code that is raised while an error is handled counts as
-    that error, too: fms-hf-tuning logs its error and exits with 203.
+    A SystemExit raised `from` an error counts as that error. So does an exit code that is raised while an error is handled:
+    fms-hf-tuning logs its error and exits with 203.
     """
     code: int | None = None
     refusal: str | None = None
@@ -183,7 +183,7 @@ def write(folder: str, seen: Any, error: dict[str, Any] | None) -> None:
 
 
 def on_cpu(module: types.ModuleType) -> None:
-    """Tell each TrainingArguments that the launcher chose the CPU. It uses the CPU then, but would still refuse bfloat16."""
+    """Set `use_cpu` in each TrainingArguments, if the launcher chose the CPU. Without it, they would refuse bfloat16."""
     kind = module.TrainingArguments
     finish = kind.__post_init__
 

@@ -1,9 +1,9 @@
 """Times the optimizer steps of a training on one rank. Writes a line for each, with its tokens (`counting.py`).
 
-What is measured, and how: a mark of the clock (`clocks.py`: on CUDA the GPU's own) is set where a step begins and ends. It is
-read some steps later, once the GPU has passed it, so nothing here waits for a GPU. Several steps are written
-together, because code that runs once per step finds cold caches and takes ten times as long. So the last ten steps, or the
-last second, are not yet in the file while training continues or hangs.
+What is measured, and how: a mark of the clock (`clocks.py`: on CUDA the GPU's own) is set where a step begins and ends. It is read
+some steps later, once the GPU has passed it, so nothing here waits for a GPU. Several steps are written together, because code that
+runs once per step finds cold caches and takes ten times as long. So the file may lack the last ten steps, or the last second, while
+training continues or hangs.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
@@ -129,7 +129,7 @@ class Meter:
     def due(self) -> bool:
         """Return whether to harvest in this step: in each of the first steps, then in every tenth, or after a second.
 
-        A finished block is always due: the reader of an overhead study's blocks acts on it.
+        A finished block is always due: the program that makes an overhead study acts on each finished block.
         """
         few = self.ended <= FIRST_STEPS or self.ended % EVERY_STEPS == EVERY_STEPS - 1
         edge = self.toggle is not None and any(isinstance(item, Block) for item in self.pending)
@@ -200,7 +200,7 @@ class Meter:
 
     @careful
     def close(self) -> None:
-        """Write the last lines, and that no further step comes. Wait for a GPU that hangs, but not forever."""
+        """Write the last lines, and a line that ends the file. Wait for a GPU that hangs, but not forever."""
         self.harvest(wait_s=LONGEST_WAIT_S)
         if not self.pending:  # saving or a last evaluation may follow
             self.lines.write(json.dumps({"ended": round(time.time(), 6)}) + "\n")

@@ -5,9 +5,9 @@ of accelerate that sends a batch to the device. It changes nothing else, and ask
 (`ending.py`). Each step goes to the meter (`meter.py`). `stages.py` reads memory at stages; `settings.py` and `architecture.py`
 read the settings. `instrument.py` makes the recorder and writes its results.
 
-What it leaves out: training without `transformers.Trainer`; all but the last of several trainings in a process; and the rest of
-a training if another training begins in one of its callbacks. If a Trainer's own training step does not call that of the base
-class, its steps are timed but their tokens are unknown.
+What it leaves out: training without `transformers.Trainer`; all but the last of several trainings in a process; and the rest of a
+training if another training begins in one of its callbacks. If a derived Trainer's training step does not call the base class's,
+its steps are timed but their tokens are unknown.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def finite(value: Any) -> Any:
 def for_steps_done(metrics: Mapping[str, Any], *, done: int, planned: int) -> dict[str, Any]:
     """Return the Trainer's metrics of a training that ended early, with corrected speeds.
 
-    Most versions divide the planned work by the time of the work done. The steps per second show whether a version does so.
-    If it does, the speed in tokens is left out: the Trainer does not say how many tokens the steps done had.
+    Most versions divide the planned work by the time of the work done. The steps per second show whether a version does so. If
+    it does, the speed in tokens is left out: the Trainer does not report the tokens of the steps done.
     """
     claimed = (metrics.get("train_steps_per_second") or 0.0) * (metrics.get("train_runtime") or 0.0)
     if abs(claimed - done) <= abs(claimed - planned):
@@ -149,7 +149,7 @@ class Recorder:
         self.stamps.update(built.stamps)
 
     def training(self, state: Any) -> Any:
-        """Take the settings of the Trainer that trains with this state, and return it; None if it is unknown."""
+        """Find the Trainer that trains with this state, note its settings, and return it; None if it is unknown."""
         for built in self.built:
             trainer = built.trainer()
             if getattr(trainer, "state", None) is state:
@@ -158,7 +158,7 @@ class Recorder:
         return None
 
     def patch_steps(self, kind: Any) -> None:
-        """Count each batch on its way to the device, or else after its training step."""
+        """Wrap the training step, so that each batch is counted on its way to the device, or else after the step."""
         train = kind.training_step
 
         @functools.wraps(train)
@@ -186,7 +186,7 @@ class Recorder:
             self.known += self.meter.harvest() or []
 
     def look_at(self, loss: Any, trainer: Any) -> None:
-        """Note a loss that is not finite if the Trainer's filter hides it: the filter logs the mean of the other losses.
+        """Note a loss that is not finite if the Trainer's filter hides it. The filter logs the mean of the other losses.
 
         The filter itself waits for each loss, so this costs no more.
         """

@@ -1,7 +1,7 @@
 """Reads the settings that really took effect from a Trainer's model, wrappers, optimizer, data loader and accelerator.
 
-The arguments are read only if the object itself cannot tell, so a flag that a library silently ignored shows as ignored. A
-setting that some version of the libraries cannot tell is None, and stops nothing.
+An argument is read only if no object shows the setting. So a flag that a library silently ignored is not taken for a setting in
+effect. A setting that a version of the libraries does not show is None.
 
 This is a part of the instrument (`instrument.py`). It imports neither torch nor transformers, and starts from the Trainer.
 """
@@ -35,7 +35,7 @@ def packages_of(trainer: Any) -> set[str]:
 
 
 def size_of(parameter: Any) -> int:
-    """Return how many numbers a parameter has, even if they are packed two to a byte or are on another rank."""
+    """Return the number of values in a parameter, even if two values share a byte or are on another rank."""
     if type(parameter).__name__ == "Params4bit" and getattr(parameter, "bnb_quantized", False):
         return int(parameter.numel() * 2 * parameter.element_size())
     return int(getattr(parameter, "ds_numel", None) or parameter.numel())
@@ -51,7 +51,7 @@ def main_dtype(trainer: Any) -> str | None:
 
 
 def quantization(trainer: Any) -> str | None:
-    """Return nf4, fp4, int8 or gptq, by the class of the linear layers."""
+    """Return nf4, fp4, int8 or gptq, from the class of the linear layers."""
     for layer in trainer.model.modules():
         name, home = type(layer).__name__, type(layer).__module__
         if name == "Linear4bit":
@@ -81,7 +81,7 @@ def lora_rank(trainer: Any) -> int | None:
 
 
 def attention(trainer: Any) -> str | None:
-    """Return the attention implementation, by the layers' class if there is one for each, else by the configuration."""
+    """Return the attention implementation: from the layers' class if its name shows it, else from the configuration."""
     names = [type(layer).__name__ for layer in trainer.model.modules()]
     for ending, method in (("SdpaAttention", "sdpa"), ("FlashAttention2", "flash_attention_2")):
         if any(name.endswith(ending) for name in names):
@@ -151,7 +151,7 @@ def device_name(trainer: Any) -> str | None:
 
 
 def per_device_batch(trainer: Any) -> int | None:
-    """Return the rows per batch of one process, by its data loader; at most as many as the data set has."""
+    """Return the rows per batch of one process, from its data loader. There are at most as many as the data set has."""
     loader = trainer.callback_handler.train_dataloader
     sampler: Any = getattr(loader, "batch_sampler", None)
     if getattr(sampler, "split_batches", False):
@@ -222,7 +222,7 @@ PREPARED: Readers = {
 
 
 def read(readers: Readers, trainer: Any) -> dict[str, Any]:
-    """Return each setting by its reader. A reader that fails gives None and stops nothing."""
+    """Return the settings as their readers return them. A reader that raises an error gives None."""
     settings = {}
     for name, reader in readers.items():
         try:

@@ -1,13 +1,13 @@
 """Reads the memory of one rank at the stages of its training: after loading, in the first step, in all later steps.
 
 What is measured, and how: on CUDA, the counters of the caching allocator. These are the bytes of tensors, the bytes that it
-reserves, and the peak of both in the stage. Two more counters say how often it freed its cache to retry, and how often the
-retry failed. On any Linux, the resident memory of this process and its children, from /proc.
+reserves, and the peak of both in the stage. Two more counters are the number of times it freed its cache to retry, and the number
+of retries that failed. On any Linux, the resident memory of this process and its children, from /proc.
 
-What the numbers leave out: CUDA contexts, communication buffers and other memory that torch does not allocate. Resident
-memory is read only at the end of a stage, and pages that a child shares with its parent count twice. Only this process's own
-peak comes from the kernel. Torch keeps one peak, so it is reset between the stages. The Trainer's own memory tracker resets
-it too. With that tracker the stages have no peaks, and the peak of the process is made from readings before its resets.
+What the numbers leave out: CUDA contexts, communication buffers and other memory that torch does not allocate. Resident memory is
+read only at the end of a stage, and pages that a child shares with its parent count twice. Only this process's own peak comes from
+the kernel. Torch keeps one peak, so it is reset between the stages. The Trainer's own memory tracker resets it too. With that
+tracker the stages have no peaks. The peak of the process is then made from readings before the tracker's resets.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library, and uses torch once it is loaded.
 """
@@ -71,7 +71,7 @@ class Memory:
         self.stage: Optional[str] = None
 
     def begin(self, *, resets: bool) -> None:
-        """Note that loading ends and a training begins. Of an earlier training only the peaks of the process are kept.
+        """Note that loading ends and a training begins. From an earlier training, keep only the peaks of the process.
 
         `resets` says whether this object may reset torch's peaks.
         """
@@ -156,7 +156,7 @@ def stat_fields(pid: Any) -> list[str]:
 
 
 def process_start() -> Optional[float]:
-    """Return the start of this process in seconds since the epoch, or None if the system does not say."""
+    """Return the start of this process in seconds since the epoch, or None if the system does not report it."""
     try:
         ticks = int(stat_fields("self")[19])
         return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
@@ -165,7 +165,7 @@ def process_start() -> Optional[float]:
 
 
 def gpu(trainer: Any) -> Optional[dict[str, Any]]:
-    """Return the device of this rank: its number in this process, its UUID as in NVML, and its name."""
+    """Return the GPU of this rank: its number in this process, its UUID as in NVML, and its name."""
     device, torch = trainer.accelerator.device, sys.modules["torch"]
     if device.type != "cuda":
         return None

@@ -7,7 +7,7 @@ steps. At least `at_least_steps` steps (default 20) must follow the warm-up.
 
 The cost: the rule checks again and again, so training may end at a check where the interval is narrow by chance. Two checks in a
 row reduce this error but do not remove it. So the interval of a run that ended early contains the true value in fewer than 95 of
-100 cases. benchmarks/coverage.py simulates how many; docs/method.md has the figures.
+100 cases. benchmarks/coverage.py simulates this share; docs/method.md has the figures.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Stopping:
         self.seconds.append(seconds)
 
     def verdict(self) -> Tuple[bool, Optional[float]]:
-        """Return whether it is enough, and half the interval as a share of the median at the last look, if any."""
+        """Return whether the step time is known well enough, and the last result of `half_width`, if any."""
         cut = len(self.seconds) // 2 if self.discard_steps is None else self.discard_steps
         steady = self.seconds[cut:]
         if len(steady) >= self.next_look:

@@ -1,15 +1,15 @@
-"""The Trainer's memory tracker, always on; and one without its cost: the same keys, and on CUDA the same bytes.
+"""The Trainer's memory tracker, always on. And a tracker without its cost: it gives the same keys, and on CUDA the same bytes.
 
-The tracker of transformers notes memory at the begin and end of a stage (init, train, eval, test). To know the peak it starts
-a thread that reads the process's resident memory without a pause. Every training step pays for that thread. Here the thread
-ends at once, and the peak is the kernel's (VmHWM, restarted for each stage). If the kernel does not allow the restart, the
-peak is the larger of the readings at both ends, which misses a peak between them.
+The tracker of transformers notes memory at the beginning and end of a stage (init, train, eval, test). To know the peak, it starts
+a thread that reads the process's resident memory without a pause. That thread slows every training step. Here the thread ends at
+once. The peak is the kernel's VmHWM, restarted for each stage. If the kernel does not allow the restart, the peak is the larger of
+the readings at both ends, which misses a peak between them.
 
-On CUDA everything is the original's: garbage collection, emptying the cache, resetting torch's peak, and the arithmetic.
-The instrument resets that peak between its own stages, so the peaks before its resets are added again.
+On CUDA everything is the original's: garbage collection, emptying the cache, resetting torch's peak, and the arithmetic. The
+instrument resets that peak between its own stages. So the highest peak before its resets replaces a lower peak after them.
 
-This is a part of the instrument (`instrument.py`). It gets the class to derive from, so each version of transformers keeps
-its own keys. It was compared with transformers 4.46 to 5.23. If transformers has no such class, there is no tracker.
+This is a part of the instrument (`instrument.py`). It gets the class to derive from, so each version of transformers keeps its own
+keys. It was compared with transformers 4.46 to 5.23. If transformers has no tracker class, there is no tracker here either.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SPAN = "tracker"
 
 
 def stage_of_caller(stages: Mapping[str, str]) -> str:
-    """Return the stage of the Trainer's method that called the tracker. The original looks two frames up; here it is further up."""
+    """Return the stage of the Trainer's method that called the tracker. That method may be several frames up."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name in stages:
@@ -32,7 +32,7 @@ def stage_of_caller(stages: Mapping[str, str]) -> str:
 
 
 def always_on(original: Any) -> Any:
-    """Return `transformers.trainer.TrainerMemoryTracker` as a class that measures whatever the Trainer's arguments say."""
+    """Return `transformers.trainer.TrainerMemoryTracker` as a class that always measures, even if the arguments disable it."""
 
     class AlwaysOn(original):  # type: ignore[misc]
         def __init__(self, skip_memory_metrics: bool = False) -> None:
@@ -49,7 +49,10 @@ def light(original: Any, memory: Any) -> Any:
             return stage_of_caller(self.stages)
 
         def concerns(self, stage: str) -> bool:
-            """Return whether the original will act: it ignores a stage within another, such as an evaluation during training."""
+            """Return whether the original will act.
+
+            It ignores a stage inside another stage, such as an evaluation during training.
+            """
             return not self.skip_memory_metrics and self.cur_stage in (None, stage)
 
         def peak_monitor_func(self) -> None:

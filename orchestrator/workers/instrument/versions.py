@@ -13,7 +13,7 @@ PACKAGES = (
 
 
 def installed() -> dict[str, str]:
-    """Return package → version. `cuda` is the version that torch was built for."""
+    """Return a dict from package to version. `cuda` is the CUDA version that torch was built for."""
     versions = {"python": sys.version.split()[0]}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -6,8 +6,8 @@ Text is made in one of three ways:
 - the instruct format (the default): a fixed prompt and the answer;
 - `none`: a field of the row is the text.
 
-Labels are all tokens, or only the response. The response is the text after the last `response_template`, or the content
-of `response_field`, which is then appended to the rendered text. A tokenizer has `encode` as in `tokenizing.Tokenizer`.
+Either all tokens are labels, or only the response. The response is the text after the last `response_template`, or the content of
+`response_field`, which is then appended to the rendered text. A tokenizer has `encode` as in `tokenizing.Tokenizer`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WITHOUT_INPUT = (
 
 
 class PreparationError(Exception):
-    """An error while data are prepared, as one sentence that says what to do."""
+    """An error in the preparation of data. Its text is one sentence that says what to do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """The text of a row. `prompt` is the part before a separate response, which is not learnt; None if no response is separate."""
+    """The text of a row. `prompt` is the part before a separate response; it is not learnt. It is None without such a response."""
 
     text: str
     prompt: Optional[str] = None
@@ -179,9 +179,8 @@ def compiled(chat_template: str) -> Any:
 def tokenize_samples(samples: Sequence[Sample], spec: Spec, *, tokenizer: Any) -> list[Tokenized]:
     """Return every sample as tokens and labels.
 
-    A chat template writes its own special tokens, so none are added to its text, as in transformers. Other text gets the
-    special tokens of the tokenizer. Every row ends with an end-of-sequence token, except rows of a chat template for other
-    trainers.
+    A chat template writes special tokens itself, so none are added to its text, as in transformers. Other text gets the special
+    tokens of the tokenizer. Every row ends with an end-of-sequence token, except rows of a chat template for other trainers.
     """
     special = spec.chat_template is None
     close = tokenizer.eos_token_id if special or spec.form == "tokens" else None
@@ -202,7 +201,7 @@ def tokenize_samples(samples: Sequence[Sample], spec: Spec, *, tokenizer: Any) -
 
 
 def response_start(sample: Sample, spec: Spec) -> int:
-    """Return the position in the text where learning begins; past the end if the response template is not found."""
+    """Return the position in the text where learning begins. It is past the end if the response template is not found."""
     if sample.prompt is not None:
         return len(sample.prompt)
     if not spec.response_template:

@@ -91,7 +91,7 @@ def learnable(samples: Sequence[Sample], spec: Spec, tokenizer: Any) -> list[Tok
 
 
 def synthetic(spec: Spec) -> list[Tokenized]:
-    """Return rows of one length with random tokens, decided by the seed. Token 0 is reserved for padding."""
+    """Return rows of one length with random tokens from a seeded generator. Token 0 is reserved for padding."""
     rows, length = spec.samples or SYNTHETIC_ROWS, spec.max_length or SYNTHETIC_LENGTH
     values = np.random.default_rng(spec.seed).integers(1, spec.vocab_size or SYNTHETIC_VOCABULARY, size=(rows, length))
     return [Tokenized(input_ids=row, labels=row) for row in values.tolist()]

@@ -76,7 +76,7 @@ def position(text: Optional[str], rows: int) -> Optional[int]:
 
 
 def files_of(source: str, split: Optional[str]) -> list[str]:
-    """Return the data files of a path. In a folder: those named after the split, or all files for `train`."""
+    """Return the data files of a path. In a folder, they are named after the split; for `train`, all files count if none is."""
     name, _, _ = split_of(split)
     if not os.path.isdir(source):
         if name != "train":
@@ -104,7 +104,7 @@ def read_file(path: str) -> list[Row]:
 
 
 def whole_document(text: str) -> Optional[list[Any]]:
-    """Return the rows of a JSON list or of `{"data": [...]}` and the like; None if the text is JSON Lines."""
+    """Return the rows of a JSON list, or of an object such as `{"data": [...]}`; None if the text is JSON Lines."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -135,7 +135,7 @@ def check_rows(rows: list[Any], path: str) -> list[Row]:
 
 
 def through_datasets(name: str, loader: str, split: Optional[str], **options: Any) -> list[Row]:
-    """Return rows read by a function of the package `datasets`. Its errors become one sentence."""
+    """Return the rows that a function of the package `datasets` reads. An error becomes one sentence."""
     try:
         import datasets
     except ImportError as error:

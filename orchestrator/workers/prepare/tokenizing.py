@@ -27,7 +27,7 @@ Encoded = Tuple[Sequence[int], Sequence[int]]
 
 
 class Tokenizer:
-    """A tokenizer of either library. `encode` returns for each text its token ids and the end of each in the text."""
+    """A tokenizer of either library. For each text, `encode` returns its token ids, and the position where each token ends."""
 
     def __init__(self, inner: Any, *, special_tokens: dict[str, str], eos: Optional[int], pad: Optional[int]) -> None:
         self.inner, self.special_tokens, self.eos_token_id, self.pad_token_id = inner, special_tokens, eos, pad
@@ -70,7 +70,10 @@ class Pretrained(Tokenizer):
 
 
 def load_tokenizer(name: Optional[str], *, vocab_size: Optional[int], cache: str) -> Tokenizer:
-    """Return the model's own tokenizer, or the trained tokenizer if there is none, as for a `config:` model or None."""
+    """Return the model's own tokenizer.
+
+    Return the trained tokenizer for None, a `config:` model, and a folder without tokenizer.
+    """
     if (
         name is None
         or name.startswith("config:")
@@ -94,7 +97,7 @@ def load_tokenizer(name: Optional[str], *, vocab_size: Optional[int], cache: str
 
 
 def trained(size: int, cache: str) -> Tokenizer:
-    """Return the trained tokenizer of this size, from the cache or trained now."""
+    """Return the trained tokenizer of this size. Train it if the cache does not have it."""
     from stdlib_docs import stdlib_pairs
 
     try:

@@ -1,7 +1,7 @@
 """Reads the command line of the built-in trainer: its own arguments, TrainingArguments' fields, and the model's.
 
-`parse` needs neither torch nor transformers: `sft.py` gives it the fields that exist. Values arrive as `--key item item`,
-each a text. The annotation of the field decides the type. A mistake is one sentence, before any model is loaded.
+`parse` needs neither torch nor transformers: `sft.py` gives it the fields that exist. Values arrive as words, `--key item item`.
+The annotation of the field decides their type. A mistake is one sentence, before any model is loaded.
 
 It does not use HfArgumentParser, because the words are `str()` of YAML values. That parser refuses `False` for `no`, `None`,
 `1e3` for a whole number, and a mapping in Python's notation.
@@ -77,7 +77,7 @@ class Parsed(typing.NamedTuple):
 
 
 def words_by_name(argv: Sequence[str]) -> dict[str, list[str]]:
-    """Return `--key item item` as a mapping. `--key=value` and `--some-key` work too; a key twice is a mistake."""
+    """Return `--key item item` as a mapping. `--key=value` and `--some-key` work too; a repeated key is a mistake."""
     found: dict[str, list[str]] = {}
     current: list[str] | None = None
     for word in argv:
@@ -114,7 +114,7 @@ def parse(argv: Sequence[str], training_fields: Mapping[str, Any]) -> Parsed:
 
 
 def check_own(own: Mapping[str, Any]) -> None:
-    """Refuse own arguments that are missing, out of range, or exclude each other."""
+    """Refuse the built-in trainer's own arguments if they are missing, out of range, or exclude each other."""
     for name in REQUIRED:
         if not own.get(name):
             raise ArgumentError(f"--{name} is missing; it is needed for every run.")
@@ -176,7 +176,7 @@ def convert(name: str, words: Sequence[str], kind: Any) -> Any:
 
 
 def as_list(name: str, words: Sequence[str], kind: Any) -> List[Any]:
-    """Return a list of this kind. The words are its items, or one word is the list in JSON or Python notation."""
+    """Return a list of this kind. The words are its items, or a single word is the whole list in JSON or Python notation."""
     items = literal(words[0]) if len(words) == 1 and words[0].startswith("[") else list(words)
     if not isinstance(items, list):
         raise ArgumentError(f"--{name} is {words[0]!r}, which is not a list; give its items one after the other.")
@@ -196,7 +196,7 @@ def as_number(text: str, *, whole: bool) -> Union[int, float, None]:
 
 
 def literal(text: str) -> Any:
-    """Return the value that the text is in JSON or Python notation, or None."""
+    """Return the value of a text in JSON or Python notation, or None for any other text."""
     for read in (json.loads, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError):
             return read(text)
@@ -204,5 +204,5 @@ def literal(text: str) -> Any:
 
 
 def describe(kinds: Iterable[Any]) -> str:
-    """Return in words the values that these types accept."""
+    """Return a description of the values that these types accept."""
     return " or ".join(TYPE_WORDS[kind] for kind in kinds if kind in TYPE_WORDS) or "another value"

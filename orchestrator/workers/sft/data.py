@@ -57,7 +57,7 @@ def load_tokens(folder: str) -> tuple[Tokens, dict[str, Any]]:
 
 
 def truncated(tokens: Tokens, limit: Optional[int]) -> Tokens:
-    """Return rows of at most `limit` tokens, without the rows that have no label left."""
+    """Return rows cut to at most `limit` tokens. Leave out rows that have no label after the cut."""
     lengths = np.diff(tokens.offsets)
     ends = tokens.offsets[:-1] + (lengths if limit is None else np.minimum(lengths, limit))
     # No model predicts a row's first label, so a row needs another label after it.
@@ -155,13 +155,13 @@ def padded(rows: Sequence[Mapping[str, Any]], *, pad_token_id: int) -> dict[str,
 
 
 def stacked(rows: Sequence[Mapping[str, Any]], *, flatten: bool) -> dict[str, Any]:
-    """Return a batch of rows of one length. Flash attention needs one long row: it separates samples only within a row."""
+    """Return a batch of rows of one length. Flash attention needs one long row: it separates samples only inside a row."""
     batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     return {name: values.reshape(1, -1) for name, values in batch.items()} if flatten else batch
 
 
 class FlatCollator:
-    """A collator that joins rows, by transformers' own collator. Older versions of it take lists, not tensors."""
+    """A collator that joins rows with transformers' own collator. Older versions of that collator take lists, not tensors."""
 
     padding_free = True
 

@@ -1,9 +1,9 @@
 """Builds the model to fine-tune: from a local folder, a hub name, or `config:<name>`, with LoRA adapters and quantisation.
 
-A `config:` model has random weights at the sizes of a published model. It is for speed and memory: shapes, and so kernels
-and bytes, are those of the published model. Any field of the configuration can be overridden: `--NAME` must be one of its
-fields, `--model_config.NAME` is handed on unchecked. The weights depend only on
-the seed and the kind of device that draws them. torch and transformers are imported in functions.
+A `config:` model has random weights at the sizes of a published model. It is for measuring speed and memory: it has the shapes of
+the published model, and so the same kernels and bytes. Any field of the configuration can be overridden. `--NAME` must be one of
+its fields; `--model_config.NAME` is handed on unchecked. The weights depend only on the seed and the kind of device that draws
+them. torch and transformers are imported in functions.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def hub_options(own: Own) -> dict[str, Any]:
 
 
 def overrides(config: Any, words: Mapping[str, Sequence[str]], model: str) -> dict[str, Any]:
-    """Return the words as values of the configuration's fields, each of the type of its present value."""
+    """Return the words as values of the configuration's fields. Each value gets the type of the field's present value."""
     from transformers import TrainingArguments
 
     known = fields_of(config)
@@ -81,7 +81,7 @@ def override(name: str, items: Sequence[str], now: Any) -> Any:
 
 
 def read_value(text: str) -> Any:
-    """Return the value that the text spells: None, True, False, a number, a list or a mapping. Return other text unchanged."""
+    """Return the value that the text represents: None, True, False, a number, a list or a mapping. Return other text unchanged."""
     plain = {"none": None, "null": None, "true": True, "false": False}
     value = literal(text)
     return plain.get(text.lower(), text if value is None else value)
@@ -91,7 +91,7 @@ def read_value(text: str) -> Any:
 
 
 def dtype_option(own: Own) -> dict[str, Any]:
-    """Return `dtype` by the name in the installed transformers: `torch_dtype` before 4.56."""
+    """Return `dtype` under its name in the installed transformers: `torch_dtype` before 4.56."""
     import torch
     import transformers
 
@@ -121,7 +121,7 @@ def build_model(own: Own, config: Any, *, seed: int) -> Any:
 
 
 def load_quantized(model: Any, **options: Any) -> Any:
-    """Return the model quantised as the library does it: saved, and loaded like any saved model."""
+    """Return the quantised model. As the library requires, save the model and load it like any saved model."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("TUNEBENCH_RUN_DIR")) as folder:
         model.save_pretrained(folder)
         return type(model).from_pretrained(folder, **options)
@@ -154,7 +154,10 @@ def count_parameters(config: Any) -> int:
 
 
 def quantization_options(own: Own, config: Any) -> dict[str, Any]:
-    """Return the options of from_pretrained for quantisation. A GPTQ model is quantised already; others at loading."""
+    """Return the options of from_pretrained for quantisation.
+
+    A GPTQ model is quantised already; other models are quantised while loading.
+    """
     import torch
 
     ready = getattr(config, "quantization_config", None)
@@ -187,7 +190,7 @@ def require(package: str, wanted_by: str) -> None:
 
 
 def adapt(model: Any, own: Own, *, checkpointing: bool, reentrant: bool) -> Any:
-    """Return the model, with LoRA adapters on a frozen base if asked for. Prepare a quantised base for training."""
+    """Return the model, with LoRA adapters on a frozen base if requested. Prepare a quantised base for training."""
     if own.peft_method == "none":
         return model
     require("peft", "--peft_method lora")

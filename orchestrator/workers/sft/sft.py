@@ -45,7 +45,7 @@ def training_fields() -> dict[str, Any]:
 
 
 def training_arguments(given: typing.Mapping[str, Any]) -> Any:
-    """Return TrainingArguments of the given values and our defaults, or raise ArgumentError if it refuses them."""
+    """Return TrainingArguments with the given values and our defaults. Raise ArgumentError if it refuses them."""
     from transformers import TrainingArguments
 
     known = training_fields()
@@ -76,7 +76,7 @@ def on_device(known: typing.Container[str]) -> dict[str, Any]:
 
 
 def checkpointing(args: Any) -> tuple[bool, bool]:
-    """Return whether activations are recomputed, and whether re-entrantly."""
+    """Return whether activations are recomputed, and whether checkpointing is re-entrant."""
     on = any(getattr(args, name, None) for name in CHECKPOINTING)
     options = [getattr(args, name + "_kwargs", None) or {} for name in CHECKPOINTING]
     return on, any(option.get("use_reentrant") for option in options)
@@ -99,7 +99,7 @@ def check_data(own: Own, manifest: typing.Mapping[str, Any], config: Any) -> Non
 
 
 def build_trainer(argv: typing.Sequence[str]) -> Any:
-    """Return the Trainer that the command line asks for: arguments first, then data, then the model."""
+    """Return the Trainer that the command line asks for. Check arguments first, then load data, then build the model."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -138,9 +138,9 @@ def train(argv: typing.Sequence[str]) -> None:
 def leave_process_group() -> None:
     """Leave the process group, so that no rank waits for this one and NCCL does not warn.
 
-    The wrapped model must be gone first. Else DDP's reducer holds the last reference to the group. The
-    reducer then waits for the threads of gloo and keeps the interpreter's lock. These threads may need the lock. Runs of two
-    ranks hung in this way.
+    The wrapped model must be deleted first. Otherwise DDP's reducer holds the last reference to the group. The reducer then
+    waits for the threads of gloo and keeps the interpreter's lock. These threads may need the lock. Runs of two ranks hung in
+    this way.
     """
     import gc
 

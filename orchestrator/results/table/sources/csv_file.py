@@ -137,10 +137,10 @@ def _row(header: Sequence[str], cells: Cells, number: int, wrong: Counter[str]) 
 
 
 def set_by_frameworks(rows: Sequence[Row]) -> dict[str, frozenset[str]]:
-    """Return the arguments that each framework configuration may set: those with one value for each configuration.
+    """Return the arguments that each framework configuration may set: they have one value within each configuration.
 
-    A CSV file does not say where an argument comes from. An argument that varies, but not within a configuration, cannot be told
-    apart from the configuration.
+    A CSV file does not say where an argument comes from. Such an argument may be a setting of the configuration, or an axis
+    that changes with it.
     """
     by_framework: dict[Value, list[Row]] = {}
     for row in rows:

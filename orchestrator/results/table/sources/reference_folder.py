@@ -59,7 +59,7 @@ def _number(folder: Path) -> tuple[int, str]:
 
 
 def _framework_names(root: Path) -> dict[str, str]:
-    """Return plugin file → short name, as in script.json; empty without that file."""
+    """Return a dict from plugin file to short name, as in script.json; empty without that file."""
     try:
         script = reading.read_json(root / "script.json", limit=reading.CLAIM_BYTES)
         pairs = [str(word) for word in script["acceleration_framework_config_keypairs"]]
@@ -156,7 +156,7 @@ def _number_of(value: object) -> Value:
 
 
 def _final_metrics(content: Mapping[str, object], stdout: Callable[[], str]) -> dict[str, object]:
-    """Return the metrics of results.json; if they are incomplete, together with those that the Trainer printed."""
+    """Return the metrics of results.json. If they are incomplete, add the metrics that the Trainer printed."""
     stored = {name: value for name, value in content.items() if _is_metric(name, value)}
     return stored if all(name in stored for name in _COMPLETE) else {**_stdout_metrics(stdout()), **stored}
 
@@ -167,7 +167,7 @@ _NOT_FINITE = re.compile(r"(?<=: )-?(?:nan|inf)\b")
 
 
 def _stdout_metrics(stdout: str) -> dict[str, object]:
-    """Return the final metrics as the Trainer printed them. The reference stores none if it took the run for an error."""
+    """Return the final metrics as the Trainer printed them. The reference stores no metrics if it took the run for a failure."""
     for literal in reversed(_IN_BRACES.findall(stdout)):
         if "train_runtime" in literal and len(literal) <= _LONGEST_LITERAL:
             with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -198,7 +198,7 @@ def _arguments(content: Mapping[str, object]) -> dict[str, Value]:
 
 
 def _memory(folder: Path, measured: Mapping[str, Value], warnings: list[str]) -> dict[str, Value]:
-    """Return the memory by each of the two sources that was requested. Add a warning if a source has no number."""
+    """Return the numbers of the Trainer's memory tracker and of nvidia-smi, if requested. Warn if one has no number."""
     memory: dict[str, Value] = {}
     if any("_mem_gpu" in name for name in measured):
         peak, allocated = memory_summary(measured) or (None, None)

@@ -1,7 +1,7 @@
 """The cause of a failure of the reference system's runs, from their stderr. Pure; `reference_folder` reads the files.
 
-A run is good if it has complete metrics, whatever its log says. The log of a run without them has the cause: an exception of the
-trainer, but not the launcher's report of a dead child.
+A run with complete metrics is good, whatever its log says. For other runs, the log has the cause: an exception of the trainer, but
+not the launcher's report of a dead child.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def failure(stderr: str) -> tuple[str, str]:
 
 
 def _kind(cause: str) -> str:
-    """Return the failure kind, by `measure.failures`, of a worker that wrote this error and ended with exit code 1."""
+    """Return the kind that `measure.failures` finds for a worker with this error and exit code 1."""
     name, _, message = cause.partition(": ")
     outcome = ProcessOutcome(exit_code=1, signal=None, started_at=0.0, ended_at=0.0)
     workers = [{"error": {"type": name, "message": message}}]
