@@ -61,7 +61,7 @@ class Pool:
 
 
 def _close_together(free: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
-    """Return the first GPU, or the GPUs with the closest numbers: neighbours share links and a NUMA node."""
+    """Return the first GPU if `count` is 1, else the GPUs with the closest numbers. Neighbours share links and a NUMA node."""
     if count <= 1:
         return tuple(free[:count])
     ordered = sorted(free, key=lambda gpu: gpu.index)

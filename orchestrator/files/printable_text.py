@@ -73,7 +73,10 @@ def with_bytes(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return JSON text with `\\uXXXX` for characters that are unfit for a terminal. They occur only in JSON's strings."""
+    """Return JSON text with `\\uXXXX` for characters that are unfit for a terminal.
+
+    Such characters occur only in JSON's strings.
+    """
     return _UNFIT.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -185,7 +185,7 @@ def secret_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
 
 @lru_cache(maxsize=65536)
 def _names_secret(word: str) -> bool:
-    """Return whether a word is, or begins with, the name of a secret. Results are remembered: a plan has very many words."""
+    """Return whether a word is, or begins with, the name of a secret. Results are cached: a plan has very many words."""
     return is_secret_name(word.partition("=")[0])
 
 

@@ -34,7 +34,7 @@ _LONGEST_CAUSE, _TAIL_LINES, _TAIL_CHARACTERS = 500, 30, 6000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The end of a run: `kind` is a word for programs, `cause` a sentence for people; both are None for a good run.
+    """The end of a run. `kind` is a word for programs, `cause` a sentence for people. Both are None for a good run.
 
     `exit_code` and `signal` are the trainer's own, if its launcher reports them.
     """
@@ -64,7 +64,7 @@ def verdict(
     out_of_memory: bool = False,
     disk_full: bool = False,
 ) -> Verdict:
-    """Return the verdict. `workers` are the ranks' files, earliest first; `log` is the end of stderr, else of stdout.
+    """Return the verdict. `workers` are the ranks' files, the earliest written first. `log` is the end of stderr, else of stdout.
 
     `complete` means that all metrics of a result exist. `out_of_memory` means that the kernel killed a process of this
     container for memory during the run. `disk_full` means that the disk had no room left for the run's error.

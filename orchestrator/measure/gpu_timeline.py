@@ -204,7 +204,7 @@ def _cost(lines: Sequence[str]) -> dict[str, Any]:
 
 
 def _at(points: Points, moment: float) -> float | None:
-    """Return a counter's interpolated value at a moment. Return None over half a second outside its readings."""
+    """Return a counter's interpolated value at a moment. Return None if the readings begin or end too far from it."""
     after = bisect_right(points, moment, key=lambda point: point[0])
     if after == 0:
         return points[0][1] if points[0][0] - moment <= _EDGE_S else None

@@ -40,7 +40,7 @@ def worker_files(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def numbers(workers: Sequence[Worker], *, world_size: int) -> Cells:
-    """Return start-up times, memory and the reason for an early end, by the names of their metrics."""
+    """Return start-up times, memory and the reason for an early end, named after their metrics."""
     stopped = workers[0].get("stopped") or {}
     return {
         **_start_up(workers[0]),

@@ -8,8 +8,8 @@ sentence gives the reason.
 The levels are the segments of least cost; each has at least 3 steps. The cost is the sum of the absolute deviations from each
 segment's median, plus a penalty of 3·ln n for each segment. The deviations are robust z-scores: distances from the second half's
 median, in units of 1.4826 × its median absolute deviation. A unit is at least 0.1 % of the median, even if the deviation is 0.
-Scores are clipped at 10, so that a single step does not make a segment. A series of over 300 steps is reduced to the medians of up
-to 300 equal blocks.
+Scores are clipped at 10, so that a single slow step does not form a segment. A series of over 300 steps is reduced to the medians
+of up to 300 equal blocks.
 
 The first step is never steady. If there is a spike among the first 10 steps or in the first tenth of the run, all steps up to the
 spike are warm-up: compilers may compile again.

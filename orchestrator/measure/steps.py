@@ -36,10 +36,10 @@ LARGEST_COUNT = 2**53
 class Step:
     """One optimizer step, of one rank or of all ranks: its end (seconds since the epoch), its duration, its counts.
 
-    `seconds` is the time from the previous step's end to this step's end: first `wait_s` (data, logging, evaluation, saving), then
-    `compute_s`. `tokens` includes padding; `real` does not; `labelled` counts tokens that have a loss. `squares` is the sum of
-    length² over sequences. A count is None if the step could not be counted, and a time is None if the program did not report it.
-    `after` names what the Trainer did since the previous step.
+    `seconds` is the time from the previous step's end to this step's end: first `wait_s` (data, logging, evaluation, saving),
+    then `compute_s`. `tokens` includes padding; `real` does not; `labelled` counts tokens that have a loss. `squares` is the
+    sum of length² over sequences. A count is None if the step could not be counted, and a time is None if the program did not
+    report it. `after` names evaluations and saves since the previous step.
     """
 
     number: int
@@ -61,7 +61,7 @@ def read(run_dir: Path) -> dict[int, tuple[Step, ...]]:
 
 
 def together(ranks: Mapping[int, Sequence[Step]]) -> tuple[Step, ...]:
-    """Return the steps that all ranks have, as common steps. Each begins and ends when the last rank begins and ends it.
+    """Return the steps that all ranks have, as common steps. A common step starts and ends when the last rank starts and ends it.
 
     The times of one rank would mislead: a rank that ends the warm-up first waits for the others in its next step, which distorts
     the speed of a short run. Counts are sums. A single rank keeps its own times. Ranks of one host share a clock. Between hosts, a

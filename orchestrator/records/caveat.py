@@ -1,6 +1,6 @@
-"""A caveat about a number, or the reason for a missing number: a kind for programs, a detail for people.
+"""A caveat about a number, or the reason for a missing number. It has a kind for programs, and a detail for people.
 
-Programs never read a caveat's sentence, with one exception: sentences in records of older versions.
+Programs do not read a caveat's sentence, except in records of older versions.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _KNOWN = (
 
 
 class AcceptsSentence:
-    """An annotation of a Caveat: when a record is read, a sentence of an older version becomes a caveat."""
+    """An annotation of the type Caveat. With it, a sentence in a record of an older version is read as a caveat."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema

@@ -1,7 +1,8 @@
 """The claim, the owner and the state of a run. The state follows from the files of the run folder.
 
-A process claims a run: it prepares the run folder under another name and renames it. Only one of several claimants can do that.
-`run-one` then describes its own process in `owner.json`. The state is never stored: it depends on whether that process lives.
+A process claims a run: it prepares the run folder under another name and renames it. If several processes try this, only one
+succeeds. `run-one` then describes its own process in `owner.json`. The state is never stored: it depends on whether that process
+lives.
 
 The process of another host or container cannot be looked up. Instead, its `run-one` touches a heartbeat file. A process that takes
 over a silent run needs the file server's time: it makes a file, reads the file's date, and removes the file. A process that only

@@ -49,7 +49,7 @@ def move_aside(root: Path) -> Path | None:
 
 
 def refuse_foreign(root: Path) -> None:
-    """Raise ResultsError for a file, and for a folder with other content than results."""
+    """Raise ResultsError if the path is a file, or a folder with other content than results."""
     if root.exists() and not root.is_dir():
         raise ResultsError(f"{root}: this is not a folder; name a new or an empty folder for the results")
     # Another tunebench may be making the folder at this moment; then it has an unfinished suite.json.
@@ -59,12 +59,15 @@ def refuse_foreign(root: Path) -> None:
 
 
 def read_suite(root: Path) -> dict[str, Any] | None:
-    """Return the content of `suite.json`; None if it is missing, damaged, or of another program."""
+    """Return the content of `suite.json`; None if the file is missing, damaged, or another program's."""
     return read_ours(root / SUITE_FILE)
 
 
 def read_ours(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object of a file that identifies a folder; None if it is missing, damaged, or of another program."""
+    """Return the JSON object of a file that identifies a folder.
+
+    Return None if the file is missing, damaged, or another program's.
+    """
     try:
         document = reading.read_json(path, limit=reading.SUITE_BYTES)
     except (OSError, ValueError):

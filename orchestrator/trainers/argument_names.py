@@ -1,8 +1,8 @@
 """Translate the names of arguments, with a table for each trainer.
 
-Scenario files use the names of the built-in trainer, or older names that today's transformers does not know. The table of a
-trainer maps them to its own names. A name that is not in the table passes unchanged: the trainer checks it. Names are
-translated one layer at a time (see `Trainer.translate`). If a layer has both the old and the new name, the later line wins.
+Scenario files use the names of the built-in trainer, or older names that new versions of transformers do not know. The table of a
+trainer maps them to its own names. A name that is not in the table passes unchanged: the trainer checks it. Names are translated
+one layer at a time (see `Trainer.translate`). If a layer has both the old and the new name, the later line wins.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def translate(table: Table, arguments: Mapping[str, Text | None]) -> tuple[Argum
 
 
 def is_true(value: Text | None) -> bool:
-    """Return whether the text of a YAML 1.1 value means yes."""
+    """Return whether a text means yes in YAML 1.1."""
     return isinstance(value, str) and value.strip().lower() in {"true", "yes", "on", "1"}
 
 

@@ -34,7 +34,7 @@ _SHORTEST_SLIP = 4  # any shorter name is one slip from `r`, or from another sho
 
 
 class Doubt(NamedTuple):
-    """A name that the trainer may not have, with the sentence for the user.
+    """A name that the trainer may not have, and the sentence that the user sees.
 
     If the doubt is `certain`, the plan refuses the name. If it is not, the run shows whether the trainer has the name.
     """

@@ -3,7 +3,7 @@
 METRICS are numbers or words that a run measured. FACTS describe an experiment and the end of its runs. SETTINGS are the settings in
 effect in the training process (columns `effective_<name>`). A custom trainer may have other columns; they are shown unchanged.
 Nothing here measures or reads anything. `report/tables/metrics_page.py` makes docs/metrics.md from the registry. Units are base
-units (seconds, bytes, tokens, joules). One column is in MiB, because users of the reference know it so.
+units (seconds, bytes, tokens, joules). One column is in MiB, as in the reference system.
 """
 
 from __future__ import annotations

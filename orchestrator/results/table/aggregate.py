@@ -137,8 +137,8 @@ def baseline_of(frameworks: Sequence[Value], preferred: Sequence[Value] = ()) ->
 def _nearest_of(candidates: Sequence[Cell]) -> Callable[[Cell], Cell]:
     """Return a function that finds the candidate that differs from a cell in the fewest arguments.
 
-    Arguments with the same value in all candidates do not matter. A candidate that agrees in all other arguments is found
-    without a search.
+    Arguments with the same value in all candidates do not matter. A candidate that agrees in all other arguments is found by a
+    look-up.
     """
     counts = Counter(item for candidate in candidates for item in candidate.arguments.items())
     varying = sorted({name for (name, _), times in counts.items() if times < len(candidates)})

@@ -178,7 +178,7 @@ def _chosen(known: _Known, rows: Sequence[int], measured: frozenset[int]) -> Ite
 
 
 def _axes_of(known: _Known, rows: Sequence[int]) -> list[str]:
-    """Return the arguments that are axes of these rows, the outermost first: those that follow from no other argument.
+    """Return the arguments that are axes of these rows, the outermost first. An axis follows from no other argument.
 
     If arguments follow from each other, one that is always set and whose values are words is the axis.
     """

@@ -1,4 +1,4 @@
-"""Choose the shown columns of a table and their order (pure). Columns are defined in `measure/metrics/`.
+"""Choose the shown columns of a table and their order. Pure. Columns are defined in `measure/metrics/`.
 
 A column with the same value in every row is left out, unless it is kept. Columns of the drop list, and columns that only name
 files, are also left out. A missing value counts as a value: a column that only some rows have is not constant. Names in both lists

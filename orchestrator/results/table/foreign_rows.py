@@ -45,7 +45,7 @@ def run_rows(stored: StoredExperiment, warnings: list[str]) -> list[tuple[Job, R
 
 
 def run_row(experiment: Experiment, job: Job, record: RunRecord, warnings: list[str]) -> Row | None:
-    """Return the row of a run that ended, or None if its record cannot be believed; `warnings` then gets a sentence."""
+    """Return the row of a run that ended. If its record is not plausible, return None and add a sentence to `warnings`."""
     try:
         _refuse(job, record)
         row = _without_words(sound(rows.of_run(experiment, record)))

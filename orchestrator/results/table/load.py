@@ -4,7 +4,7 @@ A metric of an experiment is the mean over its repeats that ended ok; for rates 
 (`aggregate`). If a repeat failed, `status` says how the last failed repeat ended. `runs` is the number of repeats, and `runs_ok`
 the number in the mean. So a mean never hides a failure.
 
-A results folder may come from someone else. `foreign_rows` leaves out what cannot be believed, and warns.
+A results folder may come from someone else. `foreign_rows` leaves out implausible content, and adds a warning.
 """
 
 from __future__ import annotations

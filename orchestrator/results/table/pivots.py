@@ -32,7 +32,10 @@ NOT_AVERAGED = ("*_low", "*_high", "*_low_s", "*_high_s", "tokens_per_s_spread",
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """A frame with its title and notes. `named` maps a column to the metric of its values, if its name is not that metric."""
+    """A frame with its title and notes.
+
+    `named` maps a column to the metric of its values, if the column's name is not the metric's name.
+    """
 
     frame: pd.DataFrame
     title: str

@@ -24,7 +24,10 @@ _UNSET = ("null", "none", "")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """The value of an axis that the others are compared with, as text; None for an argument that is not set."""
+    """A reference value of an axis. Experiments with other values are compared with it.
+
+    It is text, or None for an argument that is not set.
+    """
 
     axis: str
     value: str | None

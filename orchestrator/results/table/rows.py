@@ -85,7 +85,10 @@ def of_plan(experiment: Experiment, state: JobState) -> Row:
 
 
 def with_versions(all_rows: Sequence[Row]) -> Sequence[Row]:
-    """Return the rows with the fact `sources`, if a file of the user has several contents in them: each row names its own."""
+    """Return the rows.
+
+    If a file of the user has different contents in different rows, the fact `sources` names each row's content.
+    """
     contents: dict[str, set[str]] = {}
     for row in all_rows:
         for name, digest in row.sources.items():
@@ -131,7 +134,7 @@ def argument_cell(value: Text) -> str:
 
 
 def argument_column(name: str) -> str:
-    """Return the column of an argument: its name, with the prefix `argument_` if another column has that name."""
+    """Return the column of an argument: its name. If another column has that name, add the prefix `argument_`."""
     return f"{PREFIX}{name}" if name in _TAKEN else name
 
 

@@ -1,6 +1,6 @@
 """Reads from a built model the facts that determine its work: its matrices, its experts and its attention.
 
-`read` returns a dict for JSON. The orchestrator computes FLOPs per token with it. Numbers are counts of weights:
+`read` returns a dict for JSON. The orchestrator computes FLOPs per token from this dict. Numbers are counts of weights:
 
     frozen, trainable                 in matrices that multiply every token: linear layers, routers, lm_head (tied to the
                                       embedding or not); not the embedding, which is looked up

@@ -6,7 +6,7 @@ goes from host to host, through the key-value store of the process group. All ra
 
 Each decision is one key, written by compare-and-set. Rank 0 writes its decision. A rank that has waited too long for this decision
 writes that training continues. The first writer wins. All ranks, including rank 0, act on the content of the store, so they agree.
-Without a store, training is not ended early. A store that keeps failing for a rank ends that rank: ranks that stop at different
+Without a store, training is not ended early. If the store keeps failing for a rank, that rank fails: ranks that stop at different
 steps would wait for each other until a time-out. Only the first wait for a silent rank 0 lasts LONGEST_WAIT_S.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
@@ -75,7 +75,10 @@ class Ending:
         self.half_width: Optional[float] = None
 
     def after(self, step: int, seconds: Sequence[float]) -> Optional[dict[str, Any]]:
-        """Return why training ends with step number `step`, or None. `seconds` are the step times read since the last call."""
+        """Return the reason to end training with step number `step`, or None to continue.
+
+        `seconds` are the step times read since the last call.
+        """
         enough = self.stopping is not None and self.ask(step, seconds)
         if self.at_most is not None and step >= self.at_most:
             return {"why": "at_most_steps", "half_width": self.half_width}

@@ -42,8 +42,8 @@ def finite(value: Any) -> Any:
 def for_steps_done(metrics: Mapping[str, Any], *, done: int, planned: int) -> dict[str, Any]:
     """Return the Trainer's metrics of a training that ended early, with corrected speeds.
 
-    Most versions divide the planned work by the time of the work done. The steps per second show whether a version does so. If
-    it does, the speed in tokens is left out: the Trainer does not report the tokens of the steps done.
+    Most versions of transformers divide the planned work by the time of the work done. The steps per second show whether a
+    version does so. If it does, the speed in tokens is left out: the Trainer does not report the tokens of the steps done.
     """
     claimed = (metrics.get("train_steps_per_second") or 0.0) * (metrics.get("train_runtime") or 0.0)
     if abs(claimed - done) <= abs(claimed - planned):

@@ -1,6 +1,6 @@
 """Reads the settings that really took effect from a Trainer's model, wrappers, optimizer, data loader and accelerator.
 
-An argument is read only if no object shows the setting. So a flag that a library silently ignored is not taken for a setting in
+An argument is read only if no object shows the setting. So a flag that a library silently ignored does not count as a setting in
 effect. A setting that a version of the libraries does not show is None.
 
 This is a part of the instrument (`instrument.py`). It imports neither torch nor transformers, and starts from the Trainer.

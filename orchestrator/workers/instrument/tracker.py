@@ -9,7 +9,8 @@ On CUDA everything is the original's: garbage collection, emptying the cache, re
 instrument resets that peak between its own stages. So the highest peak before its resets replaces a lower peak after them.
 
 This is a part of the instrument (`instrument.py`). It gets the class to derive from, so each version of transformers keeps its own
-keys. It was compared with transformers 4.46 to 5.23. If transformers has no tracker class, there is no tracker here either.
+keys. The numbers were compared with those of transformers 4.46 to 5.23. If transformers has no tracker class, there is no tracker
+here either.
 """
 
 from __future__ import annotations

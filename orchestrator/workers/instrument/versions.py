@@ -1,4 +1,4 @@
-"""Reads the versions of the packages in the environment that trains, used or not. A part of the instrument."""
+"""Reads the versions of the packages in the environment that trains, used or not. This is a part of the instrument."""
 
 from __future__ import annotations
 

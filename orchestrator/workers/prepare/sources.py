@@ -20,7 +20,7 @@ JSON_ENDINGS, ENDINGS = (".json", ".jsonl"), (".json", ".jsonl", ".parquet")
 
 
 def load_rows(source: str, split: Optional[str]) -> list[Row]:
-    """Return the rows of a source, in order. Without a split, all rows of `train`."""
+    """Return the rows of a source, in order. Without a split, return all rows of `train`."""
     if source.startswith("builtin:"):
         return part(builtin(source), split, source)
     if any(os.path.isfile(os.path.join(source, name)) for name in ("dataset_info.json", "dataset_dict.json")):

@@ -6,9 +6,9 @@
 - padding-free: the rows follow one another in one long row; `position_ids` begin at 0 for each;
 - packed: all rows are cut into chunks of exactly `max_seq_len`; every token is work, and all batches have one shape.
 
-Samples of one row stay separate in attention (block-diagonal) if the attention reads `position_ids`. Flash attention does;
-sdpa, eager and flex do from transformers 4.53 on. With an older version, packing is the classic concatenation, in which a
-sample sees the end of the previous sample. Padding-free is then refused. `packed_attention` names the kind.
+Samples of one row stay separate in attention (block-diagonal) if the attention reads `position_ids`. Flash attention reads them;
+sdpa, eager and flex read them from transformers 4.53 on. With an older version, packing is the classic concatenation, in which a
+sample sees the end of the previous sample. Padding-free batches are refused there. `packed_attention` names the kind.
 
 A sample that is cut at the end of a chunk continues in the next chunk, without its beginning. No label crosses a border.
 The last, incomplete chunk and chunks without a label are left out.
@@ -128,7 +128,7 @@ def sees_borders(attention: Optional[str]) -> bool:
 
 
 def build_rows(own: Own, tokens: Tokens, *, attention: Optional[str]) -> Any:
-    """Return the data set that the arguments ask for."""
+    """Return the data set for these arguments."""
     apart = sees_borders(attention)
     if own.padding_free and not apart:
         raise ArgumentError(
@@ -176,7 +176,7 @@ class FlatCollator:
 
 
 def build_collator(own: Own, *, attention: Optional[str], pad_token_id: int) -> Any:
-    """Return the collator that the arguments ask for. Workers of a data loader may need to pickle it."""
+    """Return the collator for these arguments. Workers of a data loader may need to pickle it."""
     if own.packing:
         return functools.partial(stacked, flatten=(attention or "").startswith(FLASH))
     return FlatCollator() if own.padding_free else functools.partial(padded, pad_token_id=pad_token_id)

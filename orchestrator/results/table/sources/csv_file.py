@@ -1,4 +1,4 @@
-"""Read a CSV file of results: `benchmarks.csv` (one row per experiment), `raw_summary.csv` (one row per run), or the reference's.
+"""Read a CSV file of results: `benchmarks.csv` (a row per experiment), `raw_summary.csv` (a row per run), or one of the reference.
 
 The name of a column determines its meaning: a metric of the registry, a known fact or outcome, else an argument. An empty cell
 is missing, never 0. A table of the reference does not state how runs ended: an experiment failed if the Trainer's run time is
@@ -56,7 +56,7 @@ Cells = Mapping[str, str]
 
 
 def read(content: bytes) -> tuple[list[list[Row]], list[str]]:
-    """Return the rows of a CSV file, one list for each experiment, and warnings. Raises Unreadable for another kind of table."""
+    """Return the rows of a CSV file, one list for each experiment, and warnings. Raise Unreadable for another kind of table."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:

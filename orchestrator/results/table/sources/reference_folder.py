@@ -30,7 +30,7 @@ _COMPLETE = ("train_runtime", "train_samples_per_second", "train_steps_per_secon
 
 
 def find(root: Path) -> Path | None:
-    """Return the folder with the reference's `exp_*`: `root` or its `results/`. Return None if neither has them."""
+    """Return the folder with the reference's `exp_*` folders: `root` or its `results/`. Return None if neither has such folders."""
     return next((folder for folder in (root, root / "results") if any(_folders(folder))), None)
 
 
@@ -90,7 +90,7 @@ def _row(folder: Path, names: Mapping[str, str]) -> Row | None:
 
 
 def _stored(path: Path, warnings: list[str]) -> dict[str, object] | None:
-    """Return the content of results.json; None, with a warning, if it is missing or damaged."""
+    """Return the content of results.json. If it is missing or damaged, return None and add a warning."""
     try:
         content = reading.read_json(path, limit=reading.RECORD_BYTES, finite=False)
         if isinstance(content, dict):
@@ -109,7 +109,7 @@ _END_BYTES = 4 * reading.MIB
 
 
 def _text(path: Path, warnings: list[str]) -> str:
-    """Return the end of a text; empty if the file is missing, and with a warning if it cannot be read."""
+    """Return the end of a text file, or "" if it is missing. If it cannot be read, also add a warning."""
     try:
         return reading.read_tail(path, limit=_END_BYTES)
     except FileNotFoundError:
