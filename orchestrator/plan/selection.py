@@ -60,9 +60,23 @@ def parse_selection(
     """
     for option, texts in (("--scenario", scenarios), ("--axis", axes), ("--set", settings)):
         _refuse_bytes(option, texts)
+    overrides, changed = _settings(settings, {name: value for name, value in keys.items() if value is not None})
+    return Selection(
+        scenarios=tuple(scenarios),
+        frameworks=tuple(frameworks),
+        models=tuple(models),
+        cells=tuple(cells),
+        axes=_axes(axes),
+        overrides=overrides,
+        settings=changed,
+    )
+
+
+def _settings(texts: Sequence[str], keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments that `--set` changes, and the keys of scenarios that it and other options change."""
     overrides: dict[str, Any] = {}
-    changed: dict[str, Any] = {name: value for name, value in keys.items() if value is not None}
-    for text in settings:
+    changed: dict[str, Any] = {**keys}
+    for text in texts:
         path, value = _split(text, option="--set", example="arguments.max_steps=20")
         head, _, rest = path.partition(".")
         if head == "arguments" and rest:
@@ -80,15 +94,7 @@ def parse_selection(
             raise SelectionError(
                 f"--set {path}: unknown key{example if hint.startswith('.') and not rest else ''}{hint}"
             )
-    return Selection(
-        scenarios=tuple(scenarios),
-        frameworks=tuple(frameworks),
-        models=tuple(models),
-        cells=tuple(cells),
-        axes=_axes(axes),
-        overrides=overrides,
-        settings=changed,
-    )
+    return overrides, changed
 
 
 def _refuse_bytes(option: str, texts: Sequence[str]) -> None:
