@@ -1,7 +1,7 @@
-"""The provenance of a run's numbers: git, host, packages, GPUs, driver, clocks. Collected once for each run; never raises.
+"""The provenance of a run's numbers: git, host, packages, GPUs, driver, clocks.
 
-Unknown facts are None or left out: an unknown fact must not cost a run its record. Importing this module is cheap: NVML and psutil
-are loaded only where they are needed, and torch never.
+It is collected once for each run, and never raises an error. Unknown facts are None or left out: an unknown fact must not cost a
+run its record. Importing this module is cheap: NVML and psutil are loaded only where they are needed, and torch never.
 """
 
 from __future__ import annotations

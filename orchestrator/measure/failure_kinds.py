@@ -30,10 +30,10 @@ _CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
 class FailureKind:
     """A kind of failure. `word` is the `kind` of a record, `meaning` a sentence for the documentation.
 
-    `pattern` is a regular expression that finds it in an error. `hint` is advice, or a function that makes advice from the
-    error and the experiment. `follows` means that ranks fail in this way after another rank has failed. So it is the cause only
-    if there is no other kind. `retried` means that the experiment did not cause the failure. So the run is repeated without
-    `--retry-failed`.
+    `pattern` is a regular expression that finds this kind in an error. `hint` is advice, or a function that makes advice from
+    the error and the experiment. `follows` means that ranks fail in this way after another rank has failed. So it is the cause
+    only if there is no other kind. `retried` means that the experiment did not cause the failure. So the run is repeated
+    without `--retry-failed`.
     """
 
     word: str

@@ -36,7 +36,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """Several runs of one experiment: their geometric mean, its t interval, and the spread of runs.
+    """A summary of several runs of one experiment: geometric mean, t interval of this mean, and spread of runs.
 
     `spread` is the standard deviation of runs as a share of the mean. It and the interval are None for one run.
     """

@@ -27,7 +27,10 @@ _TRACKER = "TUNEBENCH_MEMORY_TRACKER"
 
 
 class HfMemory(Monitor):
-    """The Trainer's memory metrics and two numbers made from them. The Trainer's own tracker (`native`) or ours measures them."""
+    """The Trainer's memory metrics and two numbers made from them.
+
+    If `native`, the Trainer's own tracker measures them, else our tracker.
+    """
 
     def __init__(self, *, native: bool = False) -> None:
         self.perturbs = self.native = native

@@ -1,9 +1,9 @@
 """The trainer `custom`, for any command of the user. It fills the placeholders of the command and reads its numbers.
 
-`{argument}` in the command is replaced by an argument of the experiment or by a value of PROVIDED. `{arguments}` as a separate
-word becomes all arguments as `--key value` words. `{{word}}` is a literal `{word}`. The numbers are read from a JSON file, the
-last line of stdout, the last row of a CSV file, or by regular expressions over stdout. A number that cannot be read is a
-missing measurement, never an exception: the record of the run must be written.
+`{argument}` in the command is replaced by an argument of the experiment or by a value of PROVIDED. `{arguments}` as a separate word
+becomes all arguments as `--key value` words. `{{word}}` is a literal `{word}`. The numbers come from a JSON file, the last line of
+stdout, a CSV file, or matches of regular expressions in stdout. A number that cannot be read is a missing measurement, never an
+exception: the record of the run must be written.
 """
 
 from __future__ import annotations

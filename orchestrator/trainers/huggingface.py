@@ -20,7 +20,7 @@ QUANTIZATION_PACKAGES: Mapping[Text, tuple[str, ...]] = {
 
 
 class HuggingFace(InstrumentedTrainer):
-    """transformers Trainer and peft, by the script that ships with Tunebench."""
+    """The trainer that uses transformers' Trainer and peft, with a script that ships with Tunebench."""
 
     name = "huggingface"
     requires: tuple[str, ...] = ("torch", "transformers", "accelerate")

@@ -152,7 +152,7 @@ def _total(workers: Sequence[Mapping[str, Any]], name: str) -> int | None:
 
 
 def token_speed(workers: Sequence[Mapping[str, Any]], *, runtime_s: float | int | None) -> float | None:
-    """Return processed tokens per second and device, padding included, as transformers 4 defines the name."""
+    """Return processed tokens per second and device, padding included, as transformers 4 defines this metric."""
     tokens = _total(workers, "processed") if workers else None
     return tokens / runtime_s / len(workers) if tokens and runtime_s else None
 

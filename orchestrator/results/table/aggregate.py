@@ -179,7 +179,7 @@ def _is_another_training(cell: Cell, baseline: Cell) -> bool:
 
 
 def _losses(cell: Cell, baseline: Cell) -> tuple[float, float] | None:
-    """Return both mean training losses: of the whole runs if both made the same number of steps, else of the shared steps.
+    """Return both mean training losses. They are over the whole runs if both made the same number of steps, else over shared steps.
 
     If repeats ended early, two sides may have the same mean number of steps although their repeats made different numbers.
     """

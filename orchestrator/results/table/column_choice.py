@@ -72,7 +72,7 @@ def varying(table: pd.DataFrame, *, keep: Iterable[str] = (), drop: Iterable[str
 
 
 def choose(keep: Iterable[str] = (), drop: Iterable[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the keep and drop lists for `varying`: the user's and the defaults; the user's win."""
+    """Return the keep and drop lists for `varying`: the user's lists and the defaults. The user's lists win."""
     keep, drop = tuple(keep), tuple(drop)
     return (*keep, *(name for name in DEFAULT_KEEP if not matches(name, drop))), (*drop, *DEFAULT_DROP)
 

@@ -87,7 +87,7 @@ def of_plan(experiment: Experiment, state: JobState) -> Row:
 def with_versions(all_rows: Sequence[Row]) -> Sequence[Row]:
     """Return the rows.
 
-    If a file of the user has different contents in different rows, the fact `sources` names each row's content.
+    If rows have different versions of a user's file, the fact `sources` names each row's version.
     """
     contents: dict[str, set[str]] = {}
     for row in all_rows:

@@ -248,7 +248,10 @@ def first(holder: Any, *names: str) -> Optional[int]:
 
 
 def by_name(model: Any) -> Optional[bool]:
-    """Return whether a model is causal, from its class name, if old attention classes do not show it; None if unknown."""
+    """Return True if a model's class name shows that it is causal, else None.
+
+    It is for old attention classes, which do not show it.
+    """
     kinds = (type(module).__name__ for module in model.modules())
     return any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds) or None
 

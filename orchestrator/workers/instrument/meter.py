@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A block of steps, either all measured or all not."""
+    """A block of steps. Either all of them are measured, or none."""
 
     number: int
     on: bool
