@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import SelectionError
 from orchestrator.report.highlights import HighlightKind, highlights
+from orchestrator.report.tables import terminal
 from orchestrator.results.table.baseline import COLUMNS, COMPARED_WITH, pairs_of, with_baseline
 from orchestrator.results.table.column_choice import cells, column
 from orchestrator.results.table.load import ResultsTable
@@ -321,3 +322,11 @@ def test_an_experiment_without_a_model_and_a_framework_has_the_name_of_its_scena
     ]
     found = highlights(made_table(made("c", SGD, model="none", trainer="custom", scenario="mine"), *some))
     assert "mine on 1 GPU, optim a" in next(one.text for one in found if one.kind is HighlightKind.FAILURE)
+
+
+def test_the_terminal_shows_samples_per_second_where_no_row_has_tokens() -> None:
+    samples = [[{"samples_per_s": value} for value in values] for values in (SGD, ADAMW)]
+    without, both = made("sgd", samples[0]), made("adamw", [{**run, "tokens_per_s": 5.0} for run in samples[1]])
+    heading = "samples/s"
+    assert heading in terminal.text(made_table(without), width=120).partition("Columns that")[0]
+    assert heading not in terminal.text(made_table(without, both), width=120).partition("Columns that")[0]

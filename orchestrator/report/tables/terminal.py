@@ -28,10 +28,10 @@ from orchestrator.report.tables.as_markdown import headings, is_number, same_for
 from orchestrator.results.table.column_choice import (
     DEFAULT_DROP,
     DETAILS,
-    HEADLINE,
     Split,
     cells,
     for_people,
+    headline,
     matches,
     varying,
 )
@@ -69,12 +69,12 @@ def summary(
     frame, drop = table.experiments, tuple(drop)
     if not len(frame):
         return Text("No experiments.")
-    usual = [name for name in (*HEADLINE, "status") if not matches(name, drop) and _has_values(frame, name)]
+    usual = [name for name in (*headline(frame), "status") if not matches(name, drop) and _has_values(frame, name)]
     empty = [str(name) for name in frame.columns if not _has_values(frame, str(name))]
     split = varying(
         frame, keep=(*keep, *usual), drop=(*drop, *DEFAULT_DROP, *DETAILS, *_BELOW, *_counts(frame), *empty)
     )
-    names = _names(split, first=_PADDED if _is_padded(frame) else ())
+    names = _names(split, first=(*(_PADDED if _is_padded(frame) else ()), *headline(frame)))
     fitting = _fitting(frame, names, width)
     parts: list[RenderableType] = [_heading(frame)]
     same = same_for_all(split)
@@ -125,7 +125,7 @@ def _names(split: Split, *, first: Sequence[str]) -> list[str]:
     shown = for_people(str(name) for name in split.shown.columns)
     distinguishing = [name for name in shown if name not in METRICS and name not in ("status", "runs", "runs_ok")]
     ended = [name for name in ("status", "runs_ok", "runs") if name in shown]
-    measured = [name for name in dict.fromkeys((*first, *HEADLINE)) if name in shown]
+    measured = [name for name in dict.fromkeys(first) if name in shown]
     others = [name for name in shown if name in METRICS and name not in measured]
     return [*(distinguishing or ["id"]), *measured, *others, *ended]
 
@@ -133,7 +133,7 @@ def _names(split: Split, *, first: Sequence[str]) -> list[str]:
 def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int) -> set[str]:
     """Return the columns that fit next to each other. The most important ones, and those that distinguish rows, come first."""
     padded = _PADDED if _is_padded(frame) else ()
-    wanted = (*padded, *_FIRST, *_distinguishing(frame, names), *HEADLINE[:12], "id")
+    wanted = (*padded, *_FIRST, *_distinguishing(frame, names), *headline(frame)[:12], "id")
     fitting: set[str] = set()
     left = width + GAP
     for name in dict.fromkeys((*(name for name in wanted if name in names), *names)):

@@ -38,6 +38,9 @@ DETAILS = tuple(metric.name for metric in _KNOWN if metric.where & Where.TABLES 
 
 HEADLINE = columns(Where.FIRST)
 
+# Shown where no row has tokens per second: the speed of work without tokens.
+_OTHER_SPEED = "samples_per_s"
+
 # Different in every row and no property of the experiment: never in a table unless kept.
 BOOKKEEPING = ("id", "output_dir", "started_at", "logging_dir", "run_name", "provenance_collected_at")
 
@@ -103,6 +106,12 @@ def for_people(names: Iterable[str]) -> list[str]:
 def cells(column: pd.Series[Any]) -> list[Value]:
     """Return a column as plain Python values, None if missing."""
     return [None if missing else value for value, missing in zip(column.tolist(), column.isna().tolist(), strict=True)]
+
+
+def headline(frame: pd.DataFrame) -> tuple[str, ...]:
+    """Return the metrics that people ask for first."""
+    has_tokens = "tokens_per_s" in frame and bool(frame["tokens_per_s"].notna().any())
+    return HEADLINE if has_tokens else (_OTHER_SPEED, *HEADLINE)
 
 
 def column(frame: pd.DataFrame, name: str) -> list[Value]:
