@@ -2,9 +2,8 @@
 
     python benchmarks/change_points.py
 
-Series of white noise, each with a step of some noise widths in its middle, go through the command's own code. `near`:
-exactly one step was found, within one campaign of its place. Seeded: the table is the same on every machine. Takes a
-minute.
+The command's own code searches series of white noise. Each series has a step of some noise widths in its middle. `near`: exactly
+one step was found, at most one campaign from its place. Seeded: the table is the same on every machine. Takes a minute.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def correlated(rng: random.Random) -> Callable[[random.Random], float]:
 
 
 def shares(count: int, size: float, noise: str) -> tuple[float, float]:
-    """Return the share of series with a step found in them, and the share with a single one near its place."""
+    """Return the share of series in which any step was found, and the share with a single step near its true place."""
     rng = random.Random(f"{count} {size} {noise}")
     found = near = 0
     for _ in range(SERIES):

@@ -51,7 +51,10 @@ def within_a_run(series: int, length: int, *, spikes: bool, seed: int = 1) -> fl
 
 
 def over_repeats(series: int, runs: int, *, seed: int = 1) -> float:
-    """Return the share of experiments of `runs` repeats, 1.5 % between runs, whose interval contains the true value."""
+    """Return the share of experiments whose interval contains the true value.
+
+    They have `runs` repeats and 1.5 % noise between runs.
+    """
     rng = random.Random(seed)
     held = 0
     for _ in range(series):
@@ -72,7 +75,7 @@ class Stopped:
 
 
 def stopped_early(series: int, within: float, *, declared: bool = True, seed: int = 1) -> Stopped:
-    """Simulate runs with a declared warm-up, or with one to find, for which the rule ignores half of the steps."""
+    """Simulate runs with a declared or an unknown warm-up. With an unknown warm-up, the rule ignores half of the steps."""
     rng = random.Random(seed)
     held, errors, lengths = 0, [], []
     for _ in range(series):

@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def train(folder: Path, *, steps: int) -> dict[str, float]:
-    """Return the seconds in each hook over a training in this process, without its first call."""
+    """Return the seconds that each hook takes over a training in this process. The first call of a hook does not count."""
     file = folder / "scenarios.yaml"
     gpus = visible_gpus()[:1]
     text = SCENARIO.replace("STEPS", str(steps + 1)).replace("MODEL", MODELS[bool(gpus)])

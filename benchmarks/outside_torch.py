@@ -73,7 +73,7 @@ CONTEXT = "a context"
 
 
 def deeds(rank: int, gpus: int, layers: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the parts of a training; each is done when the next is asked for."""
+    """Yield the name of each part of a training, with a function that does this part."""
     yield CONTEXT, lambda: make_context(rank)
     torch.cuda.set_device(rank)
     yield "a first tensor", lambda: torch.zeros(1, device="cuda")
@@ -98,7 +98,7 @@ def deeds(rank: int, gpus: int, layers: int) -> Iterator[tuple[str, Callable[[],
 
 
 def make_context(rank: int) -> None:
-    """Make the device's primary context, which torch also takes, with only the driver."""
+    """Make the device's primary context with only the driver. Torch uses the same context."""
     driver, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
     for code in (
         driver.cuInit(0),
@@ -109,7 +109,7 @@ def make_context(rank: int) -> None:
 
 
 def uuid(rank: int) -> str:
-    """Return NVML's name of the GPU that has this number in CUDA; asking torch would make a context."""
+    """Return NVML's name of the GPU that has this number in CUDA. Torch is not used for this, because it would make a context."""
     visible = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
     word = visible[rank] if visible else str(rank)
     if not word.isdecimal():
@@ -139,7 +139,7 @@ def step(model: Any, optimizer: torch.optim.Optimizer) -> None:
 
 
 def workspaces() -> int:
-    """Return the bytes of torch's allocator that are workspaces of cuBLAS."""
+    """Return the bytes in torch's allocator that workspaces of cuBLAS use."""
     held = torch.cuda.memory_allocated()
     torch._C._cuda_clearCublasWorkspaces()
     return held - torch.cuda.memory_allocated()

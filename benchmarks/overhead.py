@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def said(what: str, ratios: Sequence[float]) -> str:
-    """Return one line: how much longer it takes with measuring on, and how certain that is."""
+    """Return one line: how much longer a step takes with measuring on, and how certain this is."""
     if len(ratios) < 2:
         return f"{what}: {len(ratios)} pair(s), too few"
     summary = intervals.mean_of_logs(ratios)
@@ -61,7 +61,7 @@ def said(what: str, ratios: Sequence[float]) -> str:
 
 
 def block_ratios(root: Path) -> Iterator[float]:
-    """Return the time of each block with the instrument on ÷ the mean of its two neighbours without it."""
+    """Return, for each block with the instrument on, its time ÷ the mean time of its two neighbours without the instrument."""
     for path in sorted(root.glob("experiments/*/runs/*/blocks-rank0.jsonl")):
         blocks = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][2:]  # warm-up
         for before, block, after in zip(blocks, blocks[1:], blocks[2:], strict=False):
@@ -94,7 +94,7 @@ def measured(record: RunRecord, metric: str) -> float | None:
 
 
 def between_logs(run_dir: Path) -> float:
-    """Return the median, over the logs, of the seconds per step since the previous log.
+    """Return the median over the logs. The value of a log is the seconds per step since the previous log.
 
     The Trainer waits for the GPU at each log, measured or not.
     """
@@ -104,8 +104,10 @@ def between_logs(run_dir: Path) -> float:
 
 
 def follow_blocks(root: Path) -> None:
-    """Make the sampler of a run sleep through the blocks without the instrument. It is a step or two late: the end of a block is
-    written in the first step after the GPU has passed it."""
+    """Make the sampler of a run sleep through the blocks without the instrument.
+
+    The sampler is a step or two late, because the end of a block is written in the first step after the GPU has passed it.
+    """
     for run_dir in started_runs(root):
         path, pid = run_dir / "blocks-rank0.jsonl", None
         blocks = 0

@@ -119,7 +119,7 @@ def planned_arms(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
 
 
 def make_groups(seeds: Sequence[int]) -> None:
-    """Make each group with an interpreter of its own. Several GPUs make groups at once, each with its share of the cores."""
+    """Make each group with its own interpreter. Several GPUs make groups at once, each with its share of the cores."""
     gpus = [gpu.uuid for gpu in visible_gpus()] or [""]
     cores = sorted(os.sched_getaffinity(0))
     share = len(cores) // len(gpus)
@@ -140,7 +140,7 @@ def make_groups(seeds: Sequence[int]) -> None:
 
 
 def import_all() -> None:
-    """Import all that a run imports. Then remove the Trainer's own module: the instrument waits for its import."""
+    """Import everything that a run imports. Then remove the Trainer's own module, because the instrument waits for its import."""
     import accelerate  # noqa: F401
     import peft  # noqa: F401
     import torch
@@ -167,7 +167,7 @@ def add_group(arms: Mapping[str, Experiment], gpus: Sequence[Gpu], *, turns: int
 
 
 class Training:
-    """One training in a process of its own, which is stopped until its turn."""
+    """One training in its own process. The process is stopped until its turn."""
 
     def __init__(self, scenario: str, pid: int, gate: Connection, log: Path, samplers: set[int]) -> None:
         self.scenario, self.pid, self.gate, self.log, self.pids = scenario, pid, gate, log, {pid, *samplers}
@@ -227,13 +227,13 @@ def process(experiment: Experiment, gpus: Sequence[Gpu]) -> Iterator[Training]:
 
 
 def own_samplers() -> set[int]:
-    """Return NVML's samplers and nvidia-smi that this process has started; groups on other GPUs have their own."""
+    """Return NVML's samplers and nvidia-smi that this process has started. Groups on other GPUs have their own samplers."""
     alive = (child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE)
     return {child.pid for child in alive if {str(nvml.SAMPLER), "nvidia-smi"} & set(child.cmdline())}
 
 
 def train(words: Sequence[str], env: Mapping[str, str | None], run_dir: Path, gate: Connection) -> None:
-    """Run the instrument and its target as in a run, with the gate added; never return."""
+    """Run the instrument and its target as in a run, but with the gate. Never return."""
     code = 1
     log = os.open(run_dir / "log", os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1), os.dup2(log, 2)
@@ -254,7 +254,7 @@ def train(words: Sequence[str], env: Mapping[str, str | None], run_dir: Path, ga
 
 
 def add_gate(module: Any, gate: Connection) -> None:
-    """Make the Trainer wait for its turns, measured or not: one more callback, alike in all trainings."""
+    """Make the Trainer wait for its turns, with and without measuring. The gate is one more callback, the same in all trainings."""
     import torch
 
     def now() -> float:

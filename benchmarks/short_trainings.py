@@ -39,7 +39,7 @@ NVML = "nvml"
 
 
 class Steps(transformers.TrainerCallback):  # type: ignore[misc]
-    """Notes when each step ends: on CUDA by an event, which is read at the end."""
+    """Notes when each step ends. On CUDA it records an event, and reads the event at the end."""
 
     def __init__(self) -> None:
         self.ends: list[Any] = []

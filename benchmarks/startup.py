@@ -48,7 +48,7 @@ scenarios:
 
 
 def with_bytecode(folder: Path) -> dict[str, str]:
-    """Return this environment, in which Python keeps bytecode in a folder. A shell may forbid bytecode, or a checkout lack it."""
+    """Return this environment with a folder for Python's bytecode. The shell may forbid bytecode, or the checkout may have none."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPYCACHEPREFIX": str(folder)}
 

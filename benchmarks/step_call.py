@@ -2,7 +2,8 @@
 
     python benchmarks/step_call.py [CALLS]
 
-Each way is repeated in five blocks, in turns, and writes into a temporary folder. The table shows the fastest and the median block.
+Each way runs in five blocks, and the ways take turns. They write into a temporary folder. The table shows the fastest and the
+median block.
 """
 
 from __future__ import annotations

@@ -103,14 +103,17 @@ class Shares:
 
 
 def rows_alone(rows: int, setting: Setting, *, effect: float = 1.0, seed: int = 1) -> Shares:
-    """Judge rows each by itself, uncorrected, as in a comparison of one experiment."""
+    """Judge each row by itself, without correction, as in a comparison of one experiment."""
     rng = random.Random(seed)
     found = verdicts(campaign(rng, setting, effects=[effect] * rows), correction=Correction.NONE)
     return _shares(found)
 
 
 def rows_of_campaigns(rows: int, setting: Setting, *, slower: int, of_slower: bool, seed: int = 1) -> Shares:
-    """Judge campaigns of 20 experiments, some of them slower, corrected. Return the shares of the slower ones, or of the others."""
+    """Judge campaigns of 20 experiments with correction. Some experiments are slower.
+
+    Return the shares of the slower experiments, or of the others.
+    """
     rng = random.Random(seed)
     found: list[Verdict] = []
     for _ in range(rows // CAMPAIGN):
@@ -121,7 +124,7 @@ def rows_of_campaigns(rows: int, setting: Setting, *, slower: int, of_slower: bo
 
 
 def rows_by_round(rows: int, setting: Setting, *, effect: float = 1.0, seed: int = 1) -> Shares:
-    """Judge round by round (Student's t over the rounds' ratios) instead of fitting a line."""
+    """Judge with Student's t over the ratios of the rounds, instead of fitting a line."""
     rng, found = random.Random(seed), []
     for _ in range(rows):
         sides = experiment(rng, setting, effect=effect)
@@ -138,7 +141,7 @@ def _shares(found: list[Verdict]) -> Shares:
 
 
 def five_a_side(rows: int) -> Iterator[str]:
-    """Judge each way to run, at five runs per side and 1.5 % between runs."""
+    """Judge each way to run, with five runs per side and 1.5 % noise between runs."""
     yield "| | false alarms | of these called slower | 5 % slower found |"
     yield "|---|--:|--:|--:|"
     kinds = {
@@ -156,7 +159,7 @@ def five_a_side(rows: int) -> Iterator[str]:
 
 
 def by_noise_and_runs(rows: int) -> Iterator[str]:
-    """Return false alarms and found changes, by the noise between runs and their number."""
+    """Return false alarms and found changes for several noises between runs and several numbers of runs."""
     yield "| between runs | " + " | ".join(f"{runs} × {runs}" for runs in RUNS) + " |"
     yield "|---|" + "--:|" * len(RUNS)
     for noise in NOISES:
@@ -169,7 +172,7 @@ def by_noise_and_runs(rows: int) -> Iterator[str]:
 
 
 def in_campaigns(rows: int) -> Iterator[str]:
-    """Do the same in campaigns in which some experiments, none or all are slower."""
+    """Return the same for campaigns in which some experiments, no experiments or all experiments are slower."""
     yield "| of these 5 % slower | runs | false alarms among the others | slower ones found |"
     yield "|--:|--:|--:|--:|"
     for runs in RUNS:

@@ -1,7 +1,7 @@
-"""The values of a comparison: entries on a side, pairs of entries, and verdicts on them.
+"""The values of a comparison: entries on a side, pairs of entries, and verdicts on pairs.
 
-Side + Side → Pair… → Comparison: `sides` reads, `pairing` pairs, `verdicts` judges, `view` writes. This module has no behaviour.
-Rates, times and bytes are in the base units of `measure.metrics`. A ratio is always new ÷ base.
+Side + Side → Pair… → Comparison. `sides` reads the sides, `pairing` pairs the entries, `verdicts` judges them, and `view` writes.
+This module has no behaviour. Rates, times and bytes are in the base units of `measure.metrics`. A ratio is always new ÷ base.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One ok run: its numbers by metric. `started_at` is in seconds since the epoch; None if the source does not state it.
+    """One ok run: its numbers by metric. `started_at` is in seconds since the epoch; None if the source has no start time.
 
-    `ended_early` is true if `measure:` ended the run before its last planned step. `logged_losses` is a text that `measure.losses`
-    made.
+    `ended_early` is true if `measure:` ended the run before its last planned step. `logged_losses` is a text in the form of
+    `measure.losses`.
     """
 
     repeat: int
@@ -50,10 +50,10 @@ class Run:
 class Entry:
     """One experiment on one side. `key` (name → value) pairs it with the other side; `label` is the key as text.
 
-    `arguments` are the names outside the key. `environment` has the GPU, driver, versions, data, clocks and neighbours.
-    `status` is `ok` if at least one run is ok. `failed_runs` counts the failed repeats; `failure` is the kind and cause of the
-    last failed repeat. `id` and `folder` are set for an experiment of a Tunebench results folder, which can run again. A CSV
-    file may give only the id. `whole` means that the source is complete: a name that the entry lacks was not set.
+    `arguments` has the arguments that are not in the key. `environment` has the GPU, driver, versions, data, clocks and neighbours.
+    `status` is `ok` if at least one run is ok. `failed_runs` counts the failed repeats; `failure` is the kind and cause of the last
+    failed repeat. `id` and `folder` are set for an experiment of a Tunebench results folder, because it can run again. A CSV file
+    may give only the id. `whole` means that the source is complete: a name that the entry lacks was not set.
     """
 
     key: Mapping[str, Value]
@@ -91,7 +91,7 @@ class Difference:
 class Pair:
     """An experiment on both sides, or on only one. `environment` and `arguments` are the differences between the sides.
 
-    `disqualifying` names the differences of environment that forbid a comparison, such as another GPU.
+    `disqualifying` has the names of differences in the environment that forbid a comparison, such as another GPU.
     """
 
     label: str
@@ -127,7 +127,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fleet:
-    """One metric over all paired experiments: the geometric mean of the ratios with its interval, and the number of pairs."""
+    """The verdict on one metric over all pairs: the geometric mean of the ratios with its interval, and the number of pairs."""
 
     metric: str
     verdict: Verdict
@@ -139,7 +139,7 @@ class Fleet:
 class Comparison:
     """The result of `tunebench compare`. `environment` has the differences that all pairs share.
 
-    `rows` follow the order of `pairs` and name their pair by its unique label. The runs in `pairs` keep only the compared
+    `rows` follow the order of `pairs`. A row names its pair by the pair's unique label. The runs in `pairs` keep only the compared
     metrics. `rules` has the options that judged the rows. `same_runs` counts the experiments that are left out because both sides
     have the same runs.
     """

@@ -1,8 +1,8 @@
 """Judge one metric of one experiment on two sides. Pure.
 
-`measure` computes the values of the sides and their ratio with its interval. `row` gives the verdict, after the p values were
-corrected over all rows of the metric. The sample is the run, never the step. Ratios are new ÷ base. Effects are symmetric in
-ratios: if the sides are exchanged, every ratio is inverted and every improvement becomes a regression.
+`measure` computes the values of the sides and their ratio with its interval. After the p values were corrected over all rows of the
+metric, `row` gives the verdict. The sample is the run, never the step. Ratios are new ÷ base. Effects are symmetric. If the sides
+are exchanged, every ratio is inverted, and every improvement becomes a regression.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ NO_NOISE = 1e-9
 class Measured:
     """One metric on both sides. The value of a side is None if none of its runs has the metric.
 
-    `identical` means that all values are equal. `over` is the number of steps behind both values, if it is not the whole run. If
-    the two values measure different things, `unlike` says why, and they are not judged.
+    `identical`: all values are equal. `over` is the number of steps behind both values, if they are not from whole runs. If the two
+    values measure different things, `unlike` says why. Such values are not judged.
     """
 
     base: float | None
@@ -47,7 +47,7 @@ class Measured:
 
 
 def measure(rule: Rule, base_runs: Sequence[Run], new_runs: Sequence[Run]) -> Measured | None:
-    """Return a metric of the ok runs of two sides; None if neither side has the metric."""
+    """Return a metric of the ok runs of two sides. Return None if neither side has the metric."""
     base_runs = [run for run in base_runs if rule.metric in run.numbers]
     new_runs = [run for run in new_runs if rule.metric in run.numbers]
     if not base_runs and not new_runs:
@@ -73,7 +73,7 @@ def measure(rule: Rule, base_runs: Sequence[Run], new_runs: Sequence[Run]) -> Me
 
 
 def ended_at_different_steps(runs: Sequence[Run]) -> bool:
-    """Return whether some runs ended early, and the runs made different or unknown numbers of steps.
+    """Return whether some runs ended early and the numbers of steps differ or are unknown.
 
     The mean losses of such runs come from different trainings.
     """
@@ -82,7 +82,7 @@ def ended_at_different_steps(runs: Sequence[Run]) -> bool:
 
 
 def _over_the_same_steps(base: Sequence[Run], new: Sequence[Run]) -> Measured | None:
-    """Return the mean losses of both sides over the steps that all runs made; None if they were not logged."""
+    """Return the mean losses of both sides over the steps that all runs made. Return None if these losses were not logged."""
     shared = losses.over_the_same_steps(*(", ".join(run.logged_losses or "" for run in runs) for runs in (base, new)))
     if shared is None:
         return None
@@ -92,7 +92,7 @@ def _over_the_same_steps(base: Sequence[Run], new: Sequence[Run]) -> Measured | 
 
 
 def _plain_ratio(base: float, new: float, n_base: int, n_new: int) -> Ratio | None:
-    """Return a ratio without an interval; None if a value is not above 0."""
+    """Return a ratio without an interval. Return None if a value is not above 0."""
     return Ratio(value=new / base, interval=None, p=None, n_base=n_base, n_new=n_new) if min(base, new) > 0 else None
 
 
@@ -108,7 +108,7 @@ def _value_of_side(rule: Rule, values: Sequence[float]) -> float | None:
 
 
 def p_value(rule: Rule, measured: Measured) -> float | None:
-    """Return the p value of a tested metric before correction; None if nothing was tested."""
+    """Return the p value of a tested metric before correction. Return None if nothing was tested."""
     if rule.judged is not Judged.TEST or measured.identical or measured.ratio is None or _untestable(measured.ratio):
         return None
     return measured.ratio.p
@@ -157,7 +157,7 @@ def _moved(rule: Rule, shift: float) -> Verdict:
 
 
 def _by_tolerance(rule: Rule, base: float, new: float) -> tuple[Verdict, str]:
-    """Judge by the tolerance, in both directions. From 0, or across 0, any change counts."""
+    """Judge by the tolerance, in both directions. If a value is 0, or the signs differ, any change counts."""
     tolerance = f"tolerance {_percent(rule.min_effect)}"
     if min(base, new) > 0 and not _exceeds(math.log(new / base), rule.min_effect):
         return Verdict.SAME, ""
@@ -176,7 +176,7 @@ def _without_ratio(rule: Rule, base: float, new: float) -> tuple[Verdict, str]:
 
 
 def _untestable(ratio: Ratio) -> str:
-    """Return why the runs show no noise to test against; empty if they do."""
+    """Return why the runs show no noise for a test. Return an empty text if they show noise."""
     if ratio.interval is None:
         return "one run per side" if max(ratio.n_base, ratio.n_new) == 1 else "one run on one side"
     return "runs too similar to test" if ratio.interval.high < ratio.interval.low * (1 + NO_NOISE) else ""
@@ -202,7 +202,7 @@ def by_test(rule: Rule, ratio: Ratio, *, level: float, p: float | None) -> tuple
 
 
 def _reaches(shift: float, effect: float) -> bool:
-    """Return whether the logarithm of a ratio is at least an effect, whichever way rounding went."""
+    """Return whether the logarithm of a ratio is at least an effect, with some room for rounding."""
     return abs(shift) >= math.log1p(effect) - SLACK
 
 
@@ -216,7 +216,7 @@ def _percent(share: float) -> str:
 
 
 def _needs(rule: Rule, measured: Measured) -> int | None:
-    """Return about how many more runs per side would settle the row, if the ratio stays the same.
+    """Return the approximate number of further runs per side that would settle the row, if the ratio stays the same.
 
     The interval must then exclude 1, or be within the effect that matters. Near that effect no number of runs is enough, so the
     wanted half width is at least half of the effect.

@@ -1,8 +1,7 @@
 """Pair the experiments of two sides in an outer join, and list the differences in each pair. Pure.
 
-Experiments with the same id are the same. The others are paired by `sides.keys`, group by group. Entries that no name
-distinguishes on both sides are paired in their order. If one side then differs in a name that the other does not state, the pair
-is not comparable.
+Experiments with the same id are the same. The others are paired by `sides.keys`, group by group. Entries that no name distinguishes
+on both sides are paired in their order. If one side then differs in a name that the other side lacks, the pair is not comparable.
 
 `places` orders single runs: if the runs of two sides took turns on a machine, a drift can be separated from a difference.
 """
@@ -29,7 +28,9 @@ Match = tuple[Entry | None, Entry | None, tuple[str, ...]]
 
 
 def pair(base: Side, new: Side, *, by: Sequence[str] = (), ignore: Sequence[str] = ()) -> tuple[Pair, ...]:
-    """Return every entry of both sides once: in base's order, then entries that only the new side has.
+    """Return every entry of both sides once.
+
+    The entries of base come first, in their order, then entries that only the new side has.
 
     `by` names the keys and replaces the default. `ignore` names facts of the environment that may differ, or `all`. Raises
     SelectionError for a name that no side has.
@@ -63,14 +64,14 @@ def _matches(base: Sequence[Entry], new: Sequence[Entry], by: Sequence[str]) -> 
 
 
 def _by_groups(base: Sequence[Entry], new: Sequence[Entry], names: Sequence[str]) -> Iterator[Match]:
-    """Yield the matches of entries that agree in these names."""
+    """Yield the matches between entries that have the same values for these names."""
     groups_base, groups_new = keys.groups(base, names), keys.groups(new, names)
     for values in dict.fromkeys((*groups_base, *groups_new)):
         yield from _in_group(groups_base.get(values, []), groups_new.get(values, []))
 
 
 def _in_group(base: list[Entry], new: list[Entry]) -> Iterator[Match]:
-    """Yield the matches of entries that agree in all names so far."""
+    """Yield the matches in a group. Its entries have the same values for all names that were compared so far."""
     if not base or not new or len(base) == len(new) == 1:
         yield from ((before, after, ()) for before, after in zip_longest(base, new))
         return
@@ -83,7 +84,7 @@ def _in_group(base: list[Entry], new: list[Entry]) -> Iterator[Match]:
 
 
 def _unstated(base: Entry | None, new: Entry | None, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that only one of two entries states, so that the entries may differ in them."""
+    """Return the names that only one of the two entries has. The entries may differ in these names."""
     if base is None or new is None:
         return ()
     before, after = keys.cells(base), keys.cells(new)
@@ -110,7 +111,7 @@ def _pair(match: Match, ignore: Sequence[str]) -> Pair:
 def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
     """Return the arguments and effective settings that differ.
 
-    Names that one side does not state are left out. An effective setting is left out if the argument of its name is listed.
+    Names that one side lacks are left out. An effective setting is left out if the argument of the same name is listed.
     """
     before, after = ({**entry.key, **entry.arguments} for entry in (base, new))
     if before == after:
@@ -127,7 +128,7 @@ def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
 
 
 def places(base: Sequence[Run], new: Sequence[Run]) -> Places | None:
-    """Return the places of each side's runs in the order of all starts; None if the sides did not take turns.
+    """Return the places of each side's runs in the order of all starts. Return None if the sides did not take turns.
 
     The sides took turns if the order changes sides at least as often as the smaller side has runs, and the mean places differ by
     at most one. Runs that started at the same time are the same run on both sides.

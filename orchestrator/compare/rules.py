@@ -1,7 +1,7 @@
-"""The rules of a comparison, from the options of the command and `measure/metrics/`, which has each metric's smallest effect.
+"""The rules of a comparison. They come from the options of the command and from the registry of metrics (`measure/metrics/`).
 
-The registry has also each metric's better direction, and its test or tolerance. This module chooses the default metrics and the
-level of the test. `judging` applies the rules to runs.
+The registry has each metric's smallest effect, its better direction, and its test or tolerance. This module chooses the default
+metrics and the level of the test. `judging` applies the rules to runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FLEET = "fleet"
 
 
 class Correction(StrEnum):
-    """The correction for the many rows of a metric, since one in twenty would differ by chance."""
+    """The correction for the many rows of a metric. Without it, one row in twenty would differ by chance."""
 
     BH = "bh"
     NONE = "none"
@@ -88,7 +88,7 @@ class Rules:
         )
 
     def described(self) -> dict[str, Value]:
-        """Return each option by its name, in the form of the command line."""
+        """Return option → value, in the form of the command line."""
         effects = {"": self.min_effect} if self.min_effect is not None else {}
         return {
             "metrics": _words({name: self.directions.get(name) for name in self.metrics}, ":") or "default",
@@ -135,7 +135,7 @@ def parse(
 
 
 def _shares(words: Iterable[str], option: str) -> dict[str, float]:
-    """Return metric → share; the name is empty for a share of all metrics."""
+    """Return metric → share. The name is empty if the share is for all metrics."""
     shares: dict[str, float] = {}
     for word in words:
         name, _, text = word.rpartition("=")
@@ -158,13 +158,16 @@ _BY_UNIT = {
 
 
 def better_direction(name: str) -> Direction:
-    """Return the direction that the registry has, else the direction of the unit in the metric's name; NONE if unknown."""
+    """Return the direction in the registry, else the direction of the unit in the metric's name.
+
+    Return NONE if both are unknown.
+    """
     known = registered(name).direction
     by_unit = (direction for direction, units in _BY_UNIT.items() if name.endswith(units))
     return known if known is not Direction.NONE else next(by_unit, Direction.NONE)
 
 
 def one_headline(rules: Sequence[Rule]) -> list[Rule]:
-    """Return the rules with only the first of the headline metrics."""
+    """Return the rules without the headline metrics after the first headline metric."""
     headlines = [rule for rule in rules if rule.metric in HEADLINES]
     return [rule for rule in rules if rule not in headlines[1:]]

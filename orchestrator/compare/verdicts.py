@@ -1,9 +1,9 @@
 """Judge the pairs of two sides: each metric of each pair, and all pairs together. Pure.
 
 A pair that cannot be compared has one row without numbers: missing, new, failed or not comparable. Any other pair has a row for
-each judged metric that a side has. A run that both sides have was measured once, so it counts for base only. A pair whose new
-side has no other runs is left out. p values are corrected over all rows of one metric, since each metric is a separate question.
-`rules` defines how a metric is judged, and `judging` judges a row.
+each judged metric that a side has. A run that is on both sides was measured only once, so it counts only for base. If the new side
+of a pair has only such runs, the pair is left out. p values are corrected over all rows of one metric, since each metric is a
+separate question. `rules` defines how a metric is judged, and `judging` judges a row.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _has_the_same_runs(pair: Pair) -> bool:
 
 
 def _on_same_runs(left_out: int, pairs: Sequence[Pair]) -> list[str]:
-    """Return sentences about the experiments that are left out, and about those of these pairs that share some runs."""
+    """Return sentences about the experiments that are left out, and about pairs whose sides share some runs."""
     partly = sum(pair.new is not None and len(_runs(pair)[1]) < len(pair.new.runs) for pair in pairs)
     sentences = []
     if left_out:
@@ -94,7 +94,7 @@ def _with_unique_labels(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def verdict_on_pair(pair: Pair) -> tuple[Verdict, str] | None:
-    """Return the verdict on a pair without comparable numbers, and the reason; None if the pair has such numbers."""
+    """Return the verdict on a pair without comparable numbers, and the reason. Return None if the pair has comparable numbers."""
     base, new = pair.base, pair.new
     if base is None:
         return Verdict.NEW, "only on the new side"
@@ -130,7 +130,7 @@ def _failure(entry: Entry) -> str:
 
 
 def shared(pairs: Iterable[Pair]) -> tuple[Difference, ...]:
-    """Return the differences of environment that all two-sided pairs have, in the order of the first pair."""
+    """Return the differences of environment that are the same in all two-sided pairs, in the order of the first pair."""
     two_sided = [pair.environment for pair in pairs if pair.base is not None and pair.new is not None]
     if not two_sided:
         return ()
@@ -142,8 +142,8 @@ def shared(pairs: Iterable[Pair]) -> tuple[Difference, ...]:
 def _metrics(rules: Rules, comparable: Sequence[Pair]) -> tuple[list[str], list[str]]:
     """Return the metrics to judge, in their order, and sentences about metrics that only one side has.
 
-    Between two results folders, a speed that the new side lost in every run is judged, too. The speed is missing; a gate would
-    otherwise test nothing. Any other metric may be missing because its monitor is missing.
+    Between two results folders, a speed that the new side lost in every run is judged, too. Without this, a gate would test
+    nothing. Other metrics are not judged, because they may be missing together with their monitor.
     """
     sides = [_runs(pair) for pair in comparable]
     base = {name for runs, _ in sides for run in runs for name in run.numbers}
@@ -202,14 +202,14 @@ def _p_values(judgements: Sequence[Judgement], correction: Correction) -> list[f
 
 
 def _runs(pair: Pair) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
-    """Return the ok runs of base, and those ok runs of the new side that base does not have."""
+    """Return the ok runs of base, and the ok runs of the new side that are not also in base."""
     base, new = (entry.runs if entry else () for entry in (pair.base, pair.new))
     is_one_experiment = pair.base is not None and pair.new is not None and pair.base.id == pair.new.id
     return base, not_among(new, base) if is_one_experiment else new
 
 
 def _keep_metrics(entry: Entry | None, names: frozenset[str]) -> Entry | None:
-    """Return the entry with only the compared metrics: a run has two hundred numbers, too many for a file."""
+    """Return the entry with only the compared metrics, because a run has two hundred numbers, too many for a file."""
     if entry is None:
         return None
     kept = ({name: value for name, value in run.numbers.items() if name in names} for run in entry.runs)
@@ -228,8 +228,9 @@ def _fleet(judged: Sequence[Rule], rows: Sequence[Row], rules: Rules) -> tuple[F
 def _fleet_line(rule: Rule, ratios: Sequence[float], *, level: float) -> Fleet:
     """Return one metric's verdict over all experiments.
 
-    The ratio is the geometric mean, which shows 2 % everywhere even if no single row shows it. The sample is the pair: its ratio
-    counts once, however many runs it has. Influences that all pairs share (the day, the room's temperature) are not noise here.
+    The ratio is the geometric mean. It shows a change of 2 % in all pairs even if no single row shows it. The sample is the pair.
+    Its ratio counts once for any number of runs. Influences that all pairs share (the day, the room's temperature) are not noise
+    here.
     """
     mean = intervals.paired_ratio([1.0] * len(ratios), ratios)
     verdict, _ = by_test(replace(rule, min_effect=rule.fleet_effect), mean, level=level, p=mean.p)

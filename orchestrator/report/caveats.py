@@ -1,7 +1,7 @@
 """Doubts about an experiment's speed. A report makes no claim about a speed that is in doubt.
 
-The doubts come from the caveats in the records of runs, and from the table's columns about loss and neighbours. Nothing is
-measured again. A power cap is not a doubt: it is normal on today's GPUs, and both sides of a comparison have it.
+The doubts come from the caveats in the records of runs, and from the table's columns about loss and neighbours. Nothing is measured
+again. A power cap is not a doubt, because it is normal on today's GPUs and affects both sides of a comparison.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One experiment of a results folder as text for people: its facts, its runs, its command, the end of its logs.
+"""One experiment of a results folder as text for people: its facts, its runs, its command, the ends of its logs.
 
-Logs are shown as the trainer wrote them, without secrets, colours and other terminal control characters. A folder from elsewhere
-may contain anything under the names of a run's files; `files.reading` bounds what is read.
+Logs are shown as the trainer wrote them, without secrets, colours and other terminal control characters. In a folder from
+elsewhere, the files of a run may have any content; `files.reading` limits how much is read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TAIL_BYTES = 64 * 1024
 
 
 def experiment_view(store: Store, wanted: str, *, lines: int) -> Iterator[str]:
-    """Yield the lines to show. Raise ResultsError if `wanted` is part of no experiment's id, or of several ids."""
+    """Yield the lines to show. Raise ResultsError if `wanted` is not part of exactly one experiment's id."""
     name = store.find(wanted)
     stored = StoredExperiment(experiment=store.experiment(name), runs=store.runs(name))
     files = _files(stored.runs[-1], lines) if stored.runs else ()
@@ -65,7 +65,7 @@ def _run(run: StoredRun) -> Iterator[str]:
 
 
 def _rounded(value: object) -> object:
-    """Return a number with all measured digits, without the last digits, which sums of floats add."""
+    """Return a number without its last digits, which are rounding errors of sums. All measured digits stay."""
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
@@ -83,7 +83,7 @@ def _files(run: StoredRun, lines: int) -> Iterator[str]:
 
 
 def _text(file: Path, read: Callable[[Path], str]) -> str:
-    """Return the text of a file: empty if the file is missing, a sentence if it cannot be read."""
+    """Return the text of a file. It is empty if the file is missing, and a sentence if the file cannot be read."""
     try:
         return read(file)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """A run over time, reduced to the points of a drawing: its step times, and each GPU's memory and power.
 
 Reads `steps-rank<R>.jsonl` and `samples-nvml.csv` in a run's folder, at most MAX_BYTES of one run. Each series is thinned to at
-most POINTS points, which include its lowest and its highest value. As in `measure.throughput`, a step is that of all ranks
-together. The warm-up is not searched again: the run's record says how many steps were discarded.
+most POINTS points, which include its lowest and its highest value. As in `measure.throughput`, a step is the step of all ranks
+together. The end of the warm-up comes from the number of discarded steps in the run's record.
 
 What it leaves out: the cause of a change, and everything between two points. Numbers come from `measure` and the monitors.
 """
@@ -32,8 +32,8 @@ _EXTREMES = 2
 class Steps:
     """Step times of `ranks` ranks together, as thinned points: (number of the step, seconds).
 
-    `cut` is the number of warm-up steps. `median_s` is the median of the steps after the warm-up, and `spikes` are the steps
-    after it that took much longer. All three are empty if there was no steady state.
+    `cut` is the number of warm-up steps. `median_s` is the median of the steps after the warm-up. `spikes` are later steps that
+    took much longer. All three are empty if there was no steady state.
     """
 
     points: tuple[Point, ...]
@@ -66,7 +66,7 @@ class RunSeries:
 
 
 def read(run_dir: Path, *, discarded_steps: int | None) -> RunSeries:
-    """Return the series of a run whose record discards this number of steps; None means that it has no steady state."""
+    """Return the series of a run whose record discards this number of steps. None means that the run has no steady state."""
     if size(run_dir) > MAX_BYTES:
         return RunSeries(problem=f"its series take more than {MAX_BYTES // 2**20} MiB, and are not drawn")
     ranks = {rank: sound for rank, series in steps.read(run_dir).items() if (sound := [*filter(_is_sound, series)])}
@@ -102,7 +102,7 @@ def size(run_dir: Path) -> int:
 
 
 def samples_of(run_dir: Path, *, limit: int) -> gpu_timeline.Timeline:
-    """Return the GPU samples of a run; without devices, and with the problem, if they cannot be read."""
+    """Return the GPU samples of a run. If they cannot be read, the result has no devices, but names the problem."""
     path = run_dir / gpu_timeline.SAMPLES
     try:
         return gpu_timeline.parse(reading.read_text(path, limit=limit))
@@ -113,7 +113,7 @@ def samples_of(run_dir: Path, *, limit: int) -> gpu_timeline.Timeline:
 
 
 def start_of(samples: gpu_timeline.Timeline) -> float:
-    """Return the moment of the first reading of any GPU, in seconds since the epoch; 0 without readings."""
+    """Return the moment of the first reading of any GPU, in seconds since the epoch. Return 0 without readings."""
     series = [points for device in samples.devices.values() for points in device.points.values()]
     return min((points[0][0] for points in series if points), default=0.0)
 
@@ -168,7 +168,7 @@ def _steps(series: Sequence[Step], ranks: int, state: steady_state.Steady | None
 
 
 def _window(series: Sequence[Step], state: steady_state.Steady | None, start: float) -> tuple[float, float] | None:
-    """Return begin and end of the steady state, in seconds since `start`; None if nothing says when it was."""
+    """Return the beginning and the end of the steady state, in seconds since `start`. Return None if its time is unknown."""
     if state is None:
         return None
     first, last = series[state.discarded_steps], series[-1]
@@ -183,7 +183,7 @@ def _since(points: Sequence[Point], start: float) -> tuple[Point, ...]:
 
 
 def _is_sound(step: Step) -> bool:
-    """Return whether a step's times can be used in sums; a file from elsewhere may contain any number."""
+    """Return whether a step's times can be used in sums, because a file from elsewhere may contain any number."""
     times = (step.number, step.ended_at, step.seconds, step.compute_s, step.wait_s)
     return all(reading.sound_number(value) is not None for value in times if value is not None)
 

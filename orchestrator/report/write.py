@@ -1,4 +1,4 @@
-"""The steps of `tunebench report`, and of the end of a campaign: load, find, show, write.
+"""The steps of `tunebench report`, and of the report at the end of a campaign: load, find, show, write.
 
 Each function is one step; `cli` calls them and prints. Heavy modules (pandas, plotly) are imported by the steps that need them.
 The report of one results folder that Tunebench made is written into this folder. The report of several folders, or of a foreign
@@ -85,7 +85,10 @@ def with_findings(report: Report) -> Report:
 
 
 def load_table(folders: Sequence[Path], *, baseline: Sequence[str] = ()) -> ResultsTable:
-    """Return the results of one or more folders, compared with the references that are named, or else with those chosen."""
+    """Return the results of one or more folders, compared with the named references.
+
+    For other axes, Tunebench chooses the references.
+    """
     from orchestrator.results.table.baseline import with_baseline
     from orchestrator.results.table.load import load
 
@@ -101,7 +104,7 @@ def _view(table: ResultsTable, *, pivot: str | None, group_by: str | None) -> Vi
 
 
 def forms_of(words: str | None) -> tuple[Format, ...]:
-    """Return the formats that `--format` requests, in its order; none without it. Raise SelectionError for an unknown format."""
+    """Return the formats that `--format` requests, in the requested order. Raise SelectionError for an unknown format."""
     names = [word.strip() for word in (words or "").split(",") if word.strip()]
     known = [form.value for form in Format]
     for name in names:
@@ -111,17 +114,17 @@ def forms_of(words: str | None) -> tuple[Format, ...]:
 
 
 def is_one_text(forms: Sequence[Format]) -> bool:
-    """Return whether only one text is requested, which goes to stdout."""
+    """Return whether the only requested format is a text. Such a text goes to stdout."""
     return len(forms) == 1 and forms[0] in OF_TEXT
 
 
 def are_files(forms: Sequence[Format]) -> bool:
-    """Return whether the formats request files, not only something to look at."""
+    """Return whether the formats request files, and not only output on the terminal."""
     return not is_one_text(forms) and any(form is not Format.TABLE for form in forms)
 
 
 def unknown_columns(table: ResultsTable, names: Sequence[str]) -> list[str]:
-    """Return a sentence for each name of `--keep` and `--drop` that is not a column; a pattern may match nothing."""
+    """Return a sentence for each name of `--keep` and `--drop` that is not a column. Patterns are allowed to match nothing."""
     known = {str(name) for frame in (table.experiments, table.runs) for name in frame.columns}
     plain = [name for name in names if not set("*?[") & set(name)]
     return [no_such(name, known) for name in plain if name not in known]
@@ -150,7 +153,7 @@ def as_text(report: Report, form: Format) -> str:
 
 
 def files(report: Report, forms: Sequence[Format]) -> Iterator[tuple[str, Content]]:
-    """Yield name and content of each file of the requested formats; a content is made when it is called."""
+    """Yield the name of each file of the requested formats, with a function that makes its content."""
     for form in dict.fromkeys(forms):
         yield from _files(report, form) if report.view is None else _files_of_view(report, report.view, form)
 
@@ -192,8 +195,8 @@ def page(report: Report) -> str:
 def or_sentence(make: Callable[[], Made], *, what: str) -> tuple[Made | None, str | None]:
     """Return the result of `make`, or a sentence that says why it failed.
 
-    This is for work after the numbers are on disk. The exit code of the campaign is then known, and neither a full disk nor a
-    defect of Tunebench may change it.
+    This is for work after the numbers are on disk. At this time the exit code of the campaign is known. A full disk or a defect of
+    Tunebench must not change it.
     """
     try:
         return make(), None
@@ -205,10 +208,12 @@ def or_sentence(make: Callable[[], Made], *, what: str) -> tuple[Made | None, st
 
 
 def writer(folders: Sequence[Path], output: Path | None) -> Write | None:
-    """Return a function that writes a file of the report by its name: into `output`, or into the one results folder.
+    """Return a function that takes a name and writes this file of the report.
 
-    Return None if there is no `output`, and the folders are several, or foreign. Raise ResultsError for an output folder with
-    foreign files.
+    It writes into `output`, or into the only results folder.
+
+    Return None if there is no `output`, and there are several folders or the folder is foreign. Raise ResultsError for an output
+    folder with foreign files.
     """
     own = folders[0] if len(folders) == 1 and results_folder.is_ours(folders[0]) else None
     if output is not None and (own is None or output.resolve() != own.resolve()):

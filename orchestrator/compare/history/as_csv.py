@@ -24,10 +24,10 @@ STEPS = (
 
 
 def points(history: History) -> str:
-    """Return the points.
+    """Return the CSV file of the points.
 
-    `level` is the fitted level. `changes` lists the differences from the campaign before. The names of the experiment's key
-    follow.
+    `level` is the fitted level. `changes` lists the differences from the previous campaign. After it come columns with the names of
+    the experiment's key.
     """
     keys = dict.fromkeys(name for series in history.series for name in series.key if name not in POINTS)
     rows = [_point(history, series, point) for series in history.series for point in series.points]
@@ -35,7 +35,7 @@ def points(history: History) -> str:
 
 
 def steps(history: History) -> str:
-    """Return the steps, newest first.
+    """Return the CSV file of the steps, newest first.
 
     `change` is new ÷ old − 1. `campaigns_before` is the number of campaigns on the old level.
     """

@@ -19,7 +19,7 @@ DOCUMENT = "history"
 def text(history: History) -> str:
     """Return the document. Numbers have full precision, and a missing number is null.
 
-    `level` is the fitted level. `changes` are the differences from the campaign before.
+    `level` is the fitted level. `changes` are the differences from the previous campaign.
     """
     fields = asdict(history)
     for written, series in zip(fields["series"], history.series, strict=True):

@@ -1,8 +1,8 @@
 """Read the campaigns of a history, each as a side of `compare`, and sort them by their start.
 
-A campaign is a results folder, named or inside a named folder, or a file that `compare` accepts. Some files do not state when
-they ran: a CSV file with one row per experiment, or a file of the reference. All campaigns then keep the order of the command
-line. A run that several campaigns have counts once, in the first of them on the command line.
+A campaign is a results folder, or a file that `compare` accepts. The user names the folder itself, or a folder that contains it.
+Some files have no start times: a CSV file with one row per experiment, or a file of the reference. With such a file, all campaigns
+keep the order of the command line. If several campaigns have the same run, it counts only in the first of them on the command line.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Read:
 def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read, ...], tuple[str, ...]]:
     """Return the campaigns, oldest first, and warnings about unreadable places and about the order.
 
-    Raise ResultsError if a named place is not a campaign or is named twice, or if nothing is named. If no place can be read, the
-    error of the first place is raised, since a mistake in `by` affects all places.
+    Raise ResultsError if a named place is not a campaign or is named twice, or if nothing is named. If no place can be read, raise
+    the error of the first place, since a mistake in `by` affects all places.
     """
     found: list[Side] = []
     warnings: list[str] = []
@@ -69,7 +69,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read,
 
 
 def _without_copies(found: Sequence[Side], warnings: list[str]) -> Iterator[Side]:
-    """Yield the campaigns with each run once. Leave out a campaign whose runs all are in others, and say so in `warnings`."""
+    """Yield the campaigns, with each run only once. If all runs of a campaign are in others, leave it out and add a warning."""
     known: dict[str, list[Run]] = defaultdict(list)
     for side in found:
         entries = [_without_known(entry, known) for entry in side.entries]
@@ -84,7 +84,7 @@ def _without_copies(found: Sequence[Side], warnings: list[str]) -> Iterator[Side
 
 
 def _without_known(entry: Entry, known: dict[str, list[Run]]) -> Entry:
-    """Return the entry without the known runs of its experiment, and add the others to them."""
+    """Return the entry without the known runs of its experiment. Add its other runs to the known runs."""
     if entry.id is None:
         return entry
     own = not_among(entry.runs, known[entry.id])
@@ -98,7 +98,7 @@ def _began_at(side: Side) -> float | None:
 
 
 def _places(places: Sequence[Path]) -> list[tuple[Path, bool]]:
-    """Return the place of each campaign, and whether the user named that place rather than a folder around it."""
+    """Return the place of each campaign, and whether the user named this place itself or a folder around it."""
     every: list[tuple[Path, bool]] = []
     for place in places:
         every += [(inner, False) for inner in _inside(place)] or [(place, True)]
@@ -110,9 +110,9 @@ def _places(places: Sequence[Path]) -> list[tuple[Path, bool]]:
 
 
 def _inside(place: Path) -> list[Path]:
-    """Return the results folders inside a folder; none if it is a results folder itself.
+    """Return the results folders inside a folder. Return none if the folder is a results folder itself.
 
-    A folder with a damaged `suite.json` counts, so that the damage is reported. A link to another folder inside does not count.
+    A folder with a damaged `suite.json` counts, so that the damage is reported. A link inside it to another folder does not count.
     """
     if not place.is_dir() or folders.holds_results(place):
         return []

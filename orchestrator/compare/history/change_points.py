@@ -1,14 +1,14 @@
 """Find the steps in a series of campaign values, by an L1 piecewise-constant fit. Pure.
 
-The fit minimises the sum of absolute deviations, each in units of the noise of its value. With L1, one odd campaign does not
-shift a level. For each number of steps, dynamic programming over all segments finds the best places. An information criterion
-chooses the number of steps. The ideas are from asv; the code is not.
+The fit minimises the sum of absolute deviations. Each deviation is in units of the noise of its value. With L1, one odd campaign
+does not shift a level. For each number of steps, dynamic programming over all segments finds the best places. An information
+criterion chooses the number of steps. The ideas are from asv; the code is not.
 
-The fit does not find a drift (which becomes a few steps), a step at the last campaign (`MIN_LENGTH`), or changes that are small
-against the noise. benchmarks/change_points.py simulates white noise of width 1:
+The fit does not find a step at the last campaign (`MIN_LENGTH`), or changes that are small against the noise. A drift becomes a few
+steps. benchmarks/change_points.py simulates white noise of width 1:
 
 - Series of 4 to 40 campaigns without a step show a false step in less than 3 % of the cases. If successive campaigns are correlated
-  (AR(1), 0.3), it is 6 %.
+  (AR(1), 0.3), they show it in 6 % of the cases.
 - A step of 3 in the middle is found in 88 % of the series of 16 campaigns, and in 99 % of the series of 24.
 - A step of 5 is found in 95 % of the series of 8 campaigns, nearly always within one campaign of its place.
 """
@@ -38,7 +38,7 @@ _MEAN_DEVIATION = math.sqrt(2 / math.pi)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Level:
-    """A level: the values from index `start` to before `stop` are around `value`."""
+    """A level of a series: the values from index `start` up to the index before `stop` are around `value`."""
 
     start: int
     stop: int
@@ -46,10 +46,10 @@ class Level:
 
 
 def levels(values: Sequence[float], *, errors: Sequence[float]) -> tuple[Level, ...]:
-    """Return the levels of a series, in order: one level if the series has no step, none if it is empty.
+    """Return the levels of a series, in order. A series without a step has one level. An empty series has no level.
 
-    `errors` are lower bounds of the standard errors of the values, above 0. Each deviation is divided by its error. The fit never
-    assumes less noise, even if a few values are nearly equal. Raise ValueError if an error is missing or not above 0.
+    `errors` are lower bounds of the standard errors of the values. They are above 0. Each deviation is divided by its error. The
+    fit never assumes less noise, even if a few values are nearly equal. Raise ValueError if an error is missing or not above 0.
     """
     if len(errors) != len(values) or not all(error > 0 for error in errors):
         raise ValueError("each value needs a standard error above 0")
@@ -67,7 +67,7 @@ def levels(values: Sequence[float], *, errors: Sequence[float]) -> tuple[Level, 
 
 
 def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return the weighted median: half of the weight is on either side. Raise ValueError if there is no value."""
+    """Return the weighted median: half of the weight is below it, and half is above it. Raise ValueError if there is no value."""
     if not values:
         raise ValueError("the median needs at least one value")
     ordered = sorted(zip(values, weights, strict=True))
@@ -85,7 +85,7 @@ def _criterion(deviations: float, steps: int, count: int) -> float:
     """Return the information criterion of a fit: the penalty of its steps plus the logarithm of its scale. Smaller is better.
 
     The scale is the sum of deviations ÷ the degrees of freedom. Without the division, more levels would always seem better. The
-    scale is at least that of the errors.
+    scale is at least as large as the scale of the errors.
     """
     free = count - 1 - 2 * steps
     if free <= 0:
@@ -94,7 +94,7 @@ def _criterion(deviations: float, steps: int, count: int) -> float:
 
 
 def _fits(costs: Sequence[Sequence[float]]) -> Iterator[tuple[float, list[int]]]:
-    """Yield the least sum of deviations for 0, 1, 2… steps, and the beginnings of the new levels."""
+    """Yield the smallest sum of deviations for 0, 1, 2… steps, and the indices at which the new levels begin."""
     count = len(costs)
     best = [math.inf if length < min(MIN_LENGTH, count) else costs[0][length - 1] for length in range(1, count + 1)]
     yield best[-1], []
@@ -109,7 +109,7 @@ def _fits(costs: Sequence[Sequence[float]]) -> Iterator[tuple[float, list[int]]]
 
 
 def _one_more(best: Sequence[float], costs: Sequence[Sequence[float]], *, first: int) -> tuple[list[float], list[int]]:
-    """Add a level: return the least sum for the first 1, 2… values, and the beginning of their last level."""
+    """Add a level. Return the smallest sum for the first 1, 2… values, and the index at which their last level begins."""
     count = len(costs)
     sums, origins = [math.inf] * count, [0] * count
     for end in range(first + MIN_LENGTH, count + 1):

@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 
 
 class Kind(StrEnum):
-    """The meaning of a step. `CHANGED` is for a metric that should not move in either direction."""
+    """The meaning of a step. `CHANGED` is for a metric for which neither direction is better."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Campaign:
-    """One place that was read. `began_at` is in seconds since the epoch; None if the place does not state it."""
+    """One place that was read. `began_at` is in seconds since the epoch; None if the place has no start times."""
 
     name: str
     began_at: float | None
@@ -38,7 +38,7 @@ class Campaign:
 class Point:
     """The value of a metric in one campaign: the mean over the ok runs, with an interval if there are several runs.
 
-    `campaign` is the index of the campaign. `changes` are the differences of environment and arguments from the point before.
+    `campaign` is the index of the campaign. `changes` are the differences of environment and arguments from the previous point.
     """
 
     campaign: int

@@ -1,6 +1,6 @@
 """Write a history as one HTML page: its steps in words, a trend chart for each experiment and metric, the campaigns.
 
-A function from a history to text, which `files` writes. Frame, colours and scripts are shared with all pages (`report.page`).
+The page is a text, and `files` writes it. It shares its frame, colours and scripts with all pages (`report.page`).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _chart(history: History) -> Chart:
 
 
 def _that_fit(every: Sequence[Series]) -> list[Series]:
-    """Return the series for which the page has room, in their order. Series with steps take precedence."""
+    """Return the series that fit on the page, in their order. Series with steps take precedence."""
     left, fit = MOST_POINTS, set[int]()
     for at in sorted(range(len(every)), key=lambda at: not every[at].steps):
         left -= len(every[at].points)

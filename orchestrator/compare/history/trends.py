@@ -1,7 +1,7 @@
-"""Make series of campaigns: the values of each experiment's metric over the campaigns, and the steps of its level. Pure.
+"""Make series from campaigns: the values of each experiment's metrics over the campaigns, and the steps of their levels. Pure.
 
-The experiments of a campaign are matched with the last known entry of each experiment, as `compare` pairs two sides. The value
-of a campaign is the geometric mean of its ok runs, so that a ratio means the same up and down. Steps are searched only if all
+The experiments of a campaign are matched with the last known entry of each experiment, as `compare` pairs two sides. The value of a
+campaign is the geometric mean of its ok runs, so that a ratio means the same in both directions. Steps are searched only if all
 values are above 0.
 """
 
@@ -34,7 +34,7 @@ RESOLUTION = 0.001
 
 @dataclass(kw_only=True, slots=True)
 class _Track:
-    """One experiment over its campaigns: the number of each campaign, its entry, and the changes since the campaign before."""
+    """One experiment over its campaigns: the number of each campaign, its entry, and the changes since the previous campaign."""
 
     label: str
     seen: list[tuple[int, Entry, tuple[Difference, ...]]] = field(default_factory=list)
@@ -51,8 +51,8 @@ class _Track:
 def history(read: Sequence[Read], *, rules: Rules, by: Sequence[str] = (), warnings: Sequence[str] = ()) -> History:
     """Return the history of campaigns in their order.
 
-    `rules` have the metrics (or leave them to the registry), their directions and the smallest reported effects. Raises
-    SelectionError if no campaign measured a named metric.
+    `rules` has the metrics, their directions and the smallest reported effects. Without metrics in `rules`, the registry chooses
+    them. Raises SelectionError if no campaign measured a named metric.
     """
     tracks = _tracks([campaign.side for campaign in read], by)
     _make_labels_unique(tracks)
@@ -114,7 +114,10 @@ def _make_labels_unique(tracks: Sequence[_Track]) -> None:
 
 
 def _metrics(entries: Iterable[Entry], rules: Rules) -> list[str]:
-    """Return the requested metrics, else the default metrics, else all metrics whose better direction is known."""
+    """Return the requested metrics.
+
+    Without a request, return the default metrics, else all metrics with a known better direction.
+    """
     measured = dict.fromkeys(name for entry in entries for run in entry.runs for name in run.numbers)
     names = [name for name in rules.metrics or DEFAULT if name in measured]
     if rules.metrics and not names:
@@ -123,7 +126,7 @@ def _metrics(entries: Iterable[Entry], rules: Rules) -> list[str]:
 
 
 def _of_track(track: _Track, read: Sequence[Read], *, rules: Rules, metrics: Sequence[str]) -> list[Series]:
-    """Return the series of an experiment. Unless metrics were requested, only the first of several speeds is followed."""
+    """Return the series of an experiment. If no metrics were requested, only the first of several speeds is followed."""
     every = [series for name in metrics for series in _series(track, read, rules.of(name))]
     headlines = [] if rules.metrics else [series for series in every if series.metric in HEADLINES]
     return [series for series in every if series not in headlines[1:]]
@@ -170,7 +173,10 @@ def _values(entry: Entry, metric: str) -> list[float]:
 
 
 def _mean(values: Sequence[float]) -> tuple[float, Interval | None]:
-    """Return the mean and its interval. Equal values are returned exactly: a logarithm and back may lose the last digit."""
+    """Return the mean and its interval.
+
+    Equal values are returned exactly, because a logarithm and its inverse may lose the last digit.
+    """
     if len(set(values)) == 1:
         return values[0], Interval(low=values[0], high=values[0]) if len(values) > 1 else None
     if min(values) <= 0:
@@ -189,7 +195,7 @@ def _chained(earlier: Sequence[Difference], later: Sequence[Difference]) -> tupl
 
 
 def _levels(points: Sequence[Point], entries: Sequence[Entry], metric: str) -> tuple[Level, ...]:
-    """Return the levels of the logarithms; none if a value has no logarithm."""
+    """Return the levels of the logarithms. Return no levels if a value has no logarithm."""
     if any(point.value <= 0 for point in points):
         return ()
     variance = _variance_of_a_run(entries, metric)

@@ -27,7 +27,7 @@ SeriesStep = tuple[Series, Step]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """The steps of one campaign that have the same changes. `changes` is their text."""
+    """The steps of one campaign that have the same changes. `changes` describes these changes."""
 
     campaign: Campaign
     changes: str
@@ -35,7 +35,7 @@ class Turn:
 
 
 def moment(seconds: float | None) -> datetime | None:
-    """Return the time in UTC of seconds since the epoch; None if unknown or outside the range of dates."""
+    """Return seconds since the epoch as a time in UTC. Return None if it is unknown or outside the range of dates."""
     try:
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
@@ -55,12 +55,12 @@ def period(history: History) -> str:
 
 
 def percent(change: float) -> str:
-    """Return a change with its sign, as `compare` writes it: `-5.1%`; beyond a factor of ten, the ratio itself."""
+    """Return a change with its sign in the form of `compare`: `-5.1%`. Beyond a factor of ten, return the ratio itself."""
     return f"{change:+.1%}" if 0.1 < change + 1 < 10 else f"×{change + 1:.3g}"
 
 
 def labels(history: History) -> dict[str, str]:
-    """Return metric → heading, or its name if two metrics have the same heading."""
+    """Return metric → heading. If two metrics have the same heading, the name of the metric replaces it."""
     names = list(dict.fromkeys(series.metric for series in history.series))
     return dict(zip(names, headings(names), strict=True))
 
@@ -72,7 +72,7 @@ def step_text(series: Series, step: Step) -> str:
 
 
 def changes_text(changes: Sequence[Difference]) -> str:
-    """Return all changes since the campaign before, for files."""
+    """Return all changes since the previous campaign, for files."""
     return "; ".join(f"{change.name} {_word(change.base)} {ARROW} {_word(change.new)}" for change in changes)
 
 
@@ -105,7 +105,7 @@ def newest_first(history: History) -> list[SeriesStep]:
 
 
 def turns(steps: Sequence[SeriesStep], campaigns: Sequence[Campaign]) -> list[Turn]:
-    """Return the steps grouped by campaign and by its changes, in their order."""
+    """Return the steps in their order, grouped by campaign and by changes."""
     groups: dict[tuple[int, str], list[SeriesStep]] = {}
     for item in steps:
         point = _point(item)
@@ -131,5 +131,5 @@ def curve(series: Series, *, width: int) -> str:
 
 
 def overall(series: Series) -> float | None:
-    """Return the change from the first level to the last, over all steps; None if there is no step."""
+    """Return the change from the first level to the last level. Return None if there is no step."""
     return series.steps[-1].after / series.steps[0].before - 1 if series.steps else None

@@ -1,6 +1,5 @@
 """Run again what a comparison left open (`tunebench rerun --from comparison.json`): only the open pairs, their sides in turns.
 
-`undecided` finds the open pairs and the number of runs, `readiness` decides which side can run here and now, `rounds` runs the
-sides in turns. The comparison may come from anyone: it only names results folders, and only experiments of these folders are
-run.
+`undecided` finds the open pairs and the number of runs. `readiness` decides which side can run here and now. `rounds` runs the
+sides in turns. The comparison may come from anyone. It only names results folders, and only experiments in these folders are run.
 """

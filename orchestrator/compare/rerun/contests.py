@@ -53,7 +53,7 @@ def prepare(
 
 
 def _on_hopeless_rows(pair: Undecided, max_runs: int) -> Iterator[str]:
-    """Yield why rows of a pair get no runs."""
+    """Yield a sentence for the rows of a pair that get no runs, with the reason."""
     for metric, needs in pair.hopeless.items():
         limit = f"--max-runs is {max_runs}"
         yield f"{metric:.200} is hopeless and left as it is: it needs about {needs} more runs per side, and {limit}"
@@ -71,7 +71,7 @@ def _sides(pair: Undecided, *, runs: int, ignore: Collection[str], here: Here) -
 
 
 def lines(prepared: Prepared, order: Sequence[Turn]) -> Iterator[str]:
-    """Yield what will run, one line per experiment."""
+    """Yield one line for each experiment that will run."""
     if not prepared.open:
         yield "No row of this comparison is inconclusive: there is nothing to run again."
     elif prepared.is_stuck:
@@ -103,5 +103,5 @@ def _places(comparison: Comparison, side: str) -> str:
 
 
 def gpu_hours(order: Sequence[Turn]) -> float:
-    """Return the GPU hours of the runs, estimated by the longest run of each experiment or by its time limit."""
+    """Return the estimated GPU hours of the runs. A run counts with the longest run of its experiment, else with its time limit."""
     return sum((turn.ready.run_s or 0.0) * turn.ready.experiment.num_gpus / 3600 for turn in order)

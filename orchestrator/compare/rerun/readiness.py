@@ -1,8 +1,8 @@
 """Decide whether one side of an open pair can run again here and now, and choose its repeats.
 
-More runs only help if they are made like the earlier runs. A side that was measured on another host or GPU, with another driver,
-other packages or at another commit is not run, and a sentence says why. The text of a comparison is not trusted: only the
-content of the results folder counts, and the folder must belong to this user. Nothing is started or written.
+Further runs only help if their conditions are the same as for the earlier runs. A side that was measured on another host or GPU,
+with another driver, other packages or at another commit is not run, and a sentence says why. The text of a comparison is not
+trusted: only the content of the results folder counts, and the folder must belong to this user. Nothing is started or written.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Here = Callable[[Experiment], Mapping[str, Value]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ready:
-    """An experiment that can run again: the store of its folder, and the repeats to run, in their order.
+    """An experiment that can run again, the store of its folder, and the repeats to run, in their order.
 
-    `experiment.repeats` is raised to the last of these repeats. `run_s` is the duration of the longest run, else the time limit;
-    None if both are unknown.
+    `experiment.repeats` is raised to the last of these repeats. `run_s` is the duration of the longest run, else the time limit. It
+    is None if both are unknown.
     """
 
     store: Store
@@ -65,7 +65,7 @@ def readiness(
 ) -> Ready | Refused:
     """Return Ready if a side can make `runs` more runs, else Refused with the reason.
 
-    `seen` are the runs in the comparison. Later runs count towards `runs`.
+    `seen` are the runs in the comparison. Runs that were made after the comparison reduce the number of new runs.
     """
     if entry.folder is None or entry.id is None or not Path(entry.folder).is_absolute():
         return Refused(why="its numbers are not from a results folder of tunebench, so it cannot be run again")
@@ -121,7 +121,7 @@ def _is_own(paths: Iterable[Path]) -> bool:
 
 
 def _with_repeats(experiment: Experiment, repeats: int) -> Experiment:
-    """Return the experiment with at least so many repeats, ready to run here."""
+    """Return the experiment with at least this number of repeats, ready to run here."""
     rule = experiment.adaptive
     adaptive = replace(rule, min=max(rule.min, repeats), max=max(rule.max, repeats)) if rule else None
     repeats = max(experiment.repeats, repeats)
@@ -131,7 +131,9 @@ def _with_repeats(experiment: Experiment, repeats: int) -> Experiment:
 def _due_repeats(
     store: Store, experiment: Experiment, stored: Sequence[StoredRun], *, runs: int, known: Mapping[int, Run]
 ) -> tuple[int, ...]:
-    """Return the repeats that complete `runs` runs since the comparison: first repeats that never ran, then new repeats.
+    """Return the repeats that are still missing from `runs` runs since the comparison.
+
+    Repeats that never ran come first, then new repeats.
 
     Runs that ended ok since then count, and so do runs in progress. A run that failed since then does not count; a new repeat
     replaces it.
@@ -154,7 +156,7 @@ def _is_new(run: StoredRun, before: Run | None) -> bool:
 
 
 def _changes(experiment: Experiment, ok: Sequence[StoredRun], here: Here) -> list[Difference]:
-    """Return the differences of environment between the last of these runs and now.
+    """Return the differences between the environment of the last of these runs and the environment now.
 
     A fact that was not recorded is not a difference. Packages are an exception: if any packages were recorded, the list was
     complete.
@@ -171,7 +173,7 @@ def _changes(experiment: Experiment, ok: Sequence[StoredRun], here: Here) -> lis
 
 
 def _facts(cells: Mapping[str, Value], record: RunRecord) -> dict[str, Value]:
-    """Return the environment without the facts that only a worker records, since no worker runs before the run."""
+    """Return the environment without the facts that only a worker records, since no worker has run yet."""
     own = {name: value for name, value in cells.items() if not name.startswith(environment.WORKERS)}
     return environment.of_cells({**own, **environment.gpu_cells(record.provenance.get("gpus"))})
 

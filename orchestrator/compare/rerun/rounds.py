@@ -1,8 +1,8 @@
 """Order the runs of a rerun, and run them.
 
-Base and new take turns, so that a drift of the machine affects both sides alike. A round has every open pair once. The order of
-the pairs, and of the two sides of a pair, is shuffled. The seed comes from the results folder of the first new side, so that the
-order can be reproduced from its `suite.json`.
+Base and new take turns, so that a drift of the machine affects both sides alike. A round contains every open pair once. The order
+of the pairs is shuffled, and so is the order of the two sides of a pair. The seed comes from the results folder of the first new
+side, so that the order can be reproduced from its `suite.json`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The last records of the runs. `missing` counts the runs without a record, which are in progress elsewhere."""
+    """The last records of the runs. `missing` counts runs without a record, because they are in progress elsewhere."""
 
     records: tuple[RunRecord, ...]
     missing: int
@@ -73,7 +73,7 @@ def seed_of(contests: Sequence[Contest]) -> object:
 
 
 def prepare_data(order: Sequence[Turn], *, on_event: Callable[[str], None]) -> tuple[str, ...]:
-    """Make the data that does not exist any more. Return a sentence for each data set that could not be made."""
+    """Prepare data that no longer exists. Return a sentence for each data set whose preparation failed."""
     return data_preparation.prepare_data([turn.ready.experiment for turn in order], on_event=on_event)
 
 

@@ -1,4 +1,4 @@
-"""Find the pairs of a comparison that have an inconclusive row, and the number of runs that would settle them. Pure."""
+"""Find the pairs of a comparison that have an inconclusive row, and the number of runs that would settle such a pair. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MOST_RUNS = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Undecided:
-    """An open pair. `runs` is the number of further runs per side; None if it is unknown, or if every row is hopeless.
+    """An open pair. `runs` is the number of further runs per side. It is None if unknown, or if every row is hopeless.
 
-    `hopeless` maps a metric to the number of runs that its row would need, if that is more than the limit.
+    `hopeless` has the metrics whose rows would need more runs than the limit, with the number of these runs.
     """
 
     label: str
@@ -26,7 +26,7 @@ class Undecided:
 
     @property
     def is_same_experiment(self) -> bool:
-        """Return whether both sides are the same experiment of the same folder, as after `compare --aa`."""
+        """Return whether both sides are the same experiment of the same folder. They are after `compare --aa`."""
         return self.new.folder is not None and (self.new.folder, self.new.id) == (self.base.folder, self.base.id)
 
 

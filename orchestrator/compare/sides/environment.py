@@ -1,17 +1,18 @@
-"""The environment of an experiment under short names, and the differences in it that forbid a comparison. Pure.
+"""The environment of an experiment under short names, and the differences between environments that forbid a comparison. Pure.
 
 Two measurements are comparable if the same work ran on similar machines. Users compare to see the effect of a new driver or
-package, or of an edited script: such a difference is listed before the numbers and forbids nothing. These differences forbid a
+package, or of an edited script. So such a difference is allowed, and is listed before the numbers. These differences forbid a
 comparison:
 
 - `gpu`: another model of GPU; `cpu` instead, if neither side names a GPU;
 - `device`: a CPU against a GPU;
 - `data` and its details (`data_split`, `data_formatting`, `data_samples`, `data_seed`, `data_fingerprint`);
-- `neighbours`: runs that shared the machine against runs that did not. The number of neighbours forbids nothing;
+- `neighbours`: runs that shared the machine against runs that did not. Different numbers of neighbours are allowed;
 - `gpu_power_limit_w`, `gpu_sm_clock_max_mhz`: other limits of the GPU's speed;
-- `monitors`: a monitor that slows the run watched only one side. A monitor that is not installed here counts as slowing.
+- `monitors`: a monitor that slows the run watched only one side. A monitor that is not installed here counts as such a monitor.
 
-A fact that only one side states forbids nothing: a CSV file names no GPU. The exception is `data` between two results folders.
+A fact that only one side has does not forbid a comparison. For example, a CSV file names no GPU. The exception is `data` between
+two results folders.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def of_cells(cells: Cells) -> dict[str, Value]:
 
 
 def gpu_cells(states: object) -> dict[str, Value]:
-    """Return the settings of a run's GPUs as cells, from `provenance.gpus` of its record, which may contain anything."""
+    """Return the settings of a run's GPUs as cells. They come from `provenance.gpus` of its record, which may contain anything."""
     gpus = [state for state in states if isinstance(state, Mapping)] if isinstance(states, (list, tuple)) else []
     settings: dict[str, Value] = {}
     for name in _GPU_STATE:
@@ -87,18 +88,18 @@ def gpu_cells(states: object) -> dict[str, Value]:
 
 
 def _in_whole_units(value: Value) -> Value:
-    """Round to whole units: NVML reports 699.998 W for a limit of 700 W."""
+    """Round to whole units, because NVML reports 699.998 W for a limit of 700 W."""
     return round(value) if isinstance(value, float) else value
 
 
 def data_cells(data: DataSpec | None) -> dict[str, Value]:
-    """Return the fields that distinguish selections of the same data source, as cells."""
+    """Return, as cells, the fields that distinguish selections from the same data source."""
     fields: dict[str, Any] = {name: getattr(data, name, None) for name in _DATA_FIELDS}
     return {f"provenance_data_{name}": value for name, value in fields.items() if value is not None}
 
 
 def source_cells(sources: Mapping[str, str]) -> dict[str, Value]:
-    """Return the digests of the files that a command runs, as cells. Their prefix keeps a digest from being read as a number."""
+    """Return, as cells, the digests of the files that a command runs. A prefix keeps a digest from being read as a number."""
     return {f"{_SOURCES}{name}": f"sha256:{digest}" for name, digest in sources.items()}
 
 
@@ -117,7 +118,7 @@ def _joined(values: Iterable[Value]) -> Value:
 
 
 def mixed(facts: Cells) -> tuple[str, ...]:
-    """Return the names in which runs of one experiment differ so much that they cannot be compared."""
+    """Return the names of facts in which runs of one experiment differ so much that the runs cannot be compared."""
     several = (name for name in _OF_THE_GPUS if ", " in str(facts.get(name)))
     return (*several, *((NEIGHBOURS,) if _sharing(facts.get(NEIGHBOURS)) == "mixed" else ()))
 
@@ -141,7 +142,7 @@ def differences(base: Entry, new: Entry) -> tuple[Difference, ...]:
 
 
 def _rank(name: str) -> float:
-    """Return the place of a name in a list: first what may forbid a comparison, then the user's files, then versions."""
+    """Return the place of a name in a list. First are names that may forbid a comparison, then the user's files, then versions."""
     return len(DISQUALIFYING) - 0.5 if name.startswith(CONTENT) else _ORDER.get(name, len(_ORDER))
 
 
@@ -160,7 +161,10 @@ def disqualifying(base: Entry, new: Entry, differences: Iterable[Difference]) ->
 
 
 def _text(value: Value) -> str | None:
-    """Return a value as the same text, whether it comes from a record or a CSV file, whose numbers are floats."""
+    """Return a value as text.
+
+    The text is the same for a record and for a CSV file, although all numbers in a CSV file are floats.
+    """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return None if value is None else str(value)

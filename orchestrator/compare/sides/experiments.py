@@ -1,7 +1,7 @@
 """Turn rows of runs into the entries of a side: one per experiment, with the numbers of its ok runs. Pure.
 
-Every source is read into `rows.Row`s first, so records, folders of the reference and lines of a CSV file are treated alike. The
-last attempt of each repeat counts, as in `results.table`. A row without a repeat is not a run: its experiment is pending,
+Every source is first read into `rows.Row` objects. So records, folders of the reference and lines of a CSV file are treated alike.
+The last attempt of each repeat counts, as in `results.table`. A row without a repeat is not a run: its experiment is pending,
 skipped or running. Such experiments are left out and counted.
 """
 
@@ -58,9 +58,9 @@ def entry(runs: Sequence[Row], origin: Origin) -> Entry:
 
 
 def _last_attempts(runs: Iterable[Row]) -> list[Row]:
-    """Return the last attempt of each repeat, by repeat.
+    """Return repeat → last attempt.
 
-    An earlier attempt failed through no fault of the experiment, or was repeated on purpose.
+    Earlier attempts do not count. The experiment did not cause their failure, or the user repeated them on purpose.
     """
 
     def repeat_and_attempt(row: Row) -> tuple[int, int]:
@@ -100,7 +100,7 @@ def _time(value: Value) -> float | None:
 
 
 def _effective(row: Row, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the effective settings, without settings that an argument of the same name states."""
+    """Return the effective settings, without settings that also have an argument of the same name."""
     return {
         name: value
         for name, value in row.measured.items()
@@ -117,8 +117,8 @@ def _failure(outcome: Mapping[str, Value]) -> str:
 def side(name: str, groups: Iterable[tuple[Sequence[Row], Origin]], warnings: Sequence[str]) -> Side:
     """Return all experiments of one place. `warnings` may grow while `groups` is read.
 
-    Experiments without a finished run are left out, and a sentence counts them. Another sentence counts the experiments with some
-    failed repeats.
+    Experiments without a finished run are left out. A warning gives their number. Another warning gives the number of experiments
+    with some failed repeats.
     """
     entries: list[Entry] = []
     not_run: Counter[str] = Counter()

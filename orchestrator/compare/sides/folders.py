@@ -1,7 +1,7 @@
 """Read a results folder of Tunebench or of the reference as a side.
 
-The files may come from anyone: what `results.table.foreign_rows` rejects is left out and named. No data frame is made, since a
-comparison reads each number once. Nothing is written.
+The files may come from anyone. Rows that `results.table.foreign_rows` rejects are left out, and a warning names them. No data frame
+is made, since a comparison reads each number once. Nothing is written.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Find the names that pair the experiments of two sides, and compare their values. Pure.
 
-A few names identify an experiment first: its *core*. For results of Tunebench the core is scenario, framework configuration,
-model, GPUs and trainer. For files of the reference, and a CSV file of Tunebench against them, it is the five names of the
-reference. Entries with the same core are a *group*. Inside a group other names distinguish entries: arguments, the device, the
-data. So an experiment outside a group never changes how the group is paired.
+A few names identify an experiment roughly: its *core*. For results of Tunebench the core is scenario, framework configuration,
+model, GPUs and trainer. If a side is from the reference, the core is the five names of the reference. Entries with the same core
+are a *group*. Inside a group, other names distinguish entries: arguments, the device, the data. So an experiment outside a group
+never affects the pairs of the group.
 """
 
 from __future__ import annotations
@@ -41,18 +41,21 @@ _NUMBER = re.compile(r"[+-]?\d{1,40}(\.\d{0,40})?([eE][+-]?\d{1,3})?")
 
 
 def cells(entry: Entry) -> dict[str, Value]:
-    """Return everything that can distinguish an entry from others."""
+    """Return all names and values that can distinguish an entry from others."""
     settled = {name: entry.environment[name] for name in SETTLED if name in entry.environment}
     return {**settled, **entry.arguments, **entry.key}
 
 
 def is_known(name: str, entry: Entry, known: Mapping[str, Value]) -> bool:
-    """Return whether an entry with these `cells` states a name, or states that the name was not set."""
+    """Return whether a name's value is known for an entry with these `cells`. A name that was certainly not set is known, too."""
     return name in known or (entry.whole and name not in FACTS)
 
 
 def canonical(value: Value) -> str | float | None:
-    """Return the same value for the same meaning: 2e-5 as text or number, 1 and 1.0, an empty cell and the reference's `none`."""
+    """Return the same value for all forms of a value.
+
+    Examples are 2e-5 as text or number, 1 and 1.0, an empty cell and the reference's `none`.
+    """
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, (int, float)):
@@ -63,7 +66,10 @@ def canonical(value: Value) -> str | float | None:
 
 
 def core(sides: Sequence[Sequence[Entry]]) -> tuple[str, ...]:
-    """Return the names that pair entries of these sides: ours or the reference's, if every entry states them."""
+    """Return the names that pair entries of these sides.
+
+    They are Tunebench's or the reference's names, if they are known for every entry.
+    """
     entries = [(entry, cells(entry)) for side in sides for entry in side]
     if not entries:
         return ()
@@ -105,10 +111,10 @@ def distinctive(entry: Entry) -> dict[str, Value]:
 
 
 def distinguishing(*sides: Sequence[Entry]) -> tuple[str, ...]:
-    """Return the names in which entries of a side differ, among the names that all entries state.
+    """Return the names in which entries of a side differ. Only names that are known for all entries count.
 
-    With two sides, only names whose values overlap between the sides are returned. If there are none, all names are returned: the
-    experiments are then different.
+    With two sides, only names whose values overlap between the sides are returned. If there are no such names, all names are
+    returned. The experiments are then different.
     """
     known = [[(entry, cells(entry)) for entry in side] for side in sides]
     names = {name for side in sides for entry in side for name in distinctive(entry)}
@@ -133,14 +139,14 @@ def fewest(group: Sequence[Entry]) -> list[str]:
 
 
 def differing(entries: Sequence[Entry]) -> tuple[str, ...]:
-    """Return the names in which entries of one side differ, even if some entries do not state them."""
+    """Return the names in which entries of one side differ, even if some entries lack these names."""
     known = [distinctive(entry) for entry in entries]
     names = {name for cells in known for name in cells}
     return tuple(name for name in sorted(names) if len({canonical(cells.get(name)) for cells in known}) > 1)
 
 
 def label(key: Mapping[str, Value], *, on_cpu: bool = False) -> str:
-    """Return a key as text for people. The trainer belongs to the scenario and is left out."""
+    """Return a key as text for people. The trainer is left out, because it belongs to the scenario."""
     shown = {
         name: value
         for name, value in key.items()

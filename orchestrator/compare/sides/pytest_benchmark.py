@@ -1,9 +1,9 @@
 """Read a pytest-benchmark JSON file as a side: a benchmark is an experiment, and each of its rounds is a run.
 
-The metric is `round_time_s`, the seconds per call. If the file has the rounds (`stats.data`), each round has a value. Else there is
-only the median of the rounds. Stretches of many rounds are replaced by their median. All rounds come from one process, with one
-memory layout and one state of the clocks. Processes differ more than such rounds do, so the interval is too narrow. A warning says
-this.
+The metric is `round_time_s`, the seconds per call. If the file has the rounds (`stats.data`), each round has a value. If it does
+not, there is only the median of the rounds. Stretches of many rounds are replaced by their median. All rounds come from one
+process, with one memory layout and one state of the clocks. Different processes differ more than such rounds, so the interval is
+too narrow. A warning says this.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_pytest_benchmark(document: Any) -> bool:
 
 
 def read(place: Path, document: Mapping[str, Any]) -> Side:
-    """Return the benchmarks of a file in its order. Raises Unreadable if one has no name, or if there are too many."""
+    """Return the benchmarks of a file in its order. Raises Unreadable if a benchmark has no name, or if there are too many."""
     if len(document["benchmarks"]) > MOST_BENCHMARKS:
         raise Unreadable(f"it has more than {MOST_BENCHMARKS:,} benchmarks")
     environment = _environment(document)

@@ -1,7 +1,7 @@
 """Read one side of a comparison: folders and files of several kinds, recognised by their content.
 
-A side of several places has each experiment once, with the runs of all places. `halves` splits one place into two sides, whose
-comparison shows the noise. Reading is bounded, and no content is executed.
+A side of several places has each experiment once, with the runs of all places. `halves` splits one place into two sides. A
+comparison of these sides shows the noise. Reading is bounded, and no content is executed.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _REFERENCE_ID = re.compile(r"exp_\d+")
 def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
     """Return folders and files as one side. `by` names the key of an experiment; if it is empty, `keys` chooses.
 
-    Raises ResultsError if a place is missing, is named twice, or cannot be compared. Raises SelectionError if no experiment has a
-    name of `by`.
+    Raises ResultsError if a place is missing, is named twice, or cannot be compared. Raises SelectionError for a name in `by` that
+    no experiment has.
     """
     if not places:
         raise ResultsError(f"A side has no place: name {ACCEPTED}.")
@@ -107,19 +107,19 @@ def _csv_file(place: Path, content: bytes) -> Side:
 
 
 def _own_id(row: Row) -> str | None:
-    """Return the id if Tunebench made it: such an experiment is the same wherever it ran."""
+    """Return the id if Tunebench made it. Experiments with such an id are the same on any machine."""
     name = row.facts.get("id")
     return name if isinstance(name, str) and SAFE_ID.fullmatch(name) and not _REFERENCE_ID.fullmatch(name) else None
 
 
 def _bounded(warnings: Sequence[str]) -> list[str]:
-    """Return the first warnings and a count: a folder of thousands of unreadable files must not fill the screen."""
+    """Return the first warnings, and the number of the rest. A folder of thousands of unreadable files must not fill the screen."""
     more = len(warnings) - MOST_WARNINGS
     return [*warnings[:MOST_WARNINGS], *([f"and {more} more warnings"] if more > 0 else [])]
 
 
 def _pooled(read: Sequence[Sequence[Entry]]) -> list[Entry]:
-    """Return the entries of all places. An experiment that several places ran is one entry with all runs.
+    """Return the entries of all places. An experiment with runs in several places is one entry with all runs.
 
     Entries of one place with the same cells stay separate, since they may differ in an unknown setting.
     """
@@ -166,7 +166,7 @@ def _copied(sides: Sequence[Side], pooled: Sequence[Entry]) -> list[str]:
 
 
 def _keyed(entries: Sequence[Entry], by: Sequence[str]) -> tuple[tuple[Entry, ...], list[str]]:
-    """Return the entries in their order with key and label, and a warning if some still have the same key."""
+    """Return the entries in their order, with key and label. Return a warning, too, if some entries still have the same key."""
     core = tuple(by) or keys.core([entries])
     keyed: dict[int, Entry] = {}
     alike: list[str] = []

@@ -1,7 +1,7 @@
 """Recognise a run that was read twice, from a results folder and from a copy of it. Pure.
 
 Two runs of an experiment are the same run if they started at the same moment. A CSV file and some tools round the start to whole
-seconds. In that case, all numbers that both runs state must be equal, too. A source without start times proves nothing.
+seconds. In that case, all numbers that both runs have must be equal, too. A source without start times proves nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from orchestrator.compare.comparison import Run
 
 
 def not_among(runs: Iterable[Run], known: Iterable[Run]) -> tuple[Run, ...]:
-    """Return the runs that are none of the known ones. All are runs of one experiment."""
+    """Return the runs that are not among the known runs. All runs are of one experiment."""
     by_second: dict[int, list[Run]] = defaultdict(list)
     for run in known:
         if run.started_at is not None:

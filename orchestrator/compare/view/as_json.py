@@ -1,7 +1,7 @@
 """Write a comparison as one JSON document, and read it back, for `tunebench rerun --from` and other programs.
 
 `text` writes the whole `Comparison` in base units at full precision; a missing value is null. `load` does not trust the file, and
-bounds what it reads. It refuses a file that another program wrote, or a newer version of this one.
+limits how much it reads. It refuses a file that another program or a newer version of Tunebench wrote.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def parse(document: Any) -> Comparison:
 
 
 def _refuse_odd_numbers(comparison: Comparison) -> None:
-    """Raise ValueError for a value that is not finite, or a ratio that has no logarithm."""
+    """Raise ValueError for a value that is not finite, or for a ratio that has no logarithm."""
     ratios = [row.ratio for row in comparison.rows if row.ratio is not None]
     ratios += [line.ratio for line in comparison.fleet]
     intervals = [ratio.interval for ratio in ratios if ratio.interval is not None]

@@ -1,7 +1,7 @@
 """Write a comparison as Markdown for a comment on a pull request: conclusion, environment, rows worst first, folded details.
 
-The text begins with a mark (`<!-- tunebench compare -->`), so that a program can find and replace the comment. The text fits
-into one comment: rows that do not fit are counted. Markdown in names and logs is escaped.
+The text begins with a mark (`<!-- tunebench compare -->`), so that a program can find and replace the comment. The text fits into
+one comment. Rows that do not fit are only counted. Markdown in names and logs is escaped.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _rows(blocks: Iterable[Block]) -> list[tuple[str, ...]]:
 
 
 def _bounded(rows: Sequence[tuple[str, ...]], left: int, *, most: int | None = None) -> Iterator[str]:
-    """Yield a table of the rows that fit, and the number of the rows that do not."""
+    """Yield a table of the rows that fit, and the number of the other rows."""
     shown: list[tuple[str, ...]] = []
     for row in rows[:most]:
         left -= sum(len(escaped(cell)) + 3 for cell in row) + 2

@@ -1,7 +1,7 @@
 """Make logarithmic axes of ratios and of values, with readable ticks. Pure.
 
-A change of −5 % and its reverse, +5.26 %, are equally far from no change. Ticks of changes are at round percentages; ticks of large
-changes are at factors, such as ×2. Ticks of values are at numbers that are round in the unit that people see.
+A change of −5 % and its reverse, +5.26 %, have the same distance from no change. Ticks of changes are at round percentages. Ticks
+of large changes are at factors, such as ×2. Ticks of values are at numbers that are round in the displayed unit.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _whole(value: float) -> float:
 
 
 def _unit(form: Show, high: float) -> float:
-    """Return the unit of the largest value, in which ticks are round."""
+    """Return the unit of the largest value. Ticks are round in this unit."""
     if form is Show.BYTES:
         return next((size for size in (2.0**30, 2.0**20, 2.0**10) if high >= size), 1.0)
     if form is Show.MIB:

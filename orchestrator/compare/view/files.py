@@ -51,7 +51,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write the text, whole or not at all. Raises OrchestratorError as `refuse_foreign` does, or if writing fails."""
+    """Write the complete text or nothing. Raises OrchestratorError as `refuse_foreign` does, or if writing fails."""
     refuse_foreign(path)
     try:
         if path.exists() or not writing.place_once(path, text):

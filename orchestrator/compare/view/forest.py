@@ -1,7 +1,7 @@
 """Draw the forest plot of a comparison: the ratio of each row with its interval, worst first, one metric at a time. Pure.
 
-The axis is logarithmic, and no change is in its middle. Changes inside the shaded band do not count. The first row is the mean
-over all pairs. Colour and symbol show the verdict, and text next to the row repeats the ratio.
+The axis is logarithmic. The ratio 1 (no change) is in its middle. Changes inside the shaded band do not count. The first row is the
+mean over all pairs. Colour and symbol show the verdict, and text next to the row repeats the ratio.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _view(
 
 
 def short(labels: Sequence[str]) -> list[str]:
-    """Return the labels without their common parts, and `owner/model` as `model`, if the labels stay distinct."""
+    """Return short labels: without their common parts, and with `model` for `owner/model`. Labels stay distinct."""
     parts = [label.split(BETWEEN) for label in labels]
     common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
     own = [[part for part in label if part not in common] for label in parts]
@@ -159,7 +159,7 @@ def _fleet_cells(line: Fleet) -> tuple[str, ...]:
 
 
 def _reach(ratios: Sequence[Ratio], effects: Sequence[float]) -> float:
-    """Return the extent of the axis to each side, as a logarithm. The drawing cuts a very long interval."""
+    """Return how far the axis extends to each side, as a logarithm. The drawing cuts a very long interval."""
     shifts = [abs(math.log(ratio.value)) for ratio in ratios]
     points = max([_LEAST_REACH, *shifts, *(1.4 * math.log1p(effect) for effect in effects)])
     intervals = [ratio.interval for ratio in ratios if ratio.interval]
@@ -168,7 +168,7 @@ def _reach(ratios: Sequence[Ratio], effects: Sequence[float]) -> float:
 
 
 def _range(reach: float, field: float) -> list[float | None]:
-    """Return the range of the axis in exponents of ten: the plot takes its share of the width, text takes the rest."""
+    """Return the range of the axis in exponents of ten. The plot takes its share of the width, and text takes the rest."""
     ten = reach / math.log(10)
     return [rounded(-ten), rounded(-ten + 2 * ten / field)]
 

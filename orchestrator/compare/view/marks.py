@@ -1,6 +1,6 @@
-"""The sign, symbol and colour of each verdict on a page, and the effect that judged a row. Pure.
+"""The sign, symbol and colour of each verdict on a page, and the smallest change that counts in a row. Pure.
 
-Colour is never the only mark: improved is blue and points up, regressed is red and points down. The marks differ for any colour
+Colour is never the only mark. Improved is blue and points up. Regressed is red and points down. So the marks differ for any colour
 vision, and in print. A sign in a text looks like its symbol in a chart.
 """
 
@@ -49,7 +49,7 @@ def signed(verdict: Verdict) -> str:
 
 
 def judged_by(comparison: Comparison) -> Rules | None:
-    """Return the rules of a comparison; None if they are not valid options."""
+    """Return the rules of a comparison. Return None if they are not valid options."""
 
     def option(name: str) -> list[str]:
         text = str(comparison.rules.get(name, "default"))
@@ -62,7 +62,7 @@ def judged_by(comparison: Comparison) -> Rules | None:
 
 
 def rule(metric: str, by: Rules | None) -> Rule | None:
-    """Return the rule of a metric; None if it is unknown."""
+    """Return the rule of a metric. Return None if the metric is unknown."""
     try:
         return by.of(metric) if by is not None else None
     except OrchestratorError:
@@ -70,9 +70,9 @@ def rule(metric: str, by: Rules | None) -> Rule | None:
 
 
 def effects(rows: Iterable[Row], by: Rules | None) -> list[float]:
-    """Return the distinct shares up to which changes of these rows do not count, the largest first.
+    """Return the limits below which changes of these rows do not count, without duplicates, the largest first.
 
-    The share of a row is the smallest effect that matters, or the threshold if a side has one run.
+    A limit is a share: the smallest effect that matters, or the threshold if a side has one run.
     """
     shares = set()
     for row in rows:

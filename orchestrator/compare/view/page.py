@@ -1,7 +1,7 @@
 """Write a comparison as one HTML page: the sides, the rules, the verdict, the environment, all experiments, charts, rows.
 
-A function from a comparison to text, which `files` writes. Frame, colours and scripts are shared with all pages (`report.page`).
-`forest` and `scatter` make the charts, `page_table` makes the table.
+The page is a text, and `files` writes it. It shares its frame, colours and scripts with all pages (`report.page`). `forest` and
+`scatter` make the charts. `page_table` makes the table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Make the table of a comparison's page for its script: one table row per row of the comparison, worst first. Pure.
 
-The table has each number twice, to sort by and to read. It has each distinct word once, with the places of its rows. The names
-that pair experiments are hidden columns, for filters by framework or model. A row opens to the runs of both sides.
+The table has each number twice, for sorting and for reading. It has each distinct word once, with the places of its rows. The names
+that pair experiments are hidden columns, so that users can filter by framework or model. A row opens to the runs of both sides.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _differences(pair: Pair, comparison: Comparison) -> str | None:
 
 
 def _keys(lines: Sequence[Line]) -> list[str]:
-    """Return the first names of the keys in which the experiments differ."""
+    """Return the first few names of the key in which the experiments differ."""
     values: dict[str, set[str | None]] = {}
     for pair, _ in lines:
         for name, value in _entry(pair).key.items():
@@ -130,7 +130,7 @@ def _entry(pair: Pair) -> Entry:
 
 
 def _sides(pair: Pair, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the runs of both sides, as the script lists them."""
+    """Yield the runs of both sides in the form that the script lists."""
     for side, entry in (("base", pair.base), ("new", pair.new)):
         if entry is None:
             yield {"name": side, "status": "not there", "wall": DASH}

@@ -1,4 +1,6 @@
-"""Draw base against new: each experiment is a point, no change is the diagonal, and changes inside the band do not count. Pure.
+"""Draw base against new, with a point for each experiment. No change is on the diagonal. Changes inside the band do not count.
+
+Pure.
 
 Both axes are logarithmic with the same range, so that equal ratios are equally far from the diagonal. (Plotly can tie two
 scales, but then draws nothing after the user chooses another metric.)
@@ -82,7 +84,10 @@ def _reach(rows: Sequence[Row]) -> tuple[float, float]:
 
 
 def _points(rows: Sequence[Row], pairs: Mapping[str, Pair]) -> list[Trace]:
-    """Return a trace for each verdict. Unchanged rows are drawn first, below the other rows. The legend has the worst first."""
+    """Return a trace for each verdict. Unchanged rows are drawn first, below the other rows.
+
+    In the legend, the worst verdict is first.
+    """
     traces = []
     for rank, verdict in reversed([*enumerate(wording.WORST_FIRST)]):
         alike, mark = [row for row in rows if row.verdict is verdict], MARKS[verdict]
@@ -120,7 +125,7 @@ def _without_hover(name: str) -> Trace:
 
 
 def _sides(metric: str, by: Rules | None) -> list[dict[str, Any]]:
-    """Return annotations that name the better side of the diagonal, if it is known."""
+    """Return annotations that name the better side of the diagonal, if that side is known."""
     known = marks.rule(metric, by)
     if known is None:
         return []

@@ -1,4 +1,4 @@
-"""Show a comparison on a terminal of 80 columns or more: differences of environment, all experiments as one, then the rows.
+"""Show a comparison on a terminal of 80 columns or more: differences of environment, the verdict over all experiments, the rows.
 
 The worst rows come first. Unchanged rows (the same, untested, failed on both sides) are only counted unless requested. A line
 that is too wide continues, indented, on the next line; nothing is cut. `cli` prints the view and the warnings.
@@ -93,7 +93,7 @@ def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _line(cells: Sequence[str], *, widths: Sequence[int], width: int, style: str) -> RenderableType:
-    """Return one row: verdict, metric, change and interval in columns, the rest on the same line if it fits, else below."""
+    """Return one row: verdict, metric, change and interval in columns. The rest is on the same line if it fits, else below."""
     *columns, values, note = cells
     if not columns[1]:  # a pair without numbers
         return _indented(Text(f"{columns[0]}: {note}", style=style, overflow="fold"))

@@ -34,7 +34,7 @@ class Block:
 
 
 class Which(StrEnum):
-    """A choice of rows. UNCHANGED rows are the same, untested, or failed on both sides, and are only counted unless requested."""
+    """A choice of rows. UNCHANGED rows are the same, untested, or failed on both sides. They are only counted if not requested."""
 
     NOTABLE = "notable"
     UNCHANGED = "unchanged"
@@ -86,7 +86,7 @@ def words(verdict: Verdict) -> str:
 
 
 def percent(ratio: float) -> str:
-    """Return a ratio as a change: `-5.1%`; the ratio itself if it is at least ten, or at most a tenth."""
+    """Return a ratio as a change: `-5.1%`. Return the ratio itself if it is at least ten, or at most a tenth."""
     if not 0.1 < ratio < 10:
         return f"×{ratio:.3g}"
     text = f"{ratio - 1:+.1%}"
@@ -94,12 +94,12 @@ def percent(ratio: float) -> str:
 
 
 def change(ratio: Ratio | None) -> str:
-    """Return the change of a ratio; empty if there is no ratio."""
+    """Return the change of a ratio. It is empty if there is no ratio."""
     return percent(ratio.value) if ratio else ""
 
 
 def interval(ratio: Ratio | None) -> str:
-    """Return the 95 % interval of the change; empty if there is none."""
+    """Return the 95 % interval of the change. It is empty if there is no interval."""
     if ratio is None or ratio.interval is None:
         return ""
     return f"{percent(ratio.interval.low)} to {percent(ratio.interval.high)}"
@@ -165,7 +165,7 @@ def own_differences(pair: Pair, comparison: Comparison) -> list[Difference]:
 
 
 def experiments(comparison: Comparison) -> str:
-    """Return the numbers of experiments by side: `48 experiments on both sides, 2 only on base`."""
+    """Return how many experiments are on which side: `48 experiments on both sides, 2 only on base`."""
     only_base = sum(pair.new is None for pair in comparison.pairs)
     only_new = sum(pair.base is None for pair in comparison.pairs)
     parts = [f"{number_of(len(comparison.pairs) - only_base - only_new, 'experiment')} on both sides"]
@@ -195,7 +195,7 @@ _SAME_RUNS = "both sides have the same runs; run the new side with another --res
 
 
 def conclusion(comparison: Comparison, fail_on: Sequence[Cause]) -> str:
-    """Return the exit code as a sentence. Causes that `--fail-on` leaves out are named, too."""
+    """Return the meaning of the exit code as a sentence. It also names the causes that `--fail-on` leaves out."""
     code, causes = gate.exit_code(comparison, fail_on=fail_on), gate.causes(comparison)
     counting = [cause for cause in fail_on if causes[cause] and (code != 3 or cause is Cause.INCONCLUSIVE)]
     why = _causes(counting, causes) if code in (1, 3) else _SAME_RUNS if code == 4 and comparison.same_runs else ""

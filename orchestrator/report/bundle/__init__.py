@@ -1,7 +1,9 @@
-"""A campaign as one file for other people: records, series, reports and the ends of logs, without secrets and names of machines.
+"""A campaign as one file for other people.
 
-Secrets are masked, and names of hosts and users become fixed words (`names`). MANIFEST.json lists the files, and what was left
-out or cut, and counts what was hidden. The same folder gives the same bytes. Nothing in the folder is run or changed.
+It has records, series, reports and the ends of logs, but no secrets and no machine names.
+
+Secrets are masked, and names of hosts and users become fixed words (`names`). MANIFEST.json lists the files and everything that was
+left out or cut. It counts the hidden texts. The same folder gives the same bytes. Nothing in the folder is run or changed.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ def _folder_name(root: Path, names: Names) -> str:
 
 
 def _add(add: Add, piece: Piece, names: Names, manifest: dict[str, Any], *, whole_logs: bool) -> str | None:
-    """Put a file into the archive. Return why it cannot be read, or None."""
+    """Put a file into the archive. Return the reason if the file cannot be read, else None."""
     try:
         read = content(piece, whole_logs=whole_logs)
     except (OSError, reading.Unreadable) as error:

@@ -1,4 +1,4 @@
-"""A compressed tar file. The same names and texts give the same bytes, and an existing file is never replaced."""
+"""A compressed tar file. The same names and texts give the same bytes. An existing file is never replaced."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def archive(file: BinaryIO, *, folder: str) -> Iterator[Add]:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that gets its name once it is whole. Raise OrchestratorError if a file of that name exists."""
+    """Open a file that gets its name when it is complete. Raise OrchestratorError if a file of that name exists."""
     refusal = OrchestratorError(f"{path} exists, and nothing is overwritten; name another file with --output")
     if os.path.lexists(path):
         raise refusal

@@ -1,7 +1,8 @@
-"""The files of a results folder that go into a bundle, by their names, and why the other files are left out.
+"""The files of a results folder that go into a bundle, chosen by name. Other files are left out with a reason.
 
-Only files with listed names are taken. A checkpoint, a trainer's own file or a stranger's note is left out, and the manifest
-names it. `experiments/` may be a link, since people move it to another disk. Inside it, only regular files are read, never links.
+Only files with listed names are taken. Checkpoints, files of the trainer and all other files are left out, and the manifest names
+them. `experiments/` may be a link, since users move this folder to another disk. Inside the folder, only regular files are read,
+never links.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _INSIDE = ("probes", "batches")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """A file to take: its path in the bundle, its source, and whether it is a log, which may be cut."""
+    """A file for the bundle: its path in the bundle, its source, and whether it is a log. Logs may be cut."""
 
     path: str
     source: Path
@@ -117,7 +118,7 @@ class Content:
 
 
 def content(piece: Piece, *, whole_logs: bool) -> Content:
-    """Return the content of a file. Raise OSError or Unreadable if it cannot be taken."""
+    """Return the content of a file. Raise OSError or Unreadable if the file cannot be read."""
     if not piece.is_log:
         return Content(text=reading.read_text(piece.source, limit=_LARGEST_FILE))
     limit = _LARGEST_LOG if whole_logs else LOG_END_BYTES + LONGEST_SECRET

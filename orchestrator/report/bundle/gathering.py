@@ -1,6 +1,6 @@
 """The names that a campaign's files reveal: the hosts where it ran, and the users whose home folders are in its paths.
 
-Reads every file of the bundle before any file is written, because a file may mention a host before a record names it.
+All files of the bundle are read before any file is written, because a file may mention a host before a record names it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def _this_user() -> Iterator[str]:
 
 
 def _hosts(value: Any) -> Iterator[str]:
-    """Yield every text under the key `host`, or under its `name`, at any depth (`files.reading` limits the depth)."""
+    """Yield every text under a key `host`, or under the key `name` inside it.
+
+    Search at any depth up to the limit of `files.reading`.
+    """
     if isinstance(value, dict):
         host = value.get("host")
         name = host.get("name") if isinstance(host, dict) else host

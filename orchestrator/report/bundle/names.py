@@ -1,11 +1,11 @@
-"""Names of people and machines in a text, each replaced by a fixed word: `hidden-host`, `hidden-user`. Pure.
+"""The replacement of names of people and machines in a text by fixed words: `hidden-host`, `hidden-user`. Pure.
 
 Hosts and users come from the campaign's files and from this process (`gathering`). IP, hardware and mail addresses are recognised
 by their form. A name is hidden only as a whole word, between characters that are not ASCII letters or digits. The fixed words
 need no escaping in JSON, CSV, HTML or a shell. No replacement begins directly after a backslash, so that JSON stays JSON.
 
-Not found: a host that no record names; another user than the current user, if no text names the home folder; names of projects,
-models and data. A name that is also a word of Tunebench's own files (`step`, `gpu`) is hidden only in home folders.
+Not found: a host that no record names; names of projects, models and data. Users other than the current user are found only if a
+text names their home folder. A name that is also a word of Tunebench's own files (`step`, `gpu`) is hidden only in home folders.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """The gathered names. `versions` are versions of packages, since some look like addresses."""
+    """The gathered names. `versions` are versions of packages, because some versions look like IP addresses."""
 
     hosts: frozenset[str] = frozenset()
     users: frozenset[str] = frozenset()
@@ -122,7 +122,10 @@ def _is_of_a_machine(text: str) -> bool:
 
 
 def _one_of(names: Iterable[str], *, behind: str = "", flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str] | None:
-    """Return a pattern of the names, plain and as JSON writes them; None if every name is too short or an ordinary word."""
+    """Return a pattern that matches the names, plain and in JSON's form.
+
+    Return None if every name is too short or an ordinary word.
+    """
     special = {
         name
         for name in names

@@ -1,7 +1,7 @@
 """Export the runs of a results folder to a tracker: TensorBoard, MLflow, Weights & Biases or Trackio.
 
-TARGETS has a module for each tracker, which imports the tracker's package when it is opened. `reading` converts each run. A run
-that the tracker already has stays as it is. Nothing is written into a results folder.
+TARGETS has a module for each tracker. The module imports the tracker's package when the tracker is opened. `reading` converts each
+run. A run that the tracker already has stays as it is. Nothing is written into a results folder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TARGETS: Mapping[str, Open] = {
 
 
 def export(folder: Path, *, to: str, destination: str | None = None, project: str | None = None) -> Exported:
-    """Send every ended run of a results folder to a tracker. `project` is the folder's name unless given.
+    """Send every ended run of a results folder to a tracker. `project` is the folder's name by default.
 
     Raise OrchestratorError if the folder contains no results, or if the tracker is missing or refuses.
     """

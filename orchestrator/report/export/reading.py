@@ -1,7 +1,7 @@
-"""A results folder as a tracker's runs: one for each run that ended, of Tunebench and of the reference.
+"""A results folder as a tracker's runs, one for each run that ended. The folder may be of Tunebench or of the reference.
 
-Reads a folder like a report does, with a warning for everything that is not plausible. All text is redacted again, because the
-secrets of this environment may be other than those of the environment that wrote the folder. Knows no tracker.
+A folder is read as for a report, with a warning for everything that is not plausible. All text is redacted again, because this
+environment may have other secrets than the environment that wrote the folder. This module does not depend on any tracker.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _of_record(job: Job, record: RunRecord, row: Row, masked: Masked) -> Tracker
 
 
 def _of_reference(row: Row, root: Path, masked: Masked) -> TrackerRun:
-    """Return a run of a reference folder. Such a folder has no times; only the numbers distinguish runs."""
+    """Return a run of a reference folder. Such a folder has no times, so only the numbers distinguish runs."""
     experiment = str(row.facts["id"])
     folder = root / experiment
     logs = [folder / "stdout", folder / "stderr"]
@@ -91,7 +91,7 @@ def _of_reference(row: Row, root: Path, masked: Masked) -> TrackerRun:
 def _tracker_run(
     key: str, name: str, row: Row, files: Iterable[Path], logs: Iterable[Path], masked: Masked
 ) -> TrackerRun:
-    """Return a run without its times and series. Its texts are the files whole, and the end of each log."""
+    """Return a run without its times and series. Its texts are complete files, and the end of each log."""
     texts = {path.name: masked(_text(path)) for path in files} | {path.name: _log_end(path) for path in logs}
     return TrackerRun(
         key=key,
@@ -118,13 +118,13 @@ def _metrics(row: Row) -> dict[str, float]:
 
 
 def _tags(row: Row, masked: Masked) -> dict[str, str]:
-    """Return the outcome, and everything that is not a measured number: words, settings in effect, provenance."""
+    """Return the outcome and everything else that is not a measured number: words, settings in effect, provenance."""
     words = {name: cell for name, cell in row.measured.items() if _number(name, cell) is None}
     return _as_text({**row.outcome, **words}, masked)
 
 
 def _number(name: str, cell: Value) -> float | None:
-    """Return the cell if it is a measured number; None for words and settings."""
+    """Return the cell if it is a measured number. Return None for words and settings."""
     if isinstance(cell, bool) or not isinstance(cell, (int, float)) or name.startswith(_SETTINGS):
         return None
     return float(cell)
@@ -146,14 +146,14 @@ def _status(row: Row) -> Status:
 
 
 def _text(path: Path) -> str:
-    """Return a file that Tunebench made; empty if it is missing or unreadable."""
+    """Return the text of a file that Tunebench made. It is empty if the file is missing or unreadable."""
     with suppress(OSError, ValueError):
         return reading.read_text(path, limit=reading.RECORD_BYTES)
     return ""
 
 
 def _log_end(path: Path) -> str:
-    """Return the end of a log, redacted; empty if it is missing or unreadable."""
+    """Return the redacted end of a log. It is empty if the log is missing or unreadable."""
     with suppress(OSError, ValueError):
         return log_end(path, limit=LOG_END_BYTES)
     return ""

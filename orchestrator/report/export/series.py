@@ -1,7 +1,7 @@
-"""The series of a run for a tracker's charts: its steps, its losses, its GPUs' memory and power.
+"""The series of a run for a tracker's charts: steps, losses, memory and power of the GPUs.
 
 Reads `steps-rank<R>.jsonl` and `samples-nvml.csv`, up to a limit, and skips lines and values that are invalid. As in
-`measure.throughput`, a step is that of all ranks together. A long series is thinned as for the report, to more points.
+`measure.throughput`, a step is the step of all ranks together. A long series is thinned as for the report, but keeps more points.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _is_sound(point: Point) -> bool:
 
 
 def _step_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
-    """Return the times of the steps. Steps that do not say when they ended get the sum of the steps' times so far."""
+    """Return the times of the steps. A step without the time of its end gets the sum of the step times so far."""
     together = steps.together({rank: series for rank, series in steps.read(run_dir).items() if series})
     times = [*zip(together, accumulate(step.seconds for step in together), strict=True)]
     ends = [(step, so_far if step.ended_at is None else step.ended_at) for step, so_far in times]

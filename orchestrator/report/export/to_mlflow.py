@@ -1,10 +1,10 @@
 """Runs in MLflow: on a tracking server, or in a local database if no server is named.
 
-MLflow 3 keeps local runs in a database. A folder as destination gets `mlflow.db` and `mlruns/`, which `mlflow ui` expects in its
-working folder. A run is recognised by the tag `tunebench.run`. If its status is still RUNNING, an earlier export was killed: the
-run is then sent again, into the same MLflow run.
+MLflow 3 keeps local runs in a database. If the destination is a folder, it gets `mlflow.db` and `mlruns/`. `mlflow ui` expects them
+in its working folder. A run is recognised by the tag `tunebench.run`. If its status is still RUNNING, an earlier export was killed.
+Then the run is sent again, into the same MLflow run.
 
-What it leaves out: names that MLflow does not allow, and text beyond its limits of length. The export reports each of them.
+What it leaves out: names that MLflow does not allow, and text beyond MLflow's limits of length. The export reports each omission.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @contextmanager
 def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
-    """Open a tracking address, or a folder with a local database; by default MLFLOW_TRACKING_URI, else the working folder."""
+    """Open a tracking address, or a folder with a local database. The default is MLFLOW_TRACKING_URI, else the working folder."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # an export is not reported to MLflow
     with package_of("mlflow"):
         import mlflow.entities as entities

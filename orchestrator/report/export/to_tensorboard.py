@@ -1,7 +1,7 @@
 """Runs as TensorBoard's event files, one per run: FOLDER/<project>/<experiment>/<run>/events.out.tfevents.tunebench.
 
 Measured numbers and series are scalars. Arguments are hyperparameters, and repeats are sessions of one trial. Tags and files are
-texts. A file is put in place whole, and the same run gives the same bytes. The time in a chart is the time of the run.
+texts. A file gets its name only when it is complete. The same run gives the same bytes. The time in a chart is the time of the run.
 
 What it leaves out: TensorBoard stores scalars in 32 bits, about 7 digits; the texts have all digits.
 """
@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 @contextmanager
 def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
-    """Open a folder for `tensorboard --logdir`; by default `tensorboard/` in the working folder."""
+    """Open a folder for `tensorboard --logdir`. The default is `tensorboard/` in the working folder."""
     with package_of("tensorboard"):
         import tensorboard.summary.writer.record_writer  # noqa: F401
     yield _EventFiles(outside_of_results(Path(destination or DEFAULT_FOLDER)), project=project)
@@ -93,7 +93,7 @@ def _events(run: TrackerRun) -> Iterator[Any]:
 
 
 def _points(run: TrackerRun) -> Iterator[tuple[str, Point]]:
-    """Yield every number of a run: its series, then each single measurement as a point at the run's end."""
+    """Yield every number of a run: the series, then each single measurement as a point at the run's end."""
     yield from ((name, point) for name, points in run.series.items() for point in points)
     end = run.ended_at or run.started_at or 0.0
     yield from ((name, Point(step=0, at=end, value=value)) for name, value in run.metrics.items())
@@ -113,7 +113,7 @@ def _ending(run: TrackerRun, end: float) -> Any:
 
 
 def _number_or_text(text: str) -> float | str:
-    """Return the number that the text states, if any, since TensorBoard can sort and draw numbers."""
+    """Return the text as a number if it is a number, since TensorBoard can sort and draw numbers."""
     number = sound_number(float(text)) if _NUMBER.fullmatch(text) else None
     return text if number is None else number
 

@@ -1,9 +1,10 @@
 """Runs in Trackio, in a local folder. `trackio show` and `trackio sync` read them there.
 
-A run is recognised by its name, which contains its key. Trackio drops some values with a warning, which the export repeats.
+A run is recognised by its name, which contains its key. Trackio drops some values with a warning. The export repeats this warning.
 
-What it leaves out: Trackio stamps points with the time of the export, and has only one axis of steps. Series of monitors therefore
-have `time_s` as well. If an export is killed during a run, a part of the run remains, and counts as the whole.
+What it leaves out: in Trackio, the time of a point is the time of the export, and there is only one axis of steps. Series of
+monitors therefore have `time_s` as well. If an export is killed during a run, Trackio keeps a part of the run. The next export
+takes this part for the whole run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Runs in Weights & Biases: on the server that you are logged in to, or with WANDB_MODE=offline in a local folder.
+"""Runs in Weights & Biases: on the server that you are logged in to. With WANDB_MODE=offline they are in a local folder.
 
-The id of a run is its key. A completed export leaves a marker in the run's local folder, and the next export recognises it. For
-a run that was exported from another place, the server is asked.
+The id of a run is its key. A completed export leaves a marker in the run's local folder, and the next export recognises it. If a
+run was exported from another place, the export asks the server whether it has the run.
 
-What it leaves out: W&B stamps points with the time of the export. The columns `time_s` and `optimizer_step` have the run's own.
+What it leaves out: in W&B, the time of a point is the time of the export. The columns `time_s` and `optimizer_step` have the run's
+times and steps.
 """
 
 from __future__ import annotations

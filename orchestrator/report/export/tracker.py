@@ -1,4 +1,4 @@
-"""The values that a tracker receives and reports, and what each target needs: its package, and a place to write to.
+"""The values that a tracker receives and reports, and the needs of each target: its package, and a place to write to.
 
 Numbers have the names and base units of `measure.metrics`; times are seconds since the epoch. Texts contain no secrets.
 `reading` makes the values, and each target's module sends them.
@@ -27,7 +27,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """A value at a moment. `step` is the optimizer step; for monitors, milliseconds since the first reading."""
+    """A value at a moment. `step` is the optimizer step. For monitors, `step` counts milliseconds since the first reading."""
 
     step: int
     at: float
@@ -39,7 +39,8 @@ class TrackerRun:
     """One run in the form that trackers expect.
 
     `key` is unique over all campaigns and the same in each export. `name` is unique too, because it ends with the first digits of
-    the key. `params` are the choices, `tags` other facts, `metrics` single numbers, `series` numbers over time, `texts` files.
+    the key. `params` are the user's choices, `tags` other facts, `metrics` single numbers, `series` numbers over time, `texts`
+    files.
     """
 
     key: str
@@ -66,11 +67,14 @@ class Tracker(Protocol):
     place: str
 
     def has(self, run: TrackerRun) -> bool:
-        """Return whether the tracker has the whole run."""
+        """Return whether the tracker has the complete run."""
         ...
 
     def add(self, run: TrackerRun) -> list[str]:
-        """Send the run, again if an earlier export was interrupted. Return sentences about what the tracker cannot store."""
+        """Send the run, or send it again after an interrupted export.
+
+        Return sentences about values that the tracker cannot store.
+        """
         ...
 
 
@@ -82,7 +86,7 @@ class Open(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
-    """The result of an export: the numbers of new runs and of runs that the tracker had `already`, and warnings."""
+    """The result of an export: how many runs are new, how many the tracker had `already`, and warnings."""
 
     place: str
     new: int
@@ -92,7 +96,10 @@ class Exported:
 
 @contextmanager
 def package_of(target: str) -> Iterator[None]:
-    """Surround the imports of a target's module. Raise OrchestratorError, which names the extra, if a package is missing."""
+    """Surround the imports of a target's module.
+
+    If a package is missing, raise OrchestratorError with the name of the extra to install.
+    """
     try:
         yield
     except ImportError as error:
@@ -102,7 +109,7 @@ def package_of(target: str) -> Iterator[None]:
 
 
 def outside_of_results(folder: Path) -> Path:
-    """Return the folder. Raise OrchestratorError if it is in a results folder, which contains only results."""
+    """Return the folder. Raise OrchestratorError if it is in a results folder, because a results folder contains only results."""
     absolute = folder.resolve()
     around = next((parent for parent in (absolute, *absolute.parents) if results_folder.is_ours(parent)), None)
     if around is not None:

@@ -1,4 +1,4 @@
-"""Sentences on failed experiments, one for each kind of failure, with its cause."""
+"""Sentences about failed experiments, one for each kind of failure, with the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences on which framework configuration or argument is faster, by how much, and what it costs in memory."""
+"""Sentences about faster framework configurations and arguments: by how much they are faster, and how much memory they need."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Judged = tuple[Pair, Speed]
 
 
 def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
-    """Yield sentences on the fastest pairs, on pairs without a difference, on the slowest pairs, and on the number of others."""
+    """Yield sentences about the fastest pairs, pairs without a difference, the slowest pairs, and the number of other pairs."""
     judged = [
         (pair, pair.speed)
         for pair in against
@@ -64,7 +64,7 @@ def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
 
 
 def chosen_references(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
-    """Yield a sentence for each axis whose reference no one named, except for framework configurations."""
+    """Yield a sentence for each axis whose reference the user did not name, except for framework configurations."""
     rows: dict[str, list[Pair]] = {}
     for pair in against:
         if pair.speed and pair.match.is_chosen and pair.match.axis != FRAMEWORK:
@@ -100,7 +100,7 @@ def _gain(known: Known, pair: Pair, speed: Speed) -> str:
 
 
 def _metric(known: Known, pair: Pair, speed: Speed) -> str:
-    """Return words for the metric of the speed, if the metric needs an explanation."""
+    """Return words that explain the metric of the speed, if it needs an explanation."""
     if speed.metric in _METRICS:
         return f", by {_METRICS[speed.metric]}"
     padded = max(known.numbers("padding_share", row) or 0.0 for row in (pair.new, pair.base)) > PADDING
@@ -117,7 +117,7 @@ def _memory(memory: Memory | None) -> str:
 
 
 def _loss(pair: Pair, new: str) -> str:
-    """Return the difference of the losses, if it is larger than noise. These arguments may change what is learned."""
+    """Return the difference of the losses, if it is larger than noise. The compared arguments may change what the model learns."""
     if pair.loss is None or abs(pair.loss) <= METRICS[LOSS].min_effect:
         return ""
     side = "higher" if pair.loss > 0 else "lower"
@@ -125,7 +125,7 @@ def _loss(pair: Pair, new: str) -> str:
 
 
 def _busy(known: Known, pair: Pair) -> str:
-    """Return the busy shares of the GPUs, if the two sides differ: GPUs that wait for their host are not slower themselves."""
+    """Return the busy shares of the GPUs, if the two sides differ. They show whether the GPUs waited for their host."""
     new, base = (known.numbers("gpu_utilization", row) for row in (pair.new, pair.base))
     if new is None or base is None or round(abs(new - base), 3) < BUSY_DIFFERENCE:
         return ""

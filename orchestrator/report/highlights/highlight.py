@@ -46,7 +46,7 @@ class Known:
     doubts: Sequence[Sequence[Doubt]]
 
     def in_doubt(self, *rows: int) -> bool:
-        """Return whether the speeds of these rows make no claim together. Equally many neighbours are no doubt."""
+        """Return whether doubts forbid a claim about the speeds of these rows. Equal numbers of neighbours are not a doubt."""
         kinds = {doubt.kind for row in rows for doubt in self.doubts[row]}
         neighbours = {self.numbers("neighbours", row) or 0 for row in rows}
         return bool(kinds - {DoubtKind.PACKED}) or len(neighbours) > 1

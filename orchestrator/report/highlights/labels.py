@@ -1,6 +1,6 @@
-"""The name of an experiment in a sentence: framework, model, processes, and what else distinguishes it in its table.
+"""The name of an experiment in a sentence: framework, model, processes, and other values that distinguish it in its table.
 
-Names come from files that may be foreign. Each returned name is one line of printable text of bounded length.
+Names come from files that may be foreign. Each returned name is one line of printable text with a limited length.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Names:
         return ", ".join([where, *([self.framework(row)] if is_told else []), *self._rest(row, axis)])
 
     def sides(self, new: int, base: int, axis: Sequence[str]) -> tuple[str, str]:
-        """Return the names of the two sides of a comparison: `optim adamw` and `sgd`, with what else differs."""
+        """Return the names of the two sides of a comparison, such as `optim adamw` and `sgd`, with all other differences."""
         if axis[0] == FRAMEWORK:
             return self.framework(new), self.framework(base)
         with_it = [" with ".join(["", *(self._value(name, row) for name in axis[1:])]) for row in (new, base)]
@@ -74,7 +74,7 @@ class Names:
         return ", ".join([self._subject(row, self._model[row]), *self._rest(row)])
 
     def _subject(self, row: int, place: str) -> str:
-        """Return the framework and the place. An experiment that has neither framework nor model is named by its scenario."""
+        """Return the framework and the place. An experiment without framework and model has the name of its scenario."""
         if self._model[row] == NO_MODEL and self._framework[row] in (None, NO_FRAMEWORK):
             return one_line(self._scenario[row]) + (f" on {place}" if place != NO_MODEL else "")
         return f"{self.framework(row)} on {place}"
@@ -99,7 +99,7 @@ class Names:
 
 
 def _short_models(models: Sequence[Value]) -> list[str]:
-    """Return models without their folders and `config:`, unless two models of the table would become the same."""
+    """Return models without their folders and `config:`. If two models would then be equal, they stay unchanged."""
     short = {model: _last_part(str(model)) for model in models if model is not None}
     alike = [name for name in short.values() if list(short.values()).count(name) > 1]
     return ["?" if model is None else one_line(model if short[model] in alike else short[model]) for model in models]

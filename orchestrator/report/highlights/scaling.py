@@ -1,4 +1,4 @@
-"""Sentences on scaling: speed per GPU, compared with the same configuration at its smallest GPU count."""
+"""Sentences about scaling: speed per GPU, compared with the same configuration at its smallest GPU count."""
 
 from __future__ import annotations
 
@@ -40,13 +40,16 @@ def scaling(known: Known) -> Iterator[Highlight]:
 
 
 def _unlike(known: Known, row: int, base: int) -> str:
-    """Return what else differs from the row of the smallest GPU count, such as the batch per device of a fixed global batch."""
+    """Return other differences from the row of the smallest GPU count, such as the batch per device of a fixed global batch."""
     different = known.names.unlike(row, base)
     return f" with {', '.join(different)}" if different else ""
 
 
 def _scaled(known: Known) -> Iterator[tuple[int, int, Ratio]]:
-    """Yield the row of the smallest GPU count, the row of a larger count, and the ratio of speed per GPU; without rows in doubt."""
+    """Yield the row of the smallest GPU count, the row of a larger count, and the ratio of speed per GPU.
+
+    Leave out rows in doubt.
+    """
     cells = _as_cells(known.table)
     places = {id(cell): row for row, cell in enumerate(cells)}
     runs = ok_runs(known.table, (PER_GPU,))

@@ -1,4 +1,4 @@
-"""Sentences on numbers in doubt: one for each kind of doubt, and one for each wrong loss."""
+"""Sentences about numbers in doubt: one for each kind of doubt, and one for each wrong loss."""
 
 from __future__ import annotations
 

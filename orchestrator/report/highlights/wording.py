@@ -15,7 +15,7 @@ def direction(speed: Ratio) -> int:
 
 
 def is_wide(speed: Ratio) -> bool:
-    """Return whether an interval that contains 1 also contains a difference that matters."""
+    """Return whether an interval that contains 1 is so wide that it also contains a difference that matters."""
     interval, least = speed.interval, 1 + ONE_RUN_EFFECT
     return interval is not None and (interval.high >= least or interval.low <= 1 / least)
 
@@ -39,7 +39,7 @@ def times(speed: Ratio) -> str:
 
 
 def runs(speed: Ratio) -> str:
-    """Return in words from how many runs a ratio without an interval was made."""
+    """Return words for the number of runs behind a ratio without an interval."""
     return "one run each" if speed.n_base == speed.n_new else f"{counted(speed.n_new, 'run')} against {speed.n_base}"
 
 

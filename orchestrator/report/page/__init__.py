@@ -1,6 +1,6 @@
 """Pages for people: one HTML file each, which contains everything and loads nothing.
 
-`report_page` makes the report of results folders. `shell` makes a document of sections, charts and data for any page, and
+`report_page` makes the report of results folders. `shell` makes the document of any page from sections, charts and data.
 `charts.chart` defines a chart. All functions turn values into text.
 """
 

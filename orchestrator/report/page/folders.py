@@ -1,8 +1,8 @@
 """The run folders of a table's rows, the links to them, and the parts that the page shows.
 
-The page of one results folder is in this folder. Its links are relative, so they still work when the folder is moved or sent.
-Only files with the names of a run's files are linked, since a folder from elsewhere may contain anything under other names.
-Reading is bounded (`files.reading`), and secrets are masked.
+The page of one results folder is in this folder. Its links are relative, so they still work when the folder is moved or sent. Only
+files with the usual names of a run's files are linked, since a folder from elsewhere may contain any other file. Reading is limited
+(`files.reading`), and secrets are masked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LINES, _LONGEST_LINE = 20, 400
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Folders:
-    """The results folders of a table by their name in the column `results` (None: there is only one folder)."""
+    """The results folders of a table. Their keys are the names in the column `results` (None: there is only one folder)."""
 
     roots: Mapping[str | None, Path]
     # The variables whose values are secrets (`redact`), selected once for thousands of texts.
@@ -69,7 +69,7 @@ def link(experiment: str, run: str, file: str = "") -> str:
 
 
 def files(run_dir: Path) -> tuple[str, ...]:
-    """Return the names of a run's files that Tunebench makes, at most MOST_FILES."""
+    """Return the names of at most MOST_FILES files of a run that Tunebench made."""
     try:
         return tuple(sorted(filter(_is_run_file, os.listdir(run_dir)))[:MOST_FILES])
     except OSError:
@@ -78,7 +78,7 @@ def files(run_dir: Path) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def _is_run_file(name: str) -> bool:
-    """Return whether Tunebench makes files of this name. Ten thousand runs have the same few names."""
+    """Return whether Tunebench makes files of this name. Cache the answers, because thousands of runs have the same few names."""
     return _RUN_FILES.fullmatch(name) is not None
 
 
@@ -91,7 +91,7 @@ def command(run_dir: Path, environ: Mapping[str, str]) -> str | None:
 
 
 def log_ends(run_dir: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield name and last lines of each log that is not empty, without secrets and colours."""
+    """Yield the name and the last lines of each log that is not empty, without secrets and colours."""
     for path in (RunFolder(run_dir).stdout, RunFolder(run_dir).stderr):
         try:
             text = printable(log_end(path, limit=_TAIL_BYTES, environ=environ))
@@ -102,7 +102,7 @@ def log_ends(run_dir: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, s
 
 
 def gpus(run_dir: Path) -> list[Mapping[str, Any]]:
-    """Return the GPUs in the run's record; none if the record is missing or foreign."""
+    """Return the GPUs in the run's record. Return no GPUs if the record is missing or foreign."""
     try:
         devices = reading.read_json(RunFolder(run_dir).record, limit=reading.RECORD_BYTES)["provenance"]["gpus"]
         return [device for device in devices if isinstance(device, dict)]

@@ -152,7 +152,7 @@ def _where(runs: pd.DataFrame, gpu_bytes: Sequence[float]) -> Iterator[tuple[str
 
 
 def _distinct(values: Sequence[Value], *, of: str = "") -> str:
-    """Return the first few distinct values in words, numbers in their order."""
+    """Return the first few distinct values in words. Numbers are sorted."""
     distinct = list(dict.fromkeys(value for value in values if value is not None))
     if all(isinstance(value, int) for value in distinct):
         distinct.sort(key=lambda value: int(value or 0))

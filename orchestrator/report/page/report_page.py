@@ -36,9 +36,9 @@ DETAIL_BYTES = 3_000_000
 
 @gc_pause.left_alone()
 def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Sequence[Highlight]) -> str:
-    """Return the page. It counts the experiments, rows, commands and logs that it has no room for.
+    """Return the page. It says how many experiments, rows, commands and logs did not fit into it.
 
-    `roots` are the folders of the table. The page of one folder is its report.html, and links its files.
+    `roots` are the folders of the table. If there is one folder, the page is report.html of this folder and has links to its files.
     """
     names = [str(name) for name in table.runs["results"].unique()] if "results" in table.runs else []
     folders, ended = Folders.of(roots, names), runs.read(table.runs)

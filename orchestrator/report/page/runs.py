@@ -1,4 +1,4 @@
-"""The runs of a table as the page needs them, and the order in which their series are drawn. Reads only frames."""
+"""The runs of a table in the form that the page needs, and the order in which their series are drawn. Reads only frames."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ _COLUMNS = (
 
 
 def read(frame: pd.DataFrame) -> dict[Key, list[Run]]:
-    """Return the runs of each experiment, in the frame's order, without rows of the reference, which have no run folder."""
+    """Return the runs of each experiment in the frame's order.
+
+    Rows of the reference are left out, because they have no run folder.
+    """
     runs: dict[Key, list[Run]] = defaultdict(list)
     rows = zip(*(column(frame, name) for name in _COLUMNS), strict=True)
     for results, experiment, repeat, attempt, status, kind, cause, wall, discarded, gpus in rows:
@@ -59,7 +62,7 @@ def read(frame: pd.DataFrame) -> dict[Key, list[Run]]:
 
 
 def in_turn(runs: Mapping[Key, Sequence[Run]], keys: Sequence[Key]) -> Iterator[Run]:
-    """Yield the first run of each experiment, then the second of each, and so on; runs that ended ok come first."""
+    """Yield the first run of each experiment, then the second, and so on. Runs of an experiment that ended ok come first."""
     queues = [sorted(runs.get(key, ()), key=lambda run: run.status != "ok") for key in dict.fromkeys(keys)]
     for layer in zip_longest(*queues):
         yield from (run for run in layer if run is not None)

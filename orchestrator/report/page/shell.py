@@ -1,8 +1,9 @@
-"""One HTML file of a page: its sections, its charts and their data, style and scripts. It loads nothing.
+"""The HTML file of a page, with its sections, its charts and their data, its style and its scripts. It loads nothing.
 
 The file may be opened from a disk, sent by mail and kept for years, without a network or a folder next to it. A policy in its head
-(Content-Security-Policy) forbids everything remote, and every script except the page's own, by their digests. A name or log that
-was not escaped could therefore not run. The templates escape all values, and the data is JSON that cannot end a script.
+(Content-Security-Policy) forbids everything remote. It allows only the page's own scripts, and names their digests. So text in a
+name or log could not run as a script even if it was not escaped. The templates escape all values, and the data is JSON that cannot
+end a script.
 
 document(title=…, sections=[Section(id="charts", title="Charts", body=charts_body(charts)), …], data=page_data(charts,
 table))
@@ -108,7 +109,7 @@ def _template(name: str) -> str:
 
 
 def _plotly() -> str:
-    """Return the plotly.js of the installed package, with every `</script` escaped, which would end the script element."""
+    """Return the plotly.js of the installed package. Escape every `</script`, because it would end the script element."""
     from plotly.offline import get_plotlyjs
 
     script: str = get_plotlyjs()

@@ -1,7 +1,8 @@
-"""The data of a page's table for its script: columns with values, and the runs, command, log ends and files of each row.
+"""The data of a page's table for the script: columns with values, and the runs, command, log ends and files of each row.
 
 Numbers are stored twice, for sorting and for reading. Each word is stored once, with the rows where it occurs. Columns without
-information are left out, as in benchmarks.csv. If details do not fit, rows that ended well lose theirs first, and a note says so.
+information are left out, as in benchmarks.csv. If details do not fit, rows that ended well lose their details first, and a note
+says so.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class _Space:
 
 
 def of(table: ResultsTable, runs: Mapping[Key, Sequence[Run]], folders: Folders, *, detail_bytes: int) -> TableData:
-    """Return the table of the first MOST_ROWS experiments, with as many details as `detail_bytes` hold."""
+    """Return the table of the first MOST_ROWS experiments, with as many details as fit into `detail_bytes`."""
     frame, visible = table.experiments, _visible(table)
     keep, drop = choose()
     split = varying(frame, keep=keep, drop=(*drop, *_NOT_HERE))
@@ -114,7 +115,7 @@ def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
 
 
 def in_words(cells: Iterable[str | None]) -> dict[str, Any]:
-    """Return a column of words for the script: each word once, and for each row the place of its word."""
+    """Return a column of words for the script. It has each word once, and the place of the word for each row."""
     places: dict[str, int] = {}
     at = [None if cell is None else places.setdefault(cell, len(places)) for cell in cells]
     return {"words": list(places), "at": at}
@@ -145,7 +146,7 @@ def shown_word(name: str, value: object) -> str:
 
 
 def _number(value: float | None) -> float | int | None:
-    """Return a number to sort by: exact if it is an integer that a browser can represent, else with nine digits."""
+    """Return a number to sort by. It is exact if a browser can represent it as an integer. Else it has nine digits."""
     if isinstance(value, int) and abs(value) < 2**53:
         return value
     return rounded(value, digits=9)

@@ -1,4 +1,4 @@
-"""Text from anywhere, prepared for a page: on one line, cut to a length, escaped for charts. Pure.
+"""Functions that prepare text from anywhere for a page. It is put on one line, cut to a length, and escaped for charts. Pure.
 
 The templates escape all HTML. Labels of charts are escaped here, because Plotly reads `<b>`, `<a href>` and entities in them as
 markup.
@@ -18,7 +18,7 @@ LONGEST = 300
 
 
 def one_line(text: object, *, width: int = LONGEST) -> str:
-    """Return the text on one line. If it is longer than `width`, leave out its middle: names differ at their ends."""
+    """Return the text on one line. If it is longer than `width`, leave out its middle, because names differ at their ends."""
     line = " ".join(printable(str(text)).split())
     if len(line) <= width:
         return line
@@ -37,7 +37,7 @@ def lines_for_plotly(lines: Sequence[str]) -> str:
 
 
 def rounded(value: float | None, *, digits: int = 6) -> float | None:
-    """Return a number with this many significant digits; None if it is missing or not finite."""
+    """Return a number with this many significant digits. Return None if it is missing or not finite."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{digits}g}")

@@ -1,4 +1,4 @@
-"""A table as text: benchmarks.csv, the same as JSON and Markdown, raw_summary.csv, Parquet files, the terminal.
+"""A table as text: benchmarks.csv, the same table as JSON and Markdown, raw_summary.csv, Parquet files, and text for the terminal.
 
 All functions turn a table into text or bytes. They read and write no files. `cli` prints `terminal.summary`.
 """
@@ -51,8 +51,8 @@ def benchmarks(
 def _always_in_files(table: ResultsTable) -> Iterator[str]:
     """Yield the columns that a file has even if they are constant.
 
-    Other files refer to a row by its id, which is unique only in one folder. A reader of a mean needs the
-    number of its runs. The losses of trainings that ended early are compared with the help of their steps and logged losses.
+    Other files refer to a row by its id, which is unique only in one folder. A reader of a mean needs the number of its runs. To
+    compare the losses of trainings that ended early, a reader needs their steps and logged losses.
     """
     if "results" not in table.experiments:
         yield "id"
@@ -63,7 +63,7 @@ def _always_in_files(table: ResultsTable) -> Iterator[str]:
 
 
 def raw_summary(table: ResultsTable) -> str:
-    """Return everything of every run as CSV: one row per run, all columns."""
+    """Return all columns of all runs as CSV, with one row per run."""
     return as_csv.text(table.runs)
 
 

@@ -1,12 +1,12 @@
 """A frame as CSV that loads directly into pandas: full precision, whole numbers without a point, missing cells empty.
 
-Text is quoted only if needed. This module quotes by itself, because Python's `csv` leaves a single carriage return unquoted, and
+Text is quoted only if needed. This module does not use Python's `csv` for this. `csv` does not quote a single carriage return, and
 readers take it for the end of a line.
 
 A text that begins with `=`, `+`, `-` or `@` is not changed, although a spreadsheet takes it for a formula. The file is for
-programs, and pandas must read the text that the trainer received. Quotes do not help, and no reader removes an apostrophe or a
-blank that was added. Instead `table.foreign_rows` finds such cells, and a warning of the report names them. Formats for people
-escape them. NUL, which readers written in C cannot read, becomes its picture ␀.
+programs, and pandas must read the text that the trainer received. Quotes do not help against this. No reader removes an apostrophe
+or a blank that was added. Instead `table.foreign_rows` finds such cells, and a warning of the report names them. Formats for people
+escape them. Readers written in C cannot read NUL, so it becomes the visible sign ␀.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def text(frame: pd.DataFrame) -> str:
 
 
 def rows_text(rows: Iterable[Mapping[str, Value]], names: Sequence[str]) -> str:
-    """Return CSV of these columns, with a header line; a value that a row does not have is an empty cell."""
+    """Return CSV of these columns, with a header line. If a row lacks a value, its cell is empty."""
     return _line(map(_field, names)) + "".join(_line(_field(row.get(name)) for name in names) for row in rows)
 
 

@@ -25,7 +25,7 @@ MOST_UNFOLDED = 5
 def text(
     split: Split, warnings: Sequence[str], *, highlights: Sequence[Highlight] = (), kept: Sequence[str] = ()
 ) -> str:
-    """Return the findings, the shared values, a table of the first columns and of the columns `kept`, and the warnings."""
+    """Return the findings, the shared values, a table of the first columns and the `kept` columns, and the warnings."""
     parts = [findings(highlights)] if highlights else []
     same = same_for_all(split)
     if same:
@@ -60,13 +60,13 @@ _NOT_SHARED = ("runs", "runs_ok", "attempt", "python", "monitors", "warnings", "
 
 
 def headings(names: Sequence[str]) -> list[str]:
-    """Return short headings; the name of the column if two columns would have the same heading."""
+    """Return short headings. If two columns would have the same heading, return the names of the columns."""
     labels = [metric(name).label for name in names]
     return [label if labels.count(label) == 1 else name for label, name in zip(labels, names, strict=True)]
 
 
 def grid(frame: pd.DataFrame, *, named: Mapping[str, str] | None = None) -> str:
-    """Return a frame as a table. `named` has the metric or fact that formats a column, if the column has another name."""
+    """Return a frame as a table. `named` maps a column to the metric or fact that formats it, if the names differ."""
     named = named or {}
     names = [str(name) for name in frame.columns]
     titles = headings(names)
@@ -76,6 +76,6 @@ def grid(frame: pd.DataFrame, *, named: Mapping[str, str] | None = None) -> str:
 
 
 def is_number(frame: pd.DataFrame, name: str, *, named: Mapping[str, str] | None = None) -> bool:
-    """Return whether a column is aligned to the right."""
+    """Return whether a column has numbers, and is thus aligned to the right."""
     is_text = metric((named or {}).get(name, name)).show is Show.TEXT
     return not is_text and str(frame[name].dtype) in ("Int64", "Float64")

@@ -1,6 +1,6 @@
 """A frame as a Parquet file that pandas loads with the types in docs/metrics.md.
 
-It has all columns: in Parquet, a column that is not read costs no time.
+It has all columns, because in Parquet a column that is not read costs no time.
 """
 
 from __future__ import annotations

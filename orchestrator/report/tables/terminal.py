@@ -110,7 +110,7 @@ def _has_values(frame: pd.DataFrame, name: str) -> bool:
 
 
 def _counts(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Return the columns of counts if each experiment has only one run: they repeat the status."""
+    """Return the columns of counts if each experiment has only one run. Such counts only repeat the status."""
     return ("runs", "runs_ok") if int(frame["runs"].max()) <= 1 else ()
 
 
@@ -121,7 +121,7 @@ def _heading(frame: pd.DataFrame) -> Text:
 
 
 def _names(split: Split, *, first: Sequence[str]) -> list[str]:
-    """Return the columns that distinguish the experiments, then what was measured, then how they ended."""
+    """Return columns in this order: columns that distinguish the experiments, measured numbers, and columns about the end."""
     shown = for_people(str(name) for name in split.shown.columns)
     distinguishing = [name for name in shown if name not in METRICS and name not in ("status", "runs", "runs_ok")]
     ended = [name for name in ("status", "runs_ok", "runs") if name in shown]
@@ -131,7 +131,7 @@ def _names(split: Split, *, first: Sequence[str]) -> list[str]:
 
 
 def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int) -> set[str]:
-    """Return the columns that fit next to each other. The most important ones, and those that distinguish rows, come first."""
+    """Return the columns that fit next to each other. The most important columns, and columns that distinguish rows, come first."""
     padded = _PADDED if _is_padded(frame) else ()
     wanted = (*padded, *_FIRST, *_distinguishing(frame, names), *headline(frame)[:12], "id")
     fitting: set[str] = set()
@@ -173,7 +173,7 @@ def empty_table() -> Table:
 
 
 def unshown(names: Sequence[str]) -> Iterator[Text]:
-    """Yield the line that lists the columns without room, if there are any."""
+    """Yield the line that lists the columns that do not fit, if there are any."""
     if names:
         yield Text(printable(f"Columns that do not fit here: {', '.join(names)}"), style="dim")
 

@@ -51,7 +51,7 @@ def terminal(view: View, *, width: int) -> RenderableType:
 
 
 def _fitting(columns: Sequence[Sequence[str]], headings: Sequence[str], width: int) -> int:
-    """Return the number of columns that fit, from the left; at least one."""
+    """Return the number of columns that fit, counted from the left. It is at least one."""
     left = width
     for place, (values, heading) in enumerate(zip(columns, headings, strict=True)):
         widest = max(1, *(Text(word).cell_len for word in (*values, *heading.split())))

@@ -1,7 +1,7 @@
-"""The charts of a report, in their order, and the data that they need besides the table.
+"""The charts of a report in their order, and the data that the charts need besides the table.
 
-Reads bounded data from the folders: one record for the capacity of each kind of GPU, and the series of some runs. The modules of
-the charts are pure (`bars`, `parts`, `curves`, `over_time`, `balance`).
+A limited amount of data is read from the folders: one record for the capacity of each kind of GPU, and the series of some runs. The
+modules of the charts are pure (`bars`, `parts`, `curves`, `over_time`, `balance`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def charts(
 
 
 def gpu_capacities(ended: Runs, folders: Folders) -> dict[Key, float]:
-    """Return the GPU capacity of each experiment whose GPUs are alike, read from one record for each kind of GPU."""
+    """Return the GPU capacity for each experiment whose GPUs are of one kind. Read one record for each kind of GPU."""
     by_words: dict[tuple[str | None, str], float | None] = {}
     sizes: dict[Key, float] = {}
     for key, runs_of in ended.items():

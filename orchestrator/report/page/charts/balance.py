@@ -64,7 +64,7 @@ def balance(ranks: pd.DataFrame, cells: Sequence[Cell]) -> Chart:
 
 
 def _read(frame: pd.DataFrame, of: str, cells: Sequence[Cell]) -> list[_Ranks]:
-    """Return the ranks of experiments with several ranks, each experiment from its first run that ended ok."""
+    """Return the ranks of each experiment with several ranks, from the experiment's first run that ended ok."""
     named = {cell.key: cell.full_name for cell in cells if cell.gpus > 1}
     values: dict[Key, dict[int, float]] = defaultdict(dict)
     of_run: dict[Key, tuple[object, object]] = {}
@@ -110,7 +110,7 @@ def _view(at: tuple[str, str], rows: Sequence[_Ranks], show: Show) -> View:
 
 
 def _dots(rank: int | None, rows: Sequence[_Ranks]) -> Trace:
-    """Return the dots of one rank in all rows; without a rank, the dots of all ranks."""
+    """Return the dots of a rank in all rows. If no rank is given, return the dots of all ranks."""
     dots = [(row.off(of), place, of) for place, row in enumerate(rows) for of in row.values if rank in (None, of)]
     return scatter(
         "markers",

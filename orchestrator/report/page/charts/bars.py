@@ -101,7 +101,7 @@ def throughput(cells: Sequence[Cell], facet: str) -> Chart:
 
 
 def times(cells: Sequence[Cell], facet: str) -> Chart:
-    """Return the chart of the time of a step, or else of the whole run, for experiments that have no other speed."""
+    """Return the chart of the time of a step, else of the whole run, for experiments that have no other speed."""
     others = [cell for cell in cells if not any(name in cell.numbers for name in SPEEDS)]
     name = first_measured(others, TIMES)
     reading = f"Shorter is faster. {_WHISKERS}{_baseline(others).replace('ratio', 'speed relative', 1)}".rstrip()
@@ -139,7 +139,7 @@ def _axis(name: str) -> str:
 
 
 def _compared(cells: Sequence[Cell], name: str, *, highest_first: bool = True) -> list[View]:
-    """Return the views of a metric: all GPU counts together if there is room, else each by itself."""
+    """Return the views of a metric. If there is room, a view shows all GPU counts together; else each count has its own view."""
     known = {cell.key: cell for cell in cells}
     views = []
     for panel, members in by_panel(cells).items():
@@ -159,7 +159,7 @@ def _compared(cells: Sequence[Cell], name: str, *, highest_first: bool = True) -
 
 
 def _ordered(cells: Sequence[Cell], name: str, *, highest_first: bool = True) -> list[str]:
-    """Return the names of rows, the best first, those without a number last."""
+    """Return the names of rows, the best first, and rows without a number last."""
     sign = -1 if highest_first else 1
     best: dict[str, float] = {}
     for cell in cells:
@@ -199,7 +199,10 @@ def _summary(rows: int, cells: Sequence[Cell], name: str) -> str:
 
 
 def _ratio(cell: Cell, name: str, known: Mapping[Key, Cell]) -> float | None:
-    """Return the ratio to the baseline: of a speed as in the findings, from all runs; of another metric the ratio of means."""
+    """Return the ratio to the baseline. For a speed it comes from all runs, as in the findings.
+
+    For another metric it is a ratio of means.
+    """
     if name in (*SPEEDS, *TIMES) and cell.speedup is not None:
         return cell.speedup
     partner = known.get(cell.base) if cell.base else None
@@ -208,7 +211,7 @@ def _ratio(cell: Cell, name: str, known: Mapping[Key, Cell]) -> float | None:
 
 
 def _figure(names: Sequence[str], groups: Sequence[Sequence[_Bar]], name: str) -> Figure:
-    """Return the bars of several GPU counts next to each other, with their words behind them."""
+    """Return the figure with the bars of several GPU counts next to each other, and with words behind the bars."""
     longest = max((bar.end for bars in groups for bar in bars), default=0.0) or 1
     row_px = len(groups) * _BAR + _GAP
     return row_figure(
@@ -235,7 +238,7 @@ def _bars(place: int, bars: Sequence[_Bar]) -> Trace:
 
 
 def _words_behind(groups: Sequence[Sequence[_Bar]]) -> Trace:
-    """Return the words behind all bars: a trace that contains only texts."""
+    """Return the words behind all bars as a trace that contains only texts."""
     width = 1 - _GAP / (len(groups) * _BAR + _GAP)
     words, ends = [], []
     for place, bars in enumerate(groups):

@@ -1,7 +1,7 @@
-"""A chart of a page: its views, each a Plotly figure with the same numbers as a table. Pure.
+"""A chart of a page. Each of its views is a Plotly figure, with the same numbers as a table. Pure.
 
 A figure is a plain dict in the form of Plotly's JSON (`data`, `layout`) with two additions. Colours are names of the theme
-(`colours`). `narrow` has the differences for a phone: `ticktext`, and `range` of the x axis.
+(`colours`). `narrow` has values that replace others on a phone: `ticktext`, and the `range` of the x axis.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ WIDE = "wide"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """One drawing of a chart, for one word of each facet (`at`).
+    """One drawing of a chart. `at` has the chosen word of each facet.
 
-    `summary` describes it in a sentence. `columns` and `rows` are its numbers as a table.
+    `summary` describes the drawing in a sentence. `columns` and `rows` are its numbers as a table.
     """
 
     at: tuple[str, ...]
@@ -61,7 +61,7 @@ class Absent:
 def layout(
     *, height: int, x_title: str, y_title: str = "", legend: bool = False, above: int = 10, **more: Any
 ) -> dict[str, Any]:
-    """Return the layout that all charts share. `more` overrides it, axis by axis.
+    """Return the layout that all charts share. `more` overrides this layout, axis by axis.
 
     `height` is in pixels, without the legend: charts.js adds the height of the legend, which depends on the width. `above` is the
     space for words between the legend and the plot, in pixels.
@@ -89,7 +89,7 @@ def layout(
 
 
 def figure(traces: Sequence[Trace], *, narrow: dict[str, Any] | None = None, **of_layout: Any) -> Figure:
-    """Return a figure. `narrow` has the differences for a phone; the other arguments are those of `layout`."""
+    """Return a figure. `narrow` has the values for a phone. The other arguments are passed to `layout`."""
     return {"data": [*traces], "layout": layout(**of_layout), "narrow": narrow or {}}
 
 
@@ -108,7 +108,7 @@ def scatter(mode: str, name: str, points: Iterable[tuple[float, float]], **more:
 
 
 def marker(place: int, *, size: int, **more: Any) -> dict[str, Any]:
-    """Return the marker of a series by its place."""
+    """Return the marker of the series at this place."""
     return {"color": colours.colour(place), "symbol": colours.symbol(place), "size": size, **more}
 
 
@@ -129,7 +129,7 @@ def level(y: object, line: dict[str, Any]) -> dict[str, Any]:
 
 
 def band(begin: float | None, end: float | None) -> dict[str, Any]:
-    """Return a shaded band between two values of x, below what is drawn."""
+    """Return a shaded band between two values of x, behind the drawing."""
     return {
         **{"type": "rect", "x0": begin, "x1": end, "y0": 0, "y1": 1, "yref": "paper", "layer": "below"},
         **{"fillcolor": colours.SHADE, "line": {"width": 0}},
@@ -137,7 +137,7 @@ def band(begin: float | None, end: float | None) -> dict[str, Any]:
 
 
 def error_bars(values: Iterable[float], intervals: Iterable[Interval | None], **style: object) -> dict[str, Any]:
-    """Return the whiskers of a trace, from each value to the ends of its interval, if it has an interval."""
+    """Return the whiskers of a trace. They go from each value to the ends of its interval, if it has an interval."""
     both = list(zip(values, intervals, strict=True))
     return {
         **{"type": "data", "symmetric": False, "color": colours.INK, **style},

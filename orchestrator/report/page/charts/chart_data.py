@@ -1,7 +1,8 @@
-"""The experiments as the charts need them: the panel, the name of the row, and the numbers. Pure.
+"""The experiments in the form that charts need: the panel, the name of the row, and the numbers. Pure.
 
-A panel contains comparable experiments: one scenario and model (and folder, device, data, trainer, if these vary). The name of a
-row in a panel is the framework configuration, with the arguments that distinguish otherwise equal experiments.
+A panel contains comparable experiments. They have the same scenario and model, and the same folder, device, data and trainer if
+these vary. The name of a row in a panel is the framework configuration, with the arguments that distinguish otherwise equal
+experiments.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ Key = tuple[str | None, str]
 class Cell:
     """One experiment. Its key is its id and the name of its results folder (None if there is only one folder).
 
-    `rest` is its name without the framework. `numbers` are its values by column, and `intervals` are over its runs. `doubts` are
-    about its speed. `base` is the key of the experiment that it is compared with, `speedup` the ratio to its speed. `setting` is
-    the argument in which the two differ, such as `optim sgd`, if it is not the framework.
+    `rest` is its name without the framework. `numbers` are its values by column. `intervals` are intervals over its runs. `doubts`
+    are doubts about its speed. `base` is the key of the experiment that it is compared with, `speedup` the ratio to the speed of
+    `base`. `setting` is the argument in which the two differ, such as `optim sgd`, if it is not the framework.
     """
 
     results: str | None
@@ -186,7 +187,7 @@ def of_gpus(cells: Sequence[Cell], count: int) -> list[Cell]:
 
 
 def first_measured(cells: Sequence[Cell], names: Sequence[str]) -> str | None:
-    """Return the first of these metrics that any cell has; None if no cell has one."""
+    """Return the first of these metrics that any cell has. Return None if no cell has any of them."""
     return next((name for name in names if any(name in cell.numbers for cell in cells)), None)
 
 
@@ -200,13 +201,13 @@ def _varied(columns: Columns) -> list[str]:
 
 
 def _panels(columns: Columns) -> list[str]:
-    """Return each row's panel: the values that differ between rows; the model if no value differs."""
+    """Return each row's panel, which consists of the values that differ between rows. It is the model if no value differs."""
     parts = [[_word(value) for value in columns(name)] for name in _varied(columns)]
     return [one_line(" · ".join(filter(None, row)), width=_PANEL_WIDTH) for row in zip(*parts, strict=True)]
 
 
 def _rests(columns: Columns, alike: Sequence[tuple[str, str, int]], table: ResultsTable) -> list[str]:
-    """Return for each row the arguments that distinguish it from rows with its panel, framework and GPU count."""
+    """Return the arguments that distinguish each row from other rows with the same panel, framework and GPU count."""
     groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for at, key in enumerate(alike):
         groups[key].append(at)
@@ -230,7 +231,7 @@ def _rest(columns: Columns, at: int, names: Sequence[str]) -> str:
 
 
 def _with_unique_names(cells: Sequence[Cell]) -> list[Cell]:
-    """Add the end of the id to equal names, since two rows of one name would be one row in a chart."""
+    """Add the end of the id to equal names, since a chart would draw two rows of one name as one row."""
     counts = Counter((cell.panel, cell.name, cell.gpus) for cell in cells)
     unclear = {(panel, name) for (panel, name, _), count in counts.items() if count > 1}
     return [

@@ -130,9 +130,9 @@ def tradeoff(cells: Sequence[Cell], facet: str) -> Chart:
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the places of the points (memory, speed) on the Pareto front, by memory.
+    """Return the places of the points (memory, speed) on the Pareto front, sorted by memory.
 
-    A point is not on the front if another point is at least as good in both, and better in one.
+    A point is not on the front if another point is at least as good in both values and better in at least one.
     """
     best: list[int] = []
     for at in sorted(range(len(points)), key=lambda at: (points[at][0], -points[at][1])):
@@ -178,19 +178,19 @@ def _tradeoff_view(at: tuple[str, ...], cells: Sequence[Cell], speed: str, need:
 
 
 def _front_line(points: Sequence[tuple[float, float]]) -> Trace:
-    """Return the front as steps, since nothing is known between two of its points."""
+    """Return the front as a line of steps, since nothing is known between two of its points."""
     return scatter("lines", "Pareto front", points, line={**_thin(colours.INK, "dot"), "shape": "hv"}, hoverinfo="skip")
 
 
 def _reach(values: Sequence[float], *, before: float, behind: float) -> list[float | None]:
-    """Return an axis from the lowest value to the highest, with a share of their distance beyond each end."""
+    """Return an axis from the lowest value to the highest. It extends beyond each end by a share of their distance."""
     low, high = min(values), max(values)
     span = max(high - low, 0.02 * high)
     return [rounded(max(0.0, low - before * span)), rounded(high + behind * span)]
 
 
 def _front_names(named: Sequence[tuple[str, tuple[float, float]]]) -> Trace:
-    """Return the names of some points of the front. They are above the front and to its left, where no points are."""
+    """Return the names of some points of the front. The names are above the front and to its left, because no points are there."""
     every = math.ceil(len(named) / MOST_NAMES)
     chosen = named[::-1][::every]
     names = [for_plotly(name, width=34) + NBSP for name, _ in chosen]

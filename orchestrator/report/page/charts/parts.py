@@ -1,7 +1,8 @@
-"""Charts of the parts of an experiment: its memory by the counter, its wall time by the stage. Pure: cells in, charts out.
+"""Charts of the parts of an experiment: memory, divided by counter, and wall time, divided by stage. Pure: cells in, charts out.
 
-The three numbers of memory contain each other, and are not added up: the memory of tensors, of torch's allocator, and in use on
-the device. Each is its own maximum, at its own moment and rank. Stages follow one another, and their times are added up.
+Memory has three numbers: the memory of tensors, of torch's allocator, and in use on the device. Each contains the one before, so
+they are not added up. Each number is a maximum, and the three maxima may be at different moments and ranks. Stages follow one
+another, and their times are added up.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ REST = "the rest (launching, pauses, ending)"
 
 
 def memory(cells: Sequence[Cell], facet: str, *, gpu_bytes: Mapping[Key, float]) -> Chart:
-    """Return the chart of each row's peak memory by parts, with the GPU's capacity (`gpu_bytes` by the experiment's key)."""
+    """Return the chart of the parts of each row's peak memory, with the GPU's capacity.
+
+    `gpu_bytes` maps an experiment's key to it.
+    """
     parts = [(name, source) for name, names in MEMORY if (source := first_measured(cells, names)) is not None]
     views = []
     measured = [cell for cell in cells if any(source in cell.numbers for _, source in parts)]

@@ -20,7 +20,7 @@ _NAME, _NARROW_NAME, _NARROW_HEAD = 46, 20, 12
 
 
 def row_axis(names: Sequence[str]) -> dict[str, Any]:
-    """Return the axis of rows, the first on top, each with its name."""
+    """Return the axis of rows. The first row is on top. Each row has its name."""
     return {
         "range": [len(names) - 0.5, -0.5],
         "tickvals": list(range(len(names))),
@@ -43,7 +43,7 @@ def _short(name: str) -> str:
 
 
 def row_bars(name: str, values: Mapping[int, float], hover: Sequence[str], **more: Any) -> Trace:
-    """Return a trace of horizontal bars; `values` by the row's place."""
+    """Return a trace of horizontal bars. `values` maps the place of a row to its value."""
     return {
         **{"type": "bar", "orientation": "h", "name": for_plotly(name), "hovertext": hover, "hoverinfo": "text"},
         **{"x": [*map(rounded, values.values())], "y": [*values]},
@@ -82,7 +82,7 @@ def row_figure(
     xaxis: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Figure:
-    """Return a figure with a row for each name. The narrow range is for phones; `more` is passed to `layout`."""
+    """Return a figure with a row for each name. The narrow range is for phones. `more` is passed to `layout`."""
     return figure(
         traces,
         narrow={"ticktext": narrow_names(names), "range": [*map(rounded, narrow_range)]},
@@ -94,9 +94,9 @@ def row_figure(
 
 
 def rows_of(cells: Sequence[Cell], order: Callable[[Cell], Any]) -> list[tuple[tuple[str, ...], list[Cell]]]:
-    """Return the cells of a chart in stretches with their place: panel, GPU count, stretch.
+    """Return the cells of a chart in stretches. The place of a stretch is its panel, its GPU count, and its name.
 
-    All GPU counts are together if there is room, else each is by itself.
+    If there is room, all GPU counts are together; else each count has its own stretches.
     """
     stretches: list[tuple[tuple[str, ...], list[Cell]]] = []
     for panel, part in by_panel(cells).items():
