@@ -160,10 +160,20 @@ def data_path(spec: DataSpec, cache: Path) -> str:
 
 
 @cache
+def _configs() -> dict[str, Any]:
+    return runpy.run_path(str(CONFIGS_FILE))
+
+
 def published_models() -> Mapping[str, Mapping[str, Any]]:
     """Return the configurations of the models named `config:NAME`, by their names."""
-    configs: Mapping[str, Mapping[str, Any]] = runpy.run_path(str(CONFIGS_FILE))["CONFIGS"]
+    configs: Mapping[str, Mapping[str, Any]] = _configs()["CONFIGS"]
     return configs
+
+
+def hub_model(name: str) -> Mapping[str, Any] | None:
+    """Return the configuration of a well-known model of the hub, as far as its sizes; None for other names."""
+    known = _configs()["HUB_NAMES"].get(name.replace("-Instruct", "").replace("-chat", ""))
+    return None if known is None else published_models()[known]
 
 
 def find_local(name: str, base: Path) -> Path | None:

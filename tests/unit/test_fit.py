@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from arguments import Own
-from configs import CONFIGS
+from configs import CONFIGS, HUB_NAMES
 from factories.cases import cases
 from factories.fit import (
     BF16,
@@ -62,6 +62,8 @@ from orchestrator.plan.forecast.memory_fit.optimizer import step_workspace_bytes
 from orchestrator.plan.forecast.memory_fit.shapes import FAMILIES, read_shape
 from orchestrator.plan.forecast.memory_fit.training import training_of
 from orchestrator.records import Device, Experiment, Framework
+
+APPROACHES = {"dtype": "bfloat16", "bf16": True}
 
 # --- sizes -----------------------------------------------------------------------------------------------------------
 
@@ -114,6 +116,17 @@ def test_a_hub_model_is_read_from_the_cache(tmp_path: Path) -> None:
     assert isinstance(estimate(experiment("org/name", env=env, revision="ghi")), Unknown)
     (folder / "refs" / "giant").write_bytes(b"abc" + b"\n" * 2**20)
     assert isinstance(estimate(experiment("org/name", env=env, revision="giant")), Unknown)
+
+
+@pytest.mark.parametrize("name", HUB_NAMES)
+def test_well_known_models_of_the_hub_need_no_files(name: str) -> None:
+    """A configuration in the cache counts first, and a revision may have other sizes."""
+    env = {"HF_HUB_CACHE": "/nowhere"}
+    found = estimate(experiment(name, env=env, **APPROACHES))
+    assert isinstance(found, Estimate)
+    assert found == estimate(experiment(f"config:{HUB_NAMES[name]}", env=env, **APPROACHES))
+    assert estimate(experiment(f"{name}-Instruct", env=env, **APPROACHES)) == found
+    assert isinstance(estimate(experiment(name, env=env, revision="abc", **APPROACHES)), Unknown)
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "org/a\0b", "~no-such-user-here/model"])
@@ -283,8 +296,6 @@ def test_what_an_optimizer_step_makes_beside_the_states(name: str, build: Any, d
 
 
 # --- runs that were measured -----------------------------------------------------------------------------------------
-
-APPROACHES = {"dtype": "bfloat16", "bf16": True}
 
 
 @pytest.mark.parametrize(

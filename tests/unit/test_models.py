@@ -13,7 +13,8 @@ from models import CONFIGS, count_parameters, load_config
 # Billions of parameters, from the models' own cards.
 PUBLISHED = {
     "llama-1b": 1.10, "llama-2-7b": 6.74, "llama-2-13b": 13.02, "llama-2-70b": 68.98, "llama-3-8b": 8.03,
-    "llama-3-70b": 70.55, "llama-3.2-1b": 1.24, "llama-3.2-3b": 3.21, "mistral-7b": 7.24, "mixtral-8x7b": 46.70,
+    "llama-3-70b": 70.55, "llama-3.2-1b": 1.24, "llama-3.2-3b": 3.21, "mistral-7b": 7.24,
+    "mistral-7b-v0.3": 7.25, "mixtral-8x7b": 46.70,
     "qwen2.5-0.5b": 0.49, "qwen2.5-1.5b": 1.54, "qwen2.5-7b": 7.62, "granite-3-2b": 2.53, "granite-3-8b": 8.17,
 }  # fmt: skip
 

@@ -44,6 +44,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "llama-3.2-1b": sizes(LLAMA_3, 2048, 8192, 16, 32, 8, max_position_embeddings=131072, tie_word_embeddings=True),
     "llama-3.2-3b": sizes(LLAMA_3, 3072, 8192, 28, 24, 8, max_position_embeddings=131072, tie_word_embeddings=True),
     "mistral-7b": {"model_type": "mistral", **MISTRAL, "sliding_window": 4096, "rope_theta": 10000.0},
+    "mistral-7b-v0.3": {"model_type": "mistral", **MISTRAL, "vocab_size": 32768, "sliding_window": None,
+                        "rope_theta": 1000000.0},
     "mixtral-8x7b": {"model_type": "mixtral", **MISTRAL, "num_local_experts": 8, "num_experts_per_tok": 2,
                      "rope_theta": 1000000.0, "sliding_window": None},
     "qwen2.5-0.5b": sizes(QWEN, 896, 4864, 24, 14, 2, vocab_size=151936, tie_word_embeddings=True),
@@ -52,3 +54,24 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "granite-3-2b": sizes(GRANITE, 2048, 8192, 40, 32, 8, attention_multiplier=0.015625, logits_scaling=8.0),
     "granite-3-8b": sizes(GRANITE, 4096, 12800, 40, 32, 8, attention_multiplier=0.0078125, logits_scaling=16.0),
 }  # fmt: skip
+
+# Models of the hub that have these sizes, without "-Instruct" and "-chat" in their names. A plan knows them without their files.
+HUB_NAMES: dict[str, str] = {
+    "TinyLlama/TinyLlama-1.1B-Chat-v1.0": "llama-1b",
+    "meta-llama/Llama-2-7b-hf": "llama-2-7b",
+    "meta-llama/Llama-2-13b-hf": "llama-2-13b",
+    "meta-llama/Llama-2-70b-hf": "llama-2-70b",
+    "meta-llama/Meta-Llama-3-8B": "llama-3-8b",
+    "meta-llama/Meta-Llama-3-70B": "llama-3-70b",
+    "meta-llama/Llama-3.1-8B": "llama-3-8b",
+    "meta-llama/Llama-3.1-70B": "llama-3-70b",
+    "meta-llama/Llama-3.2-1B": "llama-3.2-1b",
+    "meta-llama/Llama-3.2-3B": "llama-3.2-3b",
+    "meta-llama/Llama-3.3-70B": "llama-3-70b",
+    "mistralai/Mistral-7B-v0.1": "mistral-7b",
+    "mistralai/Mistral-7B-v0.3": "mistral-7b-v0.3",
+    "mistralai/Mixtral-8x7B-v0.1": "mixtral-8x7b",
+    "Qwen/Qwen2.5-0.5B": "qwen2.5-0.5b",
+    "Qwen/Qwen2.5-1.5B": "qwen2.5-1.5b",
+    "Qwen/Qwen2.5-7B": "qwen2.5-7b",
+}

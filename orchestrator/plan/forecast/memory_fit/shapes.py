@@ -1,4 +1,4 @@
-"""The sizes of a model, read from its configuration: `config:NAME`, a local folder, or a hub model in the local cache.
+"""The sizes of a model, read from its configuration: `config:NAME`, a local folder, a hub model in the local cache or well known.
 
 Decoders like Llama and Mixtral are known (FAMILIES), and their counts of parameters are exact. Everything else raises NotKnown with
 the reason. Examples are other architectures, weights that are stored quantised, and a configuration that is not on this machine.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files import reading
-from orchestrator.plan.data import published_models
+from orchestrator.plan.data import hub_model, published_models
 from orchestrator.records import Text
 from orchestrator.trainers.argument_values import MODEL_CONFIG
 
@@ -233,6 +233,9 @@ def _fields(model: str, revision: str | None, hub: str) -> Mapping[str, Any]:
             raise NotKnown(f"there is no model {model}")
         return configs[model.removeprefix("config:")]
     file = _config_file(model, revision, hub)
+    known = hub_model(model) if file is None and revision is None else None
+    if known is not None:
+        return known
     if file is None:
         raise NotKnown(f"no config.json of {model} on this machine")
     try:
