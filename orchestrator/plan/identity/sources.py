@@ -50,35 +50,41 @@ class Sources:
     """The files of all experiments of a plan. Each file is read once, so use a new object for every plan."""
 
     def __init__(self) -> None:
-        self._imports = Imports()
+        self._modules = lru_cache(maxsize=None)(Imports().modules_of)
         self._is_source = lru_cache(maxsize=None)(_is_source)
         self._is_python = lru_cache(maxsize=None)(_is_python)
-        self._modules = lru_cache(maxsize=None)(self._imports.modules_of)
         self._digest = lru_cache(maxsize=None)(_digest)
         self._digests = lru_cache(maxsize=None)(self._digests_of)
+        self._of_word = lru_cache(maxsize=2**16)(self._files_of_word)
 
     def of(self, experiment: Experiment) -> Mapping[str, str]:
         """Return the name and the digest of each file, in the order of the command. Other trainers have no such files.
 
         Experiments with the same files get the same object.
         """
-        folder = folder_of(experiment)
-        files = () if folder is None else tuple(dict.fromkeys(self._files(experiment, folder)))
-        return self._digests(files)
+        folder, files = folder_of(experiment), dict[tuple[str, str], None]()
+        if folder is not None:
+            words, extra = _words(experiment), _python_path(experiment)
+            for before, word in zip(("", *words), words, strict=False):
+                files |= self._of_word(before, word, folder, extra)
+        return self._digests(tuple(files))
 
     def _digests_of(self, files: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
         return {name: self._digest(path) for name, path in files}
 
-    def _files(self, experiment: Experiment, folder: str) -> Iterator[tuple[str, str]]:
-        """Yield the name and the path of each file."""
-        extra = _python_path(experiment)
-        for named in _named(_words(experiment), folder, extra):
+    def _files_of_word(
+        self, before: str, word: str, folder: str, extra: tuple[str, ...]
+    ) -> dict[tuple[str, str], None]:
+        """Return the name and the path of each file that a word names, and of the modules that these files import."""
+        files: dict[tuple[str, str], None] = {}
+        for named in _named(before, word, folder, extra):
             for path in filter(self._is_source, named.paths):
-                yield named.name(path, folder), path
+                files[named.name(path, folder), path] = None
                 if named.is_script or self._is_python(path):
                     home = named.home or os.path.dirname(path)
-                    for module in self._modules(path, (home, folder, *extra)):
-                        yield named.name(module, folder), module
+                    modules = self._modules(path, (home, folder, *extra))
+                    files |= {(named.name(module, folder), module): None for module in modules}
+        return files
 
 
 class _Named(NamedTuple):
@@ -139,30 +145,27 @@ def _python_path(experiment: Experiment) -> tuple[str, ...]:
     return tuple(os.path.normpath(path) for path in folders if os.path.isabs(path) and "-packages" not in path)
 
 
-def _named(words: Sequence[str], folder: str, extra: Sequence[str]) -> Iterator[_Named]:
-    """Yield the files that the words may name. `extra` are further folders in which Python looks for modules."""
-    for place, before, word in _with_shell_words(words, folder):
-        if before in _OUTPUTS:
+def _named(before: str, word: str, folder: str, extra: Sequence[str]) -> Iterator[_Named]:
+    """Yield the files that a word may name. `extra` are further folders in which Python looks for modules."""
+    for place, last, token in ((folder, before, word), *_in_shell_line(word, folder)):
+        if last in _OUTPUTS:
             continue
-        if before in _MODULE_OPTIONS and _MODULE.fullmatch(word):
-            found = ((home, run_as_module(word, home)) for home in (place, *extra))
+        if last in _MODULE_OPTIONS and _MODULE.fullmatch(token):
+            found = ((home, run_as_module(token, home)) for home in (place, *extra))
             home, paths = next(filter(itemgetter(1), found), (place, ()))
-            yield _Named(text=word, paths=paths, is_script=True, home=home)
-        is_script = before == _PYTHON_ITSELF or _PYTHON.fullmatch(os.path.basename(before)) is not None
-        for text in dict.fromkeys((word, *re.split("[=,]", word))):
+            yield _Named(text=token, paths=paths, is_script=True, home=home)
+        is_script = last == _PYTHON_ITSELF or _PYTHON.fullmatch(os.path.basename(last)) is not None
+        for text in dict.fromkeys((token, *re.split("[=,]", token))):
             yield _Named(text=text, paths=(os.path.normpath(os.path.join(place, text)),), is_script=is_script)
 
 
-def _with_shell_words(words: Sequence[str], folder: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each word with its working folder and the word before it. Do the same for the words in a line for a shell."""
+def _in_shell_line(line: str, folder: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each word of a line for a shell, with its working folder and the word before it. A single word is not a line."""
+    words = _shell_words(line) if any(map(str.isspace, line)) else []
     for before, word in zip(("", *words), words, strict=False):
         yield folder, before, word
-        inner = _shell_words(word) if any(map(str.isspace, word)) else []
-        place = folder
-        for last, token in zip(("", *inner), inner, strict=False):
-            yield place, last, token
-            if last == "cd":
-                place = os.path.join(place, token)
+        if before == "cd":
+            folder = os.path.join(folder, word)
 
 
 def _shell_words(line: str) -> list[str]:
