@@ -67,7 +67,7 @@ def rerun(
     ] = None,
     max_runs: Annotated[
         int,
-        Option(min=1, max=1000, help="Leave rows that need more runs of each side than this, unless --runs is given."),
+        Option(min=1, max=1000, help="Skip rows that need more runs per side than this, unless --runs is given."),
     ] = 20,
     ignore: Annotated[
         list[str] | None, Option(help="Facts of the environment that may have changed since the first runs, or all.")

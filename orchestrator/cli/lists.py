@@ -29,7 +29,7 @@ class Kind(StrEnum):
 def list_names(
     kind: Annotated[Kind, typer.Argument(help="The kind of names.", show_default=False)],
     scenarios: Annotated[
-        Path, typer.Argument(help="Scenario file whose framework configurations to list; it need not exist.")
+        Path, typer.Argument(help="List the framework configurations that this scenario file can use.")
     ] = Path("scenarios.yaml"),
     frameworks: Annotated[Path | None, typer.Option(help="Folder of framework configurations.")] = None,
     as_json: AsJson = False,

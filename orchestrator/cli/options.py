@@ -90,7 +90,7 @@ class PlanOptions(SuiteOptions):
     gpu_memory: Annotated[str | None, Option(help="Show which experiments fit a GPU of this size: 80GiB.")] = None
     assume: Annotated[
         str | None,
-        Option(metavar="GPUS", help="Plan for another machine, with states and GPU-hours: 8xH100 or 8x80GiB."),
+        Option(metavar="GPUS", help="Plan for another machine, such as 8xH100 or 8x80GiB: what fits, and GPU-hours."),
     ] = None
     results: Annotated[
         Path | None,

@@ -213,7 +213,7 @@ def runs_for_half_width(
 ) -> int | None:
     """Return the number of runs per side that narrows the ratio's interval to ± `half_width` (of the logarithm).
 
-    Runs are assumed to spread as before. The number is not below the number of runs so far. Return None if the spread is
+    Runs are assumed to spread as before. The result is at least the number of runs so far. Return None if the spread is
     unknown or MOST_RUNS are too few. `degrees` returns the degrees of freedom for a number of runs per side. The default is for
     pairs.
     """

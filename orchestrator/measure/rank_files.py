@@ -66,7 +66,7 @@ def busy_host(numbers: Cells) -> Iterator[Caveat]:
 
 
 def warnings(workers: Sequence[Worker], numbers: Cells) -> Iterator[str]:
-    """Yield sentences about problems with the numbers of a run. `numbers` is the result of the function `numbers`."""
+    """Yield sentences about problems with the numbers of a run. The function `numbers` returns the second argument."""
     for worker in workers:
         rank, tokens = worker.get("rank", 0), worker.get("tokens") or {}
         unknown = f"rank {rank}'s tokens are unknown"

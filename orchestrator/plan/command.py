@@ -28,7 +28,7 @@ CONFIG_NAME = "accelerate.yaml"
 # torchrun's default is 1 for several processes and all cores for one. Contended threads cost a factor of 40 on 2 cores.
 THREADS: Mapping[Device, str] = {Device.CUDA: "4", Device.CPU: "1"}
 
-_FSDP_ON_CPU = Reason(kind="fsdp_on_cpu", text="FSDP needs GPUs; on CPU processes accelerate would silently run DDP")
+_FSDP_ON_CPU = Reason(kind="fsdp_on_cpu", text="FSDP needs GPUs; with CPU processes, accelerate would silently run DDP")
 _FLASH = ("flash_attention_2", "flash_attention_3")
 _PLAIN = ("MULTI_GPU", "NO", "MULTI_CPU")
 _FSDP = "FSDP"

@@ -131,7 +131,7 @@ def _with_repeats(experiment: Experiment, repeats: int) -> Experiment:
 def _due_repeats(
     store: Store, experiment: Experiment, stored: Sequence[StoredRun], *, runs: int, known: Mapping[int, Run]
 ) -> tuple[int, ...]:
-    """Return the repeats that are still missing from `runs` runs since the comparison.
+    """Return the repeats that are still due: `runs` runs since the comparison, less those that were made.
 
     Repeats that never ran come first, then new repeats.
 

@@ -37,8 +37,8 @@ _FACTS = (
     _fact(
         "sources",
         "files",
-        "Files of a script or a command that have several contents in this table, each with the begin of its digest. "
-        "Rows with different contents are not compared.",
+        "Files of a script or a command that were edited between rows of this table, each with the first digits of its digest. "
+        "Only rows with the same files are compared.",
         where=_PAGE,
     ),
     _fact("tags", "tags", "Tags of the scenario."),

@@ -53,7 +53,7 @@ class Names:
         return ", ".join([where, *([self.framework(row)] if is_told else []), *self._rest(row, axis)])
 
     def sides(self, new: int, base: int, axis: Sequence[str]) -> tuple[str, str]:
-        """Return the names of the two sides of a comparison, such as `optim adamw` and `sgd`, with all other differences."""
+        """Return the names of the two sides, such as `optim adamw` and `sgd`. Each name has all other differences, too."""
         if axis[0] == FRAMEWORK:
             return self.framework(new), self.framework(base)
         with_it = [" with ".join(["", *(self._value(name, row) for name in axis[1:])]) for row in (new, base)]
