@@ -425,6 +425,7 @@ NOT_KNOWN: list[tuple[dict[str, Any], str]] = [
     ({"processes": 2, "accelerate": {"distributed_type": "DEEPSPEED"}}, "DeepSpeed"),
     ({"processes": 2, "accelerate": {"distributed_type": "FSDP"}}, "FSDP 1"),
     ({"processes": 2, "accelerate": FSDP}, "FSDP without autocast"),
+    ({"processes": 2, "accelerate": FSDP, "bf16": True, "num_hidden_layers": 1}, "FSDP with a single layer"),
     ({"processes": 2, "accelerate": FSDP, "bf16": True, "torch_compile": True}, "FSDP with compilation"),
     ({"accelerate": {"mixed_precision": "fp8"}}, "mixed precision fp8"),
     ({"accelerate": {"dynamo_config": {"dynamo_backend": "inductor"}}}, "compilation by the launcher"),

@@ -234,6 +234,8 @@ def _refuse_combinations(training: Training, attention: str) -> None:
     if training.optimizer not in OPTIMIZERS:
         raise NotKnown(f"optimizer {training.optimizer}")
     if training.sharded:
+        if shape.layers == 1:
+            raise NotKnown("FSDP with a single layer")
         if shape.experts % training.processes:
             raise NotKnown("experts that FSDP cannot divide evenly")  # it divides them by whole experts
         if training.compiled or training.liger:
