@@ -35,9 +35,10 @@ ROOT = Path(__file__).resolve().parents[2]
 RUN = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes")
 TRAINER = """\
 import json, os, sys, time
-ledger = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+folder = sys.argv[1]  # not the files: a file that a command names is part of the experiment
+ledger = os.open(folder + "/ledger", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 os.write(ledger, f"begun {sys.argv[2]}\\n".encode())
-while not os.path.exists(sys.argv[4]):
+while not os.path.exists(folder + "/go"):
     time.sleep(0.02)
 time.sleep(float(sys.argv[3]))
 os.write(ledger, f"ended {sys.argv[2]}\\n".encode())
@@ -69,9 +70,7 @@ class Outcome:
 def prepare(folder: Path, experiments: int) -> None:
     (folder / "trainer.py").write_text(TRAINER)
     custom = {
-        "command": [
-            "{python}", "{scenario_dir}/trainer.py", "{scenario_dir}/ledger", "{number}", "{sleep_s}", "{scenario_dir}/go"
-        ],
+        "command": ["{python}", "{scenario_dir}/trainer.py", "{scenario_dir}", "{number}", "{sleep_s}"],
         "launcher": "none",
         "metrics": {name: {"key": name} for name in ("train_runtime", "train_loss")},
     }  # fmt: skip
