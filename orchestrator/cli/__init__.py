@@ -112,8 +112,10 @@ def _usage_error(error: Exception) -> int:
     Raise any other error, because it is a defect.
     """
     if hasattr(error, "show") and hasattr(error, "exit_code"):
-        error.show()
-        return int(error.exit_code)
+        mistake: Any = error
+        mistake.message = mistake.message.removeprefix("Value error, ")  # these are pydantic's words
+        mistake.show()
+        return int(mistake.exit_code)
     sys.excepthook = _without_secrets
     if type(error).__name__ == "Abort":  # Ctrl-C in older versions of typer; today's return the code
         return INTERRUPTED

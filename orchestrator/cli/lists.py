@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+import textwrap
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -10,11 +13,12 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.cli.console import out, print_raw, tell
+from orchestrator.cli.console import out, print_raw, say, tell
 from orchestrator.cli.options import AsJson
 from orchestrator.errors import ConfigError, Problem
 
 Rows = list[dict[str, Any]]
+GAP, DESCRIPTION, LEAST_ROOM = "  ", "description", 40
 
 
 class Kind(StrEnum):
@@ -92,28 +96,44 @@ def _metrics() -> Rows:
 
 
 def _print(rows: Rows) -> None:
-    from rich.table import Table
-    from rich.text import Text
+    """Print a table that is as wide as the terminal. For a program that reads it, print one line for each row.
 
-    table = Table(box=None, pad_edge=False)
-    for heading in rows[0] if rows else ():
-        numbers = isinstance(rows[0][heading], int)
-        table.add_column(
-            heading, justify="right" if numbers else "left", overflow="fold", no_wrap=numbers or heading == "name"
-        )
-    for row in rows:
-        table.add_row(*(Text(text) for text in _texts(row)))
-    out().print(table)
+    On a narrow terminal, each description is below its row.
+    """
+    if not rows:
+        return
+    names = [name for name in rows[0] if name != DESCRIPTION]
+    lines = [{name: name for name in rows[0]}, *map(_texts, rows)]
+    widths = {name: max(len(line[name]) for line in lines) for name in names}
+    used = sum(widths.values()) + len(GAP) * len(names)
+    has_width = out().is_terminal or os.environ.get("COLUMNS")
+    width = out().width if has_width else sys.maxsize
+    for line in lines:
+        row = "".join(_cell(line[name], widths[name], right=isinstance(rows[0][name], int)) for name in names)
+        description = line.get(DESCRIPTION, "")
+        first, others = row, " " * used
+        if not description or width - used < LEAST_ROOM:
+            say(row.rstrip())
+            first = others = GAP
+        if description:
+            wrapped = textwrap.wrap(
+                description, width, initial_indent=first, subsequent_indent=others, break_on_hyphens=False
+            )
+            say("\n".join(wrapped))
 
 
-def _texts(row: Mapping[str, Any]) -> list[str]:
+def _cell(text: str, width: int, *, right: bool) -> str:
+    return (text.rjust(width) if right else text.ljust(width)) + GAP
+
+
+def _texts(row: Mapping[str, Any]) -> dict[str, str]:
     """Return the cells of a row, with the first sentence of a description. A missing unit or direction is an empty cell."""
-    texts = []
+    texts = {}
     for name, value in row.items():
         if isinstance(value, int):
-            texts.append(f"{value:,}")
+            texts[name] = f"{value:,}"
         elif isinstance(value, list):
-            texts.append(", ".join(value))
+            texts[name] = ", ".join(value)
         else:
-            texts.append((value or "").partition(". ")[0] if name == "description" else value or "")
+            texts[name] = (value or "").partition(". ")[0] if name == DESCRIPTION else value or ""
     return texts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -122,6 +123,23 @@ def test_models_trainers_and_metrics_are_listed(call: Call) -> None:
     assert metrics["tokens_per_s"]["better"] == "higher" and metrics["step_time_s"]["unit"] == "s"
     _, out, _ = call("list", "models")
     assert "config:llama-2-7b" in out and "6,738,415,616" in out
+
+
+def test_a_list_is_as_wide_as_the_terminal(call: Call) -> None:
+    sentence = "Tokens of the steady steps of all ranks ÷ the time until the last rank finished them"
+    facts = ["tokens_per_s", "tokens/s, all devices", "higher"]
+    rows = {width: call("list", "metrics", COLUMNS=width)[1].splitlines() for width in ("", "100", "120")}
+    assert re.split("  +", rows[""][1]) == [*facts, sentence], "a program gets whole rows"
+    assert re.split("  +", rows["100"][2]) == facts and rows["100"][3] == f"  {sentence}"
+    assert rows["120"][1].endswith("Tokens of the steady steps of all ranks ÷ the time")
+    assert rows["120"][2].lstrip() == "until the last rank finished them"
+    assert all(len(line) <= int(width) for width in ("100", "120") for line in rows[width])
+
+
+def test_a_word_that_is_not_allowed_is_named_with_those_that_are(call: Call) -> None:
+    code, _, err = call("list", "optimizers")
+    allowed = "'frameworks', 'models', 'trainers', 'metrics'"
+    assert code == 2 and err.endswith(f"Error: Invalid value for 'kind': 'optimizers' is not one of {allowed}.\n")
 
 
 def test_the_framework_configurations_of_the_folder_that_a_plan_uses_are_listed(call: Call, tmp_path: Path) -> None:

@@ -424,7 +424,14 @@ NOT_KNOWN: list[tuple[dict[str, Any], str]] = [
     ({"model": "config:granite-3-2b", "use_liger_kernel": True}, "Liger for this model or with float32"),
     ({"processes": 2, "accelerate": {"distributed_type": "DEEPSPEED"}}, "DeepSpeed"),
     ({"processes": 2, "accelerate": {"distributed_type": "FSDP"}}, "FSDP 1"),
-    ({"processes": 2, "accelerate": FSDP}, "FSDP without autocast"),
+    ({"processes": 2, "accelerate": FSDP}, "FSDP without autocast; write bf16: true"),
+    (
+        {
+            "processes": 2,
+            "accelerate": {**FSDP, "fsdp_config": {**FSDP["fsdp_config"], "fsdp_mixed_precision_policy": "bf16"}},
+        },
+        "FSDP with its own precision policy; write bf16: true instead of fsdp_mixed_precision_policy",
+    ),
     ({"processes": 2, "accelerate": FSDP, "bf16": True, "num_hidden_layers": 1}, "FSDP with a single layer"),
     ({"processes": 2, "accelerate": FSDP, "bf16": True, "torch_compile": True}, "FSDP with compilation"),
     ({"accelerate": {"mixed_precision": "fp8"}}, "mixed precision fp8"),

@@ -23,7 +23,7 @@ from models import load_config
 from orchestrator.errors import SelectionError
 from orchestrator.machine.provenance import Machine
 from orchestrator.measure.flops import GPU_TYPES, PEAKS, model_flops_per_token
-from orchestrator.plan.forecast import work
+from orchestrator.plan.forecast import outlook, work
 from orchestrator.plan.forecast.assumed_machine import assumed_machine
 from orchestrator.plan.forecast.earlier_runs import EarlierRuns
 from orchestrator.plan.forecast.gpu_hours import FULL, LORA, STARTUP_S, gpu_hours
@@ -277,6 +277,32 @@ def test_a_plan_of_96_cells_for_a_box_that_is_not_here(call: Call, golden: Calla
     assert (code, err) == (0, "")
     lines = (line.rstrip() for line in out.splitlines() if not line.startswith("note: defaults.yaml"))
     golden("cli/plan-96-cells.txt", "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"),
+    [(0.001, "<0.01"), (0.034, "0.03"), (0.996, "1.0"), (1.44, "1.4"), (9.96, "10"), (38.2, "38"), (1240.4, "1,240")],
+)
+def test_gpu_hours_have_few_digits(hours: float, text: str) -> None:
+    assert outlook.hours_text(hours) == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": "config:llama-3-8b", "gradient_checkpointing": "True"}, "may not fit"),
+        ({"packing": "True", "attn_implementation": "flash_attention_2"}, "are unknown"),
+    ],
+)
+def test_the_hours_of_a_plan_name_only_states_that_it_has(changes: dict[str, Any], words: str) -> None:
+    shown = outlook.MachineOutlook(machine=H100S, earlier=NONE)
+    assert [line for line in shown.lines([planned()]) if "hours of those" in line] == [
+        "GPU-hours of those that run: 0.03 in 1 run."
+    ]
+    lines = shown.lines([planned(), planned(**changes, optim="adamw_torch", id="full-another-000000000000")])
+    assert [line.partition(":")[0] for line in lines if "hours of those" in line][1:] == [
+        f"GPU-hours of those that {words}"
+    ]
 
 
 def test_the_document_of_such_a_plan_adds_up(call: Call) -> None:

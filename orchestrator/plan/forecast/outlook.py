@@ -113,7 +113,7 @@ class MachineOutlook:
 
     def _cells(self, found: Forecast) -> Mapping[str, str]:
         memory = f"{found.memory.device_bytes / GIB:.1f} GiB" if found.memory else NOTHING
-        hours = _hours(found.hours.hours) if found.hours else NOTHING
+        hours = hours_text(found.hours.hours) if found.hours else NOTHING
         return {"memory": memory, "GPU-hours": hours, "state": str(found.state)}
 
     def document(self, experiment: Experiment) -> dict[str, Any]:
@@ -166,6 +166,8 @@ _COUNTED = {
     State.SKIPPED: "skipped",
 }
 
+_HOURS_OF = {State.RUNS: "run", State.MAY_NOT_FIT: "may not fit", State.UNKNOWN: "are unknown"}
+
 
 def total(found: Sequence[Forecast], state: State) -> float | None:
     """Return the GPU-hours of all experiments in this state. Return None if the GPU-hours of any experiment are unknown."""
@@ -186,12 +188,13 @@ def _hours_lines(found: Sequence[Forecast]) -> Iterator[str]:
 
     Further lines say why some hours are unknown, and where the hours come from.
     """
-    for states, words in (((State.RUNS,), "run"), ((State.MAY_NOT_FIT, State.UNKNOWN), "may not fit or are unknown")):
+    for states in ((State.RUNS,), (State.MAY_NOT_FIT, State.UNKNOWN)):
         chosen = [one for one in found if one.state in states]
         known = [one.hours for one in chosen if one.hours]
+        words = " or ".join(_HOURS_OF[state] for state in states if any(one.state is state for one in chosen))
         if chosen:
             hours, runs = sum(one.hours for one in known), sum(one.runs for one in known)
-            text = f"{_hours(hours)} in {counted(runs, 'run')}" if known else "unknown"
+            text = f"{hours_text(hours)} in {counted(runs, 'run')}" if known else "unknown"
             without = f", and {len(chosen) - len(known)} unknown" if known and len(known) < len(chosen) else ""
             yield f"GPU-hours of those that {words}: {text}{without}."
     for text, times in Counter(one.no_hours for one in found if one.no_hours).most_common():
@@ -211,5 +214,9 @@ def _source_lines(known: Sequence[GpuHours]) -> Iterator[str]:
         yield f"MFU and start-up by {source}: {counted(times, 'experiment')}."
 
 
-def _hours(hours: float) -> str:
-    return f"{hours:.2f}" if hours < 10 else f"{hours:,.1f}" if hours < 1000 else f"{hours:,.0f}"
+def hours_text(hours: float) -> str:
+    """Return GPU-hours with two digits, and whole from 10 on. They are an order of magnitude."""
+    if hours < 0.005:
+        return "<0.01"
+    digits = next((digits for limit, digits in ((1, 2), (10, 1)) if round(hours, digits) < limit), 0)
+    return f"{hours:,.{digits}f}"

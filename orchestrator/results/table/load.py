@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
+from orchestrator.files.printable_text import counted
 from orchestrator.records import Caveat, JobState, Status
 from orchestrator.results import neighbour_cost
 from orchestrator.results.contents import StoredExperiment
@@ -135,8 +136,8 @@ def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[l
     if contents.removed:
         shown = [*sorted(contents.removed)[:REMOVED_SHOWN], *(["…"] if len(contents.removed) > REMOVED_SHOWN else [])]
         warnings.append(
-            f"{len(contents.removed)} experiment(s) that no call asks for any more stay in the store, not here: "
-            + ", ".join(shown)
+            f"The table leaves out {counted(len(contents.removed), 'experiment')} that a later `tunebench run` of the same "
+            f"file no longer planned; the runs stay in the folder: {', '.join(shown)}"
         )
     for framework in (stored.experiment.framework for stored in wanted):
         if framework is not None and framework.arguments:

@@ -60,8 +60,10 @@ def parallelism_of(experiment: Experiment) -> Parallelism:
         raise NotKnown("FSDP 1")
     if settings.get("fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP") != "TRANSFORMER_BASED_WRAP":
         raise NotKnown("FSDP that does not shard layer by layer")
-    if autocast_of(experiment) is None or settings.get("fsdp_mixed_precision_policy"):
-        raise NotKnown("FSDP without autocast, or with its own precision policy")
+    if settings.get("fsdp_mixed_precision_policy"):
+        raise NotKnown("FSDP with its own precision policy; write bf16: true instead of fsdp_mixed_precision_policy")
+    if autocast_of(experiment) is None:
+        raise NotKnown("FSDP without autocast; write bf16: true")
     return Parallelism.FSDP
 
 
