@@ -135,6 +135,18 @@ def test_one_experiment_still_has_its_numbers(tmp_path: Path) -> None:
     assert "1 experiment: 1 ok" in text and "1.5" in text and BASE.id[:10] in text
 
 
+@pytest.mark.parametrize("gpu_memory", [{}, {"peak_allocated_bytes": 2**31}])
+def test_work_on_cpus_without_tokens_has_its_own_speed_and_memory(gpu_memory: dict[str, int], tmp_path: Path) -> None:
+    numbers = {"samples_per_s": 12.5, "host_rss_bytes": 3 * 2**30, **gpu_memory}
+    others = [replace(BASE, id=f"full-{name}", framework=Framework(name=name, digest=name)) for name in "ab"]
+    found = load([stored(tmp_path / "results", *((one, [ended(one, 1, **numbers)]) for one in others))])
+    for text in (terminal.text(found, width=160), tables.benchmarks(found, form="markdown")):
+        table = text.partition("Also in")[0]
+        assert "samples/s" in table and "12.5" in table
+        assert ("host mem" in table and "3.00 GiB" in table) is not bool(gpu_memory)
+    assert "host mem" not in tables.benchmarks(found, form="markdown", drop=["host_*"])
+
+
 def test_no_experiments_is_no_crash(tmp_path: Path) -> None:
     none = load([stored(tmp_path / "r")])
     assert terminal.text(none, width=80) == "No experiments.\n"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import SelectionError
 from orchestrator.report.highlights import Highlight
 from orchestrator.report.tables import as_csv, as_json, as_markdown, as_parquet
-from orchestrator.results.table.column_choice import DETAILS, choose, matches, varying
+from orchestrator.results.table.column_choice import DETAILS, always_shown, choose, matches, varying
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,8 +43,9 @@ def benchmarks(
         split = varying(table.experiments, keep=("id", *keep), drop=drop)
         return as_json.text(split, table.warnings, highlights=highlights)
     if form == "markdown":
-        split = varying(table.experiments, keep=keep, drop=(*drop, *DETAILS))
-        return as_markdown.text(split, table.warnings, highlights=highlights, kept=requested)
+        first = always_shown(table.experiments, drop=unwanted)
+        split = varying(table.experiments, keep=(*keep, *first), drop=(*drop, *DETAILS))
+        return as_markdown.text(split, table.warnings, highlights=highlights, kept=(*requested, *first))
     raise SelectionError(f"{form!r}: there is no such format of a report; choose {', '.join(FORMATS)}")
 
 

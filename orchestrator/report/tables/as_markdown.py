@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from orchestrator.files.markdown import escaped, folded, sentence, table
 from orchestrator.measure.metrics import FACTS, METRICS, Show, metric, show
 from orchestrator.report.highlights import Highlight, HighlightKind
-from orchestrator.results.table.column_choice import HEADLINE, Split, cells, for_people, matches
+from orchestrator.results.table.column_choice import Split, cells, for_people, matches
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,13 +25,13 @@ MOST_UNFOLDED = 5
 def text(
     split: Split, warnings: Sequence[str], *, highlights: Sequence[Highlight] = (), kept: Sequence[str] = ()
 ) -> str:
-    """Return the findings, the shared values, a table of the first columns and the `kept` columns, and the warnings."""
+    """Return the findings, the shared values, a table of the facts and the `kept` metrics, and the warnings."""
     parts = [findings(highlights)] if highlights else []
     same = same_for_all(split)
     if same:
         parts.append(f"Same for all: {escaped(same)}.")
     names = for_people(str(name) for name in split.shown.columns)
-    chosen = [name for name in names if name not in METRICS or name in HEADLINE or matches(name, kept)]
+    chosen = [name for name in names if name not in METRICS or matches(name, kept)]
     parts.append(grid(split.shown[chosen]) if len(split.shown) else "No experiments.")
     left_out = [name for name in names if name not in chosen]
     if left_out:

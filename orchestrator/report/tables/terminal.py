@@ -29,10 +29,11 @@ from orchestrator.results.table.column_choice import (
     DEFAULT_DROP,
     DETAILS,
     Split,
+    always_shown,
     cells,
     for_people,
+    has_values,
     headline,
-    matches,
     varying,
 )
 
@@ -69,8 +70,8 @@ def summary(
     frame, drop = table.experiments, tuple(drop)
     if not len(frame):
         return Text("No experiments.")
-    usual = [name for name in (*headline(frame), "status") if not matches(name, drop) and _has_values(frame, name)]
-    empty = [str(name) for name in frame.columns if not _has_values(frame, str(name))]
+    usual = always_shown(frame, drop=drop)
+    empty = [str(name) for name in frame.columns if not has_values(frame, str(name))]
     split = varying(
         frame, keep=(*keep, *usual), drop=(*drop, *DEFAULT_DROP, *DETAILS, *_BELOW, *_counts(frame), *empty)
     )
@@ -103,10 +104,6 @@ def plain(view: RenderableType, *, width: int) -> str:
 def show(name: str, value: object) -> str:
     """Return a value as people read it, without characters that control a terminal."""
     return printable(shown_value(name, value))
-
-
-def _has_values(frame: pd.DataFrame, name: str) -> bool:
-    return name in frame and bool(frame[name].notna().any())
 
 
 def _counts(frame: pd.DataFrame) -> tuple[str, ...]:

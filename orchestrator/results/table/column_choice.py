@@ -41,6 +41,13 @@ HEADLINE = columns(Where.FIRST)
 # Shown where no row has tokens per second: the speed of work without tokens.
 _OTHER_SPEED = "samples_per_s"
 
+# Shown where no row has memory of a GPU: the memory of the training processes.
+_OTHER_MEMORY = "host_rss_bytes"
+_GPU_MEMORY = (
+    *("peak_allocated_bytes", "device_peak_used_bytes"),
+    *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved"),
+)
+
 # Different in every row and no property of the experiment: never in a table unless kept.
 BOOKKEEPING = ("id", "output_dir", "started_at", "logging_dir", "run_name", "provenance_collected_at")
 
@@ -109,9 +116,22 @@ def cells(column: pd.Series[Any]) -> list[Value]:
 
 
 def headline(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Return the metrics that people ask for first."""
-    has_tokens = "tokens_per_s" in frame and bool(frame["tokens_per_s"].notna().any())
-    return HEADLINE if has_tokens else (_OTHER_SPEED, *HEADLINE)
+    """Return the metrics that people ask for first. Another speed and memory replace those that no row has."""
+    speed = [] if has_values(frame, "tokens_per_s") else [_OTHER_SPEED]
+    memory = [] if any(has_values(frame, name) for name in _GPU_MEMORY) else [_OTHER_MEMORY]
+    at = HEADLINE.index(_GPU_MEMORY[0])
+    return (*speed, *HEADLINE[:at], *memory, *HEADLINE[at:])
+
+
+def always_shown(frame: pd.DataFrame, *, drop: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that the terminal and Markdown show even if all rows agree."""
+    names = (*headline(frame), "status")
+    return tuple(name for name in names if has_values(frame, name) and not matches(name, drop))
+
+
+def has_values(frame: pd.DataFrame, name: str) -> bool:
+    """Return whether any row has a value in this column."""
+    return name in frame and bool(frame[name].notna().any())
 
 
 def column(frame: pd.DataFrame, name: str) -> list[Value]:
