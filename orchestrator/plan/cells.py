@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain, product
 from math import prod
 from typing import Any, NamedTuple
@@ -73,14 +73,16 @@ def cells(
     matched: set[int] = set()
     for values in rows:
         point = dict(zip(names, values, strict=True))
-        if any(_covers(entry, point) and _holds(compared, point) for entry, compared in excluded):
+        if excluded and any(_covers(entry, point) and _holds(compared, point) for entry, compared in excluded):
             continue
         included: dict[str, int] = {}
         for index, entry in enumerate(added):
             if _covers({name: value for name, value in entry.items() if name in axes}, point):
                 matched.add(index)
-                included |= dict.fromkeys((name for name in entry if name not in axes), index)
-        yield _cell({**point, **{name: added[index][name] for name, index in included.items()}}, included)
+                given = {name: value for name, value in entry.items() if name not in axes}
+                point |= given
+                included |= dict.fromkeys(given, index)
+        yield _cell(point, included)
     for index, entry in enumerate(added):
         if index not in matched:
             yield _new_cell(index, entry, axes)
@@ -236,7 +238,8 @@ class Layers:
         self.above = [*above, self._layer("--set", (), given)]
         self.lower, self.upper = _merged(self.below), _merged(self.above)
         self._frameworks: dict[str | None, Layer] = {None: Layer("", (), {})}
-        self._single: dict[tuple[str, Text | None, int | None], Layer] = {}
+        self._lowest: dict[str | None, dict[str, Text | None]] = {None: {MODEL: None, **self.lower}}
+        self._single = cache(self._single_layer)
 
     def _layer(self, origin: str, path: YamlPath, arguments: Mapping[str, Any]) -> Layer:
         return Layer(origin, path, self.translated(argument_texts(arguments)))
@@ -257,12 +260,13 @@ class Layers:
 
     def add(self, framework: Framework) -> None:
         """Add the layer of a framework configuration, whose arguments have the trainer's names."""
-        origin = f"framework configuration {framework.name!r}"
-        self._frameworks[framework.name] = Layer(origin, (), framework.arguments)
+        name, arguments = framework.name, framework.arguments
+        self._frameworks[name] = Layer(f"framework configuration {name!r}", (), arguments)
+        self._lowest[name] = {**self._lowest[None], **arguments}
 
     def merged(self, cell: Cell) -> dict[str, Text | None]:
         """Return a cell's arguments; the highest layer wins. The model comes first, and no layer may change it."""
-        merged = {MODEL: cell.model, **self.lower, **self._frameworks[cell.framework].arguments}
+        merged = self._lowest[cell.framework].copy()
         for layer in self._of_cell(cell):
             merged.update(layer.arguments)
         merged.update(self.upper)
@@ -274,15 +278,13 @@ class Layers:
         layers = (*self.below, self._frameworks[cell.framework], *self._of_cell(cell), *self.above)
         return next((layer for layer in reversed(layers) if name in layer.arguments), self.below[-1])
 
-    def _of_cell(self, cell: Cell) -> Iterator[Layer]:
-        """Yield a layer for each argument of a cell. The argument is from an axis or from `include:`. Cache each layer."""
-        for name, value in cell.arguments.items():
-            index = cell.included.get(name)
-            layer = self._single.get((name, value, index))
-            if layer is None:
-                origin, path = self._place(name, index)
-                layer = self._single[name, value, index] = self._layer(origin, path, {name: value})
-            yield layer
+    def _of_cell(self, cell: Cell) -> list[Layer]:
+        """Return a layer for each argument of a cell. The argument is from an axis or from `include:`."""
+        return [self._single(name, value, cell.included.get(name)) for name, value in cell.arguments.items()]
+
+    def _single_layer(self, name: str, value: Text | None, index: int | None) -> Layer:
+        origin, path = self._place(name, index)
+        return self._layer(origin, path, {name: value})
 
     def _place(self, name: str, index: int | None) -> tuple[str, YamlPath]:
         if index is not None:

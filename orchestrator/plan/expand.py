@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +35,7 @@ from orchestrator.plan.config import Scenario, Suite, own_script
 from orchestrator.plan.config.combined import combined, contradictions, for_trainer
 from orchestrator.plan.config.scenario_checks import NEEDS_CUSTOM
 from orchestrator.plan.data import OWN_DATA, Prepared, local_model, prepared_data
-from orchestrator.plan.identity.experiment_id import Digester, Tagger, accelerate_settings
+from orchestrator.plan.identity.experiment_id import Digester, accelerate_settings, readable_part
 from orchestrator.plan.identity.sources import Sources
 from orchestrator.plan.placement import cannot_run_here, placed_on, undone, written_for_others, wrong_anywhere
 from orchestrator.plan.selection import (
@@ -99,7 +99,7 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
         experiments=tuple(chosen.values()),
         collapsed=tuple(one for one in collapsed if one.id in chosen),
         notes=(*on_files, *notes),
-        not_chosen=frozenset(experiments.keys() - chosen.keys()),
+        not_chosen=frozenset(id for id in experiments if id not in chosen),
     )
 
 
@@ -114,7 +114,7 @@ class _Expansion:
         self.notes = [*checks.axes_without_effect(scenario, selection.axes), *checks.secrets(scenario)]
         self.notes += own_script.note_on_folder(scenario)
         self._checked: set[tuple[str, Text]] = set()
-        self._tagger = Tagger(scenario.name, suite.experiment_tag)
+        self._launch = cache(self._launch_of)
 
     def experiments(self) -> Iterator[Experiment]:
         """Yield an experiment for each cell. Raises ConfigError with all mistakes of the first kind that is found."""
@@ -248,18 +248,20 @@ class _Expansion:
             **{name: getattr(self.scenario, name) for name in _AS_WRITTEN},
         }
 
-    @cached_property
-    def launches(self) -> dict[str | None, dict[str, Any]]:
-        """The fields that have the same value in all experiments with the same framework configuration."""
-        return {
-            name: {
-                "framework": framework,
-                "accelerate": accelerate_settings(self.suite.accelerate, framework),
-                "env": {**(framework.env if framework else {}), **self.scenario.env},
-                **self.shared,
-            }
-            for name, framework in self.frameworks.items()
+    def _launch_of(self, name: str | None, model: str, num_gpus: int) -> tuple[str, dict[str, Any]]:
+        """Return what all experiments with these three have in common: the readable part of their ids, and fields."""
+        framework = self.frameworks[name]
+        fields = {
+            "framework": framework,
+            "model": model,
+            "num_gpus": num_gpus,
+            "device": placed_on(self.scenario.device, num_gpus, self.machine),
+            "accelerate": accelerate_settings(self.suite.accelerate, framework),
+            "env": {**(framework.env if framework else {}), **self.scenario.env},
+            **self.shared,
         }
+        draft: Any = SimpleNamespace(**fields)
+        return readable_part(draft, self.suite.experiment_tag), fields
 
     def _experiment(self, cell: Cell) -> Experiment:
         framework = self.frameworks[cell.framework]
@@ -298,11 +300,9 @@ class _Expansion:
         if data is not None:  # the trainer gets the prepared copy, not the name of its source
             for name in OWN_DATA:
                 arguments.pop(name, None)
+        readable, common = self._launch(cell.framework, cell.model, cell.num_gpus)
         fields = {
-            **self.launches[cell.framework],
-            "model": cell.model,
-            "num_gpus": cell.num_gpus,
-            "device": placed_on(scenario.device, cell.num_gpus, self.machine),
+            **common,
             "arguments": arguments,
             "data": data,
             "data_path": path,
@@ -312,7 +312,7 @@ class _Expansion:
         draft: Any = SimpleNamespace(**fields)  # what the checks and the id read, in a tenth of an Experiment's time
         fields["sources"] = draft.sources = self.files.of(draft)
         return Experiment(
-            id=self._tagger.id(draft, self._digester.digest(draft)),
+            id=f"{readable}-{self._digester.digest(draft)}",
             skip=skip or wrong_anywhere(draft, trainer, scenario.device) or plan_problems(draft),
             cannot_run_here=cannot_run_here(draft, trainer, self.machine),
             **fields,

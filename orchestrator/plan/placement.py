@@ -19,6 +19,8 @@ from orchestrator.plan.data import missing_data, missing_model
 from orchestrator.records import Device, Experiment, Framework, Reason, Text
 from orchestrator.trainers import Trainer
 
+_NO_GPU = Reason(kind="no_gpu", text="no NVIDIA GPU is visible; `device: cpu` or `auto` uses CPU processes")
+
 
 def placed_on(requested: Device, num_gpus: int, machine: Machine) -> Device:
     """Return the device. `auto` becomes GPUs if there are enough GPUs, else CPU processes."""
@@ -122,7 +124,7 @@ def _no_gpu(experiment: Experiment, machine: Machine) -> Reason | None:
     framework, have = experiment.framework, len(machine.gpus)
     if experiment.device is Device.CUDA and have < experiment.num_gpus:
         if not have:
-            return Reason(kind="no_gpu", text="no NVIDIA GPU is visible; `device: cpu` or `auto` uses CPU processes")
+            return _NO_GPU
         state = "assumed" if machine.assumed else "visible"
         return Reason(kind="too_few_gpus", text=f"{experiment.num_gpus} GPUs are needed, but only {have} are {state}")
     if framework and framework.device and framework.device is not experiment.device:

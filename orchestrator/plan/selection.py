@@ -167,6 +167,8 @@ def chosen_experiments(
 
     Raises SelectionError if they choose no experiment.
     """
+    if not (selection.frameworks or selection.models or selection.cells):
+        return experiments
     base = suite.document.file.parent
     frameworks = {id: one.framework.name if one.framework else "none" for id, one in experiments.items()}
     joined = [(word, canonical_name(word, suite.frameworks)) for word in selection.frameworks]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def command(run_dir: Path, *target: str, modules_in: str | None = None) -> list[
 
 def flags(arguments: Mapping[str, Text]) -> list[str]:
     """Return arguments as words of a command line: a `--key`, then each item."""
-    return [word for name, value in arguments.items() for word in _words(name, value)]
+    return list(chain.from_iterable(map(_words, arguments, arguments.values())))
 
 
 @lru_cache(maxsize=65536)

@@ -17,7 +17,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from orchestrator.plan.config import canonical
@@ -26,6 +26,12 @@ from orchestrator.plan.data import data_identity
 from orchestrator.records import Experiment, Framework, Text
 
 MAX_PART = 80
+
+# What an experiment's digest covers, apart from its arguments. Many experiments share these objects.
+_shared = attrgetter(
+    *("accelerate", "custom", "data", "device", "env", "framework", "measure", "model"),
+    *("monitors", "num_gpus", "python", "script", "sources", "steps", "trainer"),
+)
 
 # Names of devices on Windows, also with a suffix after a dot.
 _RESERVED = frozenset(
@@ -39,6 +45,14 @@ def accelerate_settings(base: Mapping[str, Any], framework: Framework | None) ->
     return merged(settings, framework.accelerate) if framework else settings
 
 
+class _Pairs(dict[tuple[str, Text], str]):
+    """The canonical texts of arguments, each made at its first use."""
+
+    def __missing__(self, pair: tuple[str, Text]) -> str:
+        text = self[pair] = canonical(dict([pair]))[1:-1]
+        return text
+
+
 class Digester:
     """Makes the digests of experiments. `perturbing` names the monitors that change the measurement.
 
@@ -48,35 +62,20 @@ class Digester:
 
     def __init__(self, perturbing: frozenset[str]) -> None:
         self.perturbing = perturbing
-        self._frames: dict[tuple[object, ...], tuple[str, str, tuple[object, ...]]] = {}
-        self._pairs: dict[tuple[str, Text], str] = {}
+        self._frames: dict[tuple[int, ...], tuple[str, str, tuple[object, ...]]] = {}
+        self._pairs = _Pairs()
 
     def digest(self, experiment: Experiment) -> str:
         """Return twelve hexadecimal digits over what changes the measurement."""
-        shared = (
-            experiment.accelerate,
-            experiment.custom,
-            experiment.data,
-            experiment.env,
-            experiment.framework,
-            experiment.measure,
-            experiment.monitors,
-            experiment.script,
-            experiment.sources or None,  # each experiment without files has its own empty mapping
-        )
-        plain = (experiment.device, experiment.model, experiment.num_gpus, experiment.python, experiment.trainer)
-        key = (*map(id, shared), *plain, experiment.steps)
+        shared = _shared(experiment)
+        key = tuple(map(id, shared))
         frame = self._frames.get(key)
         if frame is None:  # the entry keeps the objects alive, so that no new object gets the id of an old one
             frame = self._frames[key] = (*self._frame(experiment), shared)
         before, after, _ = frame
-        known = self._pairs
-        arguments = ", ".join([known.get(pair) or self._pair(pair) for pair in sorted(experiment.arguments.items())])
+        pairs, values = self._pairs, experiment.arguments
+        arguments = ", ".join([pairs[name, values[name]] for name in sorted(values)])
         return hashlib.sha256(f"{before}{{{arguments}}}{after}".encode()).hexdigest()[:12]
-
-    def _pair(self, pair: tuple[str, Text]) -> str:
-        text = self._pairs[pair] = canonical(dict([pair]))[1:-1]
-        return text
 
     def _frame(self, experiment: Experiment) -> tuple[str, str]:
         """Return the parts of the canonical text before and after the arguments."""
@@ -104,31 +103,19 @@ class Digester:
         return f'{{"accelerate": {canonical(experiment.accelerate)}, "arguments": ', f", {canonical(content)[1:]}"
 
 
-class Tagger:
-    """Makes the ids of one scenario: `<scenario>-<tag>-<digest>`, safe as the name of a folder."""
-
-    def __init__(self, scenario: str, form: str) -> None:
-        self.prefix, self.form = f"{_plain(scenario)}-", form
-
-    def id(self, experiment: Experiment, digest: str) -> str:
-        framework = experiment.framework.name if experiment.framework else "none"
-        tag = self.form.format(
-            model=_short_model(experiment.model),
-            framework=_plain(framework),
-            num_gpus=experiment.num_gpus,
-            trainer=experiment.trainer,
-            device=experiment.device,
-        )
-        name = f"{self.prefix}{_plain(tag)}-{digest}"
-        return f"_{name}" if name.partition(".")[0].upper() in _RESERVED else name
+def readable_part(experiment: Experiment, form: str) -> str:
+    """Return an id without its digest, `<scenario>-<tag>`, safe as the beginning of a folder's name. `form` is the tag's form."""
+    tag = form.format(
+        model=_plain(experiment.model.rstrip("/").rsplit("/", 1)[-1].removeprefix("config:")),
+        framework=_plain(experiment.framework.name if experiment.framework else "none"),
+        num_gpus=experiment.num_gpus,
+        trainer=experiment.trainer,
+        device=experiment.device,
+    )
+    name = f"{_plain(experiment.scenario)}-{_plain(tag)}"
+    return f"_{name}" if name.partition(".")[0].upper() in _RESERVED else name
 
 
-@lru_cache(maxsize=4096)
-def _short_model(model: str) -> str:
-    return _plain(model.rstrip("/").rsplit("/", 1)[-1].removeprefix("config:"))
-
-
-@lru_cache(maxsize=65536)
 def _plain(text: str) -> str:
     """Return the text reduced to letters, digits and `._=-`.
 

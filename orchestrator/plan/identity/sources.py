@@ -62,11 +62,13 @@ class Sources:
 
         Experiments with the same files get the same object.
         """
-        folder, files = folder_of(experiment), dict[tuple[str, str], None]()
-        if folder is not None:
-            words, extra = _words(experiment), _python_path(experiment)
-            for before, word in zip(("", *words), words, strict=False):
-                files |= self._of_word(before, word, folder, extra)
+        folder = folder_of(experiment)
+        if folder is None:
+            return self._digests(())
+        words, extra = _words(experiment), _python_path(experiment)
+        files: dict[tuple[str, str], None] = {}
+        for before, word in zip(("", *words), words, strict=False):
+            files |= self._of_word(before, word, folder, extra)
         return self._digests(tuple(files))
 
     def _digests_of(self, files: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
