@@ -52,7 +52,7 @@ def changed_files(plan: Plan, root: Path) -> Iterator[str]:
             change.cells += 1
             change.newest = max(change.newest, _started_at(before))
     for text, change in changes.items():
-        yield _sentence(text, change)
+        yield _sentence(text, change, root)
 
 
 def _newest(stored: list[StoredExperiment]) -> dict[tuple[str, str], StoredExperiment]:
@@ -84,7 +84,7 @@ def _differences(old: Experiment, new: Experiment) -> Iterator[str]:
             yield f"{name} changed since"
 
 
-def _sentence(text: str, change: _Change) -> str:
+def _sentence(text: str, change: _Change, root: Path) -> str:
     day = time.strftime("%d %b %Y", time.localtime(change.newest)).lstrip("0")
-    cells = "its cell runs" if change.cells == 1 else f"{counted(change.cells, 'cell')} run"
-    return f"{text} the runs of {', '.join(change.scenarios)} ({day}): {cells} anew; the older runs stay"
+    new = "1 experiment is new" if change.cells == 1 else f"{counted(change.cells, 'experiment')} are new"
+    return f"{text} the runs of {', '.join(change.scenarios)} in {root} ({day}): {new}; the older runs stay"

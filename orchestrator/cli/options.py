@@ -36,6 +36,7 @@ MONITORS_OF = {
 
 AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]
 AsCommands = Annotated[bool, Option("--commands", help="Print the shell command of each run.")]
+RESULTS = Path("results")
 Results = Annotated[Path, Option("--results", help="Results folder.")]
 ConfirmAbove = Annotated[
     float, Option("--confirm-above", min=0, help="Ask before a campaign that may take more GPU-hours than this.")
@@ -94,7 +95,7 @@ class PlanOptions(SuiteOptions):
     ] = None
     results: Annotated[
         Path | None,
-        Option(help="Results folder with earlier runs, whose speed --assume uses. [default: assumed speeds]"),
+        Option(help="Results folder with earlier runs: which files changed since, and the speed that --assume uses."),
     ] = None
     as_json: AsJson = False
     commands: AsCommands = False
@@ -104,7 +105,7 @@ class PlanOptions(SuiteOptions):
 class RunOptions(SuiteOptions):
     """The options of `run`."""
 
-    results: Results = Path("results")
+    results: Results = RESULTS
     move_aside: Annotated[
         bool, Option("--move-aside", help="Move an existing results folder aside instead of resuming it.")
     ] = False

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 import typer
 
 from orchestrator.cli.console import confirm, err, out, print_raw, say, tell, words
-from orchestrator.cli.options import MONITORS_OF, PlanOptions, RunOptions, SuiteOptions, takes
+from orchestrator.cli.options import MONITORS_OF, RESULTS, PlanOptions, RunOptions, SuiteOptions, takes
 from orchestrator.cli.report_show_status import write_report
 from orchestrator.errors import SelectionError
 from orchestrator.report.format import Format
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrator.campaign.steps import Way
     from orchestrator.machine.provenance import Machine
     from orchestrator.plan.config import Suite
@@ -39,12 +41,18 @@ def plan(options: PlanOptions) -> None:
     suite = _load(options)
     _refuse_unknown_executor(suite, None)
     machine = _machine(options.assume)
+    if options.results is not None:
+        from orchestrator.results.store import Store
+
+        Store.resume(options.results)  # raises ResultsError if there is no such folder
     outlook = None
-    if options.fit or options.gpu_memory or options.results or machine.assumed:
+    if options.fit or options.gpu_memory or machine.assumed:
         from orchestrator.plan.forecast.outlook import outlook_of
 
         outlook = outlook_of(fit=options.fit, gpu_memory=options.gpu_memory, machine=machine, results=options.results)
-    _show_plan(_expand(suite, _select(options), machine), options, outlook)
+    planned = _expand(suite, _select(options), machine)
+    _show_plan(planned, options, outlook)
+    _show_changed_files(planned, options, options.results or RESULTS)
 
 
 @takes(RunOptions)
@@ -195,15 +203,23 @@ def _expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
 def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
     """Show the plan, the files that changed since the runs in the results folder, and the number of ended runs there."""
     from orchestrator.campaign import steps
-    from orchestrator.campaign.changed_files import changed_files
     from orchestrator.results import folder
 
     _show_plan(planned, options)
     is_table = not (options.as_json or options.commands)
     if is_table and not options.move_aside and folder.is_ours(options.results):
-        for note in changed_files(planned, options.results):
-            say(f"note: {note}")
+        _show_changed_files(planned, options, options.results)
         say(steps.due_line(planned, options.results, retry=way.retry))
+
+
+def _show_changed_files(planned: Plan, options: PlanOptions | RunOptions, root: Path) -> None:
+    """Show below a table which files changed since the runs in a results folder. Only a user's own program has files."""
+    if options.as_json or options.commands or not any(experiment.sources for experiment in planned.experiments):
+        return
+    from orchestrator.campaign.changed_files import changed_files
+
+    for note in changed_files(planned, root):
+        say(f"note: {note}")
 
 
 def _show_plan(planned: Plan, options: PlanOptions | RunOptions, outlook: Outlook | None = None) -> None:

@@ -49,7 +49,7 @@ def report(choices: ReportOptions) -> None:
 
 def show(
     experiment: Annotated[str, Argument(help="Experiment: its id, or a unique part of it.")],
-    results: options.Results = Path("results"),
+    results: options.Results = options.RESULTS,
     lines: Annotated[int, Option(min=0, help="Number of last lines to print of each log.")] = 20,
 ) -> None:
     """Print an experiment's facts, its command, and the last lines of its logs."""

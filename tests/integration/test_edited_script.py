@@ -44,13 +44,14 @@ def project(folder: Path) -> Path:
 class Edited:
     """Two campaigns in one results folder with edited files between them; `monday` is a copy of the folder after the first.
 
-    `undone` and `plan` are what dry runs said, before the edit and after it.
+    `undone` and `dry` are what dry runs said, before the edit and after it. `plan` is what `tunebench plan` said after it.
     """
 
     folder: Path
     first: dict[str, list[RunRecord]]
     undone: str
     plan: str
+    dry: str
     second: Campaign
 
 
@@ -64,19 +65,27 @@ def edited(tmp_path_factory: pytest.TempPathFactory) -> Edited:
     undone = tunebench(folder, *WORDS, "--dry-run").out
     (folder / "model.py").write_text("from extra import factor\n")
     (folder / "extra.py").write_text("factor = 3\n")
-    plan = tunebench(folder, *WORDS, "--dry-run").out
-    return Edited(folder=folder, first=records, undone=undone, plan=plan, second=tunebench(folder, *WORDS))
+    plan, dry = (tunebench(folder, *words).out for words in (("plan", "scenarios.yaml"), (*WORDS, "--dry-run")))
+    return Edited(folder=folder, first=records, undone=undone, plan=plan, dry=dry, second=tunebench(folder, *WORDS))
 
 
 def test_a_plan_names_each_changed_file_once(edited: Edited) -> None:
-    date, anew = r"\(\d{1,2} \w{3} \d{4}\)", "2 cells run anew; the older runs stay"
-    for said in (edited.plan, edited.second.err):
+    date, anew = r"in results \(\d{1,2} \w{3} \d{4}\)", "2 experiments are new; the older runs stay"
+    for said in (edited.plan, edited.dry, edited.second.err):
         text = " ".join(said.split())
         assert re.search(rf"note: model\.py changed since the runs of own {date}: {anew}", text)
         assert re.search(rf"note: extra\.py is new since the runs of own {date}: {anew}", text)
         assert text.count("since the runs of") == 2
-    assert "and 2 would run" in edited.plan
+    assert "and 2 would run" in edited.dry and "would run" not in edited.plan
     assert "since the runs of" not in edited.undone and "2 have ended" in edited.undone
+
+
+def test_a_plan_names_changed_files_of_the_folder_that_the_user_names(edited: Edited, call: Call) -> None:
+    code, out, _ = call(edited.folder, "plan", "scenarios.yaml", "--results", "monday")
+    assert code == 0 and re.search(r"model\.py changed since the runs of own in monday \(", out)
+    assert "since the runs" not in call(edited.folder, "plan", "scenarios.yaml")[1], "these experiments have run"
+    code, _, err = call(edited.folder, "plan", "scenarios.yaml", "--results", "tuesday")
+    assert code == 2 and "tuesday: there is no such results folder" in err
 
 
 def test_an_edited_file_runs_anew_and_the_older_runs_stay(edited: Edited) -> None:

@@ -29,7 +29,9 @@ def cell(lr: str, sources: Mapping[str, str], *, scenario: str = "own") -> Exper
 def said(root: Path, *planned: Experiment) -> list[str]:
     """The sentences, without their dates."""
     plan = Plan(experiments=planned, collapsed=(), notes=())
-    return [re.sub(r" \(\d{1,2} \w{3} \d{4}\)", "", text) for text in changed_files(plan, root)]
+    texts = [re.sub(r" \(\d{1,2} \w{3} \d{4}\)", "", text) for text in changed_files(plan, root)]
+    assert all(f" in {root}:" in text for text in texts)
+    return [text.replace(f" in {root}:", ":") for text in texts]
 
 
 def results(root: Path, *experiments: Experiment, started_at: float = 1.7e9) -> Path:
@@ -53,7 +55,7 @@ def test_each_file_has_a_line_of_its_own(
     tmp_path: Path, old: Mapping[str, str], new: Mapping[str, str], sentences: list[str]
 ) -> None:
     root = results(tmp_path / "r", cell("1", old), cell("2", old))
-    rest = "the runs of own: 2 cells run anew; the older runs stay"
+    rest = "the runs of own: 2 experiments are new; the older runs stay"
     assert said(root, cell("1", new), cell("2", new)) == [f"{text} {rest}" for text in sentences]
 
 
@@ -62,7 +64,7 @@ def test_only_an_experiment_that_is_otherwise_equal_is_compared(tmp_path: Path) 
     edited = {**BOTH, "model.py": "2"}
     assert said(root, cell("3", edited)) == said(root, cell("1", edited, scenario="third")) == []
     assert said(root, cell("1", edited), cell("1", edited, scenario="other"), cell("9", edited)) == [
-        "model.py changed since the runs of own, other: 2 cells run anew; the older runs stay"
+        "model.py changed since the runs of own, other: 2 experiments are new; the older runs stay"
     ]
 
 
@@ -70,7 +72,7 @@ def test_the_newest_runs_count_and_a_content_that_has_run_is_not_news(tmp_path: 
     second, third = ({**BOTH, "train.py": digest} for digest in "23")
     root = results(tmp_path / "r", cell("1", BOTH), cell("1", second))
     assert said(root, cell("1", {**second, "model.py": "2"})) == [
-        "model.py changed since the runs of own: its cell runs anew; the older runs stay"
+        "model.py changed since the runs of own: 1 experiment is new; the older runs stay"
     ]
     assert said(root, cell("1", BOTH)) == said(root, cell("1", second)) == []
     assert said(tmp_path / "none", cell("1", third)) == []

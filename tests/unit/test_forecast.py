@@ -331,7 +331,7 @@ def test_earlier_results_are_used_and_named(call: Call) -> None:
     ("words", "said"),
     [
         (("--assume", "8xH100", "--gpu-memory", "80GiB"), "--assume has the GPUs' memory; leave --gpu-memory out"),
-        (("--results", "somewhere"), "add --assume"),
+        (("--results", "nowhere"), "there is no such results folder"),
         (("--assume", "8xH100", "--results", "nowhere"), "there is no such results folder"),
     ],
 )

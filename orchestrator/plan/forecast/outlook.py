@@ -59,8 +59,6 @@ def outlook_of(*, fit: bool, gpu_memory: str | None, machine: Machine, results: 
         if gpu_memory is not None:
             raise SelectionError("--assume has the GPUs' memory; leave --gpu-memory out")
         return MachineOutlook(machine=machine, earlier=EarlierRuns.of(results) if results else EarlierRuns())
-    if results is not None:
-        raise SelectionError("--results is only for GPU-hours, which --assume shows; add --assume, such as 8xH100")
     if gpu_memory is not None:
         return MemoryOutlook(memory_bytes=memory_fit.parse_memory(gpu_memory))
     return MemoryOutlook() if fit else None
