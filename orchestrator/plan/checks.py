@@ -23,7 +23,7 @@ from orchestrator.plan.config.yaml_file import YamlPath
 from orchestrator.plan.data import published_models
 from orchestrator.records import AT_LEAST_STEPS, Measure, Script, Text
 from orchestrator.trainers import Trainer
-from orchestrator.trainers.argument_values import Doubt, doubt, known, wrong
+from orchestrator.trainers.argument_values import Doubt, doubt, known, unlikely, wrong
 from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
 
 Found = Iterator[tuple[YamlPath, str]]
@@ -75,6 +75,11 @@ def notes_on(
 ) -> Iterator[str]:
     """Yield a sentence for each argument that is allowed but may not be what the user meant."""
     yield from (doubtful.sentence for _, doubtful in _doubts(arguments, trainer) if not doubtful.certain)
+    for name in known(arguments):
+        expected = unlikely(name, arguments[name], trainer.name)
+        if expected:
+            message = f"{name}: the Trainer does not accept {arguments[name]!r}; write {expected}"
+            yield f"{message}, unless your script reads {name} itself"
     if script is not None:
         yield from own_script.notes(script, arguments, scenario.name)
     yield from _too_few_steps(scenario, arguments, trainer)

@@ -4,7 +4,8 @@ The names and types are data: `argument_types.json`, made from transformers' Tra
 arguments, trl, and the configuration classes of common models. `tests/integration/test_values_table.py` writes that file and
 compares it with the installed packages. The names of older versions and of fms-hf-tuning are kept in it by hand. The built-in
 trainer takes only known names, and `model_config.NAME`, which goes unchecked to the model's configuration. The lists for trl and
-fms_hf_tuning may be incomplete, so only an obvious typing error is a mistake there. Other trainers take any name.
+fms_hf_tuning may be incomplete, so only an obvious typing error is a mistake there. Other trainers take any name. A script most
+likely passes its arguments to the Trainer, so a likely typing error gives a note.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from orchestrator.records import Text
 
 TYPES_FILE = Path(__file__).with_name("argument_types.json")
 ON_TRAINING_ARGUMENTS = ("huggingface", "trl", "fms_hf_tuning")
+SCRIPT = "script"
 WHOLE, NUMBER, TRUTH, ANY = "a whole number", "a number", "true or false", "any"
 YES, NO = ("true", "yes", "on"), ("false", "no", "off")
 _OTHERS_YES_NO = (*YES, *NO, "t", "y", "1", "f", "n", "0")
@@ -31,6 +33,7 @@ _OWN_NAMES = {
     "fms_hf_tuning": ("fms_hf_tuning", "trl", "earlier transformers"),
 }
 _SHORTEST_SLIP = 4  # any shorter name is one slip from `r`, or from another short name
+_SHORTEST_SLIP_IN_SCRIPT = 6  # a script may well have a `speed` next to the Trainer's `seed`
 
 
 class Doubt(NamedTuple):
@@ -65,6 +68,17 @@ def wrong(name: str, value: Text, trainer: str) -> str | None:
         return None
     if value == () and not own:  # a flag without a value, which other trainers take for yes
         return None
+    return _expected(name, value, own=own)
+
+
+def unlikely(name: str, value: Text, trainer: str) -> str | None:
+    """Return the values that the Trainer accepts if a script gets another value for a number or a yes/no, else None."""
+    kind = types("Trainer").get(name) if trainer == SCRIPT and isinstance(value, str) and value != "None" else None
+    return _expected(name, value, own=False) if kind in (WHOLE, NUMBER, TRUTH) else None
+
+
+def _expected(name: str, value: Text, *, own: bool) -> str | None:
+    """Return the values that the argument accepts if it does not accept this value, else None."""
     kind = types("Trainer").get(name) or (types("built-in trainer").get(name) if own else None)
     if isinstance(kind, list):
         return None if value in kind else f"one of {', '.join(kind)}"
@@ -79,6 +93,8 @@ def wrong(name: str, value: Text, trainer: str) -> str | None:
 @lru_cache(maxsize=4096)
 def doubt(name: str, trainer: str) -> Doubt | None:
     """Return the doubt about a name, or None if the trainer has the name or takes any name."""
+    if trainer == SCRIPT:
+        return _doubt_of_script(name)
     if trainer not in _OWN_NAMES or name in names(trainer):
         return None
     own = trainer == "huggingface"
@@ -96,6 +112,15 @@ def doubt(name: str, trainer: str) -> Doubt | None:
     hint = f"; did you mean {near}?" if near else ""
     sentence = f"{name} is not an argument that Tunebench knows of trainer {trainer}, which gets it unchecked{hint}"
     return Doubt(sentence, certain=False)
+
+
+def _doubt_of_script(name: str) -> Doubt | None:
+    """Return the doubt about a name that looks like a typing error for one of the Trainer's arguments."""
+    if len(name) < _SHORTEST_SLIP_IN_SCRIPT or any(name in names(trainer) for trainer in _OWN_NAMES):
+        return None
+    near = next((known for known in sorted(types("Trainer")) if _one_slip(name, known)), None)
+    sentence = f"{name} is not an argument of the Trainer; did you mean {near}? Your script may have {name} itself"
+    return Doubt(sentence, certain=False) if near else None
 
 
 @cache

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import ConfigError, SelectionError
+from orchestrator.plan.config import load_suite
 from orchestrator.plan.expand import Plan, expand
 from orchestrator.plan.selection import parse_selection
 from orchestrator.plan.view import planned_command
@@ -85,6 +86,28 @@ def test_a_plain_word_that_is_also_a_file_is_a_note(tmp_path: Path) -> None:
         "with 'cwd: scenario' it gets the word"
     ]
     assert not [note for note in found.notes if "rows.jsonl" in note]
+
+
+def test_a_likely_typing_error_is_a_note_since_a_script_takes_any_name(tmp_path: Path) -> None:
+    own = {
+        "max_stps": 5,
+        "bf16": "ture",
+        "learning_rate": "fast",
+        "speed": 3,
+        "optimiser": "adam",
+        "eval_strategy": "x",
+    }
+    assert plan(tmp_path, script="train.py", arguments=own).notes == (
+        "max_stps is not an argument of the Trainer; did you mean max_steps? Your script may have max_stps itself",
+        "bf16: the Trainer does not accept 'ture'; write true or false, unless your script reads bf16 itself",
+        "learning_rate: the Trainer does not accept 'fast'; write a number, unless your script reads learning_rate itself",
+    )
+
+
+@pytest.mark.parametrize("example", ["own_script/scenarios.yaml", "plain_loop/scenarios.yaml"])
+def test_the_examples_with_own_programs_have_no_notes(example: str) -> None:
+    found = expand(load_suite(Path(__file__).parents[2] / "examples" / example), parse_selection(), EIGHT_GPUS)
+    assert found.experiments and not [note for note in found.notes if "Trainer" in note]
 
 
 def test_in_the_scenario_folder_everything_is_as_written(tmp_path: Path) -> None:
