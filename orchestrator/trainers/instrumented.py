@@ -23,8 +23,8 @@ SOURCES = WORKERS / "instrument"
 # The instrument in a run's folder. Targets of `-m` look there for modules, and no module has this name.
 FILE_NAME = "tunebench-instrument.py"
 PARTS = (
-    *("architecture", "clocks", "counting", "ending", "meter"),
-    *("recorder", "settings", "stages", "stopping", "tracker", "versions"),
+    *("architecture", "clocks", "compilations", "counting", "ending", "meter"),
+    *("recorder", "settings", "stages", "stopping", "tracker"),
 )
 TOKEN_SPEED = "train_tokens_per_second"
 

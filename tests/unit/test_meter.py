@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+import compilations  # noqa: E402
 import counting  # noqa: E402
 import ending  # noqa: E402
 import meter as meters  # noqa: E402
@@ -22,7 +23,7 @@ from clocks import CudaClock, HostClock, waited_s  # noqa: E402
 
 from orchestrator.run import watchdog  # noqa: E402
 
-Meter = functools.partial(meters.Meter, counting=counting)
+Meter = functools.partial(meters.Meter, counting=counting, compilations=compilations)
 
 
 class LateClock(HostClock):

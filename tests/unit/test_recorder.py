@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+import ending  # noqa: E402
 import instrument  # noqa: E402
 import recorder as recorders  # noqa: E402
 
@@ -192,7 +193,7 @@ def test_an_early_end_puts_the_trainers_speeds_right(tmp_path: Path) -> None:
 
 def test_speeds_of_the_steps_that_were_made_are_left_as_they_are() -> None:
     right = {"train_steps_per_second": 2.0, "train_runtime": 2.0, "train_samples_per_second": 7.0}
-    assert recorders.for_steps_done(right, done=4, planned=10) == right
+    assert ending.for_steps_done(right, done=4, planned=10) == right
 
 
 def test_the_planned_end_is_no_early_one(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@
 Python finds a module as if it was started in FOLDER, by default in the current folder.
 
 What is measured, and how: `recorder.py` adds a callback to the Hugging Face Trainer and wraps `Trainer.training_step`. It hands
-each step to the meter (`meter.py`: its time; `counting.py`: its tokens). It reads memory at stages (`stages.py`), and ends
-training early if asked to (`ending.py`). It notes logged losses and final metrics. It reads the settings (`settings.py`) before
-the model is wrapped, and again when training begins. The results are files in the folder TUNEBENCH_RUN_DIR:
+each step to the meter (`meter.py`: its time; `counting.py`: its tokens; `compilations.py`: what torch compiled in it). It reads
+memory at stages (`stages.py`), and ends training early if asked to (`ending.py`). It notes logged losses and final metrics. It
+reads the settings (`settings.py`) before the model is wrapped, and again when training begins. The results are files in the folder
+TUNEBENCH_RUN_DIR:
 
     worker-rank{R}.json   all results of a rank, written at its end; a killed process has no such file
     steps-rank{R}.jsonl   a line per step, appended
@@ -38,6 +39,7 @@ import faulthandler
 import functools
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -53,6 +55,10 @@ from typing import Any
 SCHEMA = 2
 LONGEST_TEXT = 20_000
 STARTED = time.time()
+PACKAGES = (
+    *("torch", "transformers", "peft", "accelerate", "datasets", "tokenizers", "trl", "bitsandbytes", "liger_kernel"),
+    *("flash_attn", "gptqmodel", "deepspeed", "torchao", "triton", "fms_hf_tuning", "numpy"),
+)
 
 
 def part(name: str) -> Any:
@@ -168,11 +174,21 @@ def without_own_frames(trace: types.TracebackType | None) -> types.TracebackType
     return inner or trace
 
 
+def installed() -> dict[str, str]:
+    """Return the versions of the packages in this environment, used or not. `cuda` is the CUDA version that torch was built for."""
+    versions = {"python": sys.version.split()[0]}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    cuda = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None)
+    return {**versions, "cuda": cuda} if cuda else versions
+
+
 def write(folder: str, seen: Any, error: dict[str, Any] | None) -> None:
     """Write `worker-rank{R}.json`, whole or not at all."""
     document = {
         "schema": SCHEMA, "pid": os.getpid(), "host": socket.gethostname(), "status": "error" if error else "ok",
-        "error": error, **seen, "versions": part("versions").installed(),
+        "error": error, **seen, "versions": installed(),
     }  # fmt: skip
     path = os.path.join(folder, f"worker-rank{seen['rank']}.json")
     with open(path + ".part", "w", encoding="utf-8") as file:

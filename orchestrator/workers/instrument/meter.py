@@ -1,5 +1,7 @@
 """Times the optimizer steps of a training on one rank. Writes a line for each, with its tokens (`counting.py`).
 
+The line of a step that compiled says so (`compilations.py`).
+
 What is measured, and how: a mark of the clock (`clocks.py`: on CUDA the GPU's own) is set where a step begins and ends. It is read
 some steps later, once the GPU has passed it, so nothing here waits for a GPU. Several steps are written together, because code that
 runs once per step finds cold caches and takes ten times as long. So the file may lack the last ten steps, or the last second, while
@@ -23,7 +25,8 @@ FIRST_STEPS, EVERY_STEPS, EVERY_S = 10, 10, 1.0
 
 
 class Step(NamedTuple):
-    """A step that has ended on the host. `start` is the end of the previous step; `batches` come from `counting`."""
+    """A step that has ended on the host. `start` is the end of the previous step; `batches` come from `counting`,
+    `compiled` from `compilations`."""
 
     number: int
     start: Any
@@ -31,6 +34,7 @@ class Step(NamedTuple):
     end: Any
     batches: list[Any]
     after: list[str]
+    compiled: dict[str, Any]
 
 
 class Block(NamedTuple):
@@ -64,14 +68,18 @@ def lines(folder: str, name: str) -> Any:
 
 
 class Meter:
-    """The steps of one training. `counting` is the module `counting.py`. With `toggle`, for an overhead study, steps form blocks of
-    `toggle` steps, and only every other block is measured."""
+    """The steps of one training. `counting` and `compilations` are the modules of these names.
 
-    def __init__(self, folder: str, *, rank: int, clock: Any, counting: Any, toggle: Optional[int] = None) -> None:
+    With `toggle`, for an overhead study, steps form blocks of `toggle` steps, and only every other block is measured.
+    """
+
+    def __init__(
+        self, folder: str, *, rank: int, clock: Any, counting: Any, compilations: Any, toggle: Optional[int] = None
+    ) -> None:
         self.clock, self.names, self.toggle = clock, counting.COUNTS, toggle
         self.trouble: Optional[str] = None
         self.on, self.block, self.in_block = True, 0, 0
-        self.counter = counting.Counter()
+        self.counter, self.compilations = counting.Counter(), compilations.Compilations()
         self.batches: list[Any] = []
         self.after: list[str] = []
         self.pending: deque[Union[Step, Block, dict[str, Any]]] = deque()
@@ -89,15 +97,17 @@ class Meter:
         self.edge, self.begun = self.last, None
 
     @careful
-    def count(self, batch: Any) -> None:
-        """Count a micro-batch that the host has sent to training; `batch` is what `counting` kept of it."""
+    def count(self, batch: Any, inputs: Any = None) -> None:
+        """Count a micro-batch that was trained on: `inputs`. `batch` is what `counting` kept of it."""
         if self.on:
             self.batches.append(self.counter.count(batch))
+            self.compilations.batch(inputs)
 
     @careful
     def begin(self) -> None:
         if self.on:
             self.begun = self.clock.mark()
+            self.compilations.begin()
 
     @careful
     def end(self, number: int) -> None:
@@ -108,7 +118,8 @@ class Meter:
         mark = self.clock.mark() if self.on or edge else None
         if self.on:
             begun = self.last if self.begun is None else self.begun
-            self.pending.append(Step(number, self.last, begun, mark, self.batches, self.after))
+            compiled = self.compilations.end(first=self.ended == 1)
+            self.pending.append(Step(number, self.last, begun, mark, self.batches, self.after, compiled))
             self.last = mark
         self.begun, self.batches, self.after = None, [], []
         if edge:
@@ -172,6 +183,7 @@ class Meter:
         counts = self.add_up(step.batches)
         times = {"s": round(seconds, 7), "compute_s": round(compute, 7), "wait_s": round(seconds - compute, 7)}
         line = {"step": step.number, "t": round(self.wall, 6), **times, **counts, "micro": len(step.batches)}
+        line.update(step.compiled)
         self.lines.write(json.dumps({**line, "after": step.after} if step.after else line) + "\n")
         return seconds
 

@@ -20,7 +20,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 STAMPS = (
@@ -37,20 +37,6 @@ def finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
-
-
-def for_steps_done(metrics: Mapping[str, Any], *, done: int, planned: int) -> dict[str, Any]:
-    """Return the Trainer's metrics of a training that ended early, with corrected speeds.
-
-    Most versions of transformers divide the planned work by the time of the work done. The steps per second show whether a
-    version does so. If it does, the speed in tokens is left out: the Trainer does not report the tokens of the steps done.
-    """
-    claimed = (metrics.get("train_steps_per_second") or 0.0) * (metrics.get("train_runtime") or 0.0)
-    if abs(claimed - done) <= abs(claimed - planned):
-        return dict(metrics)
-    share = {name: done / planned for name in ("train_samples_per_second", "train_steps_per_second")}
-    kept = {name: value for name, value in metrics.items() if name != "train_tokens_per_second"}
-    return {name: value * share[name] if name in share and value else value for name, value in kept.items()}
 
 
 class Built(NamedTuple):
@@ -104,7 +90,8 @@ class Recorder:
         """Put the recorder into `transformers.trainer`, which was just imported."""
         self.stamp("imports_done")
         self.setting_readers, self.architecture, self.endings = map(self.load, ("settings", "architecture", "ending"))
-        self.clocks, self.meters, self.counting = map(self.load, ("clocks", "meter", "counting"))
+        self.clocks, self.meters = map(self.load, ("clocks", "meter"))
+        self.counting, self.compilations = map(self.load, ("counting", "compilations"))
         module.DEFAULT_CALLBACKS.append(type("TunebenchCallback", (module.TrainerCallback,), self.events()))
         if self.tracker:
             trackers = self.load("tracker")
@@ -168,7 +155,7 @@ class Recorder:
             loss = train(trainer, model, inputs, *args, **kwargs)
             if seen:
                 # Now the GPU has work to do. At a step's edges it waits for the host, and would wait longer.
-                self.meter.count(kept)
+                self.meter.count(kept, inputs)
                 self.harvest()
             self.look_at(loss, trainer)
             return loss
@@ -207,10 +194,9 @@ class Recorder:
         if not self.off:
             native = self.tracker == "native" or (self.tracker is None and not args.skip_memory_metrics)
             self.memory.begin(resets=not native)
-            clock, counting = self.clocks.clock_of(args.device.type), self.counting
-            self.meter = self.meters.Meter(
-                self.folder, rank=self.rank, clock=clock, counting=counting, toggle=self.toggle
-            )
+            parts = {"counting": self.counting, "compilations": self.compilations}
+            clock = self.clocks.clock_of(args.device.type)
+            self.meter = self.meters.Meter(self.folder, rank=self.rank, clock=clock, toggle=self.toggle, **parts)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.meter.begin()
@@ -258,7 +244,7 @@ class Recorder:
             if "train_loss" in logs and self.metrics["train_loss"] is None and self.nonfinite is None:
                 self.nonfinite = state.global_step  # after the last logged loss, or without any
             if self.stopped:
-                self.metrics = for_steps_done(self.metrics, done=self.steps, planned=state.max_steps)
+                self.metrics = self.endings.for_steps_done(self.metrics, done=self.steps, planned=state.max_steps)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.stamp("train_end")

@@ -1,0 +1,61 @@
+"""Counts what torch.compile compiles in each step, and finds out whether a batch of a new width was the reason.
+
+What is measured, and how: torch keeps a count of the graphs that it has compiled in this process. The count is read where a step
+begins, after each micro-batch, and where the step ends. The first step of a training is expected to compile, and so is the step
+that compiles the process's first graph. A later step that compiles has recompiled. A width is the number of positions in a row of
+`input_ids`. It is the reason if a micro-batch had a width that no earlier one had, and torch compiled while it was trained on.
+
+What the counts leave out: graphs compiled between steps, as for an evaluation; code that a compiler finds in its cache still counts
+as compiled; CUDA graphs that are recorded again do not count.
+
+This is a part of the instrument (`instrument.py`). It imports only the standard library.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def graphs() -> int:
+    """Return the number of graphs that torch.compile has compiled in this process; 0 if it was never used."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None) or {}
+    return int((counters.get("stats") or {}).get("unique_graphs", 0))
+
+
+def width_of(inputs: Any) -> Any:
+    """Return the number of positions in a row of a micro-batch; None if it has no tokens."""
+    shape = getattr(inputs.get("input_ids"), "shape", None) if hasattr(inputs, "get") else None
+    return shape[-1] if shape else None
+
+
+class Compilations:
+    """The compilations of one training. Call `begin`, then `batch` after each micro-batch, then `end`, in each step."""
+
+    def __init__(self) -> None:
+        self.widths: set[Any] = set()
+        self.begin()
+
+    def begin(self) -> None:
+        self.before = self.last = graphs()
+        self.new_width = False
+
+    def batch(self, inputs: Any) -> None:
+        """Note the width of a micro-batch that was trained on."""
+        now = graphs()
+        if now:
+            width = width_of(inputs)
+            is_new = width is not None and bool(self.widths) and width not in self.widths
+            self.new_width = self.new_width or (is_new and now > self.last)
+            self.widths.add(width)
+            self.last = now
+
+    def end(self, *, first: bool) -> dict[str, Any]:
+        """Return the fields of the step's line: none without a compilation. `first` is true for a training's first step."""
+        count, before, new_width = graphs() - self.before, self.before, self.new_width
+        self.begin()
+        if count <= 0:  # less if the target has set the counts to zero
+            return {}
+        if first or not before:
+            return {"compiled": count}
+        return {"recompiled": count, **({"new_width": True} if new_width else {})}
