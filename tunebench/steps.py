@@ -11,6 +11,8 @@ processes. Outside a run, a call does nothing.
 A call reads the clock of the host. The GPU may still be busy at that time. Over many steps this makes no difference, since a host
 that is ahead waits for the GPU. For exact single steps, first call something that waits for the GPU, such as `loss.item()`.
 
+If torch.compile compiled since the previous call, the line says how many graphs: `recompiled`, or `compiled` if they are the first.
+
 The module imports only the standard library. If the file cannot be written, the reporting ends and the training goes on.
 """
 
@@ -18,10 +20,17 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from typing import IO
 
 __all__ = ["step"]
+
+
+def _graphs() -> int:
+    """Return the number of graphs that torch.compile has compiled in this process; 0 if it was never used."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None) or {}
+    return int((counters.get("stats") or {}).get("unique_graphs", 0))
 
 
 class _Reporter:
@@ -29,7 +38,7 @@ class _Reporter:
 
     def __init__(self, folder: str | None) -> None:
         self.folder, self.number = folder, 0
-        self.last = 0.0
+        self.last, self.graphs = 0.0, 0
         self.file: IO[str] | None = None
 
     def step(self, tokens: int | None, samples: int | None) -> None:
@@ -46,6 +55,10 @@ class _Reporter:
         self.last = now
         for name, count in (("tokens", tokens), ("samples", samples)):
             line[name] = None if count is None else int(count)
+        graphs = _graphs()
+        if graphs > self.graphs and "s" in line:
+            line["recompiled" if self.graphs else "compiled"] = graphs - self.graphs
+        self.graphs = graphs
         self.file.write(json.dumps(line) + "\n")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from orchestrator.measure import flops, rank_files, steady_state, steps
 from orchestrator.measure.rank_files import Cells, Number, Worker
-from orchestrator.measure.steps import Step
+from orchestrator.measure.steps import Step, recompilations
 from orchestrator.records import Caveat, CaveatKind, Measurement, StepSource
 
 _SOURCE = "steps of all ranks"
@@ -63,6 +63,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
     else:
         state = _state(series.together, first)
     numbers = rank_files.numbers(ordered, world_size=world_size) | _reported(series.together, first)
+    numbers["recompiled_steps"] = recompilations.count(series.together)
     notes = [*rank_files.warnings(ordered, numbers)]
     missing: list[Measurement] = []
     impossible = None
@@ -86,6 +87,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
         warnings=(
             *(Caveat(detail=note) for note in notes),
             *rank_files.busy_host(numbers),
+            *recompilations.caveats(series.together, state),
             *([state] if isinstance(state, Caveat) else []),
         ),
         impossible=impossible,

@@ -19,6 +19,7 @@ class CaveatKind(StrEnum):
     CONTAMINATED = "contaminated"
     THROTTLED = "throttled"
     BUSY_HOST = "busy_host"
+    RECOMPILED = "recompiled"
     NOT_FINITE = "not_finite"
     MISSING = "missing"
     NOTE = "note"
@@ -34,6 +35,7 @@ SENTENCES = {
     CaveatKind.CONTAMINATED: "others used the run's GPUs: {}",
     CaveatKind.THROTTLED: "the clocks were held down in the steady state: {}",
     CaveatKind.BUSY_HOST: "the host was busy: {}",
+    CaveatKind.RECOMPILED: "the steady state includes compilation: {}",
     CaveatKind.NOT_FINITE: "{} is not a finite number",
     CaveatKind.MISSING: "without a value: {}",
     CaveatKind.NOTE: "{}",
@@ -66,6 +68,7 @@ _KNOWN = (
     (CaveatKind.NO_STEADY_SPEED, r"no steady-state speed:? ?(.*)"),
     (CaveatKind.CONTAMINATED, r"others used the run's GPUs: (.*)"),
     (CaveatKind.BUSY_HOST, r"the host was busy: (.*)"),
+    (CaveatKind.RECOMPILED, r"the steady state includes compilation: (.*)"),
     (CaveatKind.THROTTLED, r"the clocks were held down in the steady state: (.*)"),
     (CaveatKind.THROTTLED, r"(.*) held the clocks down in (\d+%) of the steady state"),
 )

@@ -27,6 +27,7 @@ class DoubtKind(StrEnum):
     OTHER_LOSS = aggregate.OTHER_LOSS
     CONTAMINATED = "contaminated"
     BUSY_HOST = "busy host"
+    RECOMPILED = "recompiled"
     THROTTLED = "throttled"
     NOT_STEADY = "not steady"
     PACKED = "packed"
@@ -43,6 +44,7 @@ class Doubt:
 _CAVEATS = {
     CaveatKind.CONTAMINATED: DoubtKind.CONTAMINATED,
     CaveatKind.BUSY_HOST: DoubtKind.BUSY_HOST,
+    CaveatKind.RECOMPILED: DoubtKind.RECOMPILED,
     CaveatKind.THROTTLED: DoubtKind.THROTTLED,
     CaveatKind.NO_STEADY_SPEED: DoubtKind.NOT_STEADY,
     CaveatKind.NOT_LEVEL: DoubtKind.NOT_STEADY,

@@ -1,15 +1,21 @@
-"""The built-in trainer under its instrument, for real: an adapter on a local model, failures.
+"""The built-in trainer under its instrument, for real: an adapter on a local model, a compiled model, failures.
 
-Three training processes are started once and shared by all tests of this file. Two ranks are in test_real_training.py.
+Four training processes are started once and shared by all tests of this file. Two ranks are in test_real_training.py.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from factories.results import BASE
 from trainings import INSTRUMENT, SFT, SFT_FOLDER, Run, at_once, start, training
+
+from orchestrator.campaign.status.activity import look
+from orchestrator.campaign.status.view import doing
+from orchestrator.measure import steps, throughput
 
 FAILING = """
 import sys
@@ -48,13 +54,22 @@ def a_failing_one(folder: Path, prepared: Path) -> Run:
     return start(folder / "run", [*words, *training(prepared, "--max_steps", "4", "--attn_implementation", "eager")])
 
 
+def a_compiled_one(folder: Path, prepared: Path) -> Run:
+    """Each step has a batch as wide as its longest row, and torch compiles for each width, as under `accelerate launch`.
+
+    The backend `eager` compiles quickly, since it makes no kernels.
+    """
+    words = training(prepared, "--torch_compile", "True", "--torch_compile_backend", "eager", "--max_steps", "14")
+    return start(folder / "run", [INSTRUMENT, "--", SFT, *words], ACCELERATE_DYNAMO_USE_DYNAMIC="False")
+
+
 def one_that_is_refused(folder: Path, prepared: Path) -> Run:
     return start(folder / "run", [INSTRUMENT, "--", SFT, *training(prepared, "--learning_rte", "1")])
 
 
 @pytest.fixture(scope="module")
 def alone(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
-    kinds = (an_adapter, a_failing_one, one_that_is_refused)
+    kinds = (an_adapter, a_failing_one, one_that_is_refused, a_compiled_one)
     return at_once(*(partial(kind, tmp_path_factory.mktemp(kind.__name__), prepared) for kind in kinds))
 
 
@@ -71,6 +86,11 @@ def failing(alone: list[Run]) -> Run:
 @pytest.fixture
 def refused(alone: list[Run]) -> Run:
     return alone[2]
+
+
+@pytest.fixture
+def compiled(alone: list[Run]) -> Run:
+    return alone[3]
 
 
 def test_an_adapter_on_a_local_model_is_seen_as_one(adapter: Run) -> None:
@@ -111,3 +131,33 @@ def test_a_wrong_argument_ends_with_a_sentence_before_the_model_is_loaded(refuse
     assert (error["type"], error["step"], error["exit_code"]) == ("ArgumentError", None, 2)
     assert "error: " + error["message"] == refused.last_line
     assert refused.settings == {}
+
+
+def test_steps_that_recompile_for_a_new_width_say_so(compiled: Run) -> None:
+    assert compiled.code == 0, compiled.last_line
+    first, *later = (line for line in compiled.steps() if "s" in line)
+    assert first["compiled"] > 0 and "recompiled" not in first
+    seen, again = {first["tokens"] / first["samples"]}, []
+    for line in later:
+        width = line["tokens"] / line["samples"]
+        if "recompiled" in line:
+            again.append(line["step"])
+            assert line.get("new_width", False) is (width not in seen)
+        else:
+            assert "new_width" not in line
+        seen.add(width)
+    assert 2 in again and len(again) < len(later), "torch gives up after 8 widths"
+    (reported,) = steps.read(compiled.folder).values()
+    assert [step.number for step in reported if step.recompiled] == again
+
+
+def test_status_and_record_name_the_steps_that_recompiled(compiled: Run) -> None:
+    said = " ".join(doing(look(compiled.folder, replace(BASE, arguments={"max_steps": "14"}))).split())
+    assert "recompiled at steps 2, " in said and said.endswith(": batch widths vary")
+    reading = throughput.read(compiled.folder, [compiled.worker()], world_size=1)
+    numbers = {one.name: one.value for one in reading.measurements}
+    assert numbers["recompiled_steps"] == sum("recompiled" in line for line in compiled.steps())
+
+
+def test_a_run_without_a_compiler_says_nothing_of_one(adapter: Run) -> None:
+    assert not {"compiled", "recompiled", "new_width"} & {key for line in adapter.steps() for key in line}

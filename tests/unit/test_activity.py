@@ -13,11 +13,17 @@ from factories.cases import cases
 from factories.results import BASE
 from factories.run_folders import worker as worker_file
 from factories.run_folders import write_steps, write_worker
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.campaign.status.activity import Activity, Phase, look, planned_steps
+from orchestrator.campaign.status.compiled_steps import left_s
+from orchestrator.campaign.status.view import doing
+from orchestrator.measure.steps import parse
 from orchestrator.records import Measure, StepSource
 
 EXPERIMENT = replace(BASE, arguments={**BASE.arguments, "max_steps": "40"})
+LONG = replace(BASE, arguments={**BASE.arguments, "max_steps": "1000"})
 
 
 @pytest.fixture
@@ -160,3 +166,73 @@ def test_a_program_that_prints_its_steps(started: Path) -> None:
     assert look(started, experiment) == Activity(
         phase=Phase.MEASURING, step=13, of=40, step_time_s=0.25, tokens_per_s=400.0, left_s=6.75
     )
+
+
+# ------------------------------------------------------------------------------------------------ recompilations
+
+
+def again(*numbers: int, of: int, seconds: float = 3.0) -> dict[str, Any]:
+    """The steps of a run that compiles in its first step, and again at these steps."""
+    every = range(1, of + 1)
+    return {
+        "seconds": [seconds if number in (1, *numbers) else 0.5 for number in every],
+        "compiled": [1, *[0] * (of - 1)],
+        "recompiled": [int(number in numbers) for number in every],
+        "new_width": [number in numbers for number in every],
+    }
+
+
+def test_steps_that_recompiled_are_named_however_long_ago(started: Path) -> None:
+    write_steps(started, 0, **again(3, 4, 12, of=200))
+    seen = look(started, LONG)
+    assert (seen.recompiled_at, seen.widths_vary) == ((3, 4, 12), True)
+    assert doing(seen).endswith("recompiled at steps 3, 4, 12: batch widths vary")
+
+
+def test_a_later_look_finds_what_was_added(started: Path) -> None:
+    file = started / "steps-rank0.jsonl"
+    write_steps(started, 0, **again(3, of=20))
+    whole = file.read_bytes()
+    write_steps(started, 0, **again(3, 21, of=21))
+    later = file.read_bytes().removeprefix(whole)
+    file.write_bytes(whole)
+    assert look(started, LONG).recompiled_at == (3,)
+    file.write_bytes(whole + later[:-20])
+    assert look(started, LONG).recompiled_at == (3,), "half a line"
+    file.write_bytes(whole + later)
+    assert look(started, LONG).recompiled_at == (3, 21)
+    write_steps(started, 0, **again(of=5))
+    assert look(started, LONG).recompiled_at == (), "another training began the file again"
+
+
+def test_a_step_that_compiled_does_not_set_the_pace(started: Path) -> None:
+    write_steps(started, 0, **again(of=5, seconds=60.0))
+    assert look(started, LONG).left_s == 995 * 0.5
+    write_steps(started, 0, **again(100, of=100, seconds=60.0))
+    assert look(started, LONG).left_s == 900 * 0.5 + 59.5, "as much for recompilations to come as for those before"
+    write_steps(started, 0, **again(100, of=900, seconds=60.0))
+    assert look(started, LONG).left_s == pytest.approx(100 * 0.5 + 59.5 / 9), "fewer steps are left than were made"
+
+
+def test_the_time_left_is_unknown_while_every_step_compiles(started: Path) -> None:
+    write_steps(started, 0, **again(2, 3, of=3))
+    assert look(started, LONG).left_s is None
+    write_steps(started, 0, **again(2, 3, of=4))
+    assert look(started, LONG).left_s == 996 * 0.5 + 2 * 2.5
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 0.2), st.floats(0, 100)), min_size=1, max_size=30))
+def test_the_time_left_grows_by_no_more_than_twice_what_compilations_took(costs: list[tuple[float, float]]) -> None:
+    lines = [{"step": number, "s": pace + cost} for number, (pace, cost) in enumerate([(0.1, 0.0), *costs], start=1)]
+    slow = {line["step"]: parse(json.dumps({**line, "recompiled": 1}).encode()) for line in lines if line["s"] > 0.2}
+    compiled = {number: step for number, step in slow.items() if step}
+    left = left_s(lines, compiled, of=1000)
+    lost = sum(step.seconds for step in compiled.values())
+    assert left is not None and 0 <= left <= 1000 * 0.2 + lost
+
+
+def test_a_rank_that_recompiled_slows_the_others(started: Path) -> None:
+    write_steps(started, 0, again(5, of=20)["seconds"])
+    write_steps(started, 1, **again(5, of=20))
+    seen = look(started, replace(LONG, num_gpus=2))
+    assert (seen.recompiled_at, seen.left_s) == ((5,), 980 * 0.5 + 2.5)

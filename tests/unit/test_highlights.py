@@ -235,6 +235,10 @@ DOUBTED = {
     CaveatKind.CONTAMINATED: ("python (1234)", "ran on GPUs that other processes used (python (1234))"),
     CaveatKind.THROTTLED: ("heat (hardware) 40%", "ran on GPUs with reduced clocks (heat (hardware) 40%)"),
     CaveatKind.BUSY_HOST: ("a rank waited", "ran on a busy host (a rank waited), so"),
+    CaveatKind.RECOMPILED: (
+        "recompiled at steps 3, 4, 12: batch widths vary",
+        "compiled again in the steady state (recompiled at steps 3, 4, 12: batch widths vary), so",
+    ),
     CaveatKind.NO_STEADY_SPEED: ("it left no steps", "had a run without a steady state (it left no steps), so"),
     CaveatKind.NOT_LEVEL: ("it swings", "had a run without a steady state (it swings), so"),
 }

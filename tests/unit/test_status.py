@@ -262,6 +262,8 @@ AT_WORK = Activity(
     loss=2.5,
     memory_bytes=61.2 * 2**30,
     left_s=323.0,
+    recompiled_at=(3, 4, 12),
+    widths_vary=True,
 )
 
 

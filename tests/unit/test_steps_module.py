@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -62,3 +62,16 @@ def test_a_folder_that_cannot_be_written_does_not_end_the_training(module: Modul
     (tmp_path / "gone").mkdir()
     step()
     assert list((tmp_path / "gone").iterdir()) == []
+
+
+def test_a_line_says_how_many_graphs_were_compiled(
+    module: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stats: dict[str, int] = {}
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters={"stats": stats}))
+    step = module(TUNEBENCH_RUN_DIR=str(tmp_path)).step
+    for graphs in (0, 2, 2, 5):
+        stats["unique_graphs"] = graphs
+        step(tokens=8)
+    (found,) = steps.read(tmp_path).values()
+    assert [(one.number, one.compiled, one.recompiled) for one in found] == [(2, 2, 0), (3, 0, 0), (4, 0, 3)]

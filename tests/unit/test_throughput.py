@@ -11,8 +11,9 @@ import pytest
 from factories.run_folders import BEGAN, worker, write_steps, write_worker
 
 from orchestrator.measure import steps, throughput
+from orchestrator.measure.steps import recompilations
 from orchestrator.measure.throughput import Reading, read
-from orchestrator.records import CaveatKind
+from orchestrator.records import Caveat, CaveatKind
 from orchestrator.report import series
 
 NOTHING: Mapping[str, Any] = {}
@@ -288,6 +289,67 @@ def test_waiting_long_for_a_core_is_a_caveat_with_a_number(tmp_path: Path, waite
     assert numbers(reading)["core_wait_share"] == pytest.approx(waited_s / 10)
     caveats = [caveat for caveat in reading.warnings if caveat.kind is CaveatKind.BUSY_HOST]
     assert [caveat.detail for caveat in caveats] == ["a rank's threads waited for a core in 11% of the time"] * busy
+
+
+def recompiled(at: dict[int, float], *, of: int = 60) -> dict[str, Any]:
+    """The seconds and fields of a run that compiles in its first step, and again at these steps, for so long."""
+    seconds = [at.get(number, 0.1) for number in range(1, of + 1)]
+    again = [2 if number in at and number > 1 else 0 for number in range(1, of + 1)]
+    return {
+        "seconds": seconds,
+        "compiled": [3, *[0] * (of - 1)],
+        "recompiled": again,
+        "new_width": [bool(n) for n in again],
+    }
+
+
+def test_recompilation_in_the_steady_state_is_a_caveat_that_names_the_steps(tmp_path: Path) -> None:
+    reading = one_rank(tmp_path, **recompiled({1: 5.0, 3: 2.0, 4: 2.0, 20: 2.0}))
+    assert numbers(reading)["recompiled_steps"] == 3
+    (caveat,) = [one for one in reading.warnings if one.kind is CaveatKind.RECOMPILED]
+    said = "recompiled at steps 3, 4, 20: batch widths vary"
+    assert caveat.sentence == f"the steady state includes compilation: {said}"
+    assert Caveat.of_sentence(caveat.sentence) == caveat
+
+
+def test_recompilation_in_the_warm_up_is_only_counted(tmp_path: Path) -> None:
+    reading = one_rank(tmp_path, **recompiled({1: 5.0, 3: 2.0, 4: 2.0}))
+    assert numbers(reading)["recompiled_steps"] == 2
+    assert "recompiled" not in " ".join(details(reading))
+
+
+def test_recompilation_that_costs_little_is_a_note(tmp_path: Path) -> None:
+    reading = one_rank(tmp_path, **recompiled({1: 5.0, 20: 0.15}))
+    assert Caveat(detail="recompiled at step 20: batch widths vary") in reading.warnings
+    assert CaveatKind.RECOMPILED not in {one.kind for one in reading.warnings}
+
+
+def test_recompilation_is_a_note_where_there_is_no_steady_state(tmp_path: Path) -> None:
+    reading = one_rank(tmp_path, **recompiled({1: 5.0, 3: 2.0}, of=8))
+    assert {one.kind for one in reading.warnings} == {CaveatKind.NO_STEADY_SPEED, CaveatKind.NOTE}
+    assert "recompiled at step 3: batch widths vary" in details(reading)
+
+
+def test_a_step_recompiles_if_one_rank_does(tmp_path: Path) -> None:
+    write_steps(tmp_path, 0, [0.1] * 30)
+    write_steps(tmp_path, 1, [0.1] * 30, recompiled=[0] * 19 + [1] + [0] * 10)
+    workers = [worker(rank, world_size=2, steps=30) for rank in (0, 1)]
+    reading = read(tmp_path, workers, world_size=2)
+    assert numbers(reading)["recompiled_steps"] == 1
+    assert "recompiled at step 20" in details(reading), "no rank saw a new width"
+
+
+def test_without_compilation_nothing_is_counted(tmp_path: Path) -> None:
+    assert "recompiled_steps" not in numbers(one_rank(tmp_path / "eager", [0.1] * 40))
+    compiled = one_rank(tmp_path / "compiled", **recompiled({1: 5.0}, of=40))
+    assert numbers(compiled)["recompiled_steps"] == 0 and details(compiled) == []
+
+
+def test_many_recompiled_steps_are_not_all_named() -> None:
+    assert (
+        recompilations.sentence(range(2, 14), widths_vary=False)
+        == "recompiled at steps 2, 3, 4, 5, 6, 7, 8, 9 and 4 more"
+    )
 
 
 def test_the_window_and_its_tokens_are_those_of_the_steady_steps(tmp_path: Path) -> None:

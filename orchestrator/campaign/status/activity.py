@@ -1,6 +1,7 @@
 """The activity of a running run: its phase, step, speed and memory, read from the ends of its files.
 
-Only the end of a file is read, and only if the file has changed. So a view does not disturb a measurement. The speed is from the
+Only the end of a file is read, and only if the file has changed. So a view does not disturb a measurement. Steps that compiled may
+be further back, and `compiled_steps` finds them. The speed is from the
 last steps, including pauses for evaluation and saving. It is not the speed of a steady state. Without a declared warm-up, the first
 steps count as warm-up. Memory is the last reading of the run's monitor on the fullest GPU; it is not a peak. Without the
 instrument, the only phase is `RUNNING`.
@@ -19,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import trainers
+from orchestrator.campaign.status import compiled_steps
 from orchestrator.errors import SelectionError
 from orchestrator.files import reading as untrusted
 from orchestrator.measure import gpu_timeline
-from orchestrator.measure.steps import StepLines
+from orchestrator.measure.steps import StepLines, recompilations
 from orchestrator.monitors import nvidia_smi
 from orchestrator.records import Experiment, RunFolder, StepSource
 
@@ -52,8 +54,9 @@ class Phase(StrEnum):
 class Activity:
     """The activity of a run; unknown values are None.
 
-    `of` is the largest number of steps. `left_s` is the time that the remaining steps take at the current speed. `tokens_per_s` is
-    the sum over ranks and includes padding. `problem` names a damaged file.
+    `of` is the largest number of steps. `left_s` is the time that the remaining steps may take (`compiled_steps.left_s`).
+    `tokens_per_s` is the sum over ranks and includes padding. `recompiled_at` has the numbers of the steps that recompiled;
+    `widths_vary` says whether batches of new widths were the reason. `problem` names a damaged file.
     """
 
     phase: Phase
@@ -64,6 +67,8 @@ class Activity:
     loss: float | None = None
     memory_bytes: float | None = None
     left_s: float | None = None
+    recompiled_at: tuple[int, ...] = ()
+    widths_vary: bool = False
     problem: str | None = None
 
 
@@ -79,7 +84,9 @@ def look(run_dir: Path, experiment: Experiment) -> Activity:
     step = int(first.steps[-1]["step"]) if first.steps else 0
     of = planned_steps(experiment)
     step_time_s = sum(line["s"] for line in first.steps) / len(first.steps) if first.steps else None
-    open_ended = of is None or (experiment.measure is not None and experiment.measure.within is not None)
+    may_end_early = experiment.measure is not None and experiment.measure.within is not None
+    compiled = {} if printed else compiled_steps.read(files)
+    recompiled = [one for one in compiled.values() if one.recompiled]
     damaged = next((rank for rank, lines in enumerate(ranks) if lines and lines.damaged), None)
     return Activity(
         phase=_phase(folder, experiment, first, step),
@@ -89,7 +96,9 @@ def look(run_dir: Path, experiment: Experiment) -> Activity:
         tokens_per_s=_tokens_per_s(ranks),
         loss=first.loss,
         memory_bytes=_memory(run_dir, experiment),
-        left_s=None if open_ended or of is None or step_time_s is None else max(0, of - step) * step_time_s,
+        left_s=compiled_steps.left_s(first.steps, compiled, of=None if may_end_early else of),
+        recompiled_at=tuple(one.number for one in recompiled),
+        widths_vary=recompilations.widths_vary(recompiled),
         problem=None if damaged is None else f"{files[damaged]}: some lines are not JSON",
     )
 

@@ -24,6 +24,7 @@ from orchestrator.files.printable_text import escaped, printable
 from orchestrator.measure.metrics import Show
 from orchestrator.measure.metrics import show as show_number
 from orchestrator.measure.metrics.shown import text
+from orchestrator.measure.steps import recompilations
 from orchestrator.records import Status
 
 SCHEMA = 1
@@ -182,6 +183,8 @@ def _parts(activity: Activity) -> Iterator[str]:
         yield f"loss {activity.loss:.3f}"
     if activity.memory_bytes is not None:
         yield f"{text(activity.memory_bytes, Show.BYTES)} in use"
+    if activity.recompiled_at:
+        yield recompilations.sentence(activity.recompiled_at, widths_vary=activity.widths_vary)
 
 
 def seconds(value: float) -> str:

@@ -154,6 +154,17 @@ SPEED = (
         where=Where.TABLES | Where.COMPARED,
         order=110,
     ),
+    _steps(
+        "recompiled_steps",
+        "recompiled",
+        (
+            "Number of steps in which torch.compile compiled again: after the first step of the training, and after the first "
+            "step that compiled. Steps of the warm-up count too. 0 if nothing was compiled again."
+        ),
+        source="torch's count of compiled graphs, in steps of all ranks",
+        direction=Direction.LOWER,
+        leaves_out="Compilation between steps, as for an evaluation. Missing where nothing was compiled.",
+    ),
     _once("warmup_s", "warm-up", "Time of the steps before the steady state.", where=Where.FILES),
     _time(
         "steady_s",

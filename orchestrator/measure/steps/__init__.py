@@ -1,7 +1,7 @@
 """Reads the steps of a run's ranks from `steps-rank<R>.jsonl`, and combines them into common steps.
 
-`throughput` computes speeds from them. `StepLines` makes the lines of such a file from the output of a program that prints its
-steps.
+`throughput` computes speeds from them. `recompilations` finds steps in which torch.compile compiled again. `StepLines` makes the
+lines of such a file from the output of a program that prints its steps.
 
 A file may end in half a line, since a run can be killed at any moment: incomplete steps are skipped. Lines without a duration
 (losses, and steps of older versions) are skipped too. The training process may write anything: only regular files are read, each up
@@ -39,7 +39,9 @@ class Step:
     `seconds` is the time from the previous step's end to this step's end: first `wait_s` (data, logging, evaluation, saving),
     then `compute_s`. `tokens` includes padding; `real` does not; `labelled` counts tokens that have a loss. `squares` is the
     sum of length² over sequences. A count is None if the step could not be counted, and a time is None if the program did not
-    report it. `after` names evaluations and saves since the previous step.
+    report it. `after` names evaluations and saves since the previous step. `compiled` is the number of graphs that torch.compile
+    was expected to compile in this step, `recompiled` the number of others. With `new_width`, one was compiled for a batch of a
+    width that no earlier batch had.
     """
 
     number: int
@@ -53,6 +55,9 @@ class Step:
     samples: int | None
     squares: int | None
     after: tuple[str, ...] = ()
+    compiled: int = 0
+    recompiled: int = 0
+    new_width: bool = False
 
 
 def read(run_dir: Path) -> dict[int, tuple[Step, ...]]:
@@ -92,6 +97,9 @@ def _together(parts: Sequence[Step]) -> Step | None:
         compute_s=None if began is None else end - max(began, start),
         wait_s=None if began is None else max(0.0, began - start),
         after=tuple(dict.fromkeys(word for step in parts for word in step.after)),
+        compiled=max(step.compiled for step in parts),
+        recompiled=max(step.recompiled for step in parts),
+        new_width=any(step.new_width for step in parts),
         **{name: None if None in values else sum(values) for name, values in counts.items()},
     )
 
@@ -126,6 +134,9 @@ def _step(line: Mapping[str, Any]) -> Step | None:
         compute_s=times["compute_s"],
         wait_s=times["wait_s"],
         after=tuple(str(word) for word in line.get("after") or ()),
+        compiled=int(line.get("compiled") or 0),
+        recompiled=int(line.get("recompiled") or 0),
+        new_width=line.get("new_width") is True,
         **counts,
     )
     sound = step.ended_at is None or 0 <= step.ended_at < LATEST

@@ -18,6 +18,7 @@ _OTHERS = {
     DoubtKind.CONTAMINATED: "ran on GPUs that other processes used",
     DoubtKind.THROTTLED: "ran on GPUs with reduced clocks",
     DoubtKind.BUSY_HOST: "ran on a busy host",
+    DoubtKind.RECOMPILED: "compiled again in the steady state",
     DoubtKind.NOT_STEADY: "had a run without a steady state",
 }
 

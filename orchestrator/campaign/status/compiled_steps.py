@@ -1,0 +1,94 @@
+"""Finds the steps of a running run that compiled, and estimates the time that its remaining steps take.
+
+A recompilation may be hundreds of steps ago, so the end of a step file is not enough. The first look searches the whole file, and
+each further look only what was added. Only lines that name a compilation are parsed. If a file has over MOST_STEPS of them, the
+later ones are left out.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from orchestrator.files import reading
+from orchestrator.measure import steps
+from orchestrator.measure.steps import Step
+
+MOST_STEPS = 1000
+_MARK, _PIECE_BYTES = b'compiled"', 4 * 2**20
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search through one file: the place up to which it was searched, and the steps that compiled."""
+
+    place: int = 0
+    found: list[Step] = field(default_factory=list)
+
+    def look(self, path: Path) -> None:
+        """Search the whole lines that were added since the last look."""
+        with reading.opened(path) as file:
+            end = os.fstat(file.fileno()).st_size
+            if end < self.place:  # another file took its place
+                self.place, self.found = 0, []
+            while self.place < min(end, steps.MAX_BYTES) and len(self.found) < MOST_STEPS:
+                file.seek(self.place)
+                piece = file.read(min(_PIECE_BYTES, end - self.place))
+                whole = piece.rfind(b"\n") + 1
+                if not whole and len(piece) < _PIECE_BYTES:
+                    return  # half a line
+                self._search(piece[:whole])
+                self.place += whole or len(piece)
+
+    def _search(self, lines: bytes) -> None:
+        if _MARK in lines:
+            found = (steps.parse(line) for line in lines.split(b"\n") if _MARK in line)
+            self.found += [step for step in found if step is not None and (step.compiled or step.recompiled)]
+
+
+@lru_cache(maxsize=256)
+def _search(path: Path, inode: int) -> _Search:
+    return _Search()
+
+
+def read(files: Iterable[Path]) -> dict[int, Step]:
+    """Return the steps that compiled on any rank, by number; `files` are the ranks' step files."""
+    by_number: dict[int, list[Step]] = {}
+    for path in files:
+        try:
+            search = _search(path, os.stat(path).st_ino)
+            search.look(path)
+        except (OSError, ValueError):  # a file that does not exist yet, or that cannot be read
+            continue
+        for step in search.found:
+            by_number.setdefault(step.number, []).append(step)
+    return {number: _joined(by_number[number]) for number in sorted(by_number)}
+
+
+def _joined(parts: Sequence[Step]) -> Step:
+    """Return the step of the rank that took longest among those that recompiled, or that compiled if none recompiled."""
+    return max(parts, key=lambda step: (bool(step.recompiled), step.seconds))
+
+
+def left_s(last: Sequence[Mapping[str, Any]], compiled: Mapping[int, Step], *, of: int | None) -> float | None:
+    """Return the seconds that the steps after the `last` ones, up to number `of`, may take; None if it is unknown.
+
+    The pace is the mean of those of the `last` steps that did not compile. Recompilations get fewer, because torch gives up after
+    8 of a function. So those to come are expected to cost as much as the earlier ones for as many steps, but no more in all.
+    """
+    if of is None or not last:
+        return None
+    step = int(last[-1]["step"])
+    plain = [line["s"] for line in last if line["step"] not in compiled]
+    if not plain and compiled and step <= len(compiled):
+        return None  # every step so far has compiled
+    pace_s = fmean(plain or [line["s"] for line in last])
+    lost_s = math.fsum(max(0.0, one.seconds - pace_s) for one in compiled.values() if one.recompiled)
+    left = max(0, of - step)
+    return left * pace_s + lost_s * min(1.0, left / max(1, step))
