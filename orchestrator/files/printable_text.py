@@ -44,6 +44,11 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def joined_lines(text: str) -> str:
+    """Return a text with its lines joined to one. The second line of a comment would be a command, that of a cell a new row."""
+    return printable(" ".join(text.splitlines()))
+
+
 def without_styles(text: str) -> str:
     """Return a log's text without its colours."""
     return _STYLE.sub("", text)

@@ -47,6 +47,7 @@ _SHORTEST_SECRET = 8
 _SHORTEST_NAMED_SECRET = 6
 LONGEST_SECRET = 8192
 MASK = "***"
+Redactor = Callable[[str], str]
 
 _FREE = r"(?<![A-Za-z0-9])"
 # The kind of secret, a hint that every such secret contains, and its form. The group `secret`, if any, is masked.
@@ -130,7 +131,7 @@ def redact(text: str, environ: Mapping[str, str] = os.environ) -> str:
     return "".join((*pieces, text[at:]))
 
 
-def redactor(environ: Mapping[str, str] = os.environ) -> Callable[[str], str]:
+def redactor(environ: Mapping[str, str] = os.environ) -> Redactor:
     """Return a function like `redact` for many texts. It reads the environment once, and remembers results."""
     variables = secret_variables(environ)
     return lru_cache(maxsize=65536)(lambda text: redact(text, variables))
@@ -189,7 +190,7 @@ def _names_secret(word: str) -> bool:
     return is_secret_name(word.partition("=")[0])
 
 
-def redact_words(words: Sequence[str], masked: Callable[[str], str] = redact) -> list[str]:
+def redact_words(words: Sequence[str], masked: Redactor = redact) -> list[str]:
     """Return the words of a command line with every secret masked."""
     hidden = {place: begin for place, begin, _ in secret_words(words)}
     if not hidden:

@@ -1,0 +1,97 @@
+"""A plan as one JSON document, with secrets masked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.files.redaction import MASK, Redactor, is_secret_name, redact_words, redactor
+from orchestrator.plan.expand import Plan
+from orchestrator.plan.view.as_commands import RUN_DIR, planned_command, variables
+from orchestrator.records import Experiment, Reason
+from orchestrator.trainers import get as get_trainer
+
+if TYPE_CHECKING:  # most plans need no forecast
+    from orchestrator.plan.forecast.outlook import Outlook
+
+
+def json_document(plan: Plan, python: str, *, outlook: Outlook | None = None) -> Iterator[str]:
+    """Yield the pieces of one JSON document: `experiments`, `collapsed`, `notes`, and the totals of an outlook."""
+    redact = redactor()
+    masked = _masker(redact)
+    yield '{"experiments": ['
+    for index, experiment in enumerate(plan.experiments):
+        document = _experiment(experiment, python, redact, masked)
+        if outlook is not None:
+            document |= outlook.document(experiment)
+        yield (",\n" if index else "\n") + json.dumps(document)
+    yield '\n],\n"collapsed": ['
+    for index, duplicate in enumerate(plan.collapsed):
+        yield (",\n" if index else "\n") + json.dumps(masked({"id": duplicate.id, **_cell(duplicate)}))
+    yield "\n],\n"
+    for name, value in (outlook.totals(plan.experiments) if outlook else {}).items():
+        yield f'"{name}": {json.dumps(value)},\n'
+    yield f'"notes": {json.dumps(masked(list(plan.notes)))}}}\n'
+
+
+def _masker(redact: Redactor) -> Callable[[Any], Any]:
+    """Return a function that masks all texts in a value.
+
+    It caches the texts in mappings, because a large plan has millions of them.
+    """
+
+    @lru_cache(maxsize=65536)
+    def named(name: str, text: str) -> str:
+        return MASK if text and is_secret_name(name) else redact(text)
+
+    def masked(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                name: named(name, item)
+                if type(item) is str
+                else MASK
+                if item and is_secret_name(name)
+                else masked(item)
+                for name, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            return [masked(item) for item in value]
+        return redact(value) if isinstance(value, str) else value
+
+    return masked
+
+
+def _cell(experiment: Experiment) -> dict[str, Any]:
+    return {
+        "scenario": experiment.scenario,
+        "framework_config": experiment.framework.name if experiment.framework else None,
+        "model_name_or_path": experiment.model,
+        "num_gpus": experiment.num_gpus,
+    }
+
+
+def _experiment(experiment: Experiment, python: str, redact: Redactor, masked: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return an experiment's entry in the document, with secrets masked."""
+    command = planned_command(experiment, python)
+    received = get_trainer(experiment.trainer).arguments(experiment, RUN_DIR)
+    stem, _, digest = experiment.id.rpartition("-")
+    return {
+        "id": f"{redact(stem)}-{digest}",  # the result for the stem is remembered; the digest contains nothing secret
+        **masked(_cell(experiment)),
+        "device": experiment.device,
+        "trainer": experiment.trainer,
+        "global_batch": experiment.global_batch,
+        "arguments": masked(received),
+        "environment": {name: redact(value) for name, value in variables(command).items()},
+        "command": redact_words(command.argv, redact),
+        "repeats": asdict(experiment.adaptive) if experiment.adaptive else experiment.repeats,
+        "skip": masked(_reason(experiment.skip)),
+        "cannot_run_here": masked(_reason(experiment.cannot_run_here)),
+    }
+
+
+def _reason(reason: Reason | None) -> dict[str, str] | None:
+    return {"kind": reason.kind, "reason": reason.text} if reason else None

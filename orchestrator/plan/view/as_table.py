@@ -1,0 +1,124 @@
+"""A plan as a table for a terminal of any width."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Group
+from rich.segment import Segment, Segments
+from rich.style import Style
+from rich.text import Text as Line
+
+from orchestrator.files.printable_text import joined_lines
+from orchestrator.files.redaction import Redactor, redactor
+from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, MODEL
+from orchestrator.plan.expand import Plan
+from orchestrator.plan.view.labels import assignments, distinguishing
+from orchestrator.records import Experiment
+
+if TYPE_CHECKING:  # most plans need no forecast
+    from orchestrator.plan.forecast.outlook import Outlook
+
+ROWS_SHOWN = 200
+HEADINGS = (
+    *("id", "scenario", "framework", "model", "arguments", "GPUs", "batch", "times", "trainer", "memory", "GPU-hours"),
+    "state",
+)
+FLEXIBLE = frozenset({"scenario", "framework", "model", "arguments", "trainer", "memory", "state"})
+TO_THE_RIGHT = ("GPUs", "batch", "times", "GPU-hours")
+IN_COLUMNS = frozenset({EFFECTIVE, MODEL, BATCH, ACCUMULATION})
+# Columns whose values often begin alike: config:llama-1b, max_seq_len=2048.
+ENDS_DIFFER = frozenset({"model", "arguments"})
+GAP, MIN_WIDTH = "  ", 4
+GOOD_STATES, BOLD, YELLOW = ("ready", "runs"), Style(bold=True), Style(color="yellow")
+
+
+def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
+    """Return the first 200 experiments, one per row, for a terminal of `width` columns. An outlook adds its own columns.
+
+    Values that are the same in all rows appear once, above the table. A terminal of less than about 75 columns shows only the first
+    columns.
+    """
+    shown = plan.experiments[:ROWS_SHOWN]
+    axes = distinguishing(shown, but=IN_COLUMNS)
+    redact = redactor()
+    added = outlook.cells(shown) if outlook else [{}] * len(shown)
+    pairs = zip(shown, added, strict=True)
+    rows = [_row(experiment, axes[experiment.scenario], redact, added=texts) for experiment, texts in pairs]
+    if not rows:
+        return Group(Line())
+    constant = {name for name in HEADINGS if len({row[name] for row in rows}) == 1}
+    constant -= {"id", "framework", "GPUs", "state"}
+    header = {name: name for name in HEADINGS if name not in constant and any(row[name] for row in rows)}
+    widths = {name: max(cell_len(row[name]) for row in (header, *rows)) for name in header}
+    flexible = FLEXIBLE - {"memory", "state"} if outlook and outlook.elsewhere else FLEXIBLE
+    if outlook and outlook.elsewhere and sum(widths.values()) + len(GAP) * len(widths) > width:
+        del widths["id"]  # no run has it, and the other columns need the room
+    fixed = sum(len(GAP) + (0 if name in flexible else need) for name, need in widths.items())
+    widths |= _fitted({name: need for name, need in widths.items() if name in flexible}, width - fixed)
+    # Each row is a finished line: rich needs many times as long to lay out a table.
+    segments = _line(header, widths, style=BOLD, of_state=BOLD)
+    for row in rows:
+        segments += _line(row, widths, of_state=None if row["state"] in GOOD_STATES else YELLOW)
+    same = ", ".join(f"{name} {rows[0][name]}" for name in HEADINGS if name in constant and rows[0][name])
+    return Group(*([Line(f"Same for all: {same}\n")] if same else []), Segments(segments))
+
+
+def _fitted(needs: Mapping[str, int], room: int) -> dict[str, int]:
+    """Return the widths of columns that may be cut: narrow columns get their full width, wide ones share the rest."""
+    widths: dict[str, int] = {}
+    for name, need in sorted(needs.items(), key=lambda item: item[1]):
+        share = (room - sum(widths.values())) // (len(needs) - len(widths))
+        widths[name] = max(MIN_WIDTH, min(need, share))
+    return widths
+
+
+def _line(
+    row: Mapping[str, str], widths: Mapping[str, int], *, style: Style | None = None, of_state: Style | None
+) -> list[Segment]:
+    """Return a line of the table. The last column, the state, has a style of its own."""
+    ends = ENDS_DIFFER if style is None else ()
+    *cells, state = (
+        _cut(row[name], width, to_the_right=name in TO_THE_RIGHT, end=name in ends) for name, width in widths.items()
+    )
+    return [Segment(GAP.join([*cells, ""]), style), Segment(state, of_state), Segment.line()]
+
+
+def _cut(text: str, width: int, *, to_the_right: bool, end: bool) -> str:
+    """Return the text in this width. A longer text is cut with an ellipsis: its beginning is cut if `end`, else its end."""
+    missing = width - cell_len(text)
+    if missing < 0 and end:
+        return "…" + set_cell_size(text[::-1], width - 1)[::-1]
+    if missing < 0:
+        return set_cell_size(text, width - 1) + "…"
+    return " " * missing + text if to_the_right else text + " " * missing
+
+
+def _row(
+    experiment: Experiment, axes: Collection[str], redact: Redactor, *, added: Mapping[str, str]
+) -> dict[str, str]:
+    state = "ready"
+    if experiment.skip:
+        state = f"skip: {experiment.skip.kind}"
+    elif experiment.cannot_run_here:
+        state = f"not here: {experiment.cannot_run_here.kind}"
+    repeats = f"{experiment.repeats}–{experiment.adaptive.max}" if experiment.adaptive else str(experiment.repeats)
+    texts = {
+        "id": experiment.id.rsplit("-", 1)[-1],
+        "scenario": experiment.scenario,
+        "framework": experiment.framework.name if experiment.framework else "none",
+        "model": experiment.model,
+        "arguments": assignments(experiment, axes),
+        "GPUs": f"{experiment.num_gpus}{' (cpu)' if experiment.device == 'cpu' else ''}",
+        "batch": str(experiment.global_batch or "-"),
+        "times": f"{repeats}×",
+        "trainer": experiment.trainer,
+        "memory": "",
+        "GPU-hours": "",
+        **added,
+    }
+    return {name: joined_lines(redact(text)).expandtabs() for name, text in texts.items()} | {
+        "state": added.get("state", state)
+    }

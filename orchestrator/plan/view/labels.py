@@ -1,0 +1,37 @@
+"""The arguments that distinguish the experiments of a scenario, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from orchestrator.files.printable_text import one_line
+from orchestrator.files.redaction import MASK, is_secret_name, redactor
+from orchestrator.records import Experiment, as_items
+
+
+def distinguishing(experiments: Iterable[Experiment], *, but: Collection[str] = ()) -> dict[str, set[str]]:
+    """Return the arguments of each scenario in which experiments with equal model, framework and GPUs differ, `but` for these."""
+    firsts: dict[tuple[Any, ...], Experiment] = {}
+    axes: dict[str, set[str]] = {}
+    for experiment in experiments:
+        framework = experiment.framework and experiment.framework.name
+        first = firsts.setdefault((experiment.scenario, experiment.model, experiment.num_gpus, framework), experiment)
+        names = {name for name, _ in experiment.arguments.items() ^ first.arguments.items()}
+        axes.setdefault(experiment.scenario, set()).update(names.difference(but))
+    return axes
+
+
+def assignments(experiment: Experiment, names: Collection[str]) -> str:
+    """Return the experiment's values of these arguments: `optim=sgd seed=1`. The values of secrets are masked."""
+    return " ".join(
+        f"{name}={MASK if is_secret_name(name) else ','.join(as_items(value))}"
+        for name, value in experiment.arguments.items()
+        if name in names
+    )
+
+
+def labels(experiments: Sequence[Experiment]) -> dict[str, str]:
+    """Return for each id the values that distinguish the experiment from those with equal readable parts of their ids."""
+    names, redact = distinguishing(experiments), redactor()
+    return {one.id: one_line(redact(assignments(one, names[one.scenario]))) for one in experiments}

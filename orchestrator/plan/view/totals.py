@@ -1,0 +1,55 @@
+"""The lines below the table of a plan: totals, duplicates, reasons for not running, and notes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.files.printable_text import counted
+from orchestrator.plan.expand import Plan
+from orchestrator.plan.view.as_table import ROWS_SHOWN
+from orchestrator.records import Experiment
+
+if TYPE_CHECKING:  # most plans need no forecast
+    from orchestrator.plan.forecast.outlook import Outlook
+
+REASONS_SHOWN = 12
+
+
+def summary(plan: Plan, *, outlook: Outlook | None = None) -> list[str]:
+    """Return the lines below the table: totals, duplicates, reasons for not running, the lines of an outlook, notes."""
+    experiments = plan.experiments
+    lines = [] if outlook and outlook.elsewhere else [_to_do(experiments)]
+    if len(experiments) > ROWS_SHOWN:
+        lines.append(f"The first {ROWS_SHOWN} rows are shown; use --json or --commands to see all {len(experiments)}.")
+    if plan.collapsed:
+        same = Counter(duplicate.id for duplicate in plan.collapsed)
+        examples = ", ".join(f"{name} ({times + 1}×)" for name, times in same.most_common(3))
+        more = ", …" if len(same) > 3 else ""
+        lines.append(f"{counted(len(plan.collapsed), 'duplicate')} left out, each runs once: {examples}{more}")
+    if not (outlook and outlook.elsewhere):
+        lines += _reasons(experiments)
+    if outlook is not None:
+        lines += outlook.lines(experiments)
+    return lines + [f"note: {note}" for note in plan.notes]
+
+
+def _to_do(experiments: Sequence[Experiment]) -> str:
+    ready = [experiment for experiment in experiments if not (experiment.skip or experiment.cannot_run_here)]
+    least, most = sum(experiment.repeats for experiment in ready), sum(experiment.most_repeats for experiment in ready)
+    runs = counted(least, "run") if least == most else f"{least:,} to {counted(most, 'run')}"
+    return f"{counted(len(experiments), 'experiment')}, {runs} to do here."
+
+
+def _reasons(experiments: Sequence[Experiment]) -> Iterator[str]:
+    """Yield the reasons why experiments are skipped or cannot run here, the most frequent first."""
+    skipped = Counter(experiment.skip for experiment in experiments if experiment.skip)
+    elsewhere = Counter(
+        experiment.cannot_run_here for experiment in experiments if experiment.cannot_run_here and not experiment.skip
+    )
+    for label, reasons in (("skipped", skipped), ("cannot run here", elsewhere)):
+        for reason, times in reasons.most_common(REASONS_SHOWN):
+            yield f"{label} ({reason.kind}), {times}×: {reason.text}"
+        if len(reasons) > REASONS_SHOWN:
+            yield f"{label}: {len(reasons) - REASONS_SHOWN} more reasons; use --json to see all"
