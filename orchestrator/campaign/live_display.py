@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from types import MappingProxyType
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -26,11 +27,17 @@ STYLES = {Status.OK: "green", Status.CANCELLED: "yellow"}
 
 
 class Progress:
-    """A context manager whose `on_event` is for `run_benchmark`. A terminal shows the status that `readers` read."""
+    """A context manager whose `on_event` is for `run_benchmark`. A terminal shows the status that `readers` read.
 
-    def __init__(self, console: Console, readers: Sequence[Reader] = ()) -> None:
+    `labels` maps the id of an experiment to the values that distinguish it, if its id does not show them.
+    """
+
+    def __init__(
+        self, console: Console, readers: Sequence[Reader] = (), *, labels: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.console = console
         self.readers = readers
+        self.labels = labels
         self._began = time.monotonic()
         self._due: set[Job] = set()
         self._ended: set[Job] = set()
@@ -79,7 +86,8 @@ class Progress:
         self._ended |= counted
         line = Text(f"{len(self._ended)}/{len(self._ended | self._due)} " if counted else "")
         line.append(str(record.status), style=STYLES.get(record.status, "red"))
-        line.append(f" {record.experiment_id} r{record.repeat}  {record.wall_s:.1f} s")
+        label = self.labels.get(record.experiment_id, "")
+        line.append(f" {record.experiment_id} r{record.repeat}{label and f'  {label}'}  {record.wall_s:.1f} s")
         if record.kind:
             line.append(f"  {record.kind}: {record.cause}")
         if record.status is Status.OK:

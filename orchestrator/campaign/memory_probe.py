@@ -15,6 +15,7 @@ from orchestrator.campaign.loop import Event, EventKind, OnEvent, run_benchmark
 from orchestrator.errors import SelectionError
 from orchestrator.executors import Executor
 from orchestrator.plan.cells import BATCH, TRAINER_BATCH_DEFAULT
+from orchestrator.plan.view.labels import labels
 from orchestrator.records import Experiment, Measure, RunRecord, Status
 from orchestrator.results import claims
 from orchestrator.results.folder import is_ours
@@ -154,3 +155,27 @@ def store_inside(store: Store, name: str) -> Store:
 def last_record(store: Store, experiment_id: str) -> RunRecord | None:
     records = [run.record for run in store.runs(experiment_id) if run.record is not None]
     return records[-1] if records else None
+
+
+def batch_lines(results: Sequence[Found]) -> Iterator[str]:
+    """Yield a line for each cell: its largest batch and the memory that it needs."""
+    names = labels([found.experiment for found in results])
+    for found in results:
+        label = names[found.experiment.id]
+        why = f"{found.failure.kind}: {found.failure.cause}" if found.failure else ""
+        fits = f"{BATCH} {found.batch} fits{_peak(found)}"
+        if found.batch is None:
+            text = f"unknown, a probe failed ({why})" if found.failure else "not even 1 fits"
+        elif found.failure:
+            text = f"{fits}, and a larger one could not be tried ({why})"
+        elif found.too_large:
+            text = f"{fits}, {found.too_large} does not"
+        else:
+            text = f"{fits}, {LARGEST_BATCH} is the largest that is tried"
+        yield f"{found.experiment.id}{label and f' ({label})'}: {text}"
+
+
+def _peak(found: Found) -> str:
+    values = {number.name: number.value for number in found.record.measurements} if found.record else {}
+    peak = values.get("peak_reserved_bytes")
+    return f" with {peak / 2**30:.1f} GiB reserved" if isinstance(peak, (int, float)) else ""

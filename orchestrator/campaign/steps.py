@@ -19,15 +19,15 @@ from orchestrator.campaign import parallel_cost
 from orchestrator.campaign.json_events import EventLines
 from orchestrator.campaign.live_display import Progress
 from orchestrator.campaign.loop import Event, EventKind, Summary, run_benchmark
-from orchestrator.campaign.memory_probe import LARGEST_BATCH, Found, largest_batches, mark_what_does_not_fit
+from orchestrator.campaign.memory_probe import Found, largest_batches, mark_what_does_not_fit
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.errors import ConfigError, PreparationError, ResultsError, SelectionError, suggestion
 from orchestrator.executors import LOCAL
 from orchestrator.machine.provenance import pip_freeze
 from orchestrator.measure.failure_kinds import KINDS
-from orchestrator.plan.cells import BATCH
 from orchestrator.plan.config import Suite
 from orchestrator.plan.expand import Plan
+from orchestrator.plan.view.labels import labels
 from orchestrator.records import Experiment, JobState
 from orchestrator.results import folder
 from orchestrator.results import requested as asked
@@ -162,7 +162,8 @@ def carry_out(
 ) -> Summary:
     """Prepare the data and carry out the due runs. Show the progress on the console, or as lines of JSON."""
     reader = Reader(store, only={experiment.id for experiment in plan.experiments})
-    with EventLines(json_lines) if json_lines else Progress(console, [reader]) as progress:
+    shown = labels(plan.experiments)
+    with EventLines(json_lines) if json_lines else Progress(console, [reader], labels=shown) as progress:
         if way.prepare:
             for sentence in prepare_data(plan.experiments, on_event=progress.say):
                 progress.say(sentence)
@@ -260,28 +261,6 @@ def find_batches(plan: Plan, store: Store, *, way: Way, console: Console) -> lis
         executor = executors.get(way.executor)
         tell = partial(_say_probe, progress)
         return list(largest_batches(plan.experiments, store=store, executor=executor, on_event=tell))
-
-
-def batch_lines(results: Sequence[Found]) -> Iterator[str]:
-    """Yield a line for each cell: its largest batch and the memory that it needs."""
-    for found in results:
-        why = f"{found.failure.kind}: {found.failure.cause}" if found.failure else ""
-        fits = f"{BATCH} {found.batch} fits{_peak(found)}"
-        if found.batch is None:
-            text = f"unknown, a probe failed ({why})" if found.failure else "not even 1 fits"
-        elif found.failure:
-            text = f"{fits}, and a larger one could not be tried ({why})"
-        elif found.too_large:
-            text = f"{fits}, {found.too_large} does not"
-        else:
-            text = f"{fits}, {LARGEST_BATCH} is the largest that is tried"
-        yield f"{found.experiment.id}: {text}"
-
-
-def _peak(found: Found) -> str:
-    values = {number.name: number.value for number in found.record.measurements} if found.record else {}
-    peak = values.get("peak_reserved_bytes")
-    return f" with {peak / 2**30:.1f} GiB reserved" if isinstance(peak, (int, float)) else ""
 
 
 def _say_probe(progress: Progress | EventLines, event: Event) -> None:

@@ -237,6 +237,7 @@ def _show_plan(planned: Plan, options: PlanOptions | RunOptions, outlook: Outloo
 
 def _find_batches(planned: Plan, store: Store, way: Way) -> None:
     from orchestrator.campaign import steps
+    from orchestrator.campaign.memory_probe import batch_lines
 
-    for line in steps.batch_lines(steps.find_batches(planned, store, way=way, console=err())):
+    for line in batch_lines(steps.find_batches(planned, store, way=way, console=err())):
         say(line)

@@ -18,6 +18,7 @@ from orchestrator.campaign.live_display import Progress
 from orchestrator.campaign.loop import Event, EventKind
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.campaign.status.experiment import RepeatState
+from orchestrator.plan.view.labels import labels
 from orchestrator.records import Job, Measurement, Status
 from orchestrator.results.store import Store, write_record
 
@@ -52,6 +53,16 @@ def test_each_end_is_a_line_that_counts_and_says_why(tmp_path: Path) -> None:
     assert lines[1].endswith(" tokens/s per device by the Trainer's clock")
     assert lines[2] == "2/2 failed s-m-0123456789ab r2  2.5 s  oom_cuda: CUDA out of memory [1, 2]"
     assert lines[3] == "another benchmark has r1"
+
+
+def test_a_line_has_the_values_that_distinguish_its_experiment(tmp_path: Path) -> None:
+    told = io.StringIO()
+    both = [experiment(rows, arguments={"max_steps": "5", "token": "s3cret", "rows": rows}) for rows in "12"]
+    with Progress(Console(file=told), labels=labels(both)) as progress:
+        for one in both:
+            own = Job(experiment_id=one.id, repeat=1, attempt=1, run_dir=tmp_path / one.id)
+            progress.on_event(ended(own))
+    assert told.getvalue().splitlines() == [f"ok s-{rows}-0123456789ab r1  rows={rows}  2.5 s" for rows in "12"]
 
 
 @pytest.mark.parametrize(

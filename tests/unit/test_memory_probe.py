@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from factories.results import experiment, job, record_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.campaign import memory_probe, steps
+from orchestrator.campaign import memory_probe
 from orchestrator.records import Device, Experiment, RunRecord, Status
 
 
@@ -45,10 +46,19 @@ def test_what_fitted_before_another_failure_stands() -> None:
     refused = record(Status.INVALID, "not_in_effect")
     found = memory_probe.largest_batch(cell(), lambda one, batch: record(Status.OK) if batch <= 32 else refused)
     assert (found.batch, found.too_large, found.failure) == (32, None, refused)
-    (line,) = steps.batch_lines([found])
+    (line,) = memory_probe.batch_lines([found])
     assert line.endswith(
         "per_device_train_batch_size 32 fits, and a larger one could not be tried (not_in_effect: not_in_effect)"
     )
+
+
+def test_the_line_of_a_cell_has_the_values_that_distinguish_it() -> None:
+    cells = [replace(cell(), id=f"s-{optim}", arguments={"optim": optim}) for optim in ("sgd", "adamw_torch")]
+    found = [memory_probe.Found(experiment=one, batch=None, record=None, too_large=None, failure=None) for one in cells]
+    assert [*memory_probe.batch_lines(found)] == [
+        "s-sgd (optim=sgd): not even 1 fits",
+        "s-adamw_torch (optim=adamw_torch): not even 1 fits",
+    ]
 
 
 def test_a_probe_is_the_same_training_ended_after_two_steps() -> None:
