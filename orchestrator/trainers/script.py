@@ -52,7 +52,7 @@ def may_name_file(argument: str) -> bool:
 
 
 def _script(experiment: Experiment) -> Script:
-    assert experiment.script is not None, "plan/expand.py refuses a scenario without a script"
+    assert experiment.script is not None, "plan/expand/ refuses a scenario without a script"
     return experiment.script
 
 

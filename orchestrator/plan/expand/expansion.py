@@ -1,16 +1,16 @@
-"""`expand` makes experiments, each with its id, from a suite and a selection. Pure: the machine is an argument.
+"""The expansion of one scenario: from its layers of arguments to its experiments.
 
 Precedence of arguments, lowest first: the trainer's defaults < defaults.yaml < framework configuration < axis < scenario argument <
 `--set`. A trainer gets defaults.yaml and a framework configuration only if they are written for this trainer. Every layer is
 translated to the trainer's names before the layers are merged. So an old and a new name of one argument become one. A layer has its
-origin, so that an error can name the place in the file. If two cells of a scenario give the same experiment, it runs once. `skip`
-is the reason why an experiment can run nowhere, `cannot_run_here` the reason why it cannot run on this machine.
+origin, so that an error can name the place in the file. `skip` is the reason why an experiment can run nowhere, `cannot_run_here`
+the reason why it cannot run on this machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from types import SimpleNamespace
 from typing import Any
@@ -41,8 +41,6 @@ from orchestrator.plan.placement import cannot_run_here, placed_on, undone, writ
 from orchestrator.plan.selection import (
     Selection,
     axes_of,
-    chosen_experiments,
-    chosen_scenarios,
     models_named,
     zipped_axes,
 )
@@ -56,54 +54,7 @@ _AS_WRITTEN = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The result of `expand`. `collapsed` are the duplicates that were left out. `notes` are sentences for the user.
-
-    `not_chosen` are the ids of the experiments in the chosen scenarios that the call did not choose.
-    """
-
-    experiments: tuple[Experiment, ...]
-    collapsed: tuple[Experiment, ...]
-    notes: tuple[str, ...]
-    not_chosen: frozenset[str] = frozenset()
-
-
-def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
-    """Return the experiments of the chosen scenarios. Raises ConfigError or SelectionError for a mistake of the user."""
-    experiments: dict[str, Experiment] = {}
-    collapsed: list[Experiment] = []
-    problems: list[Problem] = []
-    notes: dict[str, None] = {}
-    defaults_used = False
-    files = Sources()
-    for scenario in chosen_scenarios(suite, selection):
-        try:
-            expansion = _Expansion(suite, scenario, selection, machine, files)
-            for experiment in expansion.experiments():
-                known = experiments.setdefault(experiment.id, experiment)
-                if known.scenario != experiment.scenario:
-                    text = f"scenario {known.scenario!r} has an experiment with the same id {experiment.id}; rename one"
-                    raise ConfigError([suite.problem(scenario, ("name",), text)])
-                if known is not experiment:
-                    collapsed.append(experiment)
-            notes.update(dict.fromkeys((*expansion.notes, *expansion.layers.notes)))
-            defaults_used |= expansion.trainer.takes_defaults
-        except ConfigError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise ConfigError(problems)
-    on_files = suite.file_notes(defaults_used=defaults_used)
-    chosen = chosen_experiments(experiments, suite, selection)
-    return Plan(
-        experiments=tuple(chosen.values()),
-        collapsed=tuple(one for one in collapsed if one.id in chosen),
-        notes=(*on_files, *notes),
-        not_chosen=frozenset(id for id in experiments if id not in chosen),
-    )
-
-
-class _Expansion:
+class Expansion:
     """The expansion of one scenario. Its cached properties are the values that all cells share."""
 
     def __init__(
