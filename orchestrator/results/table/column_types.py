@@ -7,11 +7,15 @@ each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.measure.metrics import FACTS, METRICS, SETTINGS, Show
 from orchestrator.measure.metrics.metric import NUMBER, TEXT, TRUTH, WHOLE
+from orchestrator.results.table.column_choice import for_people
+from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +44,8 @@ OTHERS: Mapping[str, tuple[str, str]] = {
     "experiments": (WHOLE, "`--group-by`: experiments of the group."),
     "experiments_ok": (WHOLE, "`--group-by`: experiments of the group whose repeats all ended ok."),
 }
+
+_WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")
 
 
 def known() -> dict[str, str]:
@@ -75,3 +81,34 @@ def _as(column: pd.Series[Any], wanted: str) -> pd.Series[Any]:
 
 def _are_whole(column: pd.Series[Any]) -> bool:
     return bool(((column % 1 == 0) & (column.abs() < 2**63)).all())
+
+
+def frame_of(
+    records: Sequence[dict[str, Value]],
+    arguments: frozenset[str],
+    *,
+    order: Callable[[Iterable[str]], list[str]] = for_people,
+) -> pd.DataFrame:
+    """Return a frame of nullable columns, so that whole numbers stay whole in a column with missing values."""
+    import pandas as pd
+
+    names = order(dict.fromkeys(chain.from_iterable(records)))
+    columns: dict[str, pd.Series[Any]] = {}
+    for name in names:
+        kind, values = _with_type(list(map(dict.get, records, repeat(name))), is_argument=name in arguments)
+        columns[name] = pd.Series(values, dtype=pd.api.types.pandas_dtype(kind))
+    return pd.DataFrame(columns, index=range(len(records)), columns=names)
+
+
+def _with_type(values: Sequence[Value], *, is_argument: bool) -> tuple[str, list[Value]]:
+    """Return the pandas type that represents a column's values exactly, and the values in that type. Arguments are text."""
+    kinds = {*map(type, values)} - {type(None)}
+    if is_argument and kinds == {str} and all(value is None or _WHOLE.fullmatch(str(value)) for value in values):
+        return "Int64", [None if value is None else int(value) for value in values]
+    if kinds == {bool}:
+        return "boolean", list(values)
+    if kinds == {int} and all(value is None or abs(int(value)) < 2**63 for value in values):
+        return "Int64", list(values)
+    if kinds and kinds <= {int, float}:
+        return "Float64", [None if value is None else float(value) for value in values]
+    return "string", [None if value is None else str(value) for value in values]

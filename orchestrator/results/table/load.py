@@ -10,12 +10,10 @@ A results folder may come from someone else. `foreign_rows` leaves out implausib
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from orchestrator.errors import ResultsError
 from orchestrator.files import reading
@@ -26,7 +24,8 @@ from orchestrator.results.contents import StoredExperiment
 from orchestrator.results.store import Store
 from orchestrator.results.table import foreign_rows, gc_pause, references, rows
 from orchestrator.results.table.aggregate import BY_RATIO, LOGGED, Cell, compared, over_repeats
-from orchestrator.results.table.column_choice import for_people, varying
+from orchestrator.results.table.column_choice import varying
+from orchestrator.results.table.column_types import frame_of
 from orchestrator.results.table.references import Reference
 from orchestrator.results.table.rows import Row, Value
 from orchestrator.results.table.sources import csv_file, reference_folder
@@ -92,8 +91,8 @@ def of_rows(
     all_rows = rows.with_versions(all_rows)
     arguments = frozenset(name for row in all_rows for name in row.arguments)
     return ResultsTable(
-        runs=_frame([row.flat() for row in all_rows if "repeat" in row.outcome], arguments),
-        experiments=_frame(_experiments(all_rows), arguments),
+        runs=frame_of([row.flat() for row in all_rows if "repeat" in row.outcome], arguments),
+        experiments=frame_of(_experiments(all_rows), arguments),
         ranks=_parts((row, row.ranks) for row in all_rows),
         devices=_parts((row, row.devices) for row in all_rows),
         warnings=(*warnings, *foreign_rows.formulas(all_rows)),
@@ -188,7 +187,7 @@ def _parts(all_rows: Iterable[tuple[Row, Sequence[Mapping[str, Value]]]]) -> pd.
         if parts:
             run = {name: value for name, value in {**row.facts, **row.outcome}.items() if name in _OF_THE_RUN}
             records += [{**run, **part} for part in parts]
-    return _frame(records, frozenset(), order=list)
+    return frame_of(records, frozenset(), order=list)
 
 
 def _groups(all_rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -270,37 +269,3 @@ def _mean(values: Sequence[Value]) -> Value:
     if all(isinstance(value, int) for value in numbers) and sum(numbers) % len(numbers) == 0:
         return int(sum(numbers)) // len(numbers)
     return math.fsum(numbers) / len(numbers)
-
-
-_WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")
-
-
-def _frame(
-    records: Sequence[dict[str, Value]],
-    arguments: frozenset[str],
-    *,
-    order: Callable[[Iterable[str]], list[str]] = for_people,
-) -> pd.DataFrame:
-    """Return a frame of nullable columns, so that whole numbers stay whole in a column with missing values."""
-    import pandas as pd
-
-    names = order(dict.fromkeys(chain.from_iterable(records)))
-    columns: dict[str, pd.Series[Any]] = {}
-    for name in names:
-        kind, values = _typed(list(map(dict.get, records, repeat(name))), is_argument=name in arguments)
-        columns[name] = pd.Series(values, dtype=pd.api.types.pandas_dtype(kind))
-    return pd.DataFrame(columns, index=range(len(records)), columns=names)
-
-
-def _typed(values: Sequence[Value], *, is_argument: bool) -> tuple[str, list[Value]]:
-    """Return the pandas type that represents a column's values exactly, and the values in that type. Arguments are text."""
-    kinds = {*map(type, values)} - {type(None)}
-    if is_argument and kinds == {str} and all(value is None or _WHOLE.fullmatch(str(value)) for value in values):
-        return "Int64", [None if value is None else int(value) for value in values]
-    if kinds == {bool}:
-        return "boolean", list(values)
-    if kinds == {int} and all(value is None or abs(int(value)) < 2**63 for value in values):
-        return "Int64", list(values)
-    if kinds and kinds <= {int, float}:
-        return "Float64", [None if value is None else float(value) for value in values]
-    return "string", [None if value is None else str(value) for value in values]

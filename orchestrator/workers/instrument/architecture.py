@@ -150,7 +150,8 @@ def matrices(model: Any) -> Iterator[Matrix]:
 def matrices_in(module: Any) -> Iterator[tuple[int, bool, Optional[int]]]:
     """Yield the size of each of a module's own matrices, whether it is trained, and its number of experts."""
     if is_linear(module):
-        yield module.in_features * module.out_features, is_trained(module), None
+        trained = bool(getattr(getattr(module, "weight", None), "requires_grad", False))  # GPTQ has buffers instead
+        yield module.in_features * module.out_features, trained, None
         return
     kind = type(module).__name__
     if is_a(module, "Embedding") or kind.endswith("Norm"):
@@ -173,10 +174,6 @@ def is_linear(module: Any) -> bool:
     """Return whether this is a linear layer, quantised or not; an adapter's wrapper is not."""
     sizes = (getattr(module, "in_features", None), getattr(module, "out_features", None))
     return all(isinstance(size, int) for size in sizes) and not any(True for _ in module.children())
-
-
-def is_trained(layer: Any) -> bool:
-    return bool(getattr(getattr(layer, "weight", None), "requires_grad", False))  # GPTQ has buffers instead of a weight
 
 
 def spared(layers: Any) -> Optional[int]:
