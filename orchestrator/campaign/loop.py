@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import FrameType
 
@@ -24,7 +24,8 @@ from orchestrator.measure.failure_kinds import FILES_CHANGED
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.results import claims
 from orchestrator.results.contents import StoredRun
-from orchestrator.results.due_runs import NO_RETRY, Retry
+from orchestrator.results.due_runs import NO_RETRY, Retry, can_run, wanted
+from orchestrator.results.folder import with_dated_name
 from orchestrator.results.store import Store, unfinished_record, write_record
 
 # How often one call tries a repeat. Without a limit, a failure that is retried (lost, a taken port) could go on for ever.
@@ -61,17 +62,21 @@ OnEvent = Callable[[Event], None]
 class Summary:
     """The result of a benchmark: the last record of each requested repeat, from this call or an earlier call.
 
-    `unknown` is the number of runs on hosts that have been silent for a long time.
+    `unknown` is the number of runs on hosts that have been silent for a long time. `missing` is the number of requested repeats
+    without a record. `unreadable` is the number of those whose record cannot be read.
     """
 
     counts: Mapping[Status, int]
     records: tuple[RunRecord, ...]
     unknown: int = 0
+    missing: int = 0
+    unreadable: int = 0
 
     @property
     def exit_code(self) -> int:
-        """0 if every run ended well, else 1."""
-        return 0 if not self.unknown and all(record.status is Status.OK for record in self.records) else 1
+        """0 if every requested run ended well, else 1."""
+        left = self.unknown or self.missing
+        return 0 if not left and all(record.status is Status.OK for record in self.records) else 1
 
 
 def run_benchmark(
@@ -98,7 +103,7 @@ def run_benchmark(
     with _terminated_as_interrupted(), _disk_errors_explained(store):
         store.remove_unfinished_claims()
         while True:
-            _record_lost(experiments, store, tell, take_over=take_over)
+            _record_lost(experiments, store, tell, take_over=take_over, retry=NO_RETRY if handed_over else retry)
             due = [
                 job
                 for job in store.plan(experiments, retry=NO_RETRY if handed_over else retry)
@@ -116,7 +121,7 @@ def run_benchmark(
                     text = f"{failed.experiment_id} failed, and --fail-fast starts no more runs; the same command runs the rest"
                     tell(Event(kind=EventKind.LEFT, text=text, record=failed))
                     break
-    return _summary(experiments, store)
+    return _summary(experiments, store, repeats)
 
 
 def _left_to_next_call(job: Job, store: Store, began: float) -> bool:
@@ -156,18 +161,27 @@ def _hand_over(
     return failed
 
 
-def _record_lost(experiments: Sequence[Experiment], store: Store, tell: OnEvent, *, take_over: bool) -> None:
-    """End the processes that a lost run left on this machine, and write the record that the run could not write."""
-    silent = _runs(experiments, store, JobState.SILENT) if take_over else []
-    for run in [*_runs(experiments, store, JobState.LOST), *silent]:
-        claim = claims.read_claim(run.job.run_dir)
+def _record_lost(
+    experiments: Sequence[Experiment], store: Store, tell: OnEvent, *, take_over: bool, retry: Retry
+) -> None:
+    """End the processes that a lost run left on this machine, and write the record that the run could not write.
+
+    Do so for a run with an unreadable record, too, if `retry` includes it, and move that record aside.
+    """
+    states = (JobState.LOST, JobState.SILENT) if take_over else (JobState.LOST,)
+    lost = {run.job: unfinished_record(run.job) for state in states for run in _runs(experiments, store, state)}
+    for job in _unreadable(can_run(experiments), store) if retry.unreadable else ():
+        cause = f"its record could not be read and is now {with_dated_name(job.folder.record).name}"
+        if claims.state(job.run_dir) is not JobState.RUNNING:
+            lost[job] = replace(unfinished_record(job), cause=cause)
+    for job, record in lost.items():
+        claim = claims.read_claim(job.run_dir)
         left = end_tree(claim.marker) if claim is not None and claim.owner.is_here() else 0
         if left:
-            text = f"ended {left} process(es) that {run.job.experiment_id} {run.job.name} had left behind"
-            tell(Event(kind=EventKind.ENDED_LEFTOVERS, text=text, jobs=(run.job,)))
-        if write_record(run.job.run_dir, unfinished_record(run.job)):
-            record = store.run(run.job).record
-            tell(Event(kind=EventKind.ENDED, text=f"{run.job.name} was lost", jobs=(run.job,), record=record))
+            text = f"ended {left} process(es) that {job.experiment_id} {job.name} had left behind"
+            tell(Event(kind=EventKind.ENDED_LEFTOVERS, text=text, jobs=(job,)))
+        if write_record(job.run_dir, record):
+            tell(Event(kind=EventKind.ENDED, text=f"{job.name} was lost", jobs=(job,), record=store.run(job).record))
 
 
 def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent) -> bool:
@@ -208,16 +222,27 @@ def _runs(experiments: Sequence[Experiment], store: Store, state: JobState) -> l
     return [run for run in runs if run.state is state]
 
 
-def _summary(experiments: Sequence[Experiment], store: Store) -> Summary:
-    last = {
-        (run.job.experiment_id, run.job.repeat): run.record
-        for experiment in experiments
-        for run in store.runs(experiment.id)
-        if run.record is not None and run.job.repeat <= experiment.most_repeats
-    }
-    records = tuple(last.values())
-    unknown = len(_runs(experiments, store, JobState.SILENT))
-    return Summary(counts=Counter(record.status for record in records), records=records, unknown=unknown)
+def _unreadable(experiments: Sequence[Experiment], store: Store) -> list[Job]:
+    return [run.job for run in _runs(experiments, store, JobState.ENDED) if run.record is None]
+
+
+def _summary(experiments: Sequence[Experiment], store: Store, repeats: Collection[int] | None) -> Summary:
+    records: list[RunRecord] = []
+    missing: list[StoredRun | None] = []
+    for experiment in experiments:
+        last = {run.job.repeat: run for run in store.runs(experiment.id) if run.job.repeat <= experiment.most_repeats}
+        ended = [run.record for run in last.values() if run.record is not None]
+        records += ended
+        asked = range(1, wanted(experiment, ended) + 1) if can_run([experiment]) else ()
+        ours = [last.get(repeat) for repeat in asked if repeats is None or repeat in repeats]
+        missing += [run for run in ours if run is None or run.record is None]
+    return Summary(
+        counts=Counter(record.status for record in records),
+        records=tuple(records),
+        unknown=len(_runs(experiments, store, JobState.SILENT)),
+        missing=len(missing),
+        unreadable=sum(run is not None and run.state is JobState.ENDED for run in missing),
+    )
 
 
 @contextmanager

@@ -229,7 +229,7 @@ def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say
 def remarks(plan: Plan, store: Store, summary: Summary, *, since: float, retry: Retry) -> Iterator[str]:
     """Yield remarks about a campaign that has ended. It began at `since` (seconds since the epoch)."""
     yield from _not_agreed(plan, store)
-    yield from _failed_before(summary, since=since, retry=retry)
+    yield from _not_repeated(summary, since=since, retry=retry)
 
 
 def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
@@ -245,10 +245,11 @@ def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
             )
 
 
-def _failed_before(summary: Summary, *, since: float, retry: Retry) -> Iterator[str]:
-    """Yield a sentence about runs that failed before this call and that this call did not repeat."""
-    count = sum(record.status in FAILURES and record.started_at < since for record in summary.records)
-    if count and not retry.failed:
+def _not_repeated(summary: Summary, *, since: float, retry: Retry) -> Iterator[str]:
+    """Yield a sentence about runs with unreadable records, and one about earlier failures that this call did not repeat."""
+    if summary.unreadable:
+        yield f"{summary.unreadable} run(s) have a record that cannot be read; add --retry-failed lost to repeat them"
+    if not retry.failed and (count := sum(r.status in FAILURES and r.started_at < since for r in summary.records)):
         yield f"{count} run(s) failed before and were not repeated; add --retry-failed to repeat them"
 
 

@@ -24,10 +24,17 @@ VALUES = ("tokens_per_s", "train_tokens_per_second", "train_runtime")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """The failed runs to try once more: none, those of some kinds, or all (`kinds` is empty)."""
+    """The failed runs to try once more: none, those of some kinds, or all (`kinds` is empty).
+
+    A run whose record cannot be read counts as lost.
+    """
 
     failed: bool
     kinds: tuple[str, ...] = ()
+
+    @property
+    def unreadable(self) -> bool:
+        return self.failed and (not self.kinds or Status.LOST in self.kinds)
 
     def includes(self, record: RunRecord) -> bool:
         return self.failed and record.status in FAILURES and (not self.kinds or record.kind in self.kinds)
@@ -72,7 +79,7 @@ def is_due_again(run: StoredRun, retry: Retry) -> bool:
     if run.state is not JobState.ENDED:
         return run.state is JobState.LOST
     if run.record is None:
-        return False  # its record cannot be read, but may be right
+        return retry.unreadable  # its record cannot be read, but may be right
     from orchestrator.measure.failure_kinds import known
 
     if run.record.status in (Status.LOST, Status.CANCELLED) or known(run.record.kind).retried:

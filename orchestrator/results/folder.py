@@ -39,13 +39,17 @@ def move_aside(root: Path) -> Path | None:
     running = [path for path in root.glob("experiments/*/runs/r*") if state(path) in active]
     if running:
         raise ResultsError(f"{root}: {len(running)} run(s) still go on in it, such as {running[0]}; end them first")
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    names = (f"{root.name}.{stamp}" + (f"-{number}" if number > 1 else "") for number in count(1))
-    target = next(path for path in map(root.with_name, names) if not os.path.lexists(path))
     try:
-        return root.rename(target)
+        return with_dated_name(root)
     except OSError as error:
         raise ResultsError(f"{root}: cannot be moved aside ({error.strerror}); name another folder") from error
+
+
+def with_dated_name(path: Path) -> Path:
+    """Give a file or folder a name with the date, and return its new path."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    names = (f"{path.name}.{stamp}" + (f"-{number}" if number > 1 else "") for number in count(1))
+    return path.rename(next(name for name in map(path.with_name, names) if not os.path.lexists(name)))
 
 
 def refuse_foreign(root: Path) -> None:
