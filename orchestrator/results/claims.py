@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
 import socket
 import time
 import uuid
@@ -34,6 +34,11 @@ from orchestrator.records import Job, JobState, RunFolder
 HEARTBEAT_S = 30.0
 # A run with an older heartbeat is silent. The limit is long because file servers show changes late.
 SILENT_AFTER_S = 300.0
+
+# The name of a folder in which a claim is prepared: a dot and the marker. Only such a folder is ever removed.
+_ASIDE = re.compile(r"\.[0-9a-f]{32}")
+# The files that a killed process may have left in it.
+_IN_ASIDE = re.compile(r"job\.json|\.(job\.json\.)?[0-9a-f]{32}")
 
 # A function from a folder to the time of its files in seconds since the epoch; None if the time is unknown.
 Clock = Callable[[Path], float | None]
@@ -139,22 +144,37 @@ def claim(job: Job, *, executor: str, details: Mapping[str, Any] | None = None) 
             raise
         return None
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        _remove_aside(aside)
     writing.sync_folder(job.run_dir.parent)
     written = read_claim(job.run_dir)
     return mine if written is not None and written.marker == mine.marker else None
 
 
 def remove_unfinished(runs: Path) -> None:
-    """Remove the unfinished claims of processes that were killed during `claim`. Nothing has run in their folders."""
+    """Remove the unfinished claims of processes that were killed during `claim`. Nothing has run in their folders.
+
+    Leave every other folder, and every link: a user may keep `.git` or notes here.
+    """
     for aside in runs.glob(".*") if runs.is_dir() else ():
+        if not _ASIDE.fullmatch(aside.name) or aside.is_symlink() or not aside.is_dir():
+            continue
         written = read_claim(aside)
         if written is not None:
             is_dead = written.owner.is_here() and not written.owner.lives()
         else:
             is_dead = (silence_s(aside, file_servers_clock) or 0) > SILENT_AFTER_S
         if is_dead:
-            shutil.rmtree(aside, ignore_errors=True)
+            _remove_aside(aside)
+
+
+def _remove_aside(aside: Path) -> None:
+    """Remove the folder of an unfinished claim. Leave it if it contains a file that `claim` does not write."""
+    with suppress(OSError):
+        files = list(aside.iterdir())
+        if all(_IN_ASIDE.fullmatch(path.name) for path in files):
+            for path in files:
+                path.unlink()
+            aside.rmdir()
 
 
 def take_over(run_dir: Path) -> None:

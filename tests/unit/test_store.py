@@ -242,24 +242,53 @@ def test_a_folder_without_a_claim_is_lost(store):
     assert claims.state(job.run_dir) is JobState.LOST
 
 
+def aside(runs, marker, owner):
+    """The folder of a claim whose process was killed before the rename."""
+    folder = runs / f".{marker}"
+    folder.mkdir(parents=True)
+    claim = {"experiment_id": "e", "repeat": 1, "attempt": 1, "marker": marker, "executor": "x", "claimed_at": 0.0}
+    (folder / "job.json").write_text(json.dumps({**claim, "details": {}, "owner": fields(owner)}))
+    return folder
+
+
+def long_ago(path):
+    moment = time.time() - claims.SILENT_AFTER_S - 60
+    os.utime(path, (moment, moment), follow_symlinks=False)
+
+
 def test_what_a_killed_claimant_left_is_swept_and_a_living_one_is_left_alone(store):
     runs = store.job(experiment().id, repeat=1, attempt=1).run_dir.parent
     owner = claims.this_process()
-    for name, one in (("dead", replace(owner, start_time=1.0)), ("alive", owner), ("far", replace(owner, host="far"))):
-        (runs / f".{name}").mkdir(parents=True)
-        claim = {
-            "experiment_id": "e",
-            "repeat": 1,
-            "attempt": 1,
-            "marker": name,
-            "executor": "x",
-            "claimed_at": 0.0,
-            "details": {},
-        }
-        (runs / f".{name}" / "job.json").write_text(json.dumps(claim | {"owner": fields(one)}))
-    (runs / ".just-begun").mkdir()
+    dead, half = aside(runs, "d" * 32, replace(owner, start_time=1.0)), runs / f".{'a' * 32}"
+    alive, far = aside(runs, "b" * 32, owner), aside(runs, "f" * 32, replace(owner, host="far", boot_id="far"))
+    half.mkdir()
+    (half / f".job.json.{'0' * 32}").write_text('{"exp')
+    just_begun = runs / f".{'c' * 32}"
+    just_begun.mkdir()
+    long_ago(half)
     store.remove_unfinished_claims()
-    assert {path.name for path in runs.iterdir()} == {".alive", ".far", ".just-begun"}
+    assert not dead.exists() and not half.exists()
+    assert {*runs.iterdir()} == {alive, far, just_begun}
+
+
+def test_what_a_user_keeps_beside_the_runs_is_never_removed(store, tmp_path):
+    """Neither by a dot, nor by age, nor through a link, nor with a name or a claim like ours."""
+    runs = store.job(experiment().id, repeat=1, attempt=1).run_dir.parent
+    gone = replace(claims.this_process(), start_time=1.0)
+    named, with_notes = aside(runs, "notes", gone), aside(runs, "e" * 32, gone)
+    elsewhere = aside(tmp_path / "elsewhere", "1" * 32, gone)
+    (with_notes / "notes.txt").write_text("mine")
+    (runs / f".{'1' * 32}").symlink_to(elsewhere)
+    for name in (".git", ".ipynb_checkpoints"):
+        (runs / name).mkdir()
+        (runs / name / "HEAD").write_text("mine")
+    for path in [*runs.rglob("*"), elsewhere]:
+        long_ago(path)
+    kept = [*runs.iterdir(), named / "job.json", *with_notes.iterdir(), elsewhere / "job.json", runs / ".git" / "HEAD"]
+    before = {path: path.lstat().st_mtime_ns for path in (runs / ".git", runs / ".ipynb_checkpoints")}
+    store.remove_unfinished_claims()
+    assert [path for path in kept if not os.path.lexists(path)] == []
+    assert {path: path.lstat().st_mtime_ns for path in before} == before, "not even a file was made in them"
 
 
 def test_a_run_of_another_host_is_judged_by_its_heartbeat(store):
