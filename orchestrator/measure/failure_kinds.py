@@ -16,7 +16,7 @@ from orchestrator.records import Device, Experiment
 BATCH = "per_device_train_batch_size"
 FILES_CHANGED = "files_changed"
 _CAPACITY = re.compile(
-    r"Tried to allocate (?P<tried>[\d.]+ [KMG]iB)[\s\S]*?total capacity of (?P<capacity>[\d.]+ [KMG]iB)"
+    r"Tried to allocate (?P<tried>[\d.]+ [KMG]iB)[\s\S]{0,500}?total capacity of (?P<capacity>[\d.]+ [KMG]iB)"
     r" of \w+ (?P<free>[\d.]+ [KMG]iB) is free"
 )
 _PIECES = re.compile(r"[^\n]*?(?P<pieces>[\d.]+ [KMG]iB) is reserved by PyTorch but unallocated")  # in the same message
@@ -73,7 +73,7 @@ def _right_arguments(text: str, experiment: Experiment) -> str | None:
     if "assign use_cpu" in text:
         on_cpu = experiment.device is Device.CPU
         return "add use_cpu: true to the arguments" if on_cpu else "this GPU has no bfloat16: remove bf16, or use fp16"
-    if experiment.script and re.search(r"arguments are required:.*--output_dir", text):
+    if experiment.script and re.search(r"arguments are required:.{0,500}--output_dir", text):
         return "add output_dir to the arguments, with any value: each run gets a folder of its own"
     return None
 
@@ -185,7 +185,7 @@ _TABLE = (
         meaning="The training data is missing or cannot be read.",
         pattern=(
             r"DatasetNotFoundError|DataFilesNotFoundError|DatasetGenerationError|JSONDecodeError|ArrowInvalid|\bDataError\b"
-            r"|UnicodeDecodeError|(FileNotFoundError|No such file)[^\n]*(\.jsonl?|\.parquet|\.npz|\.csv|/data/)"
+            r"|UnicodeDecodeError|(FileNotFoundError|No such file)[^\n]{0,500}(\.jsonl?|\.parquet|\.npz|\.csv|/data/)"
         ),
     ),
     FailureKind(

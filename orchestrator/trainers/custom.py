@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import re
+import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from orchestrator.errors import LaunchError
 from orchestrator.files import reading
 from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact
+from orchestrator.machine import process
 from orchestrator.records import (
     Caveat,
     CaveatKind,
@@ -32,7 +36,7 @@ from orchestrator.records import (
     as_items,
     load,
 )
-from orchestrator.trainers import instrumented
+from orchestrator.trainers import instrumented, log_search
 from orchestrator.trainers.trainer import Trainer
 
 # Placeholders without an argument. `gpus` is `0,1`, `python` the interpreter that trains, `scenario_dir` the folder of the
@@ -41,9 +45,13 @@ PROVIDED = ("model_name_or_path", "num_gpus", "run_dir", "gpus", "port", "python
 
 # Only the end of a log is read, which has the results. A whole log may be larger than the memory.
 LONGEST_LOG_BYTES = 64 * 2**20
+# A pattern that backtracks may search for years.
+LONGEST_SEARCH_S = 10.0
 LEFT_FOR_LAUNCH = ("gpus", "port", "python")
 
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>\w+)\}\}|\{(?P<name>[A-Za-z_]\w*)\}")
+# Python's float() also reads digits of other scripts, and underscores between digits.
+_NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf(inity)?)", re.ASCII | re.IGNORECASE)
 _TAIL_BYTES = 1 << 20
 
 _SCALES: Mapping[str, float] = {
@@ -145,10 +153,8 @@ def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], ob
     place = results.removeprefix("file:") if results.startswith("file:") else "the last line of stdout"
     try:
         if results == "log":
-            text = reading.read_tail(RunFolder(run_dir).stdout, limit=LONGEST_LOG_BYTES)
-            return lambda name, source: _or_missing(
-                _last_match(source.pattern, text), f"no line of stdout matches {source.pattern!r}"
-            )
+            reading.read_tail(RunFolder(run_dir).stdout, limit=0)  # it is refused unless it is a regular file
+            return lambda name, source: _last_match(source.pattern or "", RunFolder(run_dir).stdout)
         if results == "stdout":
             values = reading.parse_json(_last_line(RunFolder(run_dir).stdout).encode(), finite=False)
         elif results.endswith(".csv"):
@@ -210,13 +216,13 @@ def _number(raw: object) -> float | int | None:
     """Return the number that a JSON value or a text contains, else None."""
     if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
         return None
+    if isinstance(raw, str):
+        return float(raw) if _NUMBER.fullmatch(raw.strip()) else None
     try:
         float(raw)
-    except ValueError:
-        return None
     except OverflowError:  # JSON has whole numbers of any length
         return math.inf
-    return float(raw) if isinstance(raw, str) else raw
+    return raw
 
 
 def _nested(values: Any, key: str) -> object:
@@ -230,12 +236,18 @@ def _nested(values: Any, key: str) -> object:
     return values
 
 
-def _last_match(pattern: str | None, text: str) -> str | None:
-    last: str | None = None
-    with suppress(re.error):
-        for match in re.finditer(pattern, text, re.MULTILINE) if pattern else ():
-            last = match[1] if match.re.groups else match[0]
-    return last
+def _last_match(pattern: str, log: Path) -> object:
+    """Return what the pattern's last match in the log has found, or the reason if it found nothing."""
+    words = (str(log), str(LONGEST_LOG_BYTES), str(LONGEST_SEARCH_S), pattern)
+    began = time.monotonic()
+    try:
+        found = process.capture((sys.executable, "-I", "-S", log_search.__file__, *words), LONGEST_SEARCH_S + 5)
+    except LaunchError as error:
+        if time.monotonic() - began < LONGEST_SEARCH_S:
+            return Caveat(detail=f"the pattern {pattern!r} could not be searched: {error}")
+        why = f"the search for {pattern!r} was ended after {LONGEST_SEARCH_S:g} s; write a pattern without nested repetitions"
+        return Caveat(detail=why)
+    return _or_missing(json.loads(found), f"no line of stdout matches {pattern!r}")
 
 
 def _last_line(path: Path) -> str:

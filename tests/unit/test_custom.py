@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,24 @@ def test_regular_expressions_over_the_log(tmp_path: Path) -> None:
         gpu_device_name=MetricSource(pattern=r"^gpu: (.*)$"),
         absent=MetricSource(pattern="nothing (.*)"),
     ) == {"train_loss": 2.5, "train_runtime": 0.012, "gpu_device_name": "H100", "absent": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("١٢", None),
+        ("1_000", None),
+        ("１２", None),
+        ("1,5", None),
+        (" 12 ", 12.0),
+        ("-1.5E+3", -1500.0),
+        (".5", 0.5),
+        ("3.", 3.0),
+    ],
+)
+def test_a_number_has_ascii_digits_and_no_underscores(tmp_path: Path, text: str, value: float | None) -> None:
+    (tmp_path / "stdout.log").write_text(json.dumps({"loss": text}))
+    assert read(tmp_path, "stdout", train_loss=MetricSource(key="loss")) == {"train_loss": value}
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[1, 2]", '{"loss": "text"}', '{"loss": NaN}', '{"loss": true}', "{"])

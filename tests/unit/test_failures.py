@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
 from factories.cases import cases
@@ -187,3 +188,13 @@ def test_a_module_that_a_script_misses_may_be_the_user_s_own() -> None:
 def test_every_kind_has_a_sentence_or_none(kind: str | None) -> None:
     said = hint(kind, "", experiment())
     assert said is None or (len(said) > 10 and not said.endswith("."))
+
+
+@pytest.mark.parametrize("words", ["FileNotFoundError ", "Tried to allocate 1 GiB. ", "arguments are required: "])
+def test_a_long_error_that_repeats_a_word_is_judged_at_once(words: str) -> None:
+    message = words * (2**18 // len(words))
+    began = time.monotonic()
+    found = judged(outcome(1), workers=[worker("ValueError", message)], log=f"error: {message}")
+    hint("oom_cuda", message, experiment())
+    hint("bad_arguments", message, OWN)
+    assert found.status is Status.FAILED and time.monotonic() - began < 5
