@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from orchestrator.records import Device, Experiment
 
 BATCH = "per_device_train_batch_size"
-FILES_CHANGED = "files_changed"
+FILES_CHANGED, FOLDER_GONE = "files_changed", "folder_gone"
 _CAPACITY = re.compile(
     r"Tried to allocate (?P<tried>[\d.]+ [KMG]iB)[\s\S]{0,500}?total capacity of (?P<capacity>[\d.]+ [KMG]iB)"
     r" of \w+ (?P<free>[\d.]+ [KMG]iB) is free"
@@ -220,6 +220,11 @@ _TABLE = (
         meaning="A file that the user's command runs changed between the plan and the run, so the run was not started.",
         hint="the same `tunebench run` plans the new content as a new experiment",
         retried=True,
+    ),
+    FailureKind(
+        word=FOLDER_GONE,
+        meaning="The run's folder was removed, renamed or emptied while the run went on.",
+        hint="let the command write into the folder in which it starts, and leave {run_dir} where it is",
     ),
     FailureKind(word="launcher", meaning="The run could not be started, or the launcher itself failed."),
     FailureKind(word="timeout", meaning="It was ended by `timeout_s`."),

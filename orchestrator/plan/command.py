@@ -20,7 +20,7 @@ from typing import Any
 from orchestrator import trainers
 from orchestrator.errors import LaunchError
 from orchestrator.records import Command, Device, Experiment, Reason
-from orchestrator.records.run_folder import OUTPUT, path_text
+from orchestrator.records.run_folder import OUTPUT, WORK, path_text
 from orchestrator.trainers import argument_names, custom, instrumented
 
 CONFIG_NAME = "accelerate.yaml"
@@ -76,12 +76,12 @@ def build_command(
 
 
 def _working_folder(experiment: Experiment, run_dir: Path) -> Path:
-    """Return the folder in which the command starts. A script starts in the run's output folder by default.
+    """Return the folder in which the command starts: `work/` in the run's folder.
 
-    That folder is removed after the run.
+    A script starts in `output/` by default, which is removed after the run.
     """
     if experiment.script is None:
-        return run_dir
+        return run_dir / WORK
     return run_dir / OUTPUT if experiment.script.cwd is None else Path(experiment.script.folder)
 
 

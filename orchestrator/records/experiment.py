@@ -133,9 +133,9 @@ class MetricSource:
 class CustomCommand:
     """A `custom` trainer: a command with `{argument}` placeholders, and the place of its results.
 
-    `results` is `stdout` (its last line is a JSON object), `file:NAME.json`, `file:NAME.csv` (relative to the run folder)
-    or `log` (regular expressions over stdout). `metrics` maps Tunebench's metric names to their place and unit. `folder` is the
-    folder of the scenario file, `{scenario_dir}` in the command. It is a path, so it is not part of the identity.
+    `results` is `stdout` (its last line is a JSON object), `file:NAME.json`, `file:NAME.csv` (in the working folder or the run's
+    folder) or `log` (regular expressions over stdout). `metrics` maps Tunebench's metric names to their place and unit. `folder`
+    is the folder of the scenario file, `{scenario_dir}` in the command. It is a path, so it is not part of the identity.
     """
 
     command: tuple[str, ...]

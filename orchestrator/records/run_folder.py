@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-# MODULES is the folder with what a program imports from Tunebench.
-EXPERIMENT_FILE, OUTPUT, MODULES = "experiment.json", "output", "modules"
+# MODULES is the folder with what a program imports from Tunebench. In WORK the training starts.
+EXPERIMENT_FILE, OUTPUT, MODULES, WORK = "experiment.json", "output", "modules", "work"
 
 
 @lru_cache(maxsize=64)
@@ -55,6 +55,7 @@ class RunFolder:
     stderr = _File("stderr.log")
     pids = _File("pids.txt")
     output = _File(OUTPUT)
+    work = _File(WORK)
 
     def steps(self, rank: int) -> Path:
         return self.path / f"steps-rank{rank}.jsonl"

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from orchestrator.results import experiment_file, requested
 from orchestrator.results.claims import Clock, our_clock, read_claim, remove_unfinished, state
 from orchestrator.results.contents import Contents, StoredExperiment, StoredRun
 from orchestrator.results.due_runs import NO_RETRY, Retry, can_run, due_runs
-from orchestrator.results.folder import SUITE_FILE, TOOL, is_ours, read_suite, refuse_foreign
+from orchestrator.results.folder import SUITE_FILE, TOOL, is_ours, read_suite, refuse_foreign, with_dated_name
 
 # The most ids in a message.
 MOST_IDS = 10
@@ -211,14 +211,35 @@ class Store:
 
 
 def write_record(run_dir: Path, record: RunRecord) -> bool:
-    """Create `record.json`, the last step of a run. Return False if it exists already, and leave it unchanged."""
+    """Create `record.json`, the last step of a run. Return False if it exists already, and leave it unchanged.
+
+    Make the run's folder again if the run's command removed it. A `record.json` that cannot be read as a record is moved aside.
+    """
+    if not run_dir.is_dir() and is_ours(RunFolder(run_dir).results):
+        if os.path.lexists(run_dir):
+            with_dated_name(run_dir)
+        run_dir.mkdir(parents=True)
+    set_record_aside(run_dir, except_for=tuple(Status))
     return writing.place_once(RunFolder(run_dir).record, redact(dump(record)))
+
+
+def set_record_aside(run_dir: Path, *, except_for: Collection[Status]) -> str | None:
+    """Give `record.json` a dated name, unless it is a record with one of these statuses. Return the new name, if any."""
+    path = RunFolder(run_dir).record
+    try:
+        if load(RunRecord, reading.read_bytes(path, limit=reading.RECORD_BYTES)).status in except_for:
+            return None
+    except OSError:
+        return None  # there is none, or it may be right
+    except ValueError:
+        pass
+    return with_dated_name(path).name
 
 
 def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
     """Return a record for a run whose process ended without a record: it was lost, or cancelled with its executor."""
     claim = read_claim(job.run_dir)
-    started_at = claim.claimed_at if claim else job.run_dir.stat().st_mtime
+    started_at = claim.claimed_at if claim else _modified(job.run_dir)
     lost = "the process that ran it is gone without a record (killed, or the machine went down)"
     return RunRecord(
         experiment_id=job.experiment_id,
@@ -231,6 +252,13 @@ def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
         started_at=started_at,
         wall_s=max(0.0, time.time() - started_at),
     )
+
+
+def _modified(run_dir: Path) -> float:
+    try:
+        return run_dir.stat().st_mtime
+    except OSError:  # the run's command removed it
+        return time.time()
 
 
 def _own_log(folder: RunFolder) -> str:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
+from pathlib import Path
 
 from orchestrator.files import reading, writing
 from orchestrator.files.redaction import redact, redact_end
 from orchestrator.records import Command, RunFolder
+from orchestrator.records.run_folder import OUTPUT
+from orchestrator.results.claims import read_claim
 from orchestrator.run.script import command_script
 
 RESERVED_BYTES = 512 * 1024
@@ -26,7 +29,22 @@ def keep_room(folder: RunFolder) -> None:
 
 
 def give_room(folder: RunFolder) -> None:
-    folder.reserve.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.reserve.unlink(missing_ok=True)
+
+
+def is_gone(folder: RunFolder, marker: str) -> bool:
+    """Return whether the folder of the run with this marker was removed, renamed or emptied."""
+    claim = read_claim(folder.path)
+    if claim is not None:
+        return claim.marker != marker
+    try:
+        folder.claim.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def is_disk_full(folder: RunFolder) -> bool:
@@ -79,8 +97,21 @@ def mask_worker_files(folder: RunFolder) -> None:
 
 
 def remove_output(folder: RunFolder) -> None:
-    """Remove the checkpoints. Of a link, remove the link and not its target."""
-    if folder.output.is_symlink():
-        folder.output.unlink()
+    """Remove the checkpoints: `output/` in the run's folder and in the working folder."""
+    _remove(folder.output)
+    if not folder.work.is_symlink():
+        _remove(folder.work / OUTPUT)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder. Of a link, remove the link and not its target."""
+    if folder.is_symlink():
+        folder.unlink()
     else:
-        shutil.rmtree(folder.output, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_empty_work(folder: RunFolder) -> None:
+    """Remove the working folder if the training wrote nothing into it."""
+    with suppress(OSError):
+        folder.work.rmdir()

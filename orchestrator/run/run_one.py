@@ -41,11 +41,14 @@ from orchestrator.records import (
     load,
 )
 from orchestrator.results import claims
-from orchestrator.results.store import Store, write_record
+from orchestrator.results.store import Store, set_record_aside, write_record
 from orchestrator.run import collect, gpu_access, reported_steps, run_files, watchdog
 from orchestrator.run.collect import Findings
 from orchestrator.run.data_preparation import why_missing
-from orchestrator.run.validity import invalid
+from orchestrator.run.validity import invalid, of_gone_folder
+
+# The statuses with which another process records a run that it gave up.
+_OF_OTHERS = (Status.LOST, Status.CANCELLED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,9 +78,17 @@ def run_one(run_dir: Path) -> RunRecord:
         claims.take_over(folder.path)
         run_files.keep_room(folder)
         record = _carry_out(experiment, folder, claim, stop)
-        if experiment.keep == "none":
+        if run_files.is_gone(folder, claim.marker):
+            record = of_gone_folder(record, folder, experiment)
+        elif experiment.keep == "none":
             run_files.remove_output(folder)
+        run_files.remove_empty_work(folder)
         run_files.give_room(folder)
+        if aside := set_record_aside(folder.path, except_for=_OF_OTHERS):
+            foreign = Caveat(
+                detail=f"the command wrote a {folder.record.name} into the run's folder; it is now {aside}"
+            )
+            record = replace(record, warnings=(*record.warnings, foreign))
         _write(folder, record)
     return load(RunRecord, folder.record.read_bytes())
 

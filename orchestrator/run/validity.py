@@ -1,9 +1,12 @@
-"""The reasons why the numbers of a run that ended well may be invalid."""
+"""The reasons why a run whose training ended well does not count: invalid numbers, or a folder that was removed."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from orchestrator.measure.failure_kinds import FOLDER_GONE, hint
 from orchestrator.measure.failures import Verdict
-from orchestrator.records import CaveatKind, Experiment, Status
+from orchestrator.records import CaveatKind, Experiment, RunFolder, RunRecord, Status
 from orchestrator.run import settings_check
 from orchestrator.run.collect import Findings
 
@@ -26,3 +29,11 @@ def invalid(experiment: Experiment, findings: Findings) -> Verdict | None:
     if findings.impossible:
         return Verdict(status=Status.INVALID, kind="overcounted", cause=findings.impossible)
     return None
+
+
+def of_gone_folder(record: RunRecord, folder: RunFolder, experiment: Experiment) -> RunRecord:
+    """Return the record of a run whose folder was removed: failed, because its logs and numbers are gone."""
+    if record.status is Status.CANCELLED:
+        return record
+    cause = f"{folder.path} was removed, renamed or emptied while the run went on"
+    return replace(record, status=Status.FAILED, kind=FOLDER_GONE, cause=cause, hint=hint(FOLDER_GONE, "", experiment))

@@ -12,6 +12,7 @@ import csv
 import io
 import json
 import math
+import os
 import re
 import sys
 import time
@@ -158,12 +159,12 @@ def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], ob
         if results == "stdout":
             values = reading.parse_json(_last_line(RunFolder(run_dir).stdout).encode(), finite=False)
         elif results.endswith(".csv"):
-            rows = _csv_rows(run_dir / place)
+            rows = _csv_rows(_result_file(run_dir, place))
             return lambda name, source: _or_missing(
                 _last_value(rows, source.column or name), f"no value in the column {source.column or name} of {place}"
             )
         else:
-            values = reading.read_json(run_dir / place, limit=reading.LOG_BYTES, finite=False)
+            values = reading.read_json(_result_file(run_dir, place), limit=reading.LOG_BYTES, finite=False)
     except FileNotFoundError:
         return lambda name, source: Caveat(detail=f"there is no file {place}")
     except (OSError, ValueError) as error:
@@ -174,6 +175,12 @@ def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], ob
     return lambda name, source: _or_missing(
         _nested(values, source.key or name), f"no key {source.key or name} in {place}"
     )
+
+
+def _result_file(run_dir: Path, name: str) -> Path:
+    """Return the path of a file of results: in the working folder, else in the run's folder, where older runs wrote it."""
+    path = RunFolder(run_dir).work / name
+    return path if os.path.lexists(path) else run_dir / name
 
 
 def _or_missing(raw: object, reason: str) -> object:

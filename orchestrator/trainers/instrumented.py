@@ -70,7 +70,7 @@ def single_file() -> str:
 def command(run_dir: Path, *target: str, modules_in: str | None = None) -> list[str]:
     """Return the words that start `SCRIPT ARGUMENTS…` or `-m MODULE ARGUMENTS…` under the run's instrument.
 
-    Python finds a module as if it was started in the folder `modules_in`, by default in the run's folder.
+    Python finds a module as if it was started in the folder `modules_in`, by default in the working folder.
     """
     place = [] if modules_in is None else ["--modules-in", modules_in]
     return [path_text(run_dir, FILE_NAME), *place, "--", *target]

@@ -51,6 +51,7 @@ def start(run_dir: Path, *, num_gpus: int, words: tuple[str, ...], **changes: An
         custom=CustomCommand(command=words, **changes),
     )
     command = build_command(one, python=sys.executable, gpus=(), run_dir=run_dir, port=free_port())
+    command.cwd.mkdir()
     for name, text in command.files.items():
         (run_dir / name).write_text(text)
     ended = subprocess.run(
@@ -64,7 +65,9 @@ def start(run_dir: Path, *, num_gpus: int, words: tuple[str, ...], **changes: An
 @pytest.mark.parametrize(("num_gpus", "kind"), [(1, "NO"), (2, "MULTI_CPU")])
 def test_processes_on_cpu(tmp_path: Path, num_gpus: int, kind: str) -> None:
     (tmp_path / "ask.py").write_text(ASK)
-    start(tmp_path, num_gpus=num_gpus, words=("ask.py", "-m", "x", "--note", "{note}", "--num_processes", "7"))
+    start(
+        tmp_path, num_gpus=num_gpus, words=("{run_dir}/ask.py", "-m", "x", "--note", "{note}", "--num_processes", "7")
+    )
     assert json.loads((tmp_path / "stdout.log").read_text().splitlines()[-1]) == {
         "words": ["-m", "x", "--note", "a b", "--num_processes", "7"],
         "size": num_gpus,

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from campaigns import Campaign, tunebench
+from campaigns import Call, Campaign, tunebench
 from factories.results import of_command, record_of
 
 from orchestrator.campaign.loop import run_benchmark
 from orchestrator.executors import FakeExecutor
 from orchestrator.records import RunRecord
+from orchestrator.results import claims
 from orchestrator.results.store import Store
+from orchestrator.run.run_one import run_one
 
+RUN = ("run", "s.yaml", "--yes")
 GOOD = """print('{"train_runtime": 2.0}')"""
 
 
@@ -26,7 +30,7 @@ def scenario(code: str = GOOD, name: str = "a", **more: object) -> dict[str, obj
 
 def carried_out(folder: Path, *scenarios: dict[str, object], words: tuple[str, ...] = ()) -> Campaign:
     (folder / "s.yaml").write_text(json.dumps({"scenarios": scenarios}))
-    return tunebench(folder, "run", "s.yaml", "--yes", *words)
+    return tunebench(folder, *RUN, *words)
 
 
 def records(folder: Path, name: str = "a") -> list[RunRecord]:
@@ -34,32 +38,22 @@ def records(folder: Path, name: str = "a") -> list[RunRecord]:
     return [record for one in contents.experiments if one.experiment.scenario == name for record in one.records]
 
 
-@pytest.fixture(scope="module")
-def damaged(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
-    """A campaign of two experiments whose first has a record that cannot be read."""
-    done = carried_out(tmp_path_factory.mktemp("damaged"), scenario(), scenario(name="b"))
-    assert done.code == 0, done.err
-    (done.run_dir("a-") / "record.json").write_text("{")
-    return done
-
-
-def test_a_record_that_cannot_be_read_is_no_success_and_is_tried_again_when_asked(damaged: Campaign) -> None:
-    folder, record = damaged.folder, damaged.run_dir("a-") / "record.json"
-    again = carried_out(folder, scenario(), scenario(name="b"))
-    assert again.code == 1 and record.read_text() == "{"
-    assert "1 run(s) have a record that cannot be read; add --retry-failed lost to repeat them" in again.err
-    other = carried_out(folder, scenario(), scenario(name="b"), words=("--retry-failed", "oom_cuda"))
-    assert other.code == 1 and record.read_text() == "{"
-    looked = carried_out(folder, scenario(), scenario(name="b"), words=("--retry-failed", "lost", "--dry-run"))
-    assert "of 2 runs 1 have ended there, and 1 would run" in looked.out
-    tried = carried_out(folder, scenario(), scenario(name="b"), words=("--retry-failed", "lost"))
-    assert tried.code == 0, tried.err
-    lost, good = records(folder)
+def test_a_record_that_cannot_be_read_is_no_success_and_is_tried_again_when_asked(tmp_path: Path, call: Call) -> None:
+    done = carried_out(tmp_path, scenario())
+    record = done.run_dir("a-") / "record.json"
+    record.write_text("{")
+    code, _, err = call(tmp_path, *RUN)
+    assert (done.code, code, record.read_text()) == (0, 1, "{")
+    assert "1 run(s) have a record that cannot be read; add --retry-failed lost to repeat them" in err
+    assert call(tmp_path, *RUN, "--retry-failed", "oom_cuda")[0] == 1 and record.read_text() == "{"
+    assert "and 1 would run" in call(tmp_path, *RUN, "--retry-failed", "lost", "--dry-run")[1]
+    code, _, err = call(tmp_path, *RUN, "--retry-failed", "lost")
+    assert code == 0, err
+    lost, good = records(tmp_path)
     (aside,) = record.parent.glob("record.json.2*")
     assert aside.read_text() == "{"
     assert (lost.status, lost.cause) == ("lost", f"its record could not be read and is now {aside.name}")
-    assert (good.status, good.attempt, len(records(folder, "b"))) == ("ok", 2, 1)
-    assert carried_out(folder, scenario(), scenario(name="b")).code == 0
+    assert (good.status, good.attempt) == ("ok", 2)
 
 
 def test_a_run_that_nobody_could_begin_is_no_success(tmp_path: Path) -> None:
@@ -69,3 +63,69 @@ def test_a_run_that_nobody_could_begin_is_no_success(tmp_path: Path) -> None:
     place.write_text("a file in the place of the run's folder")
     summary = run_benchmark([one], store=store, executor=FakeExecutor(record_of))
     assert (summary.records, summary.missing, summary.exit_code) == ((), 1, 1)
+
+
+# Each does something to the folder in which it starts, to the run's folder (argv[1]) or to the record, and then ends well.
+DISTURBING = {
+    "removes-work": "import os; os.rmdir(os.getcwd())",
+    "renames-work": "import os; os.rename(os.getcwd(), os.getcwd() + '-old')",
+    "forges-at-work": "open('record.json', 'w').write('{}')",
+    "links-record": "import os, sys; os.symlink('/nowhere', sys.argv[1] + '/record.json')",
+    "damages-record": "import sys; open(sys.argv[1] + '/record.json', 'w').write('{')",
+    "record-is-folder": "import os, sys; os.mkdir(sys.argv[1] + '/record.json')",
+    "removes-run": "import shutil, sys; shutil.rmtree(sys.argv[1])",
+    "renames-run": "import os, sys; os.rename(sys.argv[1], sys.argv[1] + '-old')",
+    "file-for-run": "import shutil, sys; shutil.rmtree(sys.argv[1]); open(sys.argv[1], 'w').close()",
+    "empties-run": "import os, sys; [os.remove(sys.argv[1] + '/' + name) for name in os.listdir(sys.argv[1]) if '.' in name]",
+}
+GONE = ("removes-run", "renames-run", "file-for-run", "empties-run")
+
+
+@pytest.fixture(scope="module")
+def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    scenarios = [scenario(f"{code}\n{GOOD}", name) for name, code in DISTURBING.items()]
+    return carried_out(tmp_path_factory.mktemp("disturbed"), *scenarios, words=("--parallel", "2"))
+
+
+@pytest.mark.parametrize("name", DISTURBING)
+def test_a_command_that_disturbs_its_folder_spoils_its_own_run_at_most(disturbed: Campaign, name: str) -> None:
+    assert disturbed.code == 1 and "Traceback" not in disturbed.said, disturbed.said
+    (record,) = records(disturbed.folder, name)
+    wanted = ("failed", "folder_gone") if name in GONE else ("ok", None)
+    assert (record.status, record.kind) == wanted, record
+    assert name not in GONE or str(disturbed.run_dir(name)) in (record.cause or "")
+
+
+def test_a_record_that_another_program_wrote_is_moved_aside_and_named(disturbed: Campaign) -> None:
+    for name in ("links-record", "damages-record", "record-is-folder"):
+        (aside,) = disturbed.run_dir(name).glob("record.json.2*")
+        (record,) = records(disturbed.folder, name)
+        assert aside.name in record.warnings[-1].sentence
+
+
+def test_a_record_that_another_program_forged_does_not_count(disturbed: Campaign, tmp_path: Path) -> None:
+    forged = next(disturbed.results.glob("experiments/removes-work*/runs/*/record.json"))
+    code = f"import shutil, sys; shutil.copy({str(forged)!r}, sys.argv[1] + '/record.json'); sys.exit(3)"
+    assert carried_out(tmp_path, scenario(code)).code == 1
+    (record,) = records(tmp_path)
+    assert (record.status, record.exit_code) == ("failed", 3)
+
+
+def record_of_run(folder: Path, code: str, results: str) -> RunRecord:
+    """Carry out one run of this code in this process, and return its record."""
+    one = of_command("{python}", "-c", "{code}", "{run_dir}", arguments={"code": code})
+    assert one.custom is not None
+    store = Store.create(folder / "results", {})
+    store.add([replace(one, custom=replace(one.custom, results=results))])
+    job = store.job(one.id, repeat=1, attempt=1)
+    assert claims.claim(job, executor="test")
+    return run_one(job.run_dir)
+
+
+@pytest.mark.parametrize("place", ["'r.json'", "sys.argv[1] + '/r.json'"])
+def test_a_file_of_results_is_found_where_the_command_starts_and_in_its_run_s_folder(
+    tmp_path: Path, place: str
+) -> None:
+    code = f"import sys; open({place}, 'w').write('{{\"train_runtime\": 2.0}}')"
+    record = record_of_run(tmp_path, code, "file:r.json")
+    assert record.status == "ok", record

@@ -155,7 +155,12 @@ def test_a_monitor_that_fails_behind_the_run_costs_its_own_numbers_only(store, m
 
 def test_a_loss_that_was_no_number_makes_the_run_invalid(store):
     worker = {"schema": 2, "rank": 0, "status": "ok", "error": None, "nonfinite_step": 2, "settings": {}}
-    _, record = carried_out(store, experiment(f"open('worker-rank0.json', 'w').write({json.dumps(worker)!r})\n{GOOD}"))
+    _, record = carried_out(
+        store,
+        experiment(
+            f"import os; open(os.environ['TUNEBENCH_RUN_DIR'] + '/worker-rank0.json', 'w').write({json.dumps(worker)!r})\n{GOOD}"
+        ),
+    )
     assert (record.status, record.kind, record.exit_code) == (Status.INVALID, "nan_loss", 0)
     assert "not finite by step 2:" in record.cause
     assert values(record)["train_runtime"] == 2.5
@@ -171,8 +176,9 @@ def test_more_work_than_the_device_can_do_makes_the_run_invalid(store, monkeypat
     counts = {**dict.fromkeys(("tokens", "real", "labelled"), 1000), "samples": 1, "squares": 10**6}
     steps = [{"step": i, "t": 1e9 + i / 1000, "s": 0.001, **counts} for i in range(1, 31)]
     code = f"""
-open('worker-rank0.json', 'w').write({json.dumps(worker)!r})
-open('steps-rank0.jsonl', 'w').write({"".join(json.dumps(step) + chr(10) for step in steps)!r})
+import os
+open(os.environ['TUNEBENCH_RUN_DIR'] + '/worker-rank0.json', 'w').write({json.dumps(worker)!r})
+open(os.environ['TUNEBENCH_RUN_DIR'] + '/steps-rank0.jsonl', 'w').write({"".join(json.dumps(step) + chr(10) for step in steps)!r})
 {GOOD}"""
     _, record = carried_out(store, experiment(code))
     assert (record.status, record.kind, record.exit_code) == (Status.INVALID, "overcounted", 0)
@@ -184,9 +190,23 @@ open('steps-rank0.jsonl', 'w').write({"".join(json.dumps(step) + chr(10) for ste
 
 @pytest.mark.parametrize(("keep", "left"), [("none", False), ("all", True)])
 def test_checkpoints_go_when_nobody_keeps_them(store, keep, left):
-    code = "import os; os.makedirs('output/checkpoint-1'); open('output/checkpoint-1/model', 'w').write('x')\n" + GOOD
+    code = (
+        "import os; here, run = (os.path.join(place, 'output') for place in ('', os.environ['TUNEBENCH_RUN_DIR']))\n"
+        "for folder in (here, run): os.makedirs(folder + '/checkpoint-1'); open(folder + '/checkpoint-1/x', 'w').write('x')\n"
+        f"open('notes.txt', 'w').write('x')\n{GOOD}"
+    )
     job, record = carried_out(store, experiment(code, keep=keep))
-    assert record.status is Status.OK and (job.run_dir / "output").exists() is left
+    outputs = [job.run_dir / "work" / "output", job.run_dir / "output"]
+    assert record.status is Status.OK and [folder.exists() for folder in outputs] == [left, left]
+    assert (job.run_dir / "work" / "notes.txt").exists()
+
+
+def test_checkpoints_of_others_are_not_removed_through_a_link(store, tmp_path):
+    (tmp_path / "others" / "output").mkdir(parents=True)
+    others = str(tmp_path / "others")
+    code = f"import os; here = os.getcwd(); os.rmdir(here); os.symlink({others!r}, here)\n{GOOD}"
+    _, record = carried_out(store, experiment(code))
+    assert record.status is Status.OK and (tmp_path / "others" / "output").is_dir()
 
 
 def test_two_processes_claim_the_same_run_and_one_gets_it(store):
