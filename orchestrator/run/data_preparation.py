@@ -1,27 +1,34 @@
 """Preparation of training data before the first run, by `workers/prepare/prepare.py` in the interpreter that will train.
 
 Data is never prepared during a measurement. The worker makes the data under another name and renames the folder at the end. So an
-existing folder is complete, and two benchmarks may prepare the same data at once.
+existing folder was complete, and two benchmarks may prepare the same data at once. A disk may damage the folder later, so each use
+holds its files to the sizes and digests in its manifest (`damage`). Damaged data in the user's cache is prepared anew.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import runpy
+import shutil
 import sys
-from collections.abc import Callable, Iterable
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from orchestrator.errors import PreparationError
-from orchestrator.files import writing
+from orchestrator.files import reading, writing
 from orchestrator.files.package import WORKERS
 from orchestrator.files.redaction import redact
 from orchestrator.machine import process
 from orchestrator.measure.failures import log_tail
+from orchestrator.plan.data import cache_folder
 from orchestrator.records import Command, Experiment
 
-WORKER = WORKERS / "prepare" / "prepare.py"
+WORKER, FOLDERS = WORKERS / "prepare" / "prepare.py", WORKERS / "prepare" / "folders.py"
 _ERROR = "error: "
 _LOG_BYTES = 256 * 1024
 
@@ -43,21 +50,88 @@ def prepare_data(experiments: Iterable[Experiment], on_event: Callable[[str], No
         if (python, experiment.data_path) in done:
             continue
         done.add((python, experiment.data_path))
-        if not Path(experiment.data_path).exists():
+        folder = Path(experiment.data_path)
+        try:
+            damaged = damage(folder) if folder.exists() else None
+            if damaged is None and folder.exists():
+                continue
             if on_event is not None:
-                on_event(f"preparing {experiment.data.source} for {experiment.model}")
-            try:
-                _prepare(experiment, python=python, folder=Path(experiment.data_path))
-            except PreparationError as error:
-                failed.append(str(error))
+                why = f" anew, because {damaged}" if damaged else ""
+                on_event(f"preparing {experiment.data.source} for {experiment.model}{why}")
+            if damaged is not None:
+                _discard(folder, damaged)
+            _prepare(experiment, python=python, folder=folder)
+        except PreparationError as error:
+            failed.append(str(error))
     return tuple(failed)
 
 
+def damage(folder: Path) -> str | None:
+    """Return how a folder of prepared data differs from its manifest, in words that name the file; None if it does not.
+
+    Only the sizes and some parts of the files are read. The manifest of an older version has no files: then only the end of the
+    data's file is checked. Raise PreparationError if a file cannot be read for another reason.
+    """
+    file = folder / "manifest.json"
+    try:
+        manifest = reading.read_json(file, limit=reading.RECORD_BYTES)
+        for name, written in manifest.get("files", {}).items():
+            file = folder / name
+            found = _described(file)
+            if found["bytes"] != written["bytes"]:
+                return f"{file} has {found['bytes']:,} bytes, and {written['bytes']:,} were written"
+            if found != written:
+                return f"{file} has another content than was written"
+        if "files" not in manifest:
+            file = folder / ("tokens.npz" if manifest["form"] == "tokens" else "train.json")
+            if not (zipfile.is_zipfile(file) if file.suffix == ".npz" else reading.read_tail(file, limit=1) == "\n"):
+                return f"{file} has no end"
+    except (FileNotFoundError, NotADirectoryError):
+        return f"there is no {file}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{file} is not a manifest"
+    except OSError as error:
+        raise PreparationError(f"{file} cannot be read: {reading.reason(error)}") from error
+    return None
+
+
+def _described(file: Path) -> Mapping[str, Any]:
+    """Return the size of a file and a digest of its parts, as the worker wrote them."""
+    found: Mapping[str, Any] = _functions_of(FOLDERS)["described"](str(file))
+    return found
+
+
+_functions_of = cache(lambda path: runpy.run_path(str(path)))
+
+
+def _discard(folder: Path, damaged: str) -> None:
+    """Remove a damaged folder from the user's cache. Raise PreparationError if it is elsewhere or cannot be removed."""
+    if folder.parent != cache_folder() / "data":
+        raise PreparationError(f"{damaged}; remove {folder}, and the same command prepares it anew")
+    aside = folder.with_name(f".{folder.name}.damaged-{os.getpid()}")
+    try:
+        folder.rename(aside)
+        if damage(aside) is None and not folder.exists():  # another process was first, and has made it anew
+            aside.rename(folder)
+        elif aside.is_dir() and not aside.is_symlink():
+            shutil.rmtree(aside)
+        else:
+            aside.unlink()
+    except OSError as error:
+        raise PreparationError(f"{damaged}, and {folder} could not be removed: {reading.reason(error)}") from error
+
+
 def why_missing(experiment: Experiment) -> str | None:
-    """Return the cause for missing training data, from the log of its preparation; None if no data is missing."""
-    if experiment.data is None or experiment.data_path is None or Path(experiment.data_path).exists():
+    """Return the cause for missing or damaged training data; None if the data is whole. The log of its preparation has a cause."""
+    if experiment.data is None or experiment.data_path is None:
         return None
     folder = Path(experiment.data_path)
+    if folder.exists():
+        try:
+            damaged = damage(folder)
+        except PreparationError as error:
+            return str(error)
+        return damaged and f"{damaged}; the same command prepares it anew"
     log = folder.with_name(f"{folder.name}.log")
     if not log.exists():
         return f"{experiment.data.source} was never prepared: there is no {folder}"

@@ -382,7 +382,10 @@ def prepared(tmp_path, monkeypatch, code):
 
 
 def test_data_is_prepared_once(tmp_path, monkeypatch):
-    code = "import json, os, sys; spec = json.load(open(sys.argv[1])); os.mkdir(spec['path']); print(spec['source'])"
+    code = (
+        "import json, os, sys; spec = json.load(open(sys.argv[1])); os.mkdir(spec['path']); print(spec['source'])\n"
+        "json.dump({'files': {}}, open(spec['path'] + '/manifest.json', 'w'))"
+    )
     one = prepared(tmp_path, monkeypatch, code)
     said = []
     prepare_data([one, one], said.append)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from arguments import ArgumentError, Own
-from data import IGNORED, Tokens, build_collator, build_rows, packed_rows, padded, stacked, truncated
+from data import (
+    IGNORED,
+    DataError,
+    Tokens,
+    build_collator,
+    build_rows,
+    load_tokens,
+    packed_rows,
+    padded,
+    stacked,
+    truncated,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,3 +119,14 @@ def test_weights_depend_on_the_seed_alone() -> None:
     assert weights[0].dtype == torch.bfloat16
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize("left", [0, 100, 400])
+def test_damaged_tokens_are_named(tmp_path: Path, left: int) -> None:
+    tokens = tmp_path / "tokens.npz"
+    np.savez(tokens, input_ids=np.arange(9), labels=np.arange(9), offsets=np.array([0, 9]))
+    (tmp_path / "manifest.json").write_text("{}")
+    assert len(load_tokens(str(tmp_path))[0].input_ids) == 9
+    os.truncate(tokens, left)
+    with pytest.raises(DataError, match=f"{tokens} is damaged .*; delete its folder"):
+        load_tokens(str(tmp_path))

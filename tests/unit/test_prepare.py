@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -75,6 +77,16 @@ def test_labels_are_the_docstrings_alone_in_the_order_of_another_process(
     rows = [arrays["labels"][begin:end] for begin, end in pairwise(offsets)]
     texts = [tokenizer.decode(row[row >= 0].tolist()) for row in rows]
     assert [text.strip() for text in texts] == [pair["output"].strip() for pair in pairs[:300]]
+
+
+def test_a_damaged_tokenizer_of_the_cache_is_trained_anew(docs: Path, tmp_path: Path) -> None:
+    (cached,) = docs.glob("tokenizer-*")
+    shutil.copytree(cached, tmp_path / cached.name)
+    damaged = tmp_path / cached.name / "tokenizer.json"
+    os.truncate(damaged, damaged.stat().st_size // 2)
+    code, said = end(start(tmp_path, source="builtin:stdlib-docs", split="train[:10]"))
+    assert code == 0 and f"{damaged.parent} is damaged, and is made anew" in said
+    assert damaged.read_bytes() == (cached / "tokenizer.json").read_bytes()
 
 
 def test_the_trained_tokenizer_loads_in_transformers(docs: Path) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from folders import make_folder
+from folders import described, files_below, make_folder
 from formatting import PreparationError, Sample, Spec, Tokenized, check_spec, format_rows, tokenize_samples
 from sources import load_rows
 
@@ -148,6 +148,7 @@ def write_manifest(spec: Spec, folder: str, facts: dict[str, Any], tokenizer: An
         "eos_token_id": tokenizer.eos_token_id if tokenizer else None,
         "spec": {name: value for name, value in dataclasses.asdict(spec).items() if name != "path"},
         "versions": {"python": platform.python_version(), **installed(*PACKAGES)},
+        "files": {name: described(os.path.join(folder, name)) for name in files_below(folder)},
     }
     with open(os.path.join(folder, "manifest.json"), "w", encoding="utf-8") as file:
         json.dump(manifest, file, indent=1)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
+import sys
 from collections.abc import Sequence
 from typing import Any, Optional, Tuple
 
@@ -107,8 +109,15 @@ def trained(size: int, cache: str) -> Tokenizer:
     texts = ["\n".join(pair.values()) for pair in stdlib_pairs()]
     digest = hashlib.sha256("\0".join([tokenizers.__version__, *texts]).encode()).hexdigest()[:12]
     folder = os.path.join(cache, f"tokenizer-{size}-{digest}")
-    make_folder(folder, lambda aside: train(texts, size).save(aside))
-    return wrapped(tokenizers.Tokenizer.from_file(os.path.join(folder, "tokenizer.json")))
+    for _ in range(2):
+        make_folder(folder, lambda aside: train(texts, size).save(aside))
+        try:
+            return wrapped(tokenizers.Tokenizer.from_file(os.path.join(folder, "tokenizer.json")))
+        except Exception as error:  # tokenizers raises nothing narrower
+            cause = error
+            print(f"{folder} is damaged, and is made anew: {error}", file=sys.stderr)
+            shutil.rmtree(folder)
+    raise PreparationError(f"the tokenizer in {folder!r} could not be loaded: {cause}")
 
 
 def train(texts: Sequence[str], size: int) -> Trained:

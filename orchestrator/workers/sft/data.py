@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -30,6 +31,12 @@ from torch.utils.data import Dataset
 IGNORED = -100
 FLASH = ("flash", "kernels-community/flash")
 BLOCK_DIAGONAL, CONCATENATED = "block-diagonal", "concatenated"
+
+
+class DataError(Exception):
+    """Prepared data that cannot be read, in one sentence."""
+
+    __module__ = "builtins"  # shown by its bare name in the run's error
 
 
 class Tokens(NamedTuple):
@@ -50,10 +57,13 @@ def load_tokens(folder: str) -> tuple[Tokens, dict[str, Any]]:
         raise ArgumentError(
             f"--training_data_path {folder!r} is not a folder of prepared tokens; make it with prepare.py."
         )
-    with open(manifest_path, encoding="utf-8") as file:
-        manifest = json.load(file)
-    with np.load(tokens_path) as arrays:
-        return Tokens(arrays["input_ids"], arrays["labels"], arrays["offsets"]), manifest
+    try:
+        with open(manifest_path, encoding="utf-8") as file:
+            manifest = json.load(file)
+        with np.load(tokens_path) as arrays:
+            return Tokens(arrays["input_ids"], arrays["labels"], arrays["offsets"]), manifest
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
+        raise DataError(f"{tokens_path} is damaged ({error}); delete its folder, and it is prepared anew.") from error
 
 
 def truncated(tokens: Tokens, limit: Optional[int]) -> Tokens:
