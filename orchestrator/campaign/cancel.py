@@ -126,11 +126,15 @@ def end_process(owner: Owner) -> None:
         descriptor = None
     try:
         if owner.lives():
-            with suppress(ProcessLookupError):
-                if descriptor is None:
-                    os.kill(owner.pid, signal.SIGTERM)
-                else:
-                    signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+            for number in (
+                signal.SIGTERM,
+                signal.SIGCONT,
+            ):  # a stopped process gets the first signal only with the second
+                with suppress(ProcessLookupError):
+                    if descriptor is None:
+                        os.kill(owner.pid, number)
+                    else:
+                        signal.pidfd_send_signal(descriptor, number)
     finally:
         if descriptor is not None:
             os.close(descriptor)

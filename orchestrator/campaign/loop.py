@@ -20,6 +20,7 @@ from types import FrameType
 from orchestrator.errors import ResultsError
 from orchestrator.executors import Executor
 from orchestrator.machine.process_tree import end_tree
+from orchestrator.machine.stop_signals import STOPPING
 from orchestrator.measure.failure_kinds import FILES_CHANGED
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.results import claims
@@ -261,7 +262,7 @@ def _disk_errors_explained(store: Store) -> Iterator[None]:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that they end running runs as Ctrl-C does."""
+    """Turn SIGTERM, SIGHUP and SIGQUIT (Ctrl-\\) into KeyboardInterrupt, so that they end running runs as Ctrl-C does."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -269,7 +270,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, interrupt) for number in STOPPING if number is not signal.SIGINT}
     try:
         yield
     finally:

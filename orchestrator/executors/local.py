@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import selectors
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -161,6 +162,7 @@ def _end_all(running: Sequence[_Run]) -> None:
                 asked = stop.count + 1
                 for run in living:
                     run.child.terminate()
+                    run.child.send_signal(signal.SIGCONT)  # a stopped process gets the first signal only now
             with suppress(subprocess.TimeoutExpired):
                 living[0].child.wait(timeout=_LOOK_AGAIN_S)
             living = [run for run in living if run.child.poll() is None]

@@ -152,6 +152,7 @@ def end(
         for process in living:
             with suppress(psutil.Error):
                 process.send_signal(number)
+                process.send_signal(signal.SIGCONT)  # a stopped process gets the first signal only now
         deadline = time.monotonic() + patience_s
         while living and time.monotonic() < deadline and (number is signal.SIGKILL or not hurry()):
             if root is not None:

@@ -241,13 +241,14 @@ def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
     claim = read_claim(job.run_dir)
     started_at = claim.claimed_at if claim else _modified(job.run_dir)
     lost = "the process that ran it is gone without a record (killed, or the machine went down)"
+    begun = "the process of the run left no record" if job.folder.owner.exists() else "the run had not begun"
     return RunRecord(
         experiment_id=job.experiment_id,
         repeat=job.repeat,
         attempt=job.attempt,
         status=status,
         kind=status.value,
-        cause=lost if status is Status.LOST else "the benchmark was interrupted before the run had begun",
+        cause=lost if status is Status.LOST else f"the benchmark was interrupted, and {begun}",
         tail=redact(_own_log(job.folder)) or None,
         started_at=started_at,
         wall_s=max(0.0, time.time() - started_at),

@@ -291,6 +291,14 @@ def test_what_a_user_keeps_beside_the_runs_is_never_removed(store, tmp_path):
     assert {path: path.lstat().st_mtime_ns for path in before} == before, "not even a file was made in them"
 
 
+def test_an_interrupted_run_without_a_record_says_if_it_had_begun(store):
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    assert claims.claim(job, executor="test")
+    assert "had not begun" in (unfinished_record(job, Status.CANCELLED).cause or "")
+    claims.take_over(job.run_dir)
+    assert "left no record" in (unfinished_record(job, Status.CANCELLED).cause or "")
+
+
 def test_a_run_of_another_host_is_judged_by_its_heartbeat(store):
     job = store.job(experiment().id, repeat=1, attempt=1)
     assert claims.claim(job, executor="test")

@@ -1,0 +1,76 @@
+"""A campaign that is interrupted by Ctrl-\\, or while its processes are stopped: nothing goes on, the record says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from campaigns import begun, tunebench
+from trees import lives, wait_for, wait_until
+
+from orchestrator.records import RunFolder, Status
+from orchestrator.results.store import Store
+
+TRAINER = 'import os, sys, time; open(sys.argv[1], "w").write(str(os.getpid())); time.sleep(600)'
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`tunebench run` of a training that writes its number into `trainer` and never ends by itself."""
+    command = ["{python}", "-c", TRAINER, str(tmp_path / "trainer")]
+    custom = {"command": command, "launcher": "none", "metrics": {"train_runtime": {"key": "train_runtime"}}}
+    scenario = {"name": "s", "trainer": "custom", "device": "cpu", "custom": custom}
+    (tmp_path / "scenarios.yaml").write_text(json.dumps({"scenarios": [scenario]}))
+    with begun(tmp_path, "run", "scenarios.yaml", "--yes") as child:
+        wait_for(tmp_path / "trainer")
+        yield child
+        if child.poll() is None:
+            child.send_signal(signal.SIGINT)
+            child.communicate(timeout=60)
+
+
+def run_folder(folder: Path) -> RunFolder:
+    (found,) = folder.glob("results/experiments/*/runs/r1-t1")
+    return RunFolder(found)
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+
+
+def check_cancelled(folder: Path) -> None:
+    ((record,),) = [one.records for one in Store.resume(folder / "results").contents().experiments]
+    assert (record.status, record.kind) == (Status.CANCELLED, "cancelled") and record.provenance, record
+    assert "begun" not in (record.cause or "")
+    assert not lives(int((folder / "trainer").read_text()))
+
+
+def test_ctrl_backslash_ends_the_training(tmp_path: Path, campaign: subprocess.Popen[bytes]) -> None:
+    campaign.send_signal(signal.SIGQUIT)
+    campaign.communicate(timeout=60)
+    check_cancelled(tmp_path)
+    assert campaign.returncode == 130
+
+
+def test_a_stopped_run_that_is_interrupted_writes_its_own_record(
+    tmp_path: Path, campaign: subprocess.Popen[bytes]
+) -> None:
+    stop(int((tmp_path / "trainer").read_text()))
+    stop(json.loads(run_folder(tmp_path).owner.read_text())["pid"])
+    campaign.send_signal(signal.SIGINT)
+    campaign.communicate(timeout=30)  # its goodbye takes longer if nobody wakes the run
+    check_cancelled(tmp_path)
+
+
+def test_a_stopped_run_can_be_cancelled(tmp_path: Path, campaign: subprocess.Popen[bytes]) -> None:
+    stop(json.loads(run_folder(tmp_path).owner.read_text())["pid"])
+    done = tunebench(tmp_path, "cancel", "results")
+    assert done.code == 0 and "cancelled after" in done.out, done.said
+    campaign.communicate(timeout=60)
+    check_cancelled(tmp_path)
