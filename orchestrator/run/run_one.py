@@ -195,7 +195,7 @@ def _evidence(
     edited = why_changed(experiment, "during the run, which may have run either content")
     at_end = filter(None, (*survivors, *residue, edited))
     before, after = ([Caveat(detail=text) for text in texts] for texts in (disturbed, at_end))
-    broken = findings.broken_promises if judged.status is Status.OK else ()
+    broken = findings.broken_promises if judged.status is Status.OK or judged.kind == "no_metrics" else ()
     return _Evidence(
         outcome=outcome,
         verdict=judged,

@@ -17,7 +17,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from orchestrator.errors import LaunchError
@@ -178,9 +178,24 @@ def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], ob
 
 
 def _result_file(run_dir: Path, name: str) -> Path:
-    """Return the path of a file of results: in the working folder, else in the run's folder, where older runs wrote it."""
-    path = RunFolder(run_dir).work / name
-    return path if os.path.lexists(path) else run_dir / name
+    """Return the path of a file of results: in the working folder, else in the run's folder, where older runs wrote it.
+
+    Raise Unreadable for a file outside these folders, and for a file that is older than the run.
+    """
+    if leads_outside(name):
+        raise reading.Unreadable("it is outside the run's folder")
+    folder = RunFolder(run_dir)
+    path = folder.work / name if os.path.lexists(folder.work / name) else run_dir / name
+    started = folder.script  # it is written just before the command starts
+    if path.exists() and started.exists() and path.stat().st_mtime_ns < started.stat().st_mtime_ns:
+        raise reading.Unreadable("it is older than the run")
+    return path
+
+
+def leads_outside(name: str) -> bool:
+    """Return whether the name of a file leads out of a folder: it is absolute, or one of its parts is `..`."""
+    path = PurePosixPath(name)
+    return path.is_absolute() or ".." in path.parts
 
 
 def _or_missing(raw: object, reason: str) -> object:

@@ -129,3 +129,21 @@ def test_a_file_of_results_is_found_where_the_command_starts_and_in_its_run_s_fo
     code = f"import sys; open({place}, 'w').write('{{\"train_runtime\": 2.0}}')"
     record = record_of_run(tmp_path, code, "file:r.json")
     assert record.status == "ok", record
+
+
+@pytest.mark.parametrize(
+    ("code", "results", "why"),
+    [
+        ("import os; open('r.json', 'w').write(OLD); os.utime('r.json', (1e9, 1e9))", "file:r.json", "older than the run"),
+        ("import os; open('../../r.json', 'w').write(OLD)", "file:../../r.json", "outside the run's folder"),
+        ("open('/dev/shm/old.json', 'w').write(OLD)", "file:/dev/shm/old.json", "outside the run's folder"),
+    ],
+)  # fmt: skip
+def test_results_from_elsewhere_or_from_earlier_are_not_results_of_the_run(
+    tmp_path: Path, code: str, results: str, why: str
+) -> None:
+    elsewhere = str(tmp_path / "old.json")
+    code = code.replace("OLD", repr('{"train_runtime": 2.0}')).replace("/dev/shm/old.json", elsewhere)
+    record = record_of_run(tmp_path, code, results.replace("/dev/shm/old.json", elsewhere))
+    assert (record.status, record.kind) == ("failed", "no_metrics")
+    assert any(f"cannot be read: it is {why}" in caveat.sentence for caveat in record.warnings), record.warnings

@@ -63,7 +63,7 @@ class Custom(Model):
     results: Annotated[str, AfterValidator(value_types.results)] = Field(
         "stdout",
         description="Where the numbers are: `stdout` (last line, JSON), `file:NAME.json`, `file:NAME.csv`, or `log`.",
-        json_schema_extra={"pattern": r"^(stdout|log|file:.+\.(json|csv))$"},
+        json_schema_extra={"pattern": r"^(stdout|log|file:(?!/|(.*/)?\.\./).+\.(json|csv))$"},
     )
     metrics: dict[str, Metric] = Field(
         default_factory=dict, description="Name of a Tunebench metric → where its value is read."

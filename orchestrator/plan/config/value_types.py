@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from orchestrator.plan.config.argument_text import as_yaml
+from orchestrator.trainers.custom import leads_outside
 
 JOIN = "+"  # between the short names of a combination
 Comparison = tuple[Callable[[float, float], bool], float]
@@ -135,6 +136,8 @@ def module(value: tuple[str, ...]) -> tuple[str, ...]:
 def results(value: str) -> str:
     if not re.fullmatch(r"stdout|log|file:.+\.(json|csv)", value):
         raise ValueError(f"{value!r} is not allowed. Allowed: stdout, log, file:NAME.json, file:NAME.csv")
+    if leads_outside(value.removeprefix("file:")):
+        raise ValueError(f"{value!r} is outside the run; write the path of a file in the command's working folder")
     return value
 
 
