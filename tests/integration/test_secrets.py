@@ -30,19 +30,26 @@ IN_THE_ENVIRONMENT = {
     "OPENAI_API_KEY": "sk-proj-Zz11Yy22Xx33Ww44Vv55",
     "GITHUB_TOKEN": "ghp_A1b2C3d4E5f6G7h8I9j0",
     "DATABASE_PASSWORD": "p\"a\\ss wörd's end",
+    "PGPASSWORD": "tea4two&two4tea",
+    "MYSQL_PWD": "myn4meis<mysql>",
+    "DB_PASS": "pass4the-salt",
+    "RCLONE_CONFIG_PASS": "cl0udy with rain",
+    "SESSION_COOKIE": "crumbs9of8a7cookie",
 }
 BY_LOOK = {
     "AWS_ACCESS_KEY_ID": "AKIAQWERTYUIOPASDFGH",
     "SERVICE_JWT": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJtZSJ9.dGhlc2lnbmF0dXJl",
     "PIP_INDEX_URL": "https://someone:correcthorsebattery@packages.example.org/simple",
     "EXTRA_HEADER": "Authorization: Bearer 9f8e7d6c5b4a",
+    "NOTIFY": "https://hooks.slack.com/services/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",
 }
 INSTALLED = "x-installed-token-7q3k9m2w5z"
 PLANTED = {
     **IN_THE_ENVIRONMENT,
-    **{name: value for name, value in BY_LOOK.items() if name not in ("PIP_INDEX_URL", "EXTRA_HEADER")},
+    **{name: value for name, value in BY_LOOK.items() if name not in ("PIP_INDEX_URL", "EXTRA_HEADER", "NOTIFY")},
     "PIP_INDEX_URL": "someone:correcthorsebattery",
     "EXTRA_HEADER": "9f8e7d6c5b4a",
+    "NOTIFY": "T0AB1CD2E/B0FG3HI4J/kL5mN6oP7qR8sT9uV0wX1yZ2",
     "INSTALLED": INSTALLED,
 }
 
@@ -196,6 +203,11 @@ def test_no_plan_shows_one(tmp_path: Path, words: tuple[str, ...]) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a variable by its name": ({"env": {"HF_TOKEN": PLANTED["HF_TOKEN"]}}, "HF_TOKEN"),
     "a variable by its value's look": ({"env": {"HARMLESS": PLANTED["GITHUB_TOKEN"]}}, "GITHUB_TOKEN"),
+    **{
+        f"the variable {name}": ({"env": {name: "plain-word-x1"}}, name)
+        for name in ("PGPASSWORD", "MYSQL_PWD", "DB_PASS", "SESSION_COOKIE", "SLACK_WEBHOOK_URL", "SENTRY_DSN")
+    },
+    "a variable with a webhook": ({"env": {"NOTIFY": BY_LOOK["NOTIFY"]}}, "a webhook"),
     "an argument by its name": ({"arguments": {"hub_token": "plain-word-x1"}}, "hub_token"),
     "an argument by its look": ({"arguments": {"x": f"a {PLANTED['SERVICE_JWT']} b"}}, "web token"),
     "an argument by its value": ({"arguments": {"x": PLANTED["WANDB_API_KEY"]}}, "the value of WANDB_API_KEY"),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import html
+import itertools
 import json
 import re
+import shlex
 import time
+from base64 import b64encode, urlsafe_b64encode
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 from factories.cases import cases, document
@@ -13,8 +18,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.files.redaction import (
-    _FORMS,
-    _HINT,
     MASK,
     is_secret_name,
     kind_of_secret,
@@ -23,6 +26,7 @@ from orchestrator.files.redaction import (
     redactor,
     secret_words,
 )
+from orchestrator.files.redaction.forms import _FORMS, _HINT
 
 HEX = "0123456789abcdef0123"
 LOOKS = {
@@ -35,6 +39,13 @@ LOOKS = {
     "AKIAIOSFODNN7EXAMPLE": "AWS",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl": "web token",
     f"xoxb-{HEX}": "Slack",
+    # In pieces, so that no service that searches for published tokens takes them for real ones.
+    f"sk_{'live'}_{HEX}": "Stripe",
+    f"SG.{HEX}.{HEX * 2}": "SendGrid",
+    f"npm_{HEX * 2}": "registry",
+    f"nvapi-{HEX * 2}": "provider of models",
+    f"dapi{HEX}0123456789ab": "provider of models",
+    f"glrt-{HEX}": "GitLab",
 }
 
 
@@ -94,6 +105,26 @@ def test_what_is_no_secret_stays(text: str) -> None:
     [
         *("HF_TOKEN", "hub_token", "WANDB_API_KEY", "wandb-api-key", "--password", "AWS_SECRET", "hfToken"),
         *("GITHUB_PAT", "SECRET_KEY_BASE", "++trainer.api_key", "HF_TOKENS", "apiKey", "DB_PASSWORD_FILE"),
+        *(
+            "PGPASSWORD",
+            "MYSQL_PWD",
+            "DB_PASS",
+            "RCLONE_CONFIG_PASS",
+            "SESSION_COOKIE",
+            "SLACK_WEBHOOK_URL",
+            "SENTRY_DSN",
+        ),
+        *(
+            "SESSION_KEY",
+            "SESSION_TOKEN",
+            "SESSION_SECRET",
+            "FTP_PASSWD",
+            "smtp_pass",
+            "dbPass",
+            "SSHPASS",
+            "ORACLE_PW",
+        ),
+        *("HF_TOKEN_2", "PASSWORD2", "RCLONE_CONFIG_X_PASSWORD2", "AZURE_STORAGE_CONNECTION_STRING", "OPENAIAPIKEY"),
     ],
 )
 def test_names_of_secrets(name: str) -> None:
@@ -105,6 +136,26 @@ def test_names_of_secrets(name: str) -> None:
     [
         *("num_virtual_tokens", "max_tokens", "tokens", "text_key", "key", "PATH", "PWD", "response_token", "KEYBOARD"),
         *("TOKENIZERS_PARALLELISM", "pad_token", "num_input_tokens", "model_name_or_path", "model_flops_per_token"),
+        *(
+            "OLDPWD",
+            "XDG_SESSION_ID",
+            "DBUS_SESSION_BUS_ADDRESS",
+            "BYPASS",
+            "COMPASS",
+            "pass_rate",
+            "post_grad_pre_pass",
+        ),
+        *(
+            "PASSES",
+            "PGPASSFILE",
+            "SSH_AUTH_SOCK",
+            "pass@1",
+            "pwd",
+            "SESSION",
+            "SESSION_MANAGER",
+            "num_passes",
+            "time_per_pass",
+        ),
     ],
 )
 def test_counts_and_fields_are_no_secrets(name: str) -> None:
@@ -118,8 +169,6 @@ def test_counts_and_fields_are_no_secrets(name: str) -> None:
     "written", [str, json.dumps, lambda text: json.dumps(text, ensure_ascii=False), repr, "quoted"]
 )
 def test_a_value_is_known_however_it_is_written(value: str, written: Any) -> None:
-    from urllib.parse import quote
-
     text = quote(value, safe="") if written == "quoted" else written(value)
     masked = redact(f"<{text}>", {"MY_PASSWORD": value})
     assert value not in masked and text not in masked
@@ -129,11 +178,61 @@ def test_a_value_is_known_however_it_is_written(value: str, written: Any) -> Non
 def test_values_of_the_environments_secrets_are_masked() -> None:
     long = {
         "HF_TOKEN": "hf_abcdefghij",
-        "HF_TOKEN_LONG_KEY": "hf_abcdefghij_more",
+        "HF_TOKEN_LONG_KEY": "hf_abcdefghij_m0re",
         "SHORT_KEY": "1",
         "HOME": "/home/me",
     }
-    assert redact("saw hf_abcdefghij_more, hf_abcdefghij, 1, /home/me", long) == "saw ***, ***, 1, /home/me"
+    assert redact("saw hf_abcdefghij_m0re, hf_abcdefghij, 1, /home/me", long) == "saw ***, ***, 1, /home/me"
+
+
+@pytest.mark.parametrize("value", ["a'b\"c<d>&e/f g", "pä+ss w/örd?x=1", HEX])
+@pytest.mark.parametrize("name", ["DB_PASS", "MYSQL_PWD", "SESSION_COOKIE"])
+def test_a_value_is_known_in_every_encoding(name: str, value: str) -> None:
+    """Also inside a longer text that was encoded as a whole, at any offset."""
+    written = {
+        "JSON in JSON": json.dumps(json.dumps({"k": value})),
+        "HTML": html.escape(value),
+        "CSV": value.replace('"', '""'),
+        "a form": quote_plus(value),
+        "URL": quote(value),
+        "URL in small letters": re.sub("%..", lambda code: code[0].lower(), quote(value, safe="")),
+        "shell": shlex.quote(value),
+        "hex": value.encode().hex(),
+        **{f"base64 after {before}": b64encode(b"user:"[:before] + value.encode()).decode() for before in range(5)},
+        "base64 for URLs": urlsafe_b64encode(value.encode()).decode(),
+    }
+    for kind, text in written.items():
+        masked = redact(f"<{text}>", {name: value})
+        assert MASK in masked and len(masked) < 25, (kind, masked)
+
+
+@given(st.integers(0, 3), st.lists(st.integers(1, 19), max_size=3, unique=True), st.sampled_from(["\n", "\r\n"]))
+def test_a_value_is_known_across_the_ends_of_lines(before: int, cuts: list[int], end: str) -> None:
+    pieces = [HEX[start:stop] for start, stop in itertools.pairwise([0, *sorted(cuts), len(HEX)])]
+    text = "x\n" * before + "saw " + end.join(pieces) + ", then\nmore"
+    expected = "x\n" * before + "saw ***, then\nmore"
+    assert redact(text, {"DB_PASS": HEX}) == expected
+    assert json.loads(redact(json.dumps({"tail": text}), {"DB_PASS": HEX})) == {"tail": expected}
+
+
+@pytest.mark.parametrize(
+    "value", ["test", "training", "benchmark", "postgres", "12345678", "1234567890.5", "2026-11-13"]
+)
+def test_an_ordinary_word_or_number_is_masked_only_next_to_its_name(value: str) -> None:
+    """A record in which every such word is masked is no record: its keys and numbers would be gone."""
+    text = json.dumps({value: value, "n": 12345678, "x": [1234567890.5], "said": f"a {value} of DB_PASS={value}."})
+    masked = redact(text, {"DB_PASS": value})
+    beside, elsewhere = masked.rpartition("DB_PASS=")[2], masked.rpartition("DB_PASS=")[0]
+    assert MASK in beside and value not in beside and MASK not in elsewhere
+    json.loads(masked)
+
+
+def test_the_name_of_a_metric_is_no_secret_for_being_the_value_of_a_key() -> None:
+    assert redact('{"name": "tokens_per_s"}', {"METRIC_KEY": "tokens_per_s"}) == '{"name": "tokens_per_s"}'
+
+
+def test_a_short_secret_is_masked_next_to_its_own_name() -> None:
+    assert redact("DB_PASS=abc and abc; token: the", {"DB_PASS": "abc"}) == "DB_PASS=*** and abc; token: the"
 
 
 def test_text_that_is_no_utf8_becomes_so() -> None:

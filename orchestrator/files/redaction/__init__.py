@@ -1,0 +1,147 @@
+"""Mask tokens, keys and passwords, which must not reach a file or a terminal. A secret is recognised in three ways.
+
+- By the name before it (`names`): `HF_TOKEN`, `--hub_token`, `password=…`.
+- By its value, if an environment variable with such a name has the same value (`values`).
+- By its form, if its kind has one (`forms`): `hf_…`, `ghp_…`, a password in a URL, the address of a webhook.
+
+Secrets stay in the environment of the person who runs the benchmark: the runs inherit them.
+
+Not found: a secret without a known form under a harmless name; a secret of fewer than eight characters that is not next to its
+name; an ordinary word; and encodings other than those of `values`. A mask neither contains nor removes quotes, so that a redacted
+record is still JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from orchestrator.files.redaction.forms import by_form
+from orchestrator.files.redaction.names import is_secret_name, says_secret
+from orchestrator.files.redaction.secret import Secret
+from orchestrator.files.redaction.values import by_value, secret_variables
+from orchestrator.files.redaction.words import secret_words
+
+__all__ = [
+    "LONGEST_SECRET",
+    "MASK",
+    "Finder",
+    "Redactor",
+    "Secret",
+    "by_value",
+    "is_secret_name",
+    "kind_of_secret",
+    "redact",
+    "redact_end",
+    "redact_words",
+    "redactor",
+    "secret_variables",
+    "secret_words",
+    "secrets",
+]
+
+_SHORTEST_NAMED_SECRET = 6
+LONGEST_SECRET = 8192
+MASK = "***"
+Redactor = Callable[[str], str]
+Finder = Callable[[str], Iterable[Secret]]
+
+_NAME = r"(?P<name>[A-Za-z_][\w.-]{0,80})"
+_NAMED = rf"""(?<![\w.-]){_NAME}(?P<closed>\\*["'])?\s*[=:]\s*"""
+_OPTION = rf"""--{_NAME}(?P<closed>\\*["'],)?\s+"""
+_VALUE = re.compile(r"""(?P<opened>\\*["'])?(?P<value>(?!--|:|\$?\{\w+[:}])[^\s"'\\,;&)}\]<>]+)""")
+# A value in plain quotes. In single quotes it has no double quotes, so that the mask does not cross the end of a text of JSON.
+_QUOTED = re.compile(r""""(?:[^"\\\n]|\\.){1,8192}"|'(?:[^"'\\\n]|\\.){1,8192}'""")
+_NO_VALUES = frozenset(
+    (
+        *("none", "null", "true", "false", "string", "optional", "invalid", "missing", "expired"),
+        *("bearer", "basic", "negotiate", "tokenizer", "self"),
+    )
+)
+
+
+def redact(text: str, environ: Mapping[str, str] = os.environ, *, also: Finder | None = None) -> str:
+    """Return the text with masked secrets, as valid UTF-8. JSON stays JSON. `also` finds further secrets in a text."""
+    text = text.encode("utf-8", "replace").decode()
+    pieces, at = [], 0
+    for secret in _apart([*_found(text, environ), *(also(text) if also else ())]):
+        pieces += [text[at : secret.start], MASK]
+        at = secret.end
+    return "".join((*pieces, text[at:]))
+
+
+def redactor(environ: Mapping[str, str] = os.environ) -> Redactor:
+    """Return a function like `redact` for many texts. It reads the environment once, and remembers results."""
+    named = {name: value for name, value in environ.items() if is_secret_name(name)}
+    return lru_cache(maxsize=65536)(lambda text: redact(text, named))
+
+
+def redact_end(text: str, *, cut: bool, environ: Mapping[str, str] = os.environ, also: Finder | None = None) -> str:
+    """Return the redacted end of a log. If `cut`, leave out its first LONGEST_SECRET characters: they may begin inside a secret."""
+    masked = redact(text, environ, also=also)
+    return masked[LONGEST_SECRET:] if cut else masked
+
+
+def secrets(text: str, environ: Mapping[str, str] = os.environ, *, stored: bool = False) -> tuple[Secret, ...]:
+    """Return the secrets of a text in order, without overlaps.
+
+    `stored` means that the text is an argument, which is stored unchanged or refused. In an argument, `token=x` is a secret
+    only if x is quoted: without quotes it may be a line of code.
+    """
+    return _apart(_found(text, environ, stored=stored))
+
+
+def _found(text: str, environ: Mapping[str, str], *, stored: bool = False) -> Iterator[Secret]:
+    yield from by_value(text, secret_variables(environ))
+    yield from by_form(text)
+    yield from _by_name(text, environ, quoted=stored)
+
+
+def _apart(every: Iterable[Secret]) -> tuple[Secret, ...]:
+    """Return the secrets in order. Two that overlap become one."""
+    apart: list[Secret] = []
+    for secret in sorted(every, key=lambda secret: (secret.start, -secret.end)):
+        if not apart or secret.start >= apart[-1].end:
+            apart.append(secret)
+        elif secret.end > apart[-1].end:
+            first = apart.pop()
+            apart.append(Secret(start=first.start, end=secret.end, what=first.what))
+    return tuple(apart)
+
+
+def kind_of_secret(text: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the kind of secret in an argument (`a token of Hugging Face`, `the value of HF_TOKEN`), or None."""
+    return next((secret.what for secret in secrets(text, environ, stored=True)), None)
+
+
+def redact_words(words: Sequence[str], masked: Redactor = redact) -> list[str]:
+    """Return the words of a command line with every secret masked."""
+    hidden = {place: begin for place, begin, _ in secret_words(words)}
+    if not hidden:
+        return list(map(masked, words))
+    return [f"{word[: hidden[at]]}{MASK}" if at in hidden else masked(word) for at, word in enumerate(words)]
+
+
+def _by_name(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator[Secret]:
+    """Yield the values next to names of secrets. A short value is a secret only if it is the value of this variable."""
+    for pattern, signs in ((_NAMED, "=:"), (_OPTION, ("--",))):
+        if not any(sign in text for sign in signs):
+            continue
+        done = 0
+        for named in re.finditer(pattern, text):
+            if named.start() < done or not says_secret(named["name"]):
+                continue
+            match = _VALUE.match(text, named.end())
+            if match is None or ((named["closed"] or quoted) and not match["opened"]):
+                continue  # in JSON a bare word is a number or null, and a mask would make it invalid
+            if match["value"].lower() in _NO_VALUES:
+                done = match.end()
+                continue
+            start, done = match.span("value")
+            if match["opened"] and (whole := _QUOTED.match(text, named.end())):
+                start, done = whole.start() + 1, whole.end() - 1
+            value = text[start:done]
+            if len(value) >= _SHORTEST_NAMED_SECRET or value.rstrip(".") == environ.get(named["name"]):
+                yield Secret(start=start, end=done, what=f"the value of {named['name']}")

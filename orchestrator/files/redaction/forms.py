@@ -1,0 +1,84 @@
+"""Secrets that are recognised by their form: `hf_…`, `ghp_…`, a password in a URL, an address of a webhook."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from orchestrator.files.redaction.secret import Secret
+
+_FREE = r"(?<![A-Za-z0-9])"
+# The kind of secret, a hint that every such secret contains, and its form. The group `secret`, if any, is masked.
+# `re` compiles a form at its first use and keeps it: `--help` and most plans need none.
+_FORMS: tuple[tuple[str, str, str], ...] = (
+    ("a password in a URL", "://", r"""(?<=://)[^/\s@:"'\\<>]*:[^/\s"'\\<>]*(?=@)"""),
+    ("a token in a URL", "://", r"""(?:(?<=https://)|(?<=http://))[^/\s:"'\\<>]+(?=@)"""),
+    ("a token of Hugging Face", "hf_|api_org_", _FREE + r"(?:hf|api_org)_[A-Za-z0-9]{16,}"),
+    ("a token of GitHub", "gh[pousr]_|github_pat_", _FREE + r"(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,})"),
+    (
+        "a token of GitLab",
+        "gl(?:pat|dt|ft|rt|cbt|ptt|soat|agent)-",
+        _FREE + r"gl(?:pat|dt|ft|rt|cbt|ptt|soat|agent)-[\w-]{16,}",
+    ),
+    ("a key of an API", "sk-", _FREE + r"sk-(?:(?:proj|ant|svcacct|admin|or)-[\w-]{16,}|[A-Za-z0-9]{16,})"),
+    ("a key of Google", "AIza", _FREE + r"AIza[\w-]{30,}"),
+    ("a key of AWS", "AKIA|ASIA", _FREE + r"A(?:KIA|SIA)[0-9A-Z]{16}(?![A-Za-z0-9])"),
+    (
+        "an address of a webhook",  # of Slack, Discord, Teams and Power Automate
+        r"(?i:hooks?)",
+        r"""(?i:hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/|discord(?:app)?\.com/api/(?:v\d+/)?webhooks/"""
+        r"""|webhook\.office\.com/webhookb2/)(?P<secret>[\w/@.%-]{8,512})""",
+    ),
+    (
+        "a signature in a URL",
+        "(?i:[?&;](?:sig|signature|key|x-amz-signature|x-goog-signature)=)",
+        r"(?i:[?&;](?:sig|signature|key|x-amz-signature|x-goog-signature)=)(?P<secret>[\w%+/.~-]{16,})",
+    ),
+    (
+        "a cookie in a header",
+        "(?i:cookie:)",
+        r"""(?i:\bcookie:)[ \t]*(?P<secret>[\w!#$%&*+.^|~-]{1,100}=[^"'\\<>\r\n]+)""",
+    ),
+    ("a key of an account of Azure", "AccountKey=", r"AccountKey=(?P<secret>[A-Za-z0-9+/=]{40,})"),
+    ("a key of Stripe", "k_live_", _FREE + r"[rsw]k_live_[0-9A-Za-z]{16,}"),
+    ("a key of SendGrid", r"SG\.", _FREE + r"SG\.[\w-]{16,}\.[\w-]{32,}"),
+    ("a token of a registry of packages", "npm_|pypi-", _FREE + r"(?:npm_[A-Za-z0-9]{30,}|pypi-AgE[\w-]{50,})"),
+    (
+        "a key of a provider of models",
+        "nvapi-|gsk_|xai-|r8_|dapi|hvs\\.|ya29\\.|dckr_pat_|GOCSPX-",
+        _FREE + r"(?:nvapi-[\w-]{30,}|gsk_[A-Za-z0-9]{30,}|xai-[A-Za-z0-9]{40,}|r8_[A-Za-z0-9]{30,}|dapi[0-9a-f]{32}"
+        r"|hvs\.[\w-]{24,}|ya29\.[\w-]{24,}|dckr_pat_[\w-]{20,}|GOCSPX-[\w-]{20,})",
+    ),
+    ("a token of Slack", "xox", _FREE + r"xox[abeoprs]-[\w-]{10,}"),
+    ("a JSON web token", "eyJ", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"),
+    (
+        "an Authorization header",
+        "(?i:authorization)",
+        r"""(?i:authorization)(?:\\*["'])?\s*[:=]\s*(?:\\*["'])?(?i:(?:bearer|basic|token|negotiate)\s+)?"""
+        r"""(?P<secret>(?!(?i:bearer|basic|token|negotiate)\b)[^\s"'\\,;}<>]{6,})""",
+    ),
+    ("a bearer token", "(?i:bearer)", r"(?i:bearer)\s+(?P<secret>(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,})"),
+    (
+        "a key of Weights & Biases",  # it looks like a commit of git, so a word before it must name it
+        "(?i:api[ _-]?key|wandb[ -]login)",
+        r"""(?i:api[ _-]?key|wandb[ -]login)[\s:\\"']{1,6}(?P<secret>(?:local-)?[0-9a-f]{40})(?![0-9a-f])""",
+    ),
+    (
+        "a private key",
+        "-----BEGIN",
+        r"""-----BEGIN [A-Z ]*PRIVATE KEY-----[^"']{0,10000}?-----END [A-Z ]*PRIVATE KEY-----""",
+    ),
+)
+
+# A text without a match contains none of these forms.
+_HINT = "|".join(dict.fromkeys(hint for _, hint, _ in _FORMS))
+
+
+def by_form(text: str) -> Iterator[Secret]:
+    """Yield the secrets with a known form. Most texts are searched only for the hints, since a plan may have very many commands."""
+    if not re.search(_HINT, text):
+        return
+    for what, hint, pattern in _FORMS:
+        for match in re.finditer(pattern, text) if re.search(hint, text) else ():
+            group = "secret" if "secret" in match.re.groupindex else 0
+            yield Secret(start=match.start(group), end=match.end(group), what=what)

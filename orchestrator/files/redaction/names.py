@@ -1,0 +1,100 @@
+"""Recognise the names of secrets: `HF_TOKEN`, `DB_PASS`, `--hub_token`; not `PWD`, `pad_token` or `XDG_SESSION_ID`."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+# Words that make a name secret wherever they are in it.
+_ALWAYS = frozenset(
+    (
+        *(
+            "SECRET",
+            "SECRETS",
+            "PASSWORD",
+            "PASSWORDS",
+            "PASSWD",
+            "PASSPHRASE",
+            "PASSCODE",
+            "CREDENTIAL",
+            "CREDENTIALS",
+        ),
+        *("CREDS", "COOKIE", "COOKIES", "WEBHOOK", "WEBHOOKS", "DSN"),
+    )
+)
+# Words that are written without a separator: `PGPASSWORD`, `OPENAIAPIKEY`.
+_JOINED = (
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "APIKEY",
+    "APITOKEN",
+    "AUTHTOKEN",
+    "ACCESSTOKEN",
+    "ACCESSKEY",
+    "SECRETKEY",
+)
+
+_AT_THE_END = frozenset(("TOKEN", "KEY", "KEYS", "PAT", "AUTHORIZATION", "BEARER", "AUTH", "SSHPASS", "DBPASS"))
+# Short words that are secret at the end of an environment variable, or after the name of an account: `smtp_pass`, not `pre_pass`.
+_AFTER_AN_ACCOUNT = frozenset(("PASS", "PW"))
+_ACCOUNTS = frozenset(
+    (
+        *("DB", "DATABASE", "USER", "ADMIN", "ROOT", "LOGIN", "CONFIG", "PROXY", "SSH", "SUDO", "LDAP", "REGISTRY"),
+        *("SMTP", "MAIL", "EMAIL", "FTP", "HTTP", "PG", "POSTGRES", "MYSQL", "REDIS", "MONGO", "RABBITMQ", "KEY"),
+    )
+)
+_PLURAL = "TOKENS"
+# Words that make a following `KEY` or `TOKENS` secret. Without such a word, tokens may be counts and keys may be names.
+_QUALIFIED = frozenset(
+    (
+        *("API", "ACCESS", "AUTH", "HF", "HUB", "GITHUB", "GITLAB", "SESSION", "REFRESH", "BEARER", "PRIVATE"),
+        *("SIGNING", "ENCRYPTION", "SECRET", "ACCOUNT", "STORAGE", "DEPLOY", "SERVICE", "LICENSE", "WANDB", "OPENAI"),
+    )
+)
+
+_HARMLESS = frozenset(
+    (
+        *(f"{kind}_TOKEN" for kind in ("PAD", "EOS", "BOS", "UNK", "MASK", "SEP", "CLS", "IMAGE", "RESPONSE", "STOP")),
+        *(f"{kind}_KEY" for kind in ("TEXT", "LABEL", "SORT", "PRIMARY", "DATASET", "MESSAGES")),
+        *("USE_AUTH_TOKEN", "USE_AUTH", "KEY", "KEYS"),
+    )
+)
+
+
+@lru_cache(maxsize=4096)
+def is_secret_name(name: str) -> bool:
+    """Return whether a variable or argument of this name contains a secret: `HF_TOKEN`, `wandb-api-key`; not `pad_token`."""
+    words = _words(name)
+    if "_".join(words) in _HARMLESS or words[-2:-1] == ["PER"]:  # flops_per_token
+        return False
+    if words[-1] == _PLURAL and _QUALIFIED.intersection(words[:-1]):
+        return True
+    if words[-1] in _AFTER_AN_ACCOUNT and (name.isupper() or not _ACCOUNTS.isdisjoint(words[-2:-1])):
+        return True
+    return (
+        words[-1] in _AT_THE_END
+        or words[-2:] == ["CONNECTION", "STRING"]
+        or (len(words) > 1 and "PWD" in words)
+        or not _ALWAYS.isdisjoint(words)
+        or any(word.endswith(_JOINED) for word in words)
+    )
+
+
+@lru_cache(maxsize=4096)
+def says_secret(name: str) -> bool:
+    """Return whether a name in a log is the name of a secret. In `cache_key = …` it is not: that is a line of code."""
+    words = _words(name)
+    if words[-1] in ("KEY", "KEYS"):
+        return len(words) > 1 and words[-2] in _QUALIFIED
+    return is_secret_name(name) and words[-1] not in ("AUTH", "PAT") and words != ["PASS"]
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a name in capitals. The number of the last word is left out: `HF_TOKEN_2` and `PASSWORD2` too."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.lstrip("-+"))
+    words = re.split(r"[_.-]+", spaced.upper())
+    if len(words) > 2 and words[-1].isdigit():
+        words.pop()
+    words[-1] = words[-1].rstrip("0123456789") or words[-1]
+    return words

@@ -1,0 +1,117 @@
+"""Secrets that are known because a variable of the environment contains them, in every way in which they may be written.
+
+An ordinary word or a number under a secret name (`API_KEY=disabled`) is hidden only next to its name. Otherwise this word would
+vanish from all texts, and the keys and numbers of a JSON document with it.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from base64 import b64encode, urlsafe_b64encode
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import accumulate
+from urllib.parse import quote, quote_plus
+
+from orchestrator.files.redaction.names import is_secret_name, says_secret
+from orchestrator.files.redaction.secret import Secret
+
+_SHORTEST_SECRET = 8
+_LONGEST_WORD = 15
+_WORD = re.compile(r"[^\W\d_]+")
+_NUMBER = re.compile(r"[\d\s.,:+eE-]+")
+_IDENTIFIER = re.compile(r"[a-z_.-]+|[A-Z_.-]+")
+# The end of a line inside a value: as it is, or as JSON writes it.
+_LINE_END = re.compile(r"\r?\n|(?:\\{1,2}r)?\\{1,2}n")
+
+
+def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables whose values are secrets that can be told from other texts."""
+    return {name: value for name, value in environ.items() if is_secret_name(name) and not _is_ordinary(name, value)}
+
+
+@lru_cache(maxsize=1024)
+def _is_ordinary(name: str, value: str) -> bool:
+    """Return whether the value is short, a word or a number. A name such as `SORT_KEY` may also have a name as its value."""
+    if len(value) < _SHORTEST_SECRET:
+        return True
+    word = len(value) <= _LONGEST_WORD and _WORD.fullmatch(value)
+    return bool(word or _NUMBER.fullmatch(value) or (not says_secret(name) and _IDENTIFIER.fullmatch(value)))
+
+
+def by_value(text: str, variables: Mapping[str, str]) -> Iterator[Secret]:
+    """Yield the values of these variables in a text, however they are written."""
+    if not variables:
+        return
+    for name, value in variables.items():
+        for form in _written(value):
+            start = text.find(form) if len(form) <= len(text) else -1
+            while start >= 0:
+                whole = name if form == value else None
+                yield Secret(start=start, end=start + len(form), what=f"the value of {name}", variable=whole)
+                start = text.find(form, start + len(form))
+    if "\n" in text or "\\n" in text:
+        begun = {name: value for name, value in variables.items() if _has_a_piece(text, value)}
+        yield from _across_lines(text, begun)
+
+
+def _has_a_piece(text: str, value: str) -> bool:
+    return any(value[at : at + 4] in text for at in range(len(value) - 3))
+
+
+def _across_lines(text: str, variables: Mapping[str, str]) -> Iterator[Secret]:
+    """Yield the values that have a line end inside them in this text."""
+    if not variables:
+        return
+    breaks = [match.span() for match in _LINE_END.finditer(text)]
+    joined = _LINE_END.sub("", text)
+    left_out = [0, *accumulate(end - start for start, end in breaks)]
+    places = [start - before for (start, _), before in zip(breaks, left_out, strict=False)]
+    for name, value in variables.items():
+        at = joined.find(value)
+        while at >= 0:
+            last = at + len(value) - 1
+            begin, end = at + left_out[bisect_right(places, at)], last + left_out[bisect_right(places, last)] + 1
+            if end - begin > len(value):
+                yield Secret(start=begin, end=end, what=f"the value of {name}")
+            at = joined.find(value, at + len(value))
+
+
+@lru_cache(maxsize=1024)
+def _written(value: str) -> frozenset[str]:
+    """Return the forms that a value can have in a text: plain, encoded, quoted, and each line of a long value.
+
+    Bytes that are not UTF-8 appear in a text as `?` or as a replacement character.
+    """
+    lines = [line for line in value.splitlines() if len(line) >= 2 * _SHORTEST_SECRET] if "\n" in value else []
+    plain = {value, *lines}
+    plain |= {text.encode("utf-8", "replace").decode() for text in plain}
+    plain |= {text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in plain}
+    forms = set(plain)
+    for text in plain:
+        json_forms = {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
+        forms |= json_forms | {json.dumps(form)[1:-1] for form in json_forms}
+        forms |= {html.escape(text), html.escape(text, quote=False), html.escape(text).replace("&#x27;", "&#39;")}
+        forms |= {text.replace('"', '""'), text.replace("'", "'\"'\"'"), text.replace("'", "'\\''")}
+        forms |= _encoded(text)
+    return frozenset(forms)
+
+
+def _encoded(text: str) -> set[str]:
+    """Return the text as URLs, base64 and hexadecimal digits write it."""
+    quoted = {quote(text, safe=safe, errors="surrogateescape") for safe in ("", "/")}
+    quoted.add(quote_plus(text, errors="surrogateescape"))
+    quoted |= {re.sub("%..", lambda code: code[0].lower(), form) for form in quoted}
+    data = text.encode("utf-8", "surrogateescape")
+    return quoted | {data.hex(), data.hex().upper(), *_base64(data)}
+
+
+def _base64(data: bytes) -> Iterator[str]:
+    """Yield the digits that base64 has for the data at any place of a longer text."""
+    for before in range(3):
+        bits = 8 * (before + len(data))
+        for encode in (b64encode, urlsafe_b64encode):
+            yield encode(bytes(before) + data).decode()[-(-8 * before // 6) : bits // 6]
