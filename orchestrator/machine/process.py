@@ -121,6 +121,14 @@ def _start(
         raise LaunchError(f"{argv[0]}: cannot be started in {cwd}: {error}") from error
 
 
+def _own_folder(otherwise: Path) -> Path:
+    """Return the working folder of this process, or `otherwise` if a run removed it."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return otherwise
+
+
 def _wait(
     child: subprocess.Popen[bytes], stop: StopSignals, *, timeout_s: float | None, watch: Watch | None
 ) -> Limit | None:
@@ -162,7 +170,7 @@ def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str | None] | Non
     """Start a program such as `run-one` in its own session, with both outputs in `log`; `end_tree` ends it."""
     with log.open("ab") as out:
         whole = applied(env or {}, os.environ)
-        return _start(argv, env=whole, cwd=Path.cwd(), stdout=out.fileno(), stderr=out.fileno())
+        return _start(argv, env=whole, cwd=_own_folder(log.parent), stdout=out.fileno(), stderr=out.fileno())
 
 
 @contextmanager
@@ -170,7 +178,7 @@ def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[byte
     """Run a program inside a `with` block, with its output in a file, then end it. Raise LaunchError if it cannot start."""
     with stdout.open("ab") as out:
         env = child_environment({MARKER: os.environ.get(MARKER)})  # it can be found even if this process is killed
-        child = _start(argv, env=env, cwd=Path.cwd(), stdout=out.fileno(), stderr=out.fileno())
+        child = _start(argv, env=env, cwd=_own_folder(stdout.parent), stdout=out.fileno(), stderr=out.fileno())
     process_tree.SIDECARS.add(child.pid)
     try:
         yield child

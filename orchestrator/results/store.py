@@ -12,7 +12,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -216,18 +216,22 @@ def write_record(run_dir: Path, record: RunRecord) -> bool:
     Make the run's folder again if the run's command removed it. A `record.json` that cannot be read as a record is moved aside.
     """
     if not run_dir.is_dir() and is_ours(RunFolder(run_dir).results):
-        if os.path.lexists(run_dir):
-            with_dated_name(run_dir)
+        for folder in (run_dir.parents[1], run_dir.parent, run_dir):
+            if os.path.lexists(folder) and not folder.is_dir():
+                with_dated_name(folder)
         run_dir.mkdir(parents=True)
-    set_record_aside(run_dir, except_for=tuple(Status))
+    set_record_aside(run_dir)
     return writing.place_once(RunFolder(run_dir).record, redact(dump(record)))
 
 
-def set_record_aside(run_dir: Path, *, except_for: Collection[Status]) -> str | None:
-    """Give `record.json` a dated name, unless it is a record with one of these statuses. Return the new name, if any."""
+def set_record_aside(run_dir: Path, *, unless: Callable[[RunRecord], bool] = lambda record: True) -> str | None:
+    """Give `record.json` a dated name if it cannot be read, or if `unless` does not accept its record.
+
+    Return the new name, if any.
+    """
     path = RunFolder(run_dir).record
     try:
-        if load(RunRecord, reading.read_bytes(path, limit=reading.RECORD_BYTES)).status in except_for:
+        if unless(load(RunRecord, reading.read_bytes(path, limit=reading.RECORD_BYTES))):
             return None
     except OSError:
         return None  # there is none, or it may be right

@@ -45,10 +45,7 @@ from orchestrator.results.store import Store, set_record_aside, write_record
 from orchestrator.run import collect, gpu_access, reported_steps, run_files, watchdog
 from orchestrator.run.collect import Findings
 from orchestrator.run.data_preparation import why_missing
-from orchestrator.run.validity import invalid, of_gone_folder
-
-# The statuses with which another process records a run that it gave up.
-_OF_OTHERS = (Status.LOST, Status.CANCELLED)
+from orchestrator.run.validity import gave_up, invalid, of_gone_folder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +81,7 @@ def run_one(run_dir: Path) -> RunRecord:
             run_files.remove_output(folder)
         run_files.remove_empty_work(folder)
         run_files.give_room(folder)
-        if aside := set_record_aside(folder.path, except_for=_OF_OTHERS):
+        if aside := set_record_aside(folder.path, unless=partial(gave_up, claim)):
             foreign = Caveat(
                 detail=f"the command wrote a {folder.record.name} into the run's folder; it is now {aside}"
             )

@@ -1,4 +1,4 @@
-"""The reasons why a run whose training ended well does not count: invalid numbers, or a folder that was removed."""
+"""The reasons why the numbers of a run do not count: they are invalid, its folder was removed, or another benchmark gave it up."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from orchestrator.measure.failure_kinds import FOLDER_GONE, hint
 from orchestrator.measure.failures import Verdict
 from orchestrator.records import CaveatKind, Experiment, RunFolder, RunRecord, Status
+from orchestrator.results.claims import Claim
 from orchestrator.run import settings_check
 from orchestrator.run.collect import Findings
 
@@ -37,3 +38,10 @@ def of_gone_folder(record: RunRecord, folder: RunFolder, experiment: Experiment)
         return record
     cause = f"{folder.path} was removed, renamed or emptied while the run went on"
     return replace(record, status=Status.FAILED, kind=FOLDER_GONE, cause=cause, hint=hint(FOLDER_GONE, "", experiment))
+
+
+def gave_up(claim: Claim, record: RunRecord) -> bool:
+    """Return whether another benchmark wrote this record, because it gave this run up."""
+    ours = (claim.experiment_id, claim.repeat, claim.attempt, claim.claimed_at)
+    theirs = (record.experiment_id, record.repeat, record.attempt, record.started_at)
+    return record.status in (Status.LOST, Status.CANCELLED) and theirs == ours

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from factories.results import BASE, ended, failed
+from factories.results import BASE, ended, failed, job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.records import Experiment, Repeats, RunRecord
-from orchestrator.results.due_runs import agree, half_width, wanted
+from orchestrator.records import Experiment, JobState, Repeats, RunRecord
+from orchestrator.results.contents import StoredRun
+from orchestrator.results.due_runs import NO_RETRY, Retry, agree, half_width, is_due_again, wanted
 
 ADAPTIVE = replace(BASE, repeats=3, adaptive=Repeats(min=3, max=6, within=0.01))
 
@@ -69,3 +70,14 @@ def test_asking_again_always_comes_to_an_end(values: list[float | None], least: 
         speed = values[len(records) % len(values)] if values else None
         records.append(failed(BASE, repeat) if speed is None else ended(BASE, repeat, tokens_per_s=speed))
     assert least <= len(records) <= least + more
+
+
+def test_a_run_with_a_record_that_cannot_be_read_is_due_where_lost_runs_are_asked_for() -> None:
+    run = StoredRun(job=job(), state=JobState.ENDED)
+    retries = [
+        NO_RETRY,
+        Retry(failed=True, kinds=("oom_cuda",)),
+        Retry(failed=True, kinds=("lost",)),
+        Retry(failed=True),
+    ]
+    assert [is_due_again(run, retry) for retry in retries] == [False, False, True, True]
