@@ -1,9 +1,9 @@
 """The cells of one scenario, and the layers of their arguments.
 
-The axes are crossed. The axes of a group of `zip:` change together. `exclude:` removes cells. `include:` adds arguments or cells.
-The axes in the order of the product, the slowest first: model, framework configuration, effective batch size, number of GPUs,
-packing, max_seq_len, then the other axes as listed. Samples per optimizer step = per-device batch × accumulation × processes. An
-`effective_batch_size` determines the factor that is not given. `expand` makes experiments from the cells.
+The axes are crossed. The axes of a group of `zip:` change together. `exclude:` removes cells. `include:` adds arguments or
+cells. The axes, the one that changes most rarely first: model, framework configuration, effective batch size, number of GPUs,
+packing, max_seq_len, then the other axes as listed. Samples per optimizer step = per-device batch × accumulation × processes.
+An `effective_batch_size` determines the factor that is not given. `expand` makes experiments from the cells.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Cell:
 
 
 class MatrixMistake(Exception):
-    """A mistake in the axes or in `include:`. `path` is its place inside the scenario."""
+    """A mistake in the axes or in `include:`. `path` is the position of the mistake inside the scenario."""
 
     def __init__(self, path: YamlPath, message: str) -> None:
         self.path = path
@@ -126,9 +126,10 @@ def _holds(compared: Compared, point: Mapping[str, Any]) -> bool:
 
 
 def _new_cell(index: int, entry: Mapping[str, Text | None], axes: Mapping[str, Sequence[Any]]) -> Cell:
-    """Return a new cell from an entry. Other axes are added if they have a single value.
+    """Return the new cell that an `include:` entry adds.
 
-    Raises MatrixMistake without model, framework configuration or GPU count.
+    An axis that the entry does not name is added if this axis has a single value. Raises MatrixMistake if the model, the
+    framework configuration or the GPU count is missing.
     """
     point: dict[str, Any] = dict(entry)
     for name, values in axes.items():
@@ -148,7 +149,7 @@ def _cell(point: dict[str, Any], included: Mapping[str, int]) -> Cell:
 
 
 def _covers(entry: Mapping[str, Text | None], point: Mapping[str, Any]) -> bool:
-    """Return whether `point` has every key of `entry` with the same text."""
+    """Return whether `point` has every key of `entry`, with the same value as text."""
     return all(name in point and argument_text(point[name]) == value for name, value in entry.items())
 
 
@@ -188,7 +189,7 @@ def _whole(name: str, value: Text | None) -> int:
 def global_batch(arguments: Mapping[str, Text], num_gpus: int, trainer: Trainer) -> int | None:
     """Return the samples per optimizer step over all processes, if they are known.
 
-    A missing value is the Trainer's default. For a program of the user a missing value is unknown, because the program may set it.
+    A missing value is the Trainer's default. A user's own program may set the value, so there the value is unknown.
     """
     if not trainer.instrumented or not (trainer.takes_defaults or {BATCH, ACCUMULATION} <= arguments.keys()):
         return None
@@ -207,7 +208,7 @@ def _samples(batch: Text, accumulation: Text, num_gpus: int) -> int | None:
 class Layer(NamedTuple):
     """Arguments from one origin, in the trainer's names.
 
-    `path` is their place in the scenario, or () if they are not from the scenario.
+    `path` is their position in the scenario, or () if they are not from the scenario.
     """
 
     origin: str
@@ -251,7 +252,7 @@ class Layers:
         return translated
 
     def references(self, baseline: Mapping[str, Any]) -> Mapping[str, Text | None]:
-        """Return the values of `baseline:` in the form that they have in experiments."""
+        """Return the values of `baseline:`, written as in the experiments."""
         named = argument_texts(baseline)
         axes = {name: named.pop(name) for name in (FRAMEWORK, MODEL, GPUS) if name in named}
         if MODEL in axes:
@@ -265,7 +266,7 @@ class Layers:
         self._lowest[name] = {**self._lowest[None], **arguments}
 
     def merged(self, cell: Cell) -> dict[str, Text | None]:
-        """Return a cell's arguments; the highest layer wins. The model comes first, and no layer may change it."""
+        """Return a cell's arguments; the highest layer wins. The model comes first; no layer is allowed to change the model."""
         merged = self._lowest[cell.framework].copy()
         for layer in self._of_cell(cell):
             merged.update(layer.arguments)

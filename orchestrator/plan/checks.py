@@ -1,7 +1,8 @@
 """Checks of one scenario that need the registries, the scenario's axes or its merged arguments.
 
-For each mistake, a check yields a sentence with the place inside the scenario or with the argument's name. A check for notes yields
-only sentences. `config` has the checks that need only the file. `cells`, `command` and `placement` check single cells.
+For each mistake, a check yields a sentence, and its position inside the scenario or the argument's name. A check that makes
+notes yields only sentences. `config` has the checks that need only the file. `cells`, `command` and `placement` check single
+cells.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ def unknown_trainer(name: str) -> str | None:
 
 
 def watching(scenario: Scenario, trainer: Trainer) -> Found:
-    """Check the scenario's monitors, its `measure:` and its `steps:`. Refuse a variable that sets the sampler's period."""
+    """Check the scenario's monitors, its `measure:` and its `steps:`.
+
+    Refuse the environment variable that sets the period of the GPU sampler.
+    """
     for index, name in enumerate(scenario.monitors):
         if name not in monitors.MONITORS and name not in monitors.names():
             message = f"unknown monitor {name!r}{suggestion(name, monitors.names())}"
@@ -115,7 +119,7 @@ def mistakes(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[tuple[
 
 
 def _doubts(arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[tuple[str, Doubt]]:
-    """Yield each argument whose name the trainer may not have, with the doubt about that name."""
+    """Yield each argument whose name may be unknown to the trainer, with the reason for this doubt."""
     for name in arguments:
         doubtful = doubt(name, trainer.name) if name != EFFECTIVE else None
         if doubtful:
@@ -198,9 +202,9 @@ def _unknown_framework(key: str, value: Any, frameworks: Collection[str]) -> str
 
 
 def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -> str | None:
-    """Return a sentence if an exclude can't match.
+    """Return a sentence if an `exclude:` entry matches no cell.
 
-    A value of the scenario counts as a match even if the command line replaced it.
+    A value in the scenario file counts as a match, even if the command line replaced it.
     """
     if key not in axes and key not in scenario.own_axes:
         return f"{key!r} is not an axis of this scenario{suggestion(key, axes)}"
@@ -215,7 +219,7 @@ def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str
 def baseline(scenario: Scenario, written: Scenario, axes: Mapping[str, Sequence[Any]]) -> Found:
     """Check the names and values of `baseline:`.
 
-    They must be in the axes, in `include:`, or in the scenario of the file (`written`).
+    They must be in the axes, in `include:`, or in the scenario as its file has it (`written`).
     """
     own = {FRAMEWORK: written.framework_config, GPUS: written.num_gpus or (1,), **written.own_axes}
     if isinstance(written.arguments.get(MODEL), (list, tuple)):
@@ -237,8 +241,8 @@ def baseline(scenario: Scenario, written: Scenario, axes: Mapping[str, Sequence[
 def custom(scenario: Scenario, given: Collection[str], *, withheld: Mapping[str, Text | None]) -> Found:
     """Check the sources of a custom command's metrics, and the placeholders of the command. Each placeholder needs an argument.
 
-    The arguments are `given` and those of `include:`. `withheld` are the arguments of defaults.yaml. The command gets them only if
-    `--defaults` named the file.
+    The arguments are `given` and those of `include:`. `withheld` are the arguments of defaults.yaml. The command gets the
+    withheld arguments only if `--defaults` names the file.
     """
     if scenario.custom is None:
         return

@@ -1,9 +1,9 @@
 """The command that runs an experiment: argv, environment, and the generated accelerate configuration.
 
-Pure: it starts nothing and looks at no machine. A plan shows the command with `{gpus}`, `{port}` and `{run_dir}` for the values
-that are known only at launch. One process and several processes use the same launcher with the same settings. So in a comparison of
-1 and n GPUs, only the number of GPUs differs. `machine.child_environment` removes variables such as `ACCELERATE_*` and `RANK` from
-the parent's environment.
+Pure: this module starts no process, and reads nothing from the machine. A plan shows the command with `{gpus}`, `{port}` and
+`{run_dir}` for the values that are known only at launch. One process and several processes use the same launcher with the same
+settings. So in a comparison of 1 and n GPUs, only the number of GPUs differs. `machine.child_environment` removes variables
+such as `ACCELERATE_*` and `RANK` from the parent's environment.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def build_command(
 ) -> Command:
     """Return the command of one run, in its folder `run_dir`, on `gpus` (their ids, or a placeholder for them).
 
-    `files=False` leaves out the files that the command reads, because a plan shows only words and variables. Raises LaunchError for
-    an experiment that the plan should have refused.
+    A plan passes `files=False` to leave out the files that the command reads, because it shows only the command line and
+    variables. Raises LaunchError for an experiment that the plan should have refused.
     """
     visible = gpus if isinstance(gpus, str) else ",".join(gpus)
     if experiment.custom is not None:
@@ -86,7 +86,7 @@ def _working_folder(experiment: Experiment, run_dir: Path) -> Path:
 
 
 def _literal(word: str) -> str:
-    """Return the word with `$` escaped for torchrun, which replaces `$$` by `$` and `$local_rank` by a number."""
+    """Return the word with `$` written as `$$` for torchrun. torchrun replaces `$$` by `$`, and `$local_rank` by a number."""
     if "$" not in word:
         return word
     return word.replace("$", "$$") if Template(word).safe_substitute(local_rank="") != word else word
@@ -145,7 +145,7 @@ def accelerate_config(experiment: Experiment) -> str:
 
 
 def distributed_type(experiment: Experiment) -> str:
-    """Return accelerate's distributed type. A single process is never wrapped, whatever the configuration says.
+    """Return accelerate's distributed type. It is NO for a single process, whatever the configuration says.
 
     CPU processes need MULTI_GPU, too: with another type accelerate starts only one process. On CPUs accelerate chooses gloo by
     itself.
@@ -156,7 +156,7 @@ def distributed_type(experiment: Experiment) -> str:
 
 
 def plan_problems(experiment: Experiment) -> Reason | None:
-    """Return the reason why this combination can't work on any machine, or None."""
+    """Return the reason why this combination of settings can't work on any machine, or None."""
     return (
         _custom_problem(experiment)
         or _model_problem(experiment)
@@ -190,7 +190,7 @@ def _distribution_problem(experiment: Experiment) -> Reason | None:
 
 
 def _cpu_problem(experiment: Experiment) -> Reason | None:
-    """Return the reason why a setting needs a GPU. Without a GPU the run would fail late, or silently use another setting."""
+    """Return the reason why a setting needs a GPU. Without a GPU the run would fail late, or silently use a different setting."""
     if experiment.device is not Device.CPU:
         return None
     arguments = experiment.arguments
@@ -225,7 +225,7 @@ def _placeholder_sentence(experiment: Experiment, missing: set[str]) -> str:
 
 @lru_cache(maxsize=512)
 def _yaml(settings: str) -> str:
-    """Return a JSON object as YAML. Many cells share few configurations, and dumping YAML is slow, hence the cache."""
+    """Return a JSON object as YAML. The results are cached: dumping YAML is slow, and many cells have the same configuration."""
     import yaml
 
     content: Any = json.loads(settings)

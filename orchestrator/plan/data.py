@@ -1,7 +1,7 @@
 """The model and the training data of an experiment: their files on this machine, and the path of the prepared data.
 
-Reads local files and writes nothing. A relative path is looked up next to the scenario file, then in the working folder. It becomes
-absolute, because a run has its own working folder.
+Reads local files and writes nothing. A relative path is looked up next to the scenario file, then in the working folder. The
+path is then made absolute, because each run has its own working folder.
 
 The path of prepared data contains a digest of the content, template, tokenizer and length. Experiments and campaigns with the
 same digest share one copy in the cache (`$TUNEBENCH_CACHE`, else the user's cache folder). `workers/prepare` writes it.
@@ -45,9 +45,10 @@ Prepared = tuple[DataSpec | None, str | None]
 
 
 def prepared_data(suite: Suite, trainer: Trainer) -> Callable[[Mapping[str, Text]], Prepared]:
-    """Return a function that maps arguments to the data to prepare and its path, or to (None, None) if there is none.
+    """Return a function that maps arguments to the data to prepare and its path, or to (None, None) if nothing is to be prepared.
 
-    Nothing is prepared if the trainer or the arguments bring their own data. The function caches the files that it has read.
+    Nothing is prepared if the trainer has its own data, or if the arguments name prepared data. The function caches the files
+    that it has read.
     """
     form, folder = trainer.data_form, cache_folder()
 
@@ -171,7 +172,7 @@ def published_models() -> Mapping[str, Mapping[str, Any]]:
 
 
 def hub_model(name: str) -> Mapping[str, Any] | None:
-    """Return the configuration of a well-known model of the hub, as far as its sizes; None for other names."""
+    """Return the sizes in the configuration of a well-known hub model, or None for any other name."""
     known = _configs()["HUB_NAMES"].get(name.replace("-Instruct", "").replace("-chat", ""))
     return None if known is None else published_models()[known]
 

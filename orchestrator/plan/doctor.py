@@ -1,6 +1,6 @@
 """The findings of `tunebench doctor`: what this machine can run, and what to do about missing parts. Changes nothing.
 
-Versions come from the metadata of packages. Only this module imports torch, in a process of its own.
+Versions come from the metadata of packages. Only torch is imported, in a process of its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One check: what was found, and what to do if that is not enough."""
+    """The result of one check: what was found, and what to do if a part is missing."""
 
     name: str
     level: Level

@@ -1,6 +1,7 @@
 """Reasons why an experiment can't run: on any machine (`skip`), or only on this machine (`cannot_run_here`).
 
-The two are separate so that a plan made on a laptop is valid for the cluster. Pure: `machine.provenance` provides the machine.
+The two reasons are separate fields, so that a plan made on a laptop is valid for the cluster. Pure: `machine.provenance`
+provides the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NO_GPU = Reason(kind="no_gpu", text="no NVIDIA GPU is visible; `device: cpu` or
 
 
 def placed_on(requested: Device, num_gpus: int, machine: Machine) -> Device:
-    """Return the device. `auto` becomes GPUs if there are enough GPUs, else CPU processes."""
+    """Return the device of an experiment. `auto` means GPUs if the machine has enough GPUs, else CPU processes."""
     if requested is not Device.AUTO:
         return requested
     return Device.CUDA if machine.gpus and len(machine.gpus) >= num_gpus else Device.CPU
@@ -75,7 +76,10 @@ def _no_steps(steps: str) -> Reason | None:
 
 
 def undone(framework: Framework, merged: Mapping[str, Text | None]) -> Reason | None:
-    """Return the first argument that undoes its framework configuration. The result would have the wrong name."""
+    """Return the reason if an argument replaces a value of the framework configuration, or None.
+
+    The results would have the name of a configuration that did not run.
+    """
     for name, expected in framework.arguments.items():
         value = merged.get(name)
         if value != expected:

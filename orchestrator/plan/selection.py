@@ -1,4 +1,4 @@
-"""The scenarios, cells, axes and single values that the command line chooses or changes."""
+"""The scenarios and cells that the command line chooses, and the axes and single values that it changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ NESTED = ("measure", "repeats")
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The choices of one call. Empty `scenarios` means all that are not slow; `overrides` are arguments that replace all others.
+    """The choices on one command line. If `scenarios` is empty, all scenarios are chosen that are not marked as slow.
+
+    `overrides` are arguments that replace the values from every other source.
 
     `frameworks`, `models` and `cells` choose among the experiments, which keep their ids.
     """
@@ -56,7 +58,7 @@ def parse_selection(
 ) -> Selection:
     """Return the selection that `--scenario`, `--framework`, `--model`, `--cell`, `--axis NAME=V,V` and `--set PATH=VALUE` make.
 
-    `keys` are the values of options for single keys of a scenario.
+    `keys` are the values of the options that set one key of a scenario each.
     """
     for option, texts in (("--scenario", scenarios), ("--axis", axes), ("--set", settings)):
         _refuse_bytes(option, texts)

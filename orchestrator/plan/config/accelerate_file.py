@@ -1,8 +1,9 @@
 """The keys of an accelerate configuration file, and their allowed values.
 
-The tables contain the keys of accelerate 1.x, so that the plan reports a misspelt key. Otherwise accelerate would refuse the file
-at launch, or silently ignore a wrong key inside `fsdp_config`. Users' files also contain values that only a launch knows
-(OVERRIDDEN). These values are accepted and then replaced. `yaml_file` reads the user's file. `command` writes the file of a run.
+The tables contain the keys of accelerate 1.x, so that the plan reports a misspelt key. Otherwise accelerate would refuse the
+file at launch, or silently ignore a wrong key inside `fsdp_config`. Users' files may also contain keys whose values Tunebench
+sets at every launch (OVERRIDDEN). Any value of these keys is accepted, and then replaced. `yaml_file` reads the user's file.
+`command` writes the file of a run.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def check(mapping: Mapping[Any, Any]) -> list[tuple[Path, str]]:
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration with the changes made. In a section, keys that are not among the changes stay."""
+    """Return a copy of the configuration with the changes applied. A section keeps the keys that the changes do not name."""
     result = dict(base)
     for name, value in changes.items():
         both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
@@ -178,7 +179,7 @@ def _unknown(name: str, table: Table, path: Path) -> str:
 
 
 def _version_problems(mapping: Mapping[Any, Any]) -> Iterator[tuple[Path, str]]:
-    """Yield settings of the other version of FSDP. They would make accelerate raise an error in every rank."""
+    """Yield each setting that the chosen version of FSDP refuses. With it, accelerate would fail in every rank."""
     section = "fsdp_config"
     settings = {f"fsdp_{str(key).removeprefix('fsdp_')}": value for key, value in (mapping.get(section) or {}).items()}
     prefetch, reshard = "fsdp_forward_prefetch", "fsdp_reshard_after_forward"

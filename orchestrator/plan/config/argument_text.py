@@ -14,7 +14,7 @@ from orchestrator.records import Text
 
 
 def argument_text(value: Any) -> Text | None:
-    """Return the text that a trainer receives for `value`. It is a sequence of texts for a list, and None for null."""
+    """Return the text that a trainer receives for `value`. A list gives a sequence of texts, and null gives None."""
     if value is None:
         return None
     if isinstance(value, (list, tuple)):
@@ -23,7 +23,7 @@ def argument_text(value: Any) -> Text | None:
 
 
 def argument_texts(values: Mapping[str, Any]) -> dict[str, Text | None]:
-    """Return the same mapping with `argument_text` of each value."""
+    """Return a mapping with the same names, in which each value is replaced by its `argument_text`."""
     return {name: argument_text(value) for name, value in values.items()}
 
 
@@ -49,7 +49,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, default=str)
 
 
 def canonical(value: Any) -> str:
-    """Return a value as the text for a digest. The order of keys does not change the text."""
+    """Return the text of a value that a digest is computed from. The order of keys does not change the text."""
     try:
         return _ENCODER.encode(value)
     except TypeError:  # keys of several types, or of a type that JSON does not have

@@ -1,7 +1,7 @@
-"""Validation of a YAML file against a pydantic model. Each mistake becomes a sentence that names its place.
+"""Validation of a YAML file against a pydantic model. Each mistake becomes a sentence that names its position in the file.
 
-pydantic reports the broken rule and the path of the value. This module writes a sentence with the value, what is allowed, and the
-nearest allowed word.
+pydantic reports the broken rule and the path of the value. This module adds the invalid value, the allowed values, and the
+allowed word that is most like the invalid value.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ def check(model: type[M], document: Document, problems: list[Problem]) -> M | No
 
 
 def _plain(loc: tuple[int | str, ...]) -> YamlPath:
-    """Return the path in the document for pydantic's path. `[key]` (for a wrong key) and the names of alternatives are left out."""
+    """Return the path in the document that pydantic's path refers to.
+
+    pydantic adds `[key]` to the path of a wrong key, and the names of alternative types. They are removed.
+    """
     loc = tuple(
         part for at, part in enumerate(loc) if not (at and loc[at - 1] == "repeats" and part in ("number", "range"))
     )
@@ -141,7 +144,7 @@ def _unknown_key(key: str, model: type[BaseModel]) -> str:
 
 
 def _model_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel]:
-    """Return the model whose keys are allowed at `loc`, as the annotations of the models say."""
+    """Return the pydantic model that lists the allowed keys at `loc`, found through the annotations of the models."""
     for part in loc:
         if isinstance(part, str) and part in model.model_fields:
             model = _nested_model(model.model_fields[part].annotation) or model

@@ -1,4 +1,5 @@
-"""Combinations of framework configurations: `fsdp+gradient-checkpointing` has the settings of both.
+"""Combinations of framework configurations: `fsdp+gradient-checkpointing` has the settings of `fsdp` and of
+`gradient-checkpointing`.
 
 In a scenario a list inside `framework_config:` is a combination. Its name has each short name once, in the order of CONTENTS.yaml.
 So the order of the list does not matter. Configurations that contradict each other cannot be combined.
@@ -24,7 +25,7 @@ from orchestrator.trainers import Trainer
 def members(name: str, known: Collection[str]) -> list[str]:
     """Return the short names in the name of a combination.
 
-    If the whole name is one of `known`, it is a single short name, even with `+`.
+    A name in `known` is a single short name, even if it contains `+`.
     """
     return [name] if name in known else name.split(JOIN)
 
@@ -46,7 +47,7 @@ def for_trainer(
     trainer: Trainer,
     translated: Callable[[Mapping[str, Text | None]], Mapping[str, Text | None]],
 ) -> list[FrameworkSource]:
-    """Return the configurations under the trainer's argument names. Arguments that are written for other trainers are left out."""
+    """Return the configurations with the trainer's names of arguments. Arguments for different trainers are left out."""
     changed = []
     for source in sources:
         given = source.framework.arguments if source.speaks_to(trainer.name) else {}

@@ -1,7 +1,8 @@
 """The pydantic models of the YAML files: keys, types, ranges and descriptions.
 
-`tunebench schema` prints the descriptions, and editors show them. `suite` does the checks that need several files or keys. Here
-annotations are values, not texts: pydantic needs the values at every start, and compiling the texts would take longer.
+`tunebench schema` prints the descriptions, and editors show them. `suite` does the checks that need several files or keys. This
+module has no `from __future__ import annotations`. That import turns annotations into texts, and pydantic would compile these
+texts at every start.
 """
 
 import json
@@ -201,7 +202,7 @@ class Scenario(Model):
     custom: Custom | None = Field(None, description="The command of `trainer: custom`.")
 
     def trainer_name(self) -> str:
-        """Return the name of the trainer, which a `script:` or `module:` implies."""
+        """Return the name of the trainer. A scenario with `script:` or `module:` need not name its trainer."""
         return self.trainer or ("script" if self.script or self.module else "huggingface")
 
     @property
@@ -210,7 +211,7 @@ class Scenario(Model):
         return {**self.matrix, **{name: values for group in self.zip for name, values in group.items()}}
 
     def how_often(self) -> dict[str, Any]:
-        """Return the fields `repeats` (runs that are always due) and `adaptive` (the rule for more) of an experiment."""
+        """Return two fields of an experiment: `repeats`, the smallest number of runs, and `adaptive`, the rule for further runs."""
         if isinstance(self.repeats, int):
             return {"repeats": self.repeats, "adaptive": None}
         return {"repeats": self.repeats.min, "adaptive": self.repeats.record()}

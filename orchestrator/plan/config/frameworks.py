@@ -26,8 +26,8 @@ _NOT_MEANING = frozenset({"description", "trainers"})
 class FrameworkSource:
     """A framework configuration. Its arguments are written for `trainers` (None: for all).
 
-    `document` is its file, or CONTENTS.yaml if its plugin file does not exist. Some short names in the reference's scenario files
-    no longer have a configuration. `stale` is the reason for such a name.
+    `document` is its file, or CONTENTS.yaml if its plugin file does not exist. Some short names in the reference's scenario
+    files no longer have a configuration. For such a name, `stale` says why.
     """
 
     framework: Framework
@@ -44,7 +44,7 @@ class FrameworkSource:
         return str(content.get("description") or "")
 
     def speaks_to(self, trainer: str) -> bool:
-        """Return whether a trainer may get the arguments. A configuration without arguments is for every trainer."""
+        """Return whether the arguments are written for this trainer. A configuration without arguments is for every trainer."""
         return self.trainers is None or trainer in self.trainers or not self.framework.arguments
 
     def place(self, path: YamlPath) -> str:

@@ -1,7 +1,7 @@
-"""The user's script that a scenario names under `script:` or `module:`: its keys, its place, the files in its arguments.
+"""The user's script that a scenario names under `script:` or `module:`: its keys, its path, and the files that its arguments name.
 
-A script and the files in its arguments are looked up in the folder of the scenario file. A module may also be in a package of the
-training environment. Such a package is not checked here.
+Tunebench looks in the scenario file's folder for the script, and for the files that the script's arguments name. A module may
+also be in a package of the training environment. Such a package is not checked.
 """
 
 from __future__ import annotations
@@ -42,14 +42,17 @@ def contradictions(scenario: Scenario) -> Found:
 
 
 def record(scenario: Scenario, folder: Path) -> Script:
-    """Return the scenario's script without `files`, because cells have different files. `folder` is the scenario file's folder."""
+    """Return the record of the scenario's script. `folder` is the scenario file's folder.
+
+    The record's `files` are empty, because each cell may name different files. `in_cell` adds them.
+    """
     script, module = (words[0] if words else None for words in (scenario.script, scenario.module))
     words = (*scenario.script, *scenario.module)[1:]
     return Script(script=script, module=module, words=words, cwd=scenario.cwd, folder=str(folder))
 
 
 def missing(script: Script) -> Found:
-    """Yield the place of a script or module that is not there, and a sentence."""
+    """Yield the key and an error sentence if the script or module does not exist."""
     if script.script is not None:
         message = _missing_script(script, script.script)
         if message:
@@ -100,8 +103,8 @@ def _with_files(script: Script, names: tuple[str, ...]) -> Script:
 def files(script: Script, arguments: Mapping[str, Text]) -> Iterator[tuple[str, str]]:
     """Yield each text that names a file or folder next to the scenario file, with the name of its argument ("" for a word).
 
-    Yield nothing for a script that starts in that folder, because it finds such files itself. Numbers are not file names. Most of
-    the Trainer's arguments are not file names either.
+    Yield nothing if `cwd:` is set: then the script starts in the scenario file's folder, and finds such files itself. Numbers
+    are not file names. Most of the Trainer's arguments are not file names either.
     """
     if script.cwd is not None:
         return
@@ -112,7 +115,7 @@ def files(script: Script, arguments: Mapping[str, Text]) -> Iterator[tuple[str, 
 
 
 def note_on_folder(scenario: Scenario) -> Iterator[str]:
-    """Yield a sentence if the script may write into a folder with the user's files."""
+    """Yield a sentence if the script may write its output into the user's own folder."""
     if scenario.cwd is not None and "output_dir" not in scenario.arguments:
         yield (
             f"scenario {scenario.name!r}: what the script writes to relative paths lands next to the scenario file; "

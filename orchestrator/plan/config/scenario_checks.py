@@ -1,6 +1,7 @@
 """Checks of a file's scenarios that need several values: names, axes, a key in two places.
 
-If a scenario has mistakes and the call has not chosen it, it is left out with a note. So the others can be planned.
+A scenario with mistakes is left out if the command line has not chosen it. A note says so. The remaining scenarios can then be
+planned.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ Found = Iterator[tuple[YamlPath, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Part(Document):
-    """Some of the scenarios of a file. `numbers` are their positions in the file. Places in problems refer to the whole file."""
+    """Some of the scenarios of a file. `numbers` are their positions in the file.
+
+    A problem names the position in the whole file, not in this part.
+    """
 
     numbers: tuple[int, ...]
 
@@ -42,7 +46,7 @@ def without_broken(
 ) -> tuple[Document, Mapping[str, list[str]]]:
     """Return the document without the scenarios that have mistakes and are not chosen.
 
-    Return their mistakes, too, as name → sentences.
+    Also return the mistakes of these scenarios, as name → sentences.
     """
     entries = document.value.get(SCENARIOS) if isinstance(document.value, dict) else None
     if not chosen or not isinstance(entries, list):
@@ -128,7 +132,7 @@ def _contradictions(scenario: Scenario) -> Found:
 
 
 def _zipped_twice(scenario: Scenario) -> Found:
-    """Yield a problem for each axis that may not be in `zip:`, or that is also in a second place."""
+    """Yield a problem for each axis that is not allowed in `zip:`, or that the scenario also has under a second key."""
     single = {"num_gpus": scenario.num_gpus} if scenario.num_gpus else {}
     places: dict[str, str] = {
         **dict.fromkeys(scenario.arguments, "'arguments:'"),

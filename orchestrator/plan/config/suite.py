@@ -52,21 +52,25 @@ class Suite:
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def defaults_for(self, trainer: Trainer) -> Mapping[str, Text | None]:
-        """Return the defaults for a trainer.
+        """Return the default arguments for a trainer.
 
-        A file that `--defaults` did not name is only for trainers that take the built-in trainer's defaults.
+        Some trainers do not share the built-in trainer's defaults. Such a trainer gets the file's defaults only if `--defaults`
+        named the file.
         """
         return self.defaults if self.defaults_given or trainer.takes_defaults else {}
 
     def sources(self, name: str) -> list[FrameworkSource]:
-        """Return the framework configurations in a name. Raises SelectionError for an unknown name from the command line."""
+        """Return the framework configurations that a name combines.
+
+        Raises SelectionError for an unknown name from the command line.
+        """
         for unknown in (member for member in members(name, self.frameworks) if member not in self.frameworks):
             message = f"unknown framework configuration {unknown!r}{suggestion(unknown, self.frameworks)}"
             raise SelectionError(f"--set framework_config: {message}")
         return [self.frameworks[member] for member in members(name, self.frameworks)]
 
     def file_notes(self, *, defaults_used: bool) -> tuple[str, ...]:
-        """Return a sentence about files from Tunebench's own folder, and a sentence about the reference's folder, if used."""
+        """Return notes: one if files from Tunebench's own folder are used, and one if the reference system's folder is used."""
         names = [name for name in self.shipped if defaults_used or name != "defaults.yaml"]
         place, folder = self.document.file, self.files.get("frameworks")
         own = (f"{', '.join(names)}: not in the folder of {place}; Tunebench's own is used",) if names else ()
@@ -74,7 +78,7 @@ class Suite:
         return (*own, *found)
 
     def problem(self, scenario: Scenario, path: YamlPath, message: str) -> Problem:
-        """Return a problem at `path` inside `scenario`, with its place in the scenario file."""
+        """Return a problem at `path` inside `scenario`, with its position in the scenario file."""
         index = [known.name for known in self.scenarios].index(scenario.name)
         return self.document.problem(("scenarios", index, *path), f"scenario {scenario.name!r}: {message}")
 
@@ -86,7 +90,7 @@ def shipped_folder() -> Path:
 
 
 def frameworks_folder(scenarios: Path) -> Path:
-    """Return the folder of framework configurations that a scenario file uses by itself."""
+    """Return the folder of framework configurations for a scenario file, if no option names a folder."""
     return _find(None, scenarios, "frameworks", [])
 
 
@@ -222,9 +226,9 @@ def _accelerate(file: Path, problems: list[Problem]) -> dict[str, Any]:
 
 
 def _stale(document: Document, suite: SuiteFile, known: Mapping[str, FrameworkSource]) -> dict[str, FrameworkSource]:
-    """Return short names that the reference's list does not contain, or no longer contains.
+    """Return the short names that the reference's list does not contain, or no longer contains.
 
-    Their cells are skipped; other cells run.
+    The cells with these names are skipped; all remaining cells run.
     """
     stale: dict[str, FrameworkSource] = {}
     for index, scenario in enumerate(suite.scenarios):

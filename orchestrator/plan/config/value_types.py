@@ -1,4 +1,4 @@
-"""The types of values in the YAML files: numbers, shares, names, lists that may be written as one value.
+"""The types of values in the YAML files: numbers, fractions, names, and lists that may be written as one value.
 
 Each type has its own error message and its own part of the JSON Schema. The keys in `file_keys` have these types.
 """
@@ -86,9 +86,9 @@ TAG_WORDS = ("model", "framework", "num_gpus", "trainer", "device")
 
 
 def tag(value: str) -> str:
-    """Return the tag. Raises ValueError for anything but plain names in braces.
+    """Return the tag. Raises ValueError if a pair of braces contains anything but an allowed name.
 
-    A width, for example, could make a text of any length.
+    For example, `{model:999}` is refused, because such a width makes the text longer than an id may be.
     """
     allowed = ", ".join(f"{{{word}}}" for word in TAG_WORDS)
     try:
@@ -102,7 +102,7 @@ def tag(value: str) -> str:
 
 
 def _baseline(value: Any) -> Any:
-    """Return values by axis. A single name means that framework configuration."""
+    """Return the baseline as axis → value. A plain name is the value of the axis `framework_config`."""
     if isinstance(value, str):
         value = {"framework_config": value}
     if not isinstance(value, dict) or any(isinstance(item, dict) for item in value.values()):
@@ -142,7 +142,7 @@ def results(value: str) -> str:
 
 
 def _share(value: Any) -> Any:
-    """Return the share as a number. Allowed are `1%`, 0.01, and a text such as `1e-2`, which YAML does not read as a number."""
+    """Return the fraction as a number. Allowed are `1%`, 0.01, and a text such as `1e-2`, which YAML 1.1 reads as text."""
     if isinstance(value, str):
         try:
             number = float(value.strip().removesuffix("%"))

@@ -1,8 +1,8 @@
 """A YAML file as plain values, with the line and column of each key and item.
 
-Refuses files that are too large or too deep, alias bombs, other encodings than UTF-8 and duplicate keys. Supports anchors and merge
-keys. Values follow YAML 1.1 (`yes` is True, `2e-5` is a text), because users' files for trainers follow YAML 1.1. The other modules
-of `config` check the keys.
+Refuses files that are too large or nested too deeply, alias bombs, encodings other than UTF-8, and duplicate keys. Supports
+anchors and merge keys. Values follow YAML 1.1 (`yes` is True, `2e-5` is a text), because users' files for trainers follow YAML
+1.1. The other modules of `config` check the keys.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def read_or_report(file: Path, problems: list[Problem]) -> Document | None:
 
 
 def parse_scalar(text: str) -> Any:
-    """Return a text of the command line as the value that YAML 1.1 reads. Return the text itself if it is not valid YAML."""
+    """Parse a text from the command line as YAML 1.1, and return its value. Return the text itself if it is not valid YAML."""
     try:
         value = yaml.load(text, Loader=_Loader) if text.count("[") + text.count("{") <= MAX_DEPTH else text
     except (yaml.YAMLError, RecursionError, *_NO_VALUE):
@@ -221,9 +221,8 @@ class _Reader:
         return {key: self.construct(value, (*path, str(key))) for key, value in {**merged, **own}.items()}
 
     def _merged(self, node: yaml.Node) -> dict[Any, yaml.Node]:
-        """Return the keys that `<<:` adds. If several mappings have the same key, the first mapping counts.
-
-        Each mapping may contain `<<:`.
+        """Return the keys that `<<:` adds. If several mappings have the same key, the first mapping counts. Each of these
+        mappings may itself contain `<<:`.
         """
         if isinstance(node, yaml.SequenceNode):
             result: dict[Any, yaml.Node] = {}
@@ -260,7 +259,7 @@ def _error(file: Path, mark: Any, message: str) -> ConfigError:
 
 
 def _yaml_error(file: Path, error: yaml.YAMLError, text: str) -> ConfigError:
-    """Return PyYAML's message with its place. For a frequent mistake, also say what to do."""
+    """Return PyYAML's message with its position in the file. For a frequent mistake, also say what to do."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     message = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
     if "cannot start any token" in message and mark:

@@ -1,10 +1,10 @@
 """The expansion of one scenario: from its layers of arguments to its experiments.
 
-Precedence of arguments, lowest first: the trainer's defaults < defaults.yaml < framework configuration < axis < scenario argument <
-`--set`. A trainer gets defaults.yaml and a framework configuration only if they are written for this trainer. Every layer is
-translated to the trainer's names before the layers are merged. So an old and a new name of one argument become one. A layer has its
-origin, so that an error can name the place in the file. `skip` is the reason why an experiment can run nowhere, `cannot_run_here`
-the reason why it cannot run on this machine.
+Precedence of arguments, lowest first: the trainer's defaults < defaults.yaml < framework configuration < axis < scenario
+argument < `--set`. A trainer gets defaults.yaml and a framework configuration only if they are written for this trainer. Every
+layer is translated to the trainer's names before the layers are merged. So the old and the new name of one argument count as
+the same argument. A layer has its origin, so that an error can name the place in the file. `skip` is the reason why an
+experiment can run nowhere, `cannot_run_here` the reason why it cannot run on this machine.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Expansion:
 
     @cached_property
     def strange(self) -> dict[str | None, Reason | None]:
-        """The reason why a framework configuration is stale or written for other trainers, by its name; None if it can be used."""
+        """For each name: why the framework configuration is stale or written for different trainers, or None if it can be used."""
         sources = {name: self.suite.sources(name) if name else [] for name in self.frameworks}
         return {name: written_for_others(joined, self.trainer) for name, joined in sources.items()}
 
@@ -200,7 +200,7 @@ class Expansion:
         }
 
     def _launch_of(self, name: str | None, model: str, num_gpus: int) -> tuple[str, dict[str, Any]]:
-        """Return what all experiments with these three have in common: the readable part of their ids, and fields."""
+        """Return what all experiments with this framework, model and GPU count share: the readable part of the id, and fields."""
         framework = self.frameworks[name]
         fields = {
             "framework": framework,

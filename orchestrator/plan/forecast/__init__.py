@@ -5,6 +5,6 @@
 - `work`: the FLOPs of an experiment's steps;
 - `gpu_hours`: the time that these FLOPs take;
 - `earlier_runs`: the speed and start-up time of runs in a results folder;
-- `states`: one state for each experiment, and the totals;
+- `states`: whether each experiment runs, may run or cannot run, and the totals;
 - `outlook`: the parts of the plan's table, JSON document and last lines that show forecasts.
 """

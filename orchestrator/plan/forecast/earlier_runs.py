@@ -87,7 +87,7 @@ def _key(experiment: Experiment) -> tuple[object, ...]:
 
 
 def _run(experiment: Experiment, record: RunRecord) -> _Run | None:
-    """Return the share of the peak that a run reached.
+    """Return a run's GPU, its speed as a share of that GPU's peak, and its start-up time; None if a number is missing.
 
     The share is also computed for runs with quantised weights, although such runs have no metric `mfu`.
     """

@@ -213,7 +213,7 @@ def _source_lines(known: Sequence[GpuHours]) -> Iterator[str]:
 
 
 def hours_text(hours: float) -> str:
-    """Return GPU-hours with two digits, and whole from 10 on. They are an order of magnitude."""
+    """Return GPU-hours with two digits, or as a whole number from 10 on. They are only an order of magnitude."""
     if hours < 0.005:
         return "<0.01"
     digits = next((digits for limit, digits in ((1, 2), (10, 1)) if round(hours, digits) < limit), 0)

@@ -1,11 +1,11 @@
-"""An experiment's id: a readable tag, and twelve digits of a hash over everything that changes the measurement.
+"""An experiment's id: a readable tag, and twelve digits of a hash of everything that can change the measurement.
 
 Hashed:
 
 - the arguments as the trainer gets them, the model, the trainer, the command of `custom:`, the name of a script;
 - GPU count, device, interpreter, variables, the launcher's configuration;
 - the contents of the framework configuration, of the data, and of the files that a user's own command runs (`sources`);
-- `measure`, `steps`, monitors that perturb.
+- `measure`, `steps`, and the monitors that can change the measurement.
 
 Not hashed: repeats, limits, tags, Tunebench's own paths, ports, GPU ids, and package versions, which are provenance. So new or
 reordered scenarios do not change the ids of other scenarios. A results folder resumes the experiments with the same content.
@@ -46,7 +46,7 @@ def accelerate_settings(base: Mapping[str, Any], framework: Framework | None) ->
 
 
 class _Pairs(dict[tuple[str, Text], str]):
-    """The canonical texts of arguments, each made at its first use."""
+    """The canonical texts of arguments. Each text is made when it is first needed."""
 
     def __missing__(self, pair: tuple[str, Text]) -> str:
         text = self[pair] = canonical(dict([pair]))[1:-1]
@@ -54,7 +54,7 @@ class _Pairs(dict[tuple[str, Text], str]):
 
 
 class Digester:
-    """Makes the digests of experiments. `perturbing` names the monitors that change the measurement.
+    """Makes the digests of experiments. `perturbing` names the monitors that can change the measurement.
 
     Many experiments share the same objects, such as the launcher's configuration, variables and data. The texts of these objects
     are cached.
@@ -66,7 +66,7 @@ class Digester:
         self._pairs = _Pairs()
 
     def digest(self, experiment: Experiment) -> str:
-        """Return twelve hexadecimal digits over what changes the measurement."""
+        """Return the first twelve hexadecimal digits of a hash of everything that can change the measurement."""
         shared = _shared(experiment)
         key = tuple(map(id, shared))
         frame = self._frames.get(key)
@@ -104,7 +104,10 @@ class Digester:
 
 
 def readable_part(experiment: Experiment, form: str) -> str:
-    """Return an id without its digest, `<scenario>-<tag>`, safe as the beginning of a folder's name. `form` is the tag's form."""
+    """Return an id without its digest: `<scenario>-<tag>`, safe as the beginning of a folder's name.
+
+    `form` is the template of the tag, such as `{model}-{framework}`.
+    """
     tag = form.format(
         model=_plain(experiment.model.rstrip("/").rsplit("/", 1)[-1].removeprefix("config:")),
         framework=_plain(experiment.framework.name if experiment.framework else "none"),

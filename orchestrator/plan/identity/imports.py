@@ -53,9 +53,9 @@ def is_inside(path: str, folder: str) -> bool:
 
 
 def run_as_module(name: str, folder: str) -> tuple[str, ...]:
-    """Return the files that `python -m NAME` runs from this folder: the packages on the way, then the module.
+    """Return the files that `python -m NAME` runs from this folder: the enclosing packages, then the module.
 
-    Return no files without it.
+    Return no files if the folder has no such module.
     """
     own = os.path.join(folder, *name.split("."))
     targets = [file for file in (f"{own}.py", os.path.join(own, "__main__.py")) if os.path.isfile(file)]
@@ -63,7 +63,7 @@ def run_as_module(name: str, folder: str) -> tuple[str, ...]:
 
 
 def on_path(folder: str, name: str) -> tuple[str, ...]:
-    """Return the files that `import NAME` runs from this folder: the packages on the way, then the module."""
+    """Return the files that `import NAME` runs from this folder: the enclosing packages, then the module."""
     files: list[str] = []
     for part in name.split("."):
         folder = os.path.join(folder, part)

@@ -1,4 +1,6 @@
-"""The files of the user that an experiment runs, with the digests of their content. They are part of its id.
+"""The files of the user that an experiment runs, with the digests of their content.
+
+The digests are part of the experiment's id.
 
 Only a script or a command of the user (trainers `script` and `custom`) has such files:
 
@@ -12,7 +14,7 @@ A relative name is looked for in the scenario file's folder. Not included: folde
 in a line for a shell. Interpreters and other programs of the system or of an environment are not included either.
 
 A file is named relative to the scenario file's folder, so that a copy of the folder has the same ids. A file in another folder
-keeps the absolute path from the command. `files/content.py` says which part of a large file counts.
+keeps the absolute path from the command. `files/content.py` says which parts of a large file are hashed.
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ class _Named(NamedTuple):
     home: str | None = None
 
     def name(self, path: str, folder: str) -> str:
-        """Return the name for a file that this text led to."""
+        """Return the name that the experiment records for a file found through this text."""
         is_absolute = os.path.isabs(self.text) and not is_inside(path, folder)
         return path if is_absolute else os.path.relpath(path, folder)
 
@@ -162,7 +164,7 @@ def _named(before: str, word: str, folder: str, extra: Sequence[str]) -> Iterato
 
 
 def _in_shell_line(line: str, folder: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each word of a line for a shell, with its working folder and the word before it. A single word is not a line."""
+    """Yield each word of a shell line, with its working folder and the word before it. A text of one word is not a shell line."""
     words = _shell_words(line) if any(map(str.isspace, line)) else []
     for before, word in zip(("", *words), words, strict=False):
         yield folder, before, word

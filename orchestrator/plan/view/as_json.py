@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # most plans need no forecast
 
 
 def json_document(plan: Plan, python: str, *, outlook: Outlook | None = None) -> Iterator[str]:
-    """Yield the pieces of one JSON document: `experiments`, `collapsed`, `notes`, and the totals of an outlook."""
+    """Yield the pieces of one JSON document: `experiments`, `collapsed`, `notes`, and the totals of a forecast."""
     redact = redactor()
     masked = _masker(redact)
     yield '{"experiments": ['

@@ -36,7 +36,7 @@ GOOD_STATES, BOLD, YELLOW = ("ready", "runs"), Style(bold=True), Style(color="ye
 
 
 def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
-    """Return the first 200 experiments, one per row, for a terminal of `width` columns. An outlook adds its own columns.
+    """Return the first 200 experiments, one per row, for a terminal of `width` columns. A forecast (`outlook`) adds columns.
 
     Values that are the same in all rows appear once, above the table. A terminal of less than about 75 columns shows only the first
     columns.

@@ -11,7 +11,10 @@ from orchestrator.records import Experiment, as_items
 
 
 def distinguishing(experiments: Iterable[Experiment], *, but: Collection[str] = ()) -> dict[str, set[str]]:
-    """Return the arguments of each scenario in which experiments with equal model, framework and GPUs differ, `but` for these."""
+    """Return, for each scenario, the arguments that differ between experiments with equal model, framework and GPUs.
+
+    The arguments in `but` are left out.
+    """
     firsts: dict[tuple[Any, ...], Experiment] = {}
     axes: dict[str, set[str]] = {}
     for experiment in experiments:
@@ -32,6 +35,6 @@ def assignments(experiment: Experiment, names: Collection[str]) -> str:
 
 
 def labels(experiments: Sequence[Experiment]) -> dict[str, str]:
-    """Return for each id the values that distinguish the experiment from those with equal readable parts of their ids."""
+    """Return, for each id, the values that distinguish its experiment from those whose ids have the same readable part."""
     names, redact = distinguishing(experiments), redactor()
     return {one.id: one_line(redact(assignments(one, names[one.scenario]))) for one in experiments}

@@ -18,7 +18,7 @@ REASONS_SHOWN = 12
 
 
 def summary(plan: Plan, *, outlook: Outlook | None = None) -> list[str]:
-    """Return the lines below the table: totals, duplicates, reasons for not running, the lines of an outlook, notes."""
+    """Return the lines below the table: totals, duplicates, reasons for not running, the lines of a forecast, notes."""
     experiments = plan.experiments
     lines = [] if outlook and outlook.elsewhere else [_to_do(experiments)]
     if len(experiments) > ROWS_SHOWN:

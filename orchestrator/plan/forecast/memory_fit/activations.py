@@ -8,8 +8,8 @@ tests/unit/test_fit.py compares the sums with these tensors. The terms per token
 - A trained matrix keeps its input. Matrices with the same input share one copy. If autocast converts the input, each matrix keeps
   its own copy. Each adapter keeps a copy of its input, because PEFT casts the input to float32 and autocast casts it back.
 - Attention keeps queries, keys, values and its output. Eager attention also keeps every score, in float32 after softmax.
-- The gated MLP keeps the gate, its activation, up, and their product. With quantised matrices they are float32, as is the input
-  of every product but the last one of attention.
+- The gated MLP keeps the gate, its activation, up, and their product. With quantised matrices, these four are float32. So is
+  the input of every product except attention's output product.
 
 With compilation, torch's partitioner keeps the inputs of matrix products and the residuals, and computes the rest again. Left out:
 position and mask tensors and random states, together less than 0.1 % of a real model.
@@ -89,7 +89,7 @@ def outside_bytes(training: Training) -> int:
 
 
 def backward_bytes(training: Training) -> int:
-    """Return the largest number of bytes per token that one layer's backward pass needs besides the kept ones."""
+    """Return the largest number of bytes per token that one layer's backward pass needs in addition to the kept bytes."""
     shape, compute = training.shape, training.compute_bytes
     gradients = 2 * compute * shape.intermediate_size
     if training.quantized and training.adapters is not None:

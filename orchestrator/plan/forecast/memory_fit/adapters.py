@@ -1,6 +1,6 @@
 """Adapters that are trained instead of a model's weights: their rank and the matrices that they adapt.
 
-Only LoRA is known; every other `peft_method` raises NotKnown. `model_states` and `activations` compute their memory.
+Only LoRA is known; every other `peft_method` raises NotKnown. `model_states` and `activations` compute the memory of the adapters.
 """
 
 from __future__ import annotations

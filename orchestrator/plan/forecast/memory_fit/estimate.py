@@ -1,4 +1,4 @@
-"""The peak of torch's allocated memory on one GPU: the largest of the moments of a training step.
+"""The estimated peak of torch's allocated memory on one GPU: the largest sum at any moment of a training step.
 
 Only a few moments of a step can be its peak, and each has different parts in memory. In the backward pass of the loss, all
 activations and three float32 copies of the logits are in memory, but no gradient. In the optimizer step, all gradients are in
@@ -130,7 +130,7 @@ def _moments(training: Training) -> Iterator[Estimate]:
 
 
 def _in_layer(training: Training, states: ModelStates, kept: int, *, above: int) -> Iterator[Estimate]:
-    """Yield the phases of a layer's backward pass. This number of layers is above the layer."""
+    """Yield an estimate for each phase of one layer's backward pass. The layer has `above` layers above it."""
     moment = Moment.TOP_LAYER if above < min(2, training.shape.layers - 1) else Moment.BOTTOM_LAYER
     own = Units.of(training).layer_gradient if training.sharded else states.layer_gradient
     for phase in activations.phases(training):
@@ -188,9 +188,9 @@ def _kept_below(training: Training, kept: int, above: int) -> int:
 def _logits(training: Training) -> tuple[int, int]:
     """Return the bytes of logits and loss at two moments: at the end of the forward pass, and in the backward pass of the loss.
 
-    Forward: the logits, log-softmax in float32, and one float32 copy of 16-bit logits. The loss makes this copy, or accelerate
-    after it. Backward: log-softmax and two gradients. Compiled: only the logits and one gradient. Liger's loss works on chunks of
-    the logits. It keeps the gradients of its inputs and one chunk.
+    Forward: the logits, log-softmax in float32, and one float32 copy of 16-bit logits. Either the loss function or accelerate
+    makes this copy. Backward: log-softmax and two gradients. With compilation: only the logits and one gradient. Liger's loss
+    works on chunks of the logits. It keeps the gradients of its inputs and one chunk.
     """
     shape, compute, tokens = training.shape, training.compute_bytes, training.tokens
     logits = tokens * shape.vocab_size

@@ -104,7 +104,7 @@ def _size(matrix: Matrix) -> int:
 
 
 def _packed(size: int, *, double: bool) -> int:
-    """Return the bytes of a matrix in 4 bits and its scales. These are float32, or in 8 bits with scales of their own."""
+    """Return the bytes of a matrix in 4 bits, and of its scales. The scales are float32, or 8 bits with scales of their own."""
     blocks = -(-size // _BLOCK)
     scales = blocks + FLOAT32 * -(-blocks // _BLOCK_OF_SCALES) if double else FLOAT32 * blocks
     return -(-size // 2) + scales

@@ -1,9 +1,10 @@
 """The comparison of an estimate with a GPU's capacity, and the words that a plan shows. Prints nothing.
 
 - *fits*: the memory that the GPU would show as used is within the GPU's capacity.
-- *does not fit*: the tensors need more than the capacity minus the context. This is true even if the estimate is 5 % too high
-  (ESTIMATE_ERROR) and the allocator has no reserve.
-- *unknown*: the estimate is between the two. The run may end out of memory, or succeed but be slow because the allocator searches.
+- *does not fit*: the tensors need more than the capacity minus the context. This would be true even if the estimate were 5 %
+  too high (ESTIMATE_ERROR) and the allocator had no reserve.
+- *unknown*: the estimate is between these two cases. The run may end out of memory, or succeed but be slow because the
+  allocator searches.
 """
 
 from __future__ import annotations
