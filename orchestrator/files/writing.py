@@ -7,7 +7,9 @@ links the finished file to its name, so that the first of two writers wins.
 from __future__ import annotations
 
 import os
+import stat
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import ResultsError
@@ -25,6 +27,14 @@ def _write_aside(path: Path, content: str | bytes) -> Path:
         aside.unlink(missing_ok=True)  # the disk may be full, and the file half written
         raise
     return aside
+
+
+def make_writable(folder: Path) -> None:
+    """Let the owner of a folder read it and write into it again, if a program has changed that and the system allows it."""
+    with suppress(OSError):
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if mode & stat.S_IRWXU != stat.S_IRWXU:
+            folder.chmod(mode | stat.S_IRWXU)
 
 
 def sync_folder(folder: Path) -> None:

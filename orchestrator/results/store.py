@@ -213,13 +213,15 @@ class Store:
 def write_record(run_dir: Path, record: RunRecord) -> bool:
     """Create `record.json`, the last step of a run. Return False if it exists already, and leave it unchanged.
 
-    Make the run's folder again if the run's command removed it. A `record.json` that cannot be read as a record is moved aside.
+    Make the run's folder again, or writable, if the run's command changed it. Move aside a `record.json` that cannot be read.
     """
     if not run_dir.is_dir() and is_ours(RunFolder(run_dir).results):
         for folder in (run_dir.parents[1], run_dir.parent, run_dir):
             if os.path.lexists(folder) and not folder.is_dir():
                 with_dated_name(folder)
         run_dir.mkdir(parents=True)
+    writing.make_writable(run_dir.parent)
+    writing.make_writable(run_dir)
     set_record_aside(run_dir)
     return writing.place_once(RunFolder(run_dir).record, redact(dump(record)))
 

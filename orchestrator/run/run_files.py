@@ -105,10 +105,10 @@ def remove_output(folder: RunFolder) -> None:
 
 def _remove(folder: Path) -> None:
     """Remove a folder. Of a link, remove the link and not its target."""
-    if folder.is_symlink():
-        folder.unlink()
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        if folder.is_symlink():
+            folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_empty_work(folder: RunFolder) -> None:

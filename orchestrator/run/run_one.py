@@ -19,6 +19,7 @@ from pathlib import Path
 from orchestrator import monitors, trainers
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
 from orchestrator.files.redaction import redact
+from orchestrator.files.writing import make_writable
 from orchestrator.machine import cgroup, host_load, kernel_log, process, provenance, stacks
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.stop_signals import StopSignals
@@ -235,6 +236,7 @@ def _train(
         finally:
             if group is not None:  # also if the run could not be started
                 group.remove()
+        make_writable(folder.path)
         if reported is not None:
             reported.finish(outcome)
         counted = outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before

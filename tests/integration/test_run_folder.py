@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from campaigns import Call, Campaign, tunebench
+from campaigns import ROOT, Call, Campaign, tunebench
 from factories.results import of_command, record_of
 
 from orchestrator.campaign.loop import run_benchmark
@@ -172,3 +176,26 @@ def test_the_campaign_goes_on_without_the_folder_in_which_it_was_started(tmp_pat
     done = carried_out(folder, scenario(removes, "a"), scenario(removes, "b"), words=("--results", str(results)))
     assert done.code == 0, done.err
     assert sum(len(one.records) for one in Store.resume(results).contents().experiments) == 2
+
+
+# Each takes away the rights to a folder.
+LOCKING = {
+    "locks-work": "import os; os.mkdir('output'); os.chmod('.', 0)",
+    "locks-run": "import os, sys; os.chmod(sys.argv[1], 0)",
+    "locks-runs": "import os, sys; os.chmod(os.path.dirname(sys.argv[1]), 0o500)",
+}
+# Root may do everything, unless it lacks these rights.
+AS_USER = ["setpriv", *(f"--{option}=-dac_override,-dac_read_search" for option in ("bounding-set", "inh-caps"))]
+
+
+def test_a_command_that_takes_rights_away_does_not_stop_the_campaign(tmp_path: Path) -> None:
+    as_user = [] if os.geteuid() else AS_USER
+    if as_user and (not shutil.which("setpriv") or subprocess.run([*AS_USER, "true"], check=False).returncode):
+        pytest.skip("nobody can give up the rights of root here")
+    scenarios = [{**scenario(f"{code}\n{GOOD}", name), "repeats": 2} for name, code in LOCKING.items()]
+    (tmp_path / "s.yaml").write_text(json.dumps({"scenarios": scenarios}))
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [*as_user, sys.executable, "-m", "orchestrator", *RUN]
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [[one.status for one in records(tmp_path, name)] for name in LOCKING] == [["ok", "ok"]] * 3
