@@ -126,10 +126,8 @@ def end_process(owner: Owner) -> None:
         descriptor = None
     try:
         if owner.lives():
-            for number in (
-                signal.SIGTERM,
-                signal.SIGCONT,
-            ):  # a stopped process gets the first signal only with the second
+            # A stopped process gets the first signal only with the second.
+            for number in (signal.SIGTERM, signal.SIGCONT):
                 with suppress(ProcessLookupError):
                     if descriptor is None:
                         os.kill(owner.pid, number)

@@ -21,13 +21,13 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from orchestrator.files import reading, writing
+from orchestrator.machine import process_identity as identity
 from orchestrator.records import Job, JobState, RunFolder
 
 # Seconds between two touches of the heartbeat.
@@ -57,15 +57,17 @@ class Owner:
     def is_here(self) -> bool:
         """Return whether this process can find out if the owner is running.
 
-        An owner from an earlier boot of this host has ended.
+        The boot decides, since the name of the host may have changed. An owner from an earlier boot of this host has ended.
         """
-        if self.host != socket.gethostname():
-            return False
-        return self.boot_id != _boot_id() or self.pid_namespace in ("", _pid_namespace())
+        if self.boot_id == identity.boot_id() and self.pid_namespace:
+            return self.pid_namespace == identity.pid_namespace()
+        return self.host == socket.gethostname()
 
     def lives(self) -> bool:
         """Return whether the owner is running; False if `is_here` is false."""
-        return self.is_here() and self.boot_id == _boot_id() and _start_time(self.pid) == self.start_time
+        return (
+            self.is_here() and self.boot_id == identity.boot_id() and identity.start_time(self.pid) == self.start_time
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,42 +86,14 @@ class Claim:
 
 def this_process() -> Owner:
     """Return the calling process as an owner."""
-    pid, host = os.getpid(), socket.gethostname()
-    start_time = _start_time(pid) or 0.0
-    return Owner(host=host, boot_id=_boot_id(), pid=pid, start_time=start_time, pid_namespace=_pid_namespace())
-
-
-@cache
-def _pid_namespace() -> str:
-    """Return the PID namespace. Two containers may have the same host name, and use the same number for different processes."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
-
-
-@cache
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return str(int(psutil.boot_time()))
-
-
-def _start_time(pid: int) -> float | None:
-    """Return the start time of a process; None if it has ended. On Linux, a change of the clock does not affect it."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return None if fields[0] in "ZX" else float(fields[19])
-    except FileNotFoundError:
-        pass
-    except (OSError, IndexError, ValueError):
-        return None
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else round(process.create_time(), 1)
-    except psutil.Error:
-        return None
+    pid = os.getpid()
+    return Owner(
+        host=socket.gethostname(),
+        boot_id=identity.boot_id(),
+        pid=pid,
+        start_time=identity.start_time(pid) or 0.0,
+        pid_namespace=identity.pid_namespace(),
+    )
 
 
 def claim(job: Job, *, executor: str, details: Mapping[str, Any] | None = None) -> Claim | None:
@@ -205,12 +179,19 @@ def beat(run_dir: Path) -> None:
 
 
 def silence_s(run_dir: Path, clock: Clock) -> float | None:
-    """Return the seconds since the last change of the run's heartbeat, owner or job file; None if that is unknown."""
+    """Return the seconds since the last change of the run's heartbeat, owner or job file; None if that is unknown.
+
+    A date in the future says nothing about the run: a clock was wrong, or the files were copied.
+    """
     folder = RunFolder(run_dir)
-    changes = map(_modified, (folder.heartbeat, folder.owner, folder.claim))
-    last = max((moment for moment in changes if moment is not None), default=_modified(run_dir))
+    changes = [_modified(path) for path in (folder.heartbeat, folder.owner, folder.claim)]
+    if not any(changes):
+        changes = [_modified(run_dir)]
     now = clock(run_dir)
-    return None if now is None or last is None else max(0.0, now - last)
+    if now is None:
+        return None
+    past = [moment for moment in changes if moment is not None and moment <= now + SILENT_AFTER_S]
+    return max(0.0, now - max(past)) if past else None
 
 
 def _modified(path: Path) -> float | None:
@@ -279,7 +260,7 @@ def state(run_dir: Path, *, clock: Clock = our_clock) -> JobState:
     """Return the state of the run. With a record it has ended; without a folder it is pending.
 
     It is running while its owner lives, else lost. If its owner is on another host or in another container, it is silent once
-    the heartbeat is older than SILENT_AFTER_S by `clock`.
+    the heartbeat is older than SILENT_AFTER_S by `clock`. The same holds for a date that far in the future.
     """
     record = RunFolder(run_dir).record
     if record.exists():
@@ -292,7 +273,13 @@ def state(run_dir: Path, *, clock: Clock = our_clock) -> JobState:
     # Look again: an owner writes the record just before it ends, so the record may have come meanwhile.
     if record.exists():
         return JobState.ENDED
-    if all(owner.is_here() for owner in known):
+    here = all(owner.is_here() for owner in known)
+    if here and all(owner.boot_id == identity.boot_id() for owner in known):
         return JobState.LOST
     age_s = silence_s(run_dir, clock)
+    if (
+        here
+    ):  # the owner is from an earlier boot, unless its files have changed since: then another host has the same name
+        unsure_s = min(SILENT_AFTER_S, time.time() - psutil.boot_time())
+        return JobState.RUNNING if age_s is not None and age_s < unsure_s else JobState.LOST
     return JobState.SILENT if age_s is None or age_s > SILENT_AFTER_S else JobState.RUNNING

@@ -48,7 +48,7 @@ def of_the_dead(job: Job) -> Job:
 
 def of_another_host(job: Job, *, silent_s: float = 0.0) -> Job:
     for file in (job.folder.claim, job.folder.owner):
-        changed(file, host=ELSEWHERE)
+        changed(file, host=ELSEWHERE, boot_id="another")
         heard = time.time() - silent_s
         os.utime(file, (heard, heard))
     return job

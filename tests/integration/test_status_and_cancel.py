@@ -143,6 +143,7 @@ def owner_of(run_dir: Path) -> dict[str, object]:
 
 def test_without_a_word_everything_that_runs_is_ended(store: Store, start: Callable[[Experiment], Path]) -> None:
     folders = [start(A), start(B)]
+    RunFolder(folders[1]).owner.write_text(json.dumps({**owner_of(folders[1]), "host": "an-earlier-name"}))
     answers = list(cancel.cancel(store, []))
     assert [(one.end, one.job.experiment_id) for one in answers] == [(End.ENDED, A.id), (End.ENDED, B.id)]
     for folder in folders:
@@ -172,7 +173,7 @@ def test_a_run_on_another_host_is_refused_with_what_to_type_there(
 ) -> None:
     run_dir = start(A)
     content = owner_of(run_dir)
-    RunFolder(run_dir).owner.write_text(json.dumps({**content, "host": "node7"}))
+    RunFolder(run_dir).owner.write_text(json.dumps({**content, "host": "node7", "boot_id": "another"}))
     (answer,) = cancel.cancel(store, [A.id])
     assert answer.end is End.REFUSED
     assert answer.text == (
@@ -213,13 +214,16 @@ def test_a_run_that_ends_without_a_record_is_said_to_be_gone(
     store: Store, start: Callable[[Experiment], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cancel, "_GONE_S", 0.5)
-    run_dir = start(A)
+    hears = "signal.signal(2, lambda *_: print('asked', flush=True))"
+    slow = experiment("slow", f"import signal, time\n{hears}\nprint('on', flush=True)\nwhile True:\n    time.sleep(1)")
+    store.add([slow])
+    run_dir = start(slow)
+    wait_until(lambda: (run_dir / "stdout.log").read_text() == "on\n")
     pid = int(str(owner_of(run_dir)["pid"]))
     training = psutil.Process(pid).children()
-    os.kill(pid, signal.SIGSTOP)  # it can hear nothing
 
     def kill_once_asked() -> None:
-        wait_until(lambda: _waiting_signals(pid) != 0)
+        wait_until(lambda: "asked" in (run_dir / "stdout.log").read_text())
         os.kill(pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill_once_asked)
@@ -229,12 +233,6 @@ def test_a_run_that_ends_without_a_record_is_said_to_be_gone(
     assert answer.end is End.ENDED and "gone without a record" in answer.text
     for process in training:
         process.kill()
-
-
-def _waiting_signals(pid: int) -> int:
-    """The set of signals that a process was sent and has not taken yet."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("ShdPnd:")[2].split()[0], 16)
 
 
 def test_a_word_that_names_nothing_is_a_mistake(store: Store) -> None:

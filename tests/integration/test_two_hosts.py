@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -20,6 +21,8 @@ from orchestrator.results.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 AS_HOST = "import os, socket, sys; socket.sethostname(sys.argv[1]); os.execv(sys.argv[2], sys.argv[2:])"
+# One kernel has one boot, so the namespace of processes is what makes another host of it.
+UNSHARE = ("unshare", "--uts", "--pid", "--fork", "--mount-proc")
 TRAINER = """\
 import json, os, sys, time
 ledger, began = os.path.join(sys.argv[1], "ledger"), time.monotonic()
@@ -35,8 +38,8 @@ print(json.dumps({"train_runtime": 1.0}))
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    if subprocess.run(["unshare", "--uts", "true"], check=False, capture_output=True).returncode:
-        pytest.skip("nobody may have a host name of his own here")
+    if subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("nobody may have a host name and process numbers of his own here")
     (tmp_path / "trainer.py").write_text(TRAINER)
     custom = {
         "command": ["{python}", "{scenario_dir}/trainer.py", "{scenario_dir}", "{number}"],
@@ -52,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 def run_as(host: str, folder: Path, *words: str) -> subprocess.Popen[str]:
     command = (sys.executable, "-m", "orchestrator", "run", "scenarios.yaml", "--yes", *words)
     return subprocess.Popen(
-        ["unshare", "--uts", sys.executable, "-c", AS_HOST, host, *command],
+        [*UNSHARE, sys.executable, "-c", AS_HOST, host, *command],
         cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
     )  # fmt: skip
 
@@ -72,7 +75,9 @@ def test_two_hosts_share_a_campaign_and_run_nothing_twice(folder: Path) -> None:
     assert [[record.status for record in one.records] for one in stored] == [[Status.OK]] * 4
 
 
-def test_a_host_that_went_silent_is_told_and_taken_over_when_asked(folder: Path) -> None:
+@pytest.mark.parametrize("heard_s", [-claims.SILENT_AFTER_S - 60, 86400.0])
+def test_a_host_that_went_silent_is_told_and_taken_over_when_asked(folder: Path, heard_s: float) -> None:
+    """Silent is also who was last heard of tomorrow."""
     (folder / "hold-0").touch()
     (folder / "scenarios.yaml").write_text((folder / "scenarios.yaml").read_text().replace("[0, 1, 2, 3]", "[0]"))
     alpha = run_as("alpha", folder)
@@ -80,14 +85,15 @@ def test_a_host_that_went_silent_is_told_and_taken_over_when_asked(folder: Path)
     # The machine went down: from above, so that nobody is left to see another's end and write it down.
     above = psutil.Process(alpha.pid)
     for process in [above, *above.children(recursive=True)]:
-        process.send_signal(signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess):  # all processes of a namespace end with its first
+            process.send_signal(signal.SIGKILL)
     alpha.communicate()
     store = Store.resume(folder / "results")
     (run,) = (run for one in store.contents().experiments for run in one.runs)
     assert run.state is JobState.RUNNING, "its last sign of life is seconds old"
-    long_ago = time.time() - claims.SILENT_AFTER_S - 60
+    heard = time.time() + heard_s
     for path in run.job.run_dir.iterdir():
-        os.utime(path, (long_ago, long_ago))
+        os.utime(path, (heard, heard))
     os.remove(folder / "hold-0")
     beta = run_as("beta", folder)
     said = beta.communicate(timeout=60)[1]

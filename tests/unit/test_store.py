@@ -4,7 +4,7 @@ import json
 import os
 import re
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -222,7 +222,7 @@ def test_states_of_a_run(store):
     assert claims.state(job.run_dir) is JobState.RUNNING
     assert claims.claim(job, executor="test") is None
     owner = claims.this_process()
-    for gone in (replace(owner, pid=2**22 - 1), replace(owner, start_time=1.0), replace(owner, boot_id="before")):
+    for gone in (replace(owner, pid=2**22 - 1), replace(owner, start_time=1.0)):
         (job.run_dir / "owner.json").write_text(json.dumps(fields(gone)), encoding="utf-8")
         assert claims.state(job.run_dir) is JobState.LOST
     (job.run_dir / "owner.json").write_text(json.dumps(fields(replace(owner, host="far", pid=1))), encoding="utf-8")
@@ -344,7 +344,7 @@ def test_who_only_looks_takes_his_own_clock_and_who_decides_the_file_servers(sto
     (job.run_dir / "heartbeat").touch()
     ahead = time.time() + claims.SILENT_AFTER_S + 60
     late = time.time() - claims.SILENT_AFTER_S - 60
-    for moment, by_ours in ((ahead, JobState.RUNNING), (late, JobState.SILENT)):
+    for moment, by_ours in ((ahead, JobState.SILENT), (late, JobState.SILENT)):
         for name in ("job.json", "owner.json", "heartbeat"):
             os.utime(job.run_dir / name, (moment, moment))
         assert claims.state(job.run_dir) is by_ours
@@ -364,6 +364,31 @@ def test_another_container_of_this_host_is_judged_by_its_heartbeat_and_an_earlie
     (job.run_dir / "owner.json").write_text(json.dumps(inside))
     assert claims.state(job.run_dir) is JobState.RUNNING
     (job.run_dir / "owner.json").write_text(json.dumps({**inside, "boot_id": "before"}))
+    assert claims.state(job.run_dir) is JobState.RUNNING, (
+        "another host of this name, since its files changed in this boot"
+    )
+    for path in job.run_dir.iterdir():
+        long_ago(path)
+    assert claims.state(job.run_dir) is JobState.LOST
+
+
+def test_dates_in_the_future_are_no_signs_of_life(store):
+    job = far_run(store)
+    tomorrow = time.time() + 86400
+    for path in job.run_dir.iterdir():
+        os.utime(path, (tomorrow, tomorrow))
+    assert claims.state(job.run_dir, clock=claims.file_servers_clock) is JobState.SILENT
+    claims.beat(job.run_dir)
+    assert claims.state(job.run_dir, clock=claims.file_servers_clock) is JobState.RUNNING
+
+
+def test_a_host_that_got_another_name_knows_its_own_runs(store):
+    job = store.job(experiment().id, repeat=1, attempt=1)
+    assert claims.claim(job, executor="test")
+    mine = asdict(replace(claims.this_process(), host="renamed"))
+    (job.run_dir / "owner.json").write_text(json.dumps(mine))
+    assert claims.owners(job.run_dir)[0].lives() and claims.state(job.run_dir) is JobState.RUNNING
+    (job.run_dir / "owner.json").write_text(json.dumps({**mine, "start_time": 1.0}))
     assert claims.state(job.run_dir) is JobState.LOST
 
 
