@@ -95,6 +95,11 @@ def test_the_digest_of_today_is_the_digest_of_tomorrow() -> None:
     assert experiment_digest(ONE, NONE) == "5f71ea676198"
 
 
+def test_configurations_without_their_plugin_files_have_different_digests() -> None:
+    without = [replace(ONE, framework=Framework(name=name, digest="")) for name in ("foak", "bnb")]
+    assert len({experiment_digest(one, NONE) for one in (ONE, *without)}) == 3
+
+
 def test_what_a_framework_file_says_in_other_words_is_the_same_framework(tmp_path: Path) -> None:
     text = "scenarios: [{name: s, framework_config: eager, arguments: {model_name_or_path: m}}]"
     (first,) = planned(tmp_path, text).experiments

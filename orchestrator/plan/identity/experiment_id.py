@@ -85,7 +85,7 @@ class Digester:
             "data": data_identity(experiment.data) if experiment.data else None,
             "device": experiment.device,
             "env": experiment.env,
-            "framework": framework.digest if framework else None,
+            "framework": framework.digest or f"missing {framework.name}" if framework else None,
             "model": experiment.model,
             "monitors": sorted(self.perturbing.intersection(experiment.monitors)),
             "num_gpus": experiment.num_gpus,
