@@ -62,6 +62,42 @@ def test_a_stale_short_name_says_where_it_is_and_the_notes_say_whose_configurati
     assert f"framework configurations are those of {checkout / 'sample-configurations'}" in ended.stdout + ended.stderr
 
 
+FMS = ("--trainer", "fms_hf_tuning")
+
+
+def test_without_a_folder_of_configurations_the_error_says_where_it_was_looked_for(checkout: Path) -> None:
+    (checkout / "sample-configurations").rename(checkout / "elsewhere")
+    ended = tunebench(checkout, "plan", "scripts/benchmarks/scenarios.yaml", *FMS)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.splitlines()[0] == (
+        "error: scripts/benchmarks/scenarios.yaml: no frameworks/ or CONTENTS.yaml was found next to it, and no "
+        "sample-configurations/ next to it or above it; name the folder with --frameworks FOLDER"
+    )
+    assert "scenarios.yaml:5:5: scenario 'full-finetuning': unknown framework configuration" in ended.stderr
+
+
+def test_a_named_folder_skips_stale_short_names_as_a_found_one_does(checkout: Path) -> None:
+    (checkout / "sample-configurations").rename(checkout / "elsewhere")
+    words = ("plan", "scripts/benchmarks/scenarios-moe.yaml", *FMS, "--frameworks", "elsewhere", "--json")
+    ended = tunebench(checkout, *words)
+    assert ended.returncode == 0, ended.stderr
+    assert [one["skip"] and one["skip"]["kind"] for one in json.loads(ended.stdout)["experiments"]] == [
+        None,
+        "stale_framework",
+    ]
+
+
+def test_a_list_of_configurations_next_to_the_scenario_file_is_found(checkout: Path) -> None:
+    benchmarks = checkout / "scripts" / "benchmarks"
+    shutil.move(checkout / "sample-configurations" / "CONTENTS.yaml", benchmarks)
+    ended = tunebench(checkout, "plan", "scripts/benchmarks/scenarios.yaml", *FMS, "--json")
+    assert ended.returncode == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    assert "framework configurations are those of scripts/benchmarks" in document["notes"]
+    digests = [one["id"].rsplit("-", 1)[-1] for one in document["experiments"]]
+    assert len(set(digests)) == len(digests) == 31, "also without the plugin files"
+
+
 def test_the_five_positions_of_the_reference(checkout: Path) -> None:
     ended = subprocess.run(
         [

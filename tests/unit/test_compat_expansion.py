@@ -123,13 +123,12 @@ OUR_ERRORS = {
     "batch-neither": "scenarios.yaml:2:3: scenario 's': effective_batch_size needs exactly one of",
     "fc-null": "scenarios.yaml:3:3: scenario 's': framework_config: the list is blank",
     "fc-typo-key": "scenarios.yaml:3:3: scenario 's': unknown key 'framework_configs'; did you mean 'framework_config'?",
-    "fc-unknown": "scenarios.yaml:3:41: scenario 's': unknown framework configuration 'no-such-config'",
     "filter-unknown": "there is no scenario 'nope'",
     "no-model": "scenarios.yaml:2:3: scenario 's': model_name_or_path is missing",
     "second-scenario-broken": "scenarios.yaml:4:3: scenario 'b': model_name_or_path is missing",
 }
 
-APART = {"batch-pdtbs-2", "slow-string-false"}  # have a test of their own
+APART = {"batch-pdtbs-2", "fc-unknown", "slow-string-false"}  # have a test of their own
 
 
 def quirk(name: str) -> tuple[Path, dict[str, Any]]:
@@ -166,6 +165,17 @@ def test_a_batch_that_does_not_divide_is_refused_instead_of_floored() -> None:
     skip = planned["experiments"][2]["skip"]
     assert skip["kind"] == "batch_does_not_divide"
     assert skip["reason"] == "effective_batch_size 4 is not divisible by 4 GPUs × per_device_train_batch_size 2"
+
+
+def test_an_unknown_short_name_is_a_skipped_cell_with_its_place() -> None:
+    """fc-unknown: the reference drops the name in silence. Ours keeps the cell, so that its stale names block no other cell."""
+    folder, case = quirk("fc-unknown")
+    known, unknown = plan(folder, case)["experiments"]
+    assert plain(rows({"experiments": [known]})) == case["experiments"]
+    assert unknown["skip"]["kind"] == "stale_framework"
+    assert unknown["skip"]["reason"].startswith(
+        f"{folder / 'scenarios.yaml'}:3:41: unknown framework configuration 'no-such-config'"
+    )
 
 
 def test_slow_is_a_truth_value_not_any_text() -> None:

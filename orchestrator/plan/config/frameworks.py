@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,11 @@ def load_frameworks(folder: Path, problems: list[Problem]) -> dict[str, Framewor
             if source:
                 frameworks[entry.shortname] = source
     return frameworks
+
+
+def are_plugin_files(known: Mapping[str, FrameworkSource]) -> bool:
+    """Return whether all configurations are plugin files. Then the folder is the reference system's, or like it."""
+    return bool(known) and all(source.framework.plugin_file for source in known.values())
 
 
 def _load_entry(

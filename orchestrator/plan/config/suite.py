@@ -1,8 +1,9 @@
 """`load_suite` reads the YAML files of a campaign as one value. If they have mistakes, one error names all of them.
 
 `defaults.yaml`, `accelerate.yaml` and `frameworks/` are read from the folder of the scenario file. If one is missing there, the
-shipped file is read, and a note says so. If the reference system's `sample-configurations/` is next to the scenario file or in a
-folder above it, it replaces `frameworks/`. `expand` makes experiments from the suite.
+shipped file is read, and a note says so. Two places replace a missing `frameworks/`: the scenario file's own folder, if it has a
+`CONTENTS.yaml`, and the reference system's `sample-configurations/` next to it or above it. `expand` makes experiments from the
+suite.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from orchestrator.plan.config.argument_text import argument_texts
 from orchestrator.plan.config.check import check, misplaced
 from orchestrator.plan.config.combined import canonical_name, members
 from orchestrator.plan.config.file_keys import DataProcessing, Scenario, SuiteFile
-from orchestrator.plan.config.frameworks import FrameworkSource, load_frameworks
+from orchestrator.plan.config.frameworks import FrameworkSource, are_plugin_files, load_frameworks
 from orchestrator.plan.config.scenario_checks import across, unknown_frameworks, without_broken
 from orchestrator.plan.config.yaml_file import Document, YamlPath, read_or_report
 from orchestrator.records import Framework, Text
@@ -74,7 +75,8 @@ class Suite:
         names = [name for name in self.shipped if defaults_used or name != "defaults.yaml"]
         place, folder = self.document.file, self.files.get("frameworks")
         own = (f"{', '.join(names)}: not in the folder of {place}; Tunebench's own is used",) if names else ()
-        found = (f"framework configurations are those of {folder}",) if folder and folder.name == SAMPLES else ()
+        of_reference = folder and (folder.name == SAMPLES or folder == place.parent)
+        found = (f"framework configurations are those of {folder}",) if of_reference else ()
         return (*own, *found)
 
     def problem(self, scenario: Scenario, path: YamlPath, message: str) -> Problem:
@@ -117,19 +119,21 @@ def load_suite(
     }
     in_frameworks: list[Problem] = []
     known = load_frameworks(files["frameworks"], in_frameworks)
-    are_samples, whole = files["frameworks"].name == SAMPLES, not in_frameworks
+    may_be_stale, whole = are_plugin_files(known), not in_frameworks
     left_out: Mapping[str, Sequence[str]] = {}
     if document:
-        document, left_out = without_broken(document, chosen, known, whole=whole and not are_samples)
+        document, left_out = without_broken(document, chosen, known, whole=whole and not may_be_stale)
     parsed = check(SuiteFile, document, problems) if document else None
     problems.extend(_unnameable(files.values()))
     default_arguments = _arguments(files["defaults"], problems)
     launch = _accelerate(files["accelerate"], problems)
     problems.extend(in_frameworks)
     if document and parsed:
-        if are_samples and whole:
+        if may_be_stale and whole:
             known |= _stale(document, parsed, known)
         problems.extend(across(document, parsed, known, whole=whole))
+        if "frameworks" in shipped:
+            problems.extend(_folder_not_found(parsed, known, scenarios))
     if problems or document is None or parsed is None:
         raise ConfigError(_in_order(problems))
     return Suite(
@@ -183,10 +187,10 @@ def _find(given: Path | None, scenarios: Path, name: str, shipped: list[str]) ->
     own = scenarios.parent / name
     if (own / "CONTENTS.yaml" if name == "frameworks" else own).exists():
         return own
-    above = (folder / SAMPLES for folder in scenarios.absolute().parents if name == "frameworks")
-    samples = next((folder for folder in above if (folder / "CONTENTS.yaml").exists()), None)
-    if samples:
-        return samples
+    others = (scenarios.parent, *(folder / SAMPLES for folder in scenarios.absolute().parents))
+    found = (folder for folder in others if name == "frameworks" and (folder / "CONTENTS.yaml").exists())
+    if folder := next(found, None):
+        return folder
     if scenarios.parent.resolve() != shipped_folder():
         shipped.append(name)
     return shipped_folder() / name
@@ -223,6 +227,13 @@ def _accelerate(file: Path, problems: list[Problem]) -> dict[str, Any]:
         return {}
     problems.extend(document.problem(path, message) for path, message in check_accelerate(document.value))
     return dict(document.value)
+
+
+def _folder_not_found(suite: SuiteFile, known: Collection[str], scenarios: Path) -> Iterator[Problem]:
+    """Yield a problem if a scenario names a configuration that is not shipped, and no other folder was found."""
+    if any(True for scenario in suite.scenarios for _ in unknown_frameworks(scenario, known)):
+        looked = f"no frameworks/ or CONTENTS.yaml was found next to it, and no {SAMPLES}/ next to it or above it"
+        yield Problem(file=scenarios, message=f"{looked}; name the folder with --frameworks FOLDER")
 
 
 def _stale(document: Document, suite: SuiteFile, known: Mapping[str, FrameworkSource]) -> dict[str, FrameworkSource]:
