@@ -216,6 +216,11 @@ _TABLE = (
         hint="its tokens, its time, the model's FLOPs or the device's peak are wrong: do not trust its speed, and tell us",
     ),
     FailureKind(
+        word="impossible",
+        meaning="The run reported a number that cannot be, or steps that contradict each other, its totals or its time.",
+        hint="report what was measured: each step once, times within the run, no speed of 0 or below, and the unit of each number",
+    ),
+    FailureKind(
         word=FILES_CHANGED,
         meaning="A file that the user's command runs changed between the plan and the run, so the run was not started.",
         hint="the same `tunebench run` plans the new content as a new experiment",

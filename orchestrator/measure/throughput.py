@@ -18,7 +18,7 @@ from typing import Any
 
 from orchestrator.measure import flops, rank_files, steady_state, steps
 from orchestrator.measure.rank_files import Cells, Number, Worker
-from orchestrator.measure.steps import Step, recompilations
+from orchestrator.measure.steps import Step, contradictions, recompilations
 from orchestrator.records import Caveat, CaveatKind, Measurement, StepSource
 
 _SOURCE = "steps of all ranks"
@@ -33,25 +33,31 @@ MANY_SHORT = 0.1
 class Reading:
     """The numbers in a run's own files, a row for each rank, and caveats.
 
-    `impossible` says why the numbers cannot be true, if they exceed what the device can do.
+    `impossible` says why the numbers cannot be true, if they exceed what the device can do; `contradiction`, if the steps
+    contradict each other, the worker files or the run's time.
     """
 
     measurements: tuple[Measurement, ...] = ()
     ranks: tuple[Mapping[str, Any], ...] = ()
     warnings: tuple[Caveat, ...] = ()
     impossible: str | None = None
+    contradiction: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Series:
-    """The steps that all ranks have: each rank's own steps, and the common steps."""
+    """The steps that all ranks have: each rank's own steps, and the common steps. `lines` are the steps as they were written."""
 
     ranks: Mapping[int, tuple[Step, ...]]
     together: tuple[Step, ...]
+    lines: Mapping[int, tuple[Step, ...]]
 
 
-def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Reading:
-    """Return the numbers of an instrumented run of `world_size` processes that ended; `workers` are their worker files."""
+def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: float | None = None) -> Reading:
+    """Return the numbers of an instrumented run of `world_size` processes that ended after `wall_s` seconds.
+
+    `workers` are their worker files.
+    """
     if not workers:
         return Reading()
     ordered = sorted(workers, key=lambda worker: int(worker.get("rank") or 0))
@@ -59,7 +65,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
     series = _series(run_dir, _reporters(first, world_size), _rule(first).get("at_most_steps"))
     if isinstance(series, Caveat):
         state: steady_state.Steady | Caveat = series
-        series = _Series(ranks={}, together=())
+        series = _Series(ranks={}, together=(), lines={})
     else:
         state = _state(series.together, first)
     numbers = rank_files.numbers(ordered, world_size=world_size) | _reported(series.together, first)
@@ -91,6 +97,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int) -> Readin
             *([state] if isinstance(state, Caveat) else []),
         ),
         impossible=impossible,
+        contradiction=contradictions.contradiction(series.lines, ordered, wall_s=wall_s),
     )
 
 
@@ -126,7 +133,7 @@ def _series(run_dir: Path, reporters: int, at_most: int | None) -> _Series | Cav
     together = steps.together(ranks)[:at_most]
     numbered = {rank: {step.number: step for step in own} for rank, own in ranks.items()}
     shared = {rank: tuple(own[step.number] for step in together) for rank, own in numbered.items()}
-    return _Series(ranks=shared, together=together)
+    return _Series(ranks=shared, together=together, lines=ranks)
 
 
 def _state(series: Sequence[Step], first: Worker) -> steady_state.Steady | Caveat:

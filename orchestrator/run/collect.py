@@ -13,7 +13,8 @@ from types import UnionType
 from typing import Any, TypeVar
 
 from orchestrator import trainers
-from orchestrator.measure import throughput
+from orchestrator.measure import metrics, throughput
+from orchestrator.measure.metrics import limits
 from orchestrator.measure.rank_files import worker_files
 from orchestrator.monitors import Monitor
 from orchestrator.records import Caveat, CaveatKind, Device, Experiment, Gpu, Measurement, RunFolder
@@ -30,8 +31,8 @@ class Findings:
     """Everything in a run's files.
 
     `workers` are the ranks' files, the earliest written first; `first` is the file of rank 0. `complete`: the run has the metrics
-    that a result needs. `impossible`: why the metrics cannot be true. `broken_promises` are caveats about promised metrics that are
-    missing. They matter only if the run ended well.
+    that a result needs. `impossible`: why the metrics cannot be true on this device. `contradiction`: why they cannot be true.
+    `broken_promises` are caveats about promised metrics that are missing. They matter only if the run ended well.
     """
 
     measurements: tuple[Measurement, ...] = ()
@@ -41,6 +42,7 @@ class Findings:
     first: Mapping[str, Any] = field(default_factory=dict)
     complete: bool = False
     impossible: str | None = None
+    contradiction: str | None = None
     warnings: tuple[Caveat, ...] = ()
     broken_promises: tuple[Caveat, ...] = ()
 
@@ -66,12 +68,14 @@ class _Asked:
         return answers
 
 
-def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Sequence[Gpu]) -> Findings:
-    """Return the findings in a run's folder. All processes of the run have ended."""
+def read(
+    experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Sequence[Gpu], wall_s: float | None = None
+) -> Findings:
+    """Return the findings in a run's folder. All processes of the run have ended, after `wall_s` seconds."""
     workers = _workers(run_dir)
     trainer = trainers.get(experiment.trainer)
     own = [] if trainer is None else list(trainer.metrics(run_dir))
-    reading = _steps(experiment, run_dir, workers)
+    reading = _steps(experiment, run_dir, workers, wall_s)
     asked = _Asked(run_dir)
     watched = [number for name, monitor in watching for number in asked(name, monitor.measurements, Measurement)]
     numbers = [*_without_doubles(own, reading.measurements), *_cost_added_up(watched)]
@@ -84,19 +88,36 @@ def read(experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Seq
         first=next((worker for worker in workers if worker.get("rank") == 0), {}),
         complete=_is_complete(experiment, numbers),
         impossible=reading.impossible,
+        contradiction=reading.contradiction or _broken_limit(experiment, own, reading, wall_s),
         broken_promises=tuple(_broken_promises(experiment, own, reading)),
         warnings=(*reading.warnings, *_monitor_warnings(experiment, asked, watching, watched)),
     )
 
 
-def _steps(experiment: Experiment, run_dir: Path, workers: Sequence[Mapping[str, Any]]) -> throughput.Reading:
+def _broken_limit(
+    experiment: Experiment, own: Sequence[Measurement], reading: throughput.Reading, wall_s: float | None
+) -> str | None:
+    """Return why a number of the trainer or of the steps cannot be true, as a sentence; None if all can be."""
+    reported = experiment.custom.metrics if experiment.custom else ()
+    for number in (*own, *reading.measurements):
+        if isinstance(number.value, int | float) and number.name in metrics.METRICS:
+            known, may_be_0 = metrics.METRICS[number.name], number.name not in reported
+            limit = limits.broken_limit(known, number.value, wall_s=wall_s, may_be_0=may_be_0)
+            if limit is not None:
+                return f"{number.name} is {number.value:.6g}, and {limit}"
+    return None
+
+
+def _steps(
+    experiment: Experiment, run_dir: Path, workers: Sequence[Mapping[str, Any]], wall_s: float | None
+) -> throughput.Reading:
     """Return the numbers from the run's steps, if the steps were reported."""
     expected = trainers.get(experiment.trainer).instrumented or experiment.steps is not None
     if not expected and not RunFolder(run_dir).all_steps():
         return throughput.Reading()
     if not expected and not workers:
         return throughput.Reading(warnings=(Caveat(detail=_UNREAD),))
-    return throughput.read(run_dir, workers, world_size=experiment.num_gpus)
+    return throughput.read(run_dir, workers, world_size=experiment.num_gpus, wall_s=wall_s)
 
 
 def _without_doubles(own: Sequence[Measurement], read: Sequence[Measurement]) -> list[Measurement]:

@@ -178,7 +178,7 @@ def _evidence(
         outcome, out_of_memory = _train(experiment, command, folder, claim=claim, stop=stop)
     residue = gpu_access.given_back(gpus, taken_before)
     run_files.mask_worker_files(folder)
-    findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus)
+    findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus, wall_s=outcome.wall_s)
     judged = verdict(
         outcome,
         workers=findings.workers,

@@ -15,7 +15,8 @@ from orchestrator.run.collect import Findings
 def invalid(experiment: Experiment, findings: Findings) -> Verdict | None:
     """Return why the numbers of a run that ended well are invalid. Return None if they are valid.
 
-    The reasons are settings that were not requested, a loss that is not finite, and more work than the device can do.
+    The reasons are settings that were not requested, a loss that is not finite, numbers that contradict each other, and more work
+    than the device can do.
     """
     wrong = settings_check.of_ranks(experiment, findings.workers)
     if wrong:
@@ -27,6 +28,8 @@ def invalid(experiment: Experiment, findings: Findings) -> Verdict | None:
     if steps:
         cause = f"the loss was not finite by step {min(steps)}: the speed is that of a failed training"
         return Verdict(status=Status.INVALID, kind="nan_loss", cause=cause)
+    if findings.contradiction:
+        return Verdict(status=Status.INVALID, kind="impossible", cause=findings.contradiction)
     if findings.impossible:
         return Verdict(status=Status.INVALID, kind="overcounted", cause=findings.impossible)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 from factories.results import experiment
 
-from orchestrator.records import CustomCommand, MetricSource, RunRecord, Status
+from orchestrator import trainers
+from orchestrator.records import CustomCommand, MetricSource, RunRecord, Status, StepSource
 from orchestrator.results import claims
 from orchestrator.results.store import Store
 from orchestrator.run.run_one import run_one
@@ -37,3 +39,120 @@ def test_a_pattern_that_backtracks_costs_its_own_number_only(tmp_path: Path, mon
     assert known["train_loss"].why_missing == (
         "the search for '(a+)+$' was ended after 1 s; write a pattern without nested repetitions"
     )
+
+
+CUSTOM = {
+    "train_runtime": [(-5, "must be above 0"), (0, "must be above 0"), (1e6, "must be at most the "), ("0.5", None)],
+    "train_tokens_per_second": [(-100, "must be above 0"), (0, "must be above 0"), (1e12, None)],
+    "peak_allocated_bytes": [(-1, "cannot be below 0"), (0, None)],
+    "mfu": [(45, "must be at most 1; for percent, write the unit '%'"), (0.45, None)],
+    "train_loss": [(-3, None), (0, None)],
+    "reward": [(-3, None), (0, None), (1e12, None)],
+}
+
+
+@pytest.mark.parametrize(("name", "value", "why"), [(name, *case) for name in CUSTOM for case in CUSTOM[name]])
+def test_a_number_that_a_metric_cannot_be_makes_the_run_invalid(
+    tmp_path: Path, name: str, value: Any, why: Any
+) -> None:
+    record = carried_out(tmp_path, f"print({json.dumps({name: value})!r})", metrics={name: MetricSource()})
+    if why is None:
+        assert (record.status, record.cause) == (Status.OK, None)
+    else:
+        assert (record.status, record.kind) == (Status.INVALID, "impossible")
+        assert str(record.cause).startswith(f"{name} is {value:.6g}, and {why}")
+
+
+TOTALS = {"processed": 3840, "real": 3840, "labelled": 3840, "samples": 30, "squares": 30 * 128**2, "steps": 30}
+COUNTS = {**dict.fromkeys(("tokens", "real", "labelled"), 128), "samples": 1, "squares": 128**2}
+STEPS = [{"step": n, "t": 1e9 + n / 1000, "s": 0.001, **COUNTS} for n in range(1, 31)]
+MORE = [{**STEPS[-1], "step": 30 + n, "t": STEPS[-1]["t"] + n * 1e-6, "s": 1e-6, "tokens": 691} for n in range(1, 51)]
+INSTRUMENTED: dict[str, tuple[list[dict[str, Any]], str | None]] = {
+    "as they were": (STEPS, None),
+    "50 more": ([*STEPS, *MORE], "rank 0 has 80 lines of steps, and its worker file counts 30 steps"),
+    "one less": (STEPS[:-1], "rank 0 has 29 lines of steps, and its worker file counts 30 steps"),
+    "one twice": ([*STEPS[:-1], STEPS[-2]], "step 29 of rank 0 came after step 29"),
+    "more tokens": (
+        [*STEPS[:-1], {**STEPS[-1], "tokens": 10**6}],
+        "the steps of rank 0 have 1,003,712 tokens, and its worker file 3,840",
+    ),
+    "more samples": (
+        [*STEPS[:-1], {**STEPS[-1], "samples": 3}],
+        "the steps of rank 0 have 32 samples, and its worker file 30",
+    ),
+    "shorter": (
+        [{**step, "s": 1e-5} for step in STEPS],
+        "the steps of rank 0 took 0.00029 s together, and 0.029 s passed by their times",
+    ),
+    "longer": (
+        [{**step, "t": 1e9 + 10 * step["step"], "s": 10} for step in STEPS],
+        "the steps of rank 0 took 300 s together, and the whole run ",
+    ),
+    "instant": ([{**step, "t": 1e9, "s": 0} for step in STEPS], "30 of 30 steps of rank 0 took less than 1 µs"),
+}
+
+
+@pytest.mark.parametrize("name", INSTRUMENTED)
+def test_steps_are_held_to_the_totals_of_their_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(type(trainers.get("custom")), "instrumented", True)
+    steps, why = INSTRUMENTED[name]
+    worker = {"schema": 2, "rank": 0, "world_size": 1, "status": "ok", "error": None, "tokens": TOTALS, "settings": {}}
+    files = {
+        "steps-rank0.jsonl": "".join(json.dumps(step) + "\n" for step in steps),
+        "worker-rank0.json": json.dumps(worker),
+    }
+    code = f"import os\nfor name, text in {files!r}.items():\n open(os.environ['TUNEBENCH_RUN_DIR'] + '/' + name, 'w').write(text)"
+    record = carried_out(tmp_path, f"{code}\nprint('{{\"train_loss\": 1.5}}')", metrics={"train_loss": MetricSource()})
+    if why is None:
+        assert (record.status, record.cause) == (Status.OK, None)
+    else:
+        assert (record.status, record.kind) == (Status.INVALID, "impossible")
+        assert str(record.cause).startswith(why)
+
+
+CALLS = (
+    "import os, time\nfrom tunebench.steps import step\nfor _ in range(31):\n    time.sleep(0.001); step(tokens=128)\n"
+)
+PRINTED = "for n in range(1, 31): print('{{\"step\": %d, {}}}' % n)"
+MORE_LINES = "open(os.environ['TUNEBENCH_RUN_DIR'] + '/steps-rank0.jsonl', 'a').write({!r})"
+REPORTED: dict[str, tuple[StepSource, str, str | None]] = {
+    "calls": (StepSource.CALLS, CALLS, None),
+    "a call of negative tokens": (StepSource.CALLS, CALLS + "step(tokens=-5)", "step 32 of rank 0 has -5 tokens"),
+    "lines from before": (
+        StepSource.CALLS,
+        CALLS + MORE_LINES.format("".join(json.dumps(step) + "\n" for step in STEPS)),
+        "step 1 of rank 0 came after step 31",
+    ),
+    "a line of another time": (
+        StepSource.CALLS,
+        CALLS + MORE_LINES.format(json.dumps({**STEPS[0], "step": 32}) + "\n"),
+        "the steps of rank 0 took ",
+    ),
+    "printed": (StepSource.STDOUT, PRINTED.format('"seconds": 0.001'), None),
+    "printed too long": (
+        StepSource.STDOUT,
+        PRINTED.format('"seconds": 100'),
+        "the steps of rank 0 took 3,000 s together",
+    ),
+    "printed and instant": (
+        StepSource.STDOUT,
+        PRINTED.format('"seconds": 0'),
+        "30 of 30 steps of rank 0 took less than 1 µs",
+    ),
+    "a clock of whole seconds": (
+        StepSource.STDOUT,
+        PRINTED.format('"time": 7'),
+        "29 of 29 steps of rank 0 took less than 1 µs",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_reported_steps_are_held_to_the_clock(tmp_path: Path, name: str) -> None:
+    source, code, why = REPORTED[name]
+    record = carried_out(tmp_path, code, metrics={}, steps=source)
+    if why is None:
+        assert (record.status, record.cause) == (Status.OK, None)
+    else:
+        assert (record.status, record.kind) == (Status.INVALID, "impossible")
+        assert str(record.cause).startswith(why)

@@ -21,7 +21,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "plain_loop"
 # Adam's step takes three times as long as that of plain SGD, and momentum's 5 % longer. A run differs from the next by 0.2 %.
 PLANTED = """
 import json, os, sys
-base = {"sgd": 0.1, "momentum": 0.105, "adam": 0.3}[sys.argv[2]]
+base = {"sgd": 0.01, "momentum": 0.0105, "adam": 0.03}[sys.argv[2]]
 run = int(os.path.basename(os.environ["TUNEBENCH_RUN_DIR"])[1])
 for step in range(1, 61):
     seconds = base * (1 + 0.002 * run + 0.001 * (step % 3)) * (3 if step == 1 else 1)
@@ -54,7 +54,7 @@ def test_each_optimizer_has_a_speed_with_an_interval(planted: Campaign) -> None:
     assert planted.code == 0, planted.said
     rows = {row["optimizer"]: row for row in planted.rows()}
     assert rows.keys() == {"sgd", "momentum", "adam"}
-    for optimizer, seconds in (("sgd", 0.1), ("momentum", 0.105), ("adam", 0.3)):
+    for optimizer, seconds in (("sgd", 0.01), ("momentum", 0.0105), ("adam", 0.03)):
         row, speed = rows[optimizer], 256 / (seconds * 1.005)
         assert float(row["tokens_per_s"]) == pytest.approx(speed, rel=0.002)
         assert float(row["tokens_per_s_low"]) < speed < float(row["tokens_per_s_high"])

@@ -1,0 +1,82 @@
+"""Finds steps that cannot be true: they contradict each other, the totals of their rank's worker file, or the time of the run.
+
+Pure. A program may write its step file itself, and a defect may write a step twice. The speed would be that of the wrong lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from orchestrator.measure.metrics.limits import longest_s
+from orchestrator.measure.steps import COUNTS, Step
+from orchestrator.records import StepSource
+
+# Count of a step → its total in the worker file.
+_TOTALS = {"tokens": "processed", **{name: name for name in COUNTS[1:]}}
+# In a shorter time, not even the line of a step can be written.
+_SHORTEST_S = 1e-6
+# The file of a longer run may be read only in part.
+_MOST_STEPS = 10**6
+# The times of steps add up exactly if the instrument writes them, and roughly if they come from two clocks.
+_EXACT, _ROUGH = (0.01, 0.001), (1.0, 0.05)
+
+
+def contradiction(
+    ranks: Mapping[int, Sequence[Step]], workers: Sequence[Mapping[str, Any]], *, wall_s: float | None
+) -> str | None:
+    """Return why the steps cannot be true, as a sentence; None if nothing contradicts them."""
+    by_rank = {worker.get("rank") or 0: worker for worker in workers}
+    found = (why for rank, steps in ranks.items() for why in _of_rank(rank, steps, by_rank.get(rank, {}), wall_s))
+    return next(found, None)
+
+
+def _of_rank(rank: int, steps: Sequence[Step], worker: Mapping[str, Any], wall_s: float | None) -> Iterator[str]:
+    last = next(((one, two) for one, two in pairwise(steps) if two.number <= one.number), None)
+    if last is not None:
+        yield f"step {last[1].number} of rank {rank} came after step {last[0].number}"
+    for step in steps:
+        if wrong := next((name for name in COUNTS if (getattr(step, name) or 0) < 0), None):
+            yield f"step {step.number} of rank {rank} has {getattr(step, wrong)} {_noun(wrong)}"
+        if step.tokens is not None and (step.real or 0) > step.tokens:
+            yield f"step {step.number} of rank {rank} has {step.real:,} real tokens of {step.tokens:,}"
+    instant = sum(step.seconds < _SHORTEST_S for step in steps)
+    if 2 * instant > len(steps):
+        yield f"{instant:,} of {len(steps):,} steps of rank {rank} took less than 1 µs"
+    seconds = sum(step.seconds for step in steps)
+    if wall_s is not None and seconds > longest_s(wall_s):
+        yield f"the steps of rank {rank} took {seconds:,.4g} s together, and the whole run {wall_s:,.4g} s"
+    yield from _against_times(rank, steps, worker)
+    if not worker.get("steps_from") and not worker.get("instrument_error") and len(steps) < _MOST_STEPS:
+        yield from _against_totals(rank, steps, worker.get("tokens") or {})
+
+
+def _against_times(rank: int, steps: Sequence[Step], worker: Mapping[str, Any]) -> Iterator[str]:
+    """Compare the steps' durations with their ends. A program that prints its steps may time a part of a step."""
+    ends = [step.ended_at for step in steps if step.ended_at is not None]
+    whole = (
+        steps
+        and len(ends) == len(steps)
+        and [step.number for step in steps] == list(range(steps[0].number, steps[-1].number + 1))
+    )
+    if not whole or worker.get("toggle_steps") or worker.get("steps_from") == StepSource.STDOUT:
+        return
+    span, seconds = ends[-1] - ends[0], sum(step.seconds for step in steps[1:])
+    least, share = _ROUGH if worker.get("steps_from") else _EXACT
+    if abs(span - seconds) > least + share * max(span, seconds):
+        yield f"the steps of rank {rank} took {seconds:,.4g} s together, and {span:,.4g} s passed by their times"
+
+
+def _against_totals(rank: int, steps: Sequence[Step], totals: Mapping[str, Any]) -> Iterator[str]:
+    made = totals.get("steps")
+    if isinstance(made, int) and made != len(steps):
+        yield f"rank {rank} has {len(steps):,} lines of steps, and its worker file counts {made:,} steps"
+    for name, total in _TOTALS.items():
+        counts = [getattr(step, name) for step in steps]
+        if isinstance(totals.get(total), int) and None not in counts and sum(counts) != totals[total]:
+            yield f"the steps of rank {rank} have {sum(counts):,} {_noun(name)}, and its worker file {totals[total]:,}"
+
+
+def _noun(count: str) -> str:
+    return {"real": "real tokens", "labelled": "labelled tokens"}.get(count, count)
