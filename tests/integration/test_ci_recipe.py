@@ -32,7 +32,7 @@ NIGHTS = {"one": 1000.0, "two": 1000.0, "three": 800.0}
 TRAINER = """\
 import json, pathlib
 speed = float(pathlib.Path(__file__).with_name("speed.txt").read_text())
-run = int(pathlib.Path.cwd().name[1])
+run = int(pathlib.Path.cwd().parent.name[1])
 print(json.dumps({"tokens_per_s": speed * (1 + run / 1000), "train_runtime": 1.0, "train_loss": 1.5}))
 """
 # What the recipes expect on the PATH. `python3 -m venv` makes an environment whose pip installs nothing.
