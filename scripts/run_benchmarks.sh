@@ -19,7 +19,7 @@
 #   EFFECTIVE_BS_MATRIX="4 8"  as the position
 #   TRAINER=NAME               trainer of all scenarios, such as fms_hf_tuning
 #   FRAMEWORKS=DIR             folder of framework configurations
-#   PYTHON=FILE                interpreter that has tunebench's requirements (python)
+#   PYTHON=FILE                interpreter that has tunebench's requirements (python; if it lacks them, the command tunebench)
 set -euo pipefail
 
 if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
@@ -28,7 +28,7 @@ if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
 fi
 
 root="$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
-python="${PYTHON:-$(command -v python || command -v python3)}"
+python="${PYTHON:-$(command -v python || command -v python3 || true)}"
 
 is_yes() {
   case "$(tr '[:upper:]' '[:lower:]' <<<"${!1:-}")" in
@@ -77,6 +77,17 @@ if [[ "$filter" != none ]]; then
   for name in $filter; do options+=(--scenario "$name"); done
 fi
 
-# In a checkout that is not installed, Python finds the package in the repository.
-"$python" -c 'import orchestrator' 2>/dev/null || export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
-exec "$python" -m orchestrator run "$config" "${options[@]}"
+can_start() { "$python" -c 'import orchestrator.cli' 2>/dev/null; }
+program=("$python" -m orchestrator)
+if ! can_start; then
+  # In a checkout that is not installed, Python finds the package in the repository.
+  if PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" can_start; then
+    export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+  elif [[ -z "${PYTHON:-}" ]] && command -v tunebench >/dev/null; then
+    program=(tunebench)
+  else
+    echo "error: ${python:-python} cannot import Tunebench's requirements; activate their environment, or write PYTHON=FILE with its interpreter" >&2
+    exit 2
+  fi
+fi
+exec "${program[@]}" run "$config" "${options[@]}"

@@ -142,3 +142,38 @@ def test_shellcheck_finds_nothing() -> None:
     if shellcheck is None:
         pytest.skip("shellcheck is not installed")
     subprocess.run([shellcheck, str(SCRIPT)], check=True)
+
+
+def without_requirements(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs the script with a `python` on PATH that can import nothing."""
+    tools = tmp_path / "tools"
+    tools.mkdir(exist_ok=True)
+    python = tools / "python"
+    python.write_text("#!/bin/sh\necho 'Traceback: No module named typer' >&2; exit 1\n")
+    python.chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if name not in (*SWITCHES, "PYTHON")}
+    variables = {**kept, "PATH": f"{tools}:/usr/bin:/bin", **environment}
+    command = ["bash", str(SCRIPT), "1", "out"]
+    return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("given", [{}, {"PYTHON": "/no/such/python"}])
+def test_a_python_without_the_requirements_is_one_sentence(tmp_path: Path, given: dict[str, str]) -> None:
+    ended = without_requirements(tmp_path, **given)
+    python = given.get("PYTHON", tmp_path / "tools" / "python")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        f"error: {python} cannot import Tunebench's requirements; activate their environment, or write PYTHON=FILE "
+        "with its interpreter\n"
+    )
+
+
+def test_the_command_on_the_path_replaces_a_python_without_the_requirements(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    command = tmp_path / "tools" / "tunebench"
+    command.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    command.chmod(0o755)
+    ended = without_requirements(tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines()[:2] == ["run", str(ROOT / "scenarios.yaml")]
+    assert without_requirements(tmp_path, PYTHON="/no/such/python").returncode == 2, "a named one is not replaced"
