@@ -47,7 +47,7 @@ TRAINING = {
     "tokenizers",
     "liger_kernel",
 }
-HEAVY = TRAINING | {"pandas", "numpy", "scipy", "plotly", "pynvml", "psutil", "jinja2"}
+HEAVY = TRAINING | {"pandas", "numpy", "scipy", "plotly", "pynvml", "psutil", "jinja2", "detect_secrets", "requests"}
 # All but the first know only the type of a child's handle.
 KNOW_SUBPROCESS = {"machine.process", "machine.process_tree", "monitors.sampling", "executors.local"}
 

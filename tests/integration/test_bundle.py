@@ -38,7 +38,9 @@ SECRETS = {
     "HF_TOKEN": "hf_QwErTyUiOpAsDfGhJkLzXcVb",
     "WANDB_API_KEY": "0f1e2d3c4b5a69788796a5b4c3d2e1f001020304",  # nothing in its look gives it away
     "SERVICE_JWT": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJtZSJ9.dGhlc2lnbmF0dXJl",
+    "PGPASSWORD": "tea4two&two4tea",
 }
+UNNAMED = {"MY_SETTING": "k9XwQ2mZ7pLr4VtB8nHs3JdF"}  # only its owner's environment gives it away
 NAMES = (
     HOST,
     USER,
@@ -56,7 +58,7 @@ import json, os, sys
 secrets = [f"{name}={os.environ[name]}" for name in os.environ["NAMES"].split()]
 names = [os.environ["HOME"], "/gpfs/home/trent.w/data", "dgx-a17", "DGX-A17.cluster.example.net:29500", "10.11.12.13",
     "fd12::3456:789a", "02:42:ac:11:00:02", "mallory@dgx-a17", "trent.w@example.org", "\\x1b[1mmallory\\x1b[0m", os.getcwd()]
-print(*secrets, *names, sep="\\n")
+print(*secrets, *names, "it said " + os.environ["MY_SETTING"], sep="\\n")
 print(json.dumps(names), repr(names), file=sys.stderr)
 os.makedirs("output", exist_ok=True)
 open("output/checkpoint.bin", "w").write(os.environ["HF_TOKEN"])
@@ -94,7 +96,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     (home / "scenarios.yaml").write_text(yaml.safe_dump({"scenarios": [one]}))
     words = ("run", str(home / "scenarios.yaml"), "--yes", "--set", "timeout_s=300")
-    done = tunebench(home, *words, HOME=str(home), USER=USER, LOGNAME=USER, **SECRETS)
+    done = tunebench(home, *words, HOME=str(home), USER=USER, LOGNAME=USER, **SECRETS, **UNNAMED)
     assert done.code == 1, done.err
     report = tunebench(home, "report", "results", "--format", "markdown", HOME=str(home), **SECRETS)
     (home / "results" / "report.md").write_text(report.out)
@@ -134,7 +136,7 @@ def bundled(campaign: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     """By the command, as its owner calls it: the file, and what was said."""
     folder = tmp_path_factory.mktemp("bundled")
     home = str(campaign.parent)
-    done = tunebench(folder, "bundle", str(campaign), HOME=home, USER=USER, LOGNAME=USER, **SECRETS)
+    done = tunebench(folder, "bundle", str(campaign), HOME=home, USER=USER, LOGNAME=USER, **SECRETS, **UNNAMED)
     assert done.code == 0, done.err
     return folder / "results-bundle.tar.gz", done.said
 
@@ -145,13 +147,14 @@ def test_what_was_planted_is_in_the_campaign(campaign: Path) -> None:
         texts = {str(path): path.read_text("utf-8") for path in campaign.rglob(pattern)}
         assert {planted for _, planted in leaks(texts, NAMES)} == {*NAMES}, pattern
     logs = {str(path): path.read_text("utf-8") for path in campaign.rglob("stdout.log")}
-    assert {planted for _, planted in leaks(logs)} == {*PLANTED}
+    known = (*PLANTED, *UNNAMED.values())
+    assert {planted for _, planted in leaks(logs, known)} == {*known}
     assert USER in next((campaign / "experiments").iterdir()).name
 
 
 def test_nothing_of_it_is_in_the_bundle_nor_was_said(bundled: tuple[Path, str]) -> None:
     file, said = bundled
-    assert leaks({**everything(file), "": said}) == []
+    assert leaks({**everything(file), "": said}, (*PLANTED, *UNNAMED.values())) == []
 
 
 def test_a_stranger_who_bundles_hides_what_shows_itself(campaign: Path, tmp_path: Path) -> None:
@@ -175,7 +178,7 @@ def test_all_that_a_campaign_is_made_of_is_in_it(bundled: tuple[Path, str], camp
         for path in campaign.rglob("*")
         if path.is_file()
     }
-    assert there - names == {run + "mine.json"}  # output/ was removed when the runs had ended
+    assert there - names == {run + "work/mine.json"}  # output/ was removed when the runs had ended
 
 
 def test_the_manifest_lists_what_is_there_and_what_is_not(bundled: tuple[Path, str]) -> None:
@@ -185,7 +188,7 @@ def test_the_manifest_lists_what_is_there_and_what_is_not(bundled: tuple[Path, s
     assert [(one["path"], one["bytes"]) for one in manifest["files"]] == [
         (name, len(text.encode())) for name, text in texts.items()
     ]
-    assert {one["path"].rpartition("/")[2] for one in manifest["left_out"]} >= {"mine.json"}
+    assert {one["path"].rpartition("/")[2] for one in manifest["left_out"]} >= {"work"}
     assert [path.rpartition("/")[2] for path in manifest["cut"]] == ["stdout.log"]
     assert manifest["secrets"] >= 6
     assert {*manifest["hidden"]} == {"host", "user", "address", "mail"} and min(manifest["hidden"].values()) > 0

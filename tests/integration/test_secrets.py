@@ -160,7 +160,15 @@ def test_no_file_of_ours_holds_a_secret(campaign: tuple[Path, Campaign]) -> None
     }
     assert {path: names for path, names in found.items() if names} == {}
     names = {path.rpartition("/")[2] for path in found}
-    assert {"suite.json", "requirements.txt", "record.json", "experiment.json", "command.sh"} <= names
+    assert {
+        "benchmarks.csv",
+        "report.html",
+        "suite.json",
+        "requirements.txt",
+        "record.json",
+        "experiment.json",
+        "command.sh",
+    } <= names
     assert "worker-rank0.json" in names
 
 

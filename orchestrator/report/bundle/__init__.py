@@ -2,13 +2,15 @@
 
 It has records, series, reports and the ends of logs, but no secrets and no machine names.
 
-Secrets are masked, and names of hosts and users become fixed words (`names`). MANIFEST.json lists the files and everything that was
-left out or cut. It counts the hidden texts. The same folder gives the same bytes. Nothing in the folder is run or changed.
+Secrets are masked (`unnamed_secrets` finds more of them than other files hide), and names of hosts and users become fixed words
+(`names`). MANIFEST.json lists the files and everything that was left out or cut. It counts the hidden texts. The same folder gives
+the same bytes. Nothing in the folder is run or changed.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -23,6 +25,7 @@ from orchestrator.report.bundle.archive import Add, archive, new_file
 from orchestrator.report.bundle.contents import LOG_END_BYTES, Content, LeftOut, Piece, content, survey
 from orchestrator.report.bundle.gathering import gather
 from orchestrator.report.bundle.names import Names
+from orchestrator.report.bundle.unnamed_secrets import UnnamedSecrets
 from orchestrator.results.folder import TOOL
 from orchestrator.results.store import Store
 
@@ -43,6 +46,20 @@ class Bundled:
     manifest: dict[str, Any]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Hide:
+    """A function that returns a text without secrets and names."""
+
+    names: Names
+    unnamed: UnnamedSecrets
+
+    def __call__(self, text: str) -> str:
+        return self.names.hide(self.secrets(text))
+
+    def secrets(self, text: str) -> str:
+        return redact(text, also=self.unnamed.find)
+
+
 def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False) -> Bundled:
     """Write the bundle of a campaign. Raise OrchestratorError if the folder is not a results folder, or if the file exists."""
     root = Store.resume(folder).root.resolve()
@@ -53,49 +70,53 @@ def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False
         )
     contents = [*survey(root)]
     pieces = [entry for entry in contents if isinstance(entry, Piece)]
-    names = Names(gather(pieces, whole_logs=whole_logs))
+    known = gather(pieces, whole_logs=whole_logs)
+    hide = _Hide(names=Names(known), unnamed=UnnamedSecrets(os.environ, known.identifiers))
     left_out = [entry for entry in contents if isinstance(entry, LeftOut)]
     manifest: dict[str, Any] = {"tool": TOOL, "schema": SCHEMA, "files": [], "cut": [], "secrets": 0}
+    manifest["forms"] = hide.unnamed.source
     with new_file(target) as file:
-        with archive(file, folder=_folder_name(root, names)) as add:
+        with archive(file, folder=_folder_name(root, hide)) as add:
             for piece in pieces:
-                refusal = _add(add, piece, names, manifest, whole_logs=whole_logs)
+                refusal = _add(add, piece, hide, manifest, whole_logs=whole_logs)
                 left_out += [LeftOut(path=piece.path, why=refusal)] if refusal else []
-            manifest["left_out"] = [asdict(entry) | {"path": names.hide(redact(entry.path))} for entry in left_out]
-            manifest["hidden"] = {kind: count for kind, count in sorted(names.places.items()) if count}
+            manifest["left_out"] = [asdict(entry) | {"path": hide(entry.path)} for entry in left_out]
+            manifest["hidden"] = {kind: count for kind, count in sorted(hide.names.places.items()) if count}
             add(MANIFEST, json.dumps(manifest, indent=2) + "\n")
         size = file.tell()
     return Bundled(path=target, size=size, manifest=manifest)
 
 
-def _folder_name(root: Path, names: Names) -> str:
+def _folder_name(root: Path, hide: _Hide) -> str:
     """Return the name of the folder in the bundle. It differs from the campaign's name, so that both fit in one folder."""
-    tame = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in names.hide(redact(root.name)))
+    tame = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in hide(root.name))
     return f"{tame[:100].strip('.') or 'campaign'}-bundle"
 
 
-def _add(add: Add, piece: Piece, names: Names, manifest: dict[str, Any], *, whole_logs: bool) -> str | None:
-    """Put a file into the archive. Return the reason if the file cannot be read, else None."""
+def _add(add: Add, piece: Piece, hide: _Hide, manifest: dict[str, Any], *, whole_logs: bool) -> str | None:
+    """Put a file into the archive. Return the reason if the file cannot be read or named, else None."""
+    if hide.secrets(piece.path) != piece.path:
+        return "its name contains a secret"
     try:
         read = content(piece, whole_logs=whole_logs)
     except (OSError, reading.Unreadable) as error:
         return reading.reason(error)
-    path, text = names.hide(piece.path), _clean(piece, read, names)
+    path, text = hide.names.hide(piece.path), _clean(piece, read, hide)
     manifest["secrets"] += max(0, text.count(MASK) - read.text.count(MASK))
     manifest["cut"] += [path] if read.cut else []
     manifest["files"].append({"path": path, **add(path, text)})
     return None
 
 
-def _clean(piece: Piece, read: Content, names: Names) -> str:
+def _clean(piece: Piece, read: Content, hide: _Hide) -> str:
     if piece.path.endswith(".html"):
         parts = _PROGRAMS.split(read.text)
-        parts[::2] = [names.hide(redact(part)) for part in parts[::2]]
+        parts[::2] = [hide(part) for part in parts[::2]]
         return "".join(parts)
     text = read.text
     if piece.path.endswith(".md"):
         text = text.replace(EMPTY_COMMENT, "")  # it interrupts addresses, which are then not recognised
-    return names.hide(redact_end(text, cut=read.cut))
+    return hide.names.hide(redact_end(text, cut=read.cut, also=hide.unnamed.find))
 
 
 def summary(done: Bundled) -> Iterator[str]:
@@ -105,6 +126,8 @@ def summary(done: Bundled) -> Iterator[str]:
     counts = {"secret": manifest["secrets"], **manifest["hidden"]}
     hidden = ", ".join(f"{count} {kind}(s)" for kind, count in counts.items() if count)
     yield f"hidden: {hidden or 'nothing'}"
+    if not manifest["forms"]:
+        yield "detect-secrets is not installed, so tokens of some providers are not recognised; install it and bundle again"
     if manifest["left_out"]:
         yield f"left out: {len(manifest['left_out'])} file(s) or folder(s), such as {manifest['left_out'][0]['path']}"
     if manifest["cut"]:

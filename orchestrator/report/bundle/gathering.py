@@ -18,13 +18,15 @@ from orchestrator.files import reading
 from orchestrator.report.bundle.contents import Piece, content
 from orchestrator.report.bundle.names import Known, users_in
 
+# Keys whose values identify an experiment, a commit, a GPU or a file. They look like secrets.
+_IDENTIFIERS = ("id", "experiment_id", "commit", "uuid", "digest", "boot_id")
 _VERSION = re.compile(r"==\s*([\w.+!-]+)")
 
 
 def gather(pieces: Iterable[Piece], *, whole_logs: bool) -> Known:
     """Return the names to hide: the names in the files, and the names of this machine and its user."""
     hosts = {socket.gethostname(), platform.node(), os.environ.get("HOSTNAME", "")} - {""}
-    users, versions = {*_this_user()}, set[str]()
+    users, versions, identifiers = {*_this_user()}, set[str](), set[str]()
     for piece in pieces:
         if piece.path.endswith(".html"):
             continue  # made from the records; its scripts contain paths of other people
@@ -39,7 +41,9 @@ def gather(pieces: Iterable[Piece], *, whole_logs: bool) -> Known:
             with suppress(ValueError):
                 parsed = reading.parse_json(text.encode("utf-8", "replace"), finite=False)
                 hosts |= {*_hosts(parsed)}
-    return Known(hosts=frozenset(hosts), users=frozenset(users), versions=frozenset(versions))
+                identifiers |= {*_identifiers(parsed)}
+    sets = {"hosts": hosts, "users": users, "versions": versions, "identifiers": identifiers}
+    return Known(**{name: frozenset(found) for name, found in sets.items()})
 
 
 def _this_user() -> Iterator[str]:
@@ -65,3 +69,11 @@ def _hosts(value: Any) -> Iterator[str]:
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for child in children:
         yield from _hosts(child)
+
+
+def _identifiers(value: Any) -> Iterator[str]:
+    """Yield every text under a key that identifies something."""
+    if isinstance(value, dict):
+        yield from (text for key in _IDENTIFIERS if isinstance(text := value.get(key), str))
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _identifiers(child)

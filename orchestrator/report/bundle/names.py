@@ -65,11 +65,12 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """The gathered names. `versions` are versions of packages, because some versions look like IP addresses."""
+    """The gathered names. `versions` of packages may look like IP addresses, and `identifiers` (commits, UUIDs) like secrets."""
 
     hosts: frozenset[str] = frozenset()
     users: frozenset[str] = frozenset()
     versions: frozenset[str] = frozenset()
+    identifiers: frozenset[str] = frozenset()
 
 
 def users_in(text: str) -> frozenset[str]:
