@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from orchestrator.cli import streams
 from orchestrator.cli.compare import compare
 from orchestrator.cli.console import err, say, tell
 from orchestrator.cli.doctor_monitor import doctor, monitor, run_one
@@ -66,9 +67,7 @@ INTERRUPTED = 130
 def main() -> Any:
     """Run the command. Report a known mistake on stderr, with exit code 2."""
     gc.set_threshold(50_000)  # with 700, Python looks for garbage 33 times while typer and pydantic load
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a character that cannot be shown is replaced by its number
-            stream.reconfigure(errors="backslashreplace")
+    streams.prepare()
     try:
         _in_a_folder()
         code = _app_for(sys.argv[1:])(args=_with_optional_values(sys.argv[1:]), standalone_mode=False)
@@ -82,7 +81,11 @@ def main() -> Any:
         err().print(
             "Interrupted. Finished runs are kept; the same command resumes (without --move-aside).", soft_wrap=True
         )
-    sys.exit(code if isinstance(code, int) else 0)
+    code = code if isinstance(code, int) else 0
+    if incomplete := streams.finish():
+        tell(f"error: {incomplete}")
+        code = code or 2
+    sys.exit(code)
 
 
 def _in_a_folder() -> None:

@@ -49,12 +49,9 @@ def tell(text: str) -> None:
 def print_raw(pieces: Iterable[str]) -> None:
     """Print text for another program, unchanged. On a terminal, show control characters as visible text."""
     on_terminal = sys.stdout.isatty()
-    try:
-        for piece in pieces:
-            sys.stdout.write(printable(piece) if on_terminal else piece)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        out().on_broken_pipe()
+    for piece in pieces:
+        sys.stdout.write(printable(piece) if on_terminal else piece)
+    sys.stdout.flush()
 
 
 def words(texts: Iterable[str] | None) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from orchestrator.cli import options
+from orchestrator.cli import options, streams
 from orchestrator.cli.console import out, print_raw, tell
 
 
@@ -51,7 +51,7 @@ def monitor(
             tell(f"error: {machine.nvml_problem()}")
             raise typer.Exit(1)
         watch = readings.Watch(nvml, readings.chosen(nvml, gpus))
-        views = readings.views(watch, interval_s=interval, stopped=lambda: bool(stop.received or out().quiet))
+        views = readings.views(watch, interval_s=interval, stopped=lambda: bool(stop.received or streams.is_lost()))
         shown = islice(views, 1 if once else None)
         if not as_json:
             return monitor_view.follow(shown, out())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from orchestrator.cli import options
+from orchestrator.cli import options, streams
 from orchestrator.cli.console import out, print_raw, say, tell, words
 from orchestrator.cli.options import ReportOptions, takes
 from orchestrator.errors import OrchestratorError
@@ -82,7 +82,9 @@ def status(
         view.show(reader.look(), out(), title=str(folder))
     else:
         with StopSignals() as stop:
-            view.follow(looks(reader, pause=pause_on(stop)), out(), title=str(folder))
+            pause = pause_on(stop)
+            shown = looks(reader, pause=lambda seconds: pause(seconds) or streams.is_lost())
+            view.follow(shown, out(), title=str(folder))
 
 
 def cancel(

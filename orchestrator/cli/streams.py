@@ -1,0 +1,88 @@
+"""The standard streams of the command. An output that cannot be written never stops a campaign.
+
+What follows the first error of a stream is dropped, and `finish` reports it. It does not report a reader that leaves early
+(`| head`). A stream that was closed (`>&-`) becomes the null device. Otherwise the next file that is opened would have its number,
+and a library that writes to stderr would write into that file.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class _Outlet(io.RawIOBase):
+    """The unbuffered end of a stream. After an error it drops what it is given, and `error` says why."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.error: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self.descriptor)
+
+    def write(self, data: ReadableBuffer) -> int:
+        while self.error is None:
+            try:
+                return os.write(self.descriptor, data)
+            except BlockingIOError:  # another program made the pipe non-blocking
+                select.select([], [self.descriptor], [])
+            except OSError as error:
+                self.error = error
+        return memoryview(data).nbytes
+
+
+_outlets: dict[str, _Outlet] = {}
+
+
+def prepare() -> None:
+    """Replace stdout and stderr by streams whose errors are kept. A character that cannot be shown is replaced by its number."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, "r" if name == "stdin" else "w", encoding="utf-8"))
+        elif name != "stdin" and getattr(sys, name) is getattr(sys, f"__{name}__"):
+            setattr(sys, name, _patient(name, getattr(sys, name)))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _patient(name: str, stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    _outlets[name] = _Outlet(stream.fileno())
+    return io.TextIOWrapper(
+        io.BufferedWriter(_outlets[name]),
+        encoding=stream.encoding,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def is_lost() -> bool:
+    """Return whether stdout can no longer be written, so that no one sees what is shown."""
+    return "stdout" in _outlets and _outlets["stdout"].error is not None
+
+
+def finish() -> str | None:
+    """Write what is still in memory. Return a sentence if stdout is incomplete for another reason than a reader that left."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    error = _outlets["stdout"].error if is_lost() else None
+    if error is None or isinstance(error, BrokenPipeError):
+        return None
+    return (
+        f"stdout cannot be written: {error.strerror}; its text is incomplete: make room, or write it to another place"
+    )
