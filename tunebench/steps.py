@@ -4,9 +4,9 @@
         loss = train(batch)
         step(tokens=batch.numel(), samples=len(batch))
 
-In a run of Tunebench, each call appends a line to `steps-rank<R>.jsonl` in the run's folder: the time since the previous call, and
-the counts. The first call only starts the clock. Each process counts its own tokens, and RANK (or LOCAL_RANK) numbers the
-processes. Outside a run, a call does nothing.
+In a run of Tunebench, each call appends a line to `steps-rank<R>.jsonl` in the run's folder. The line has the time since the
+previous call, and the counts. The first call only starts the clock. Each process counts its own tokens, and RANK (or
+LOCAL_RANK) numbers the processes. Outside a run, a call does nothing.
 
 A call reads the clock of the host. The GPU may still be busy at that time. Over many steps this makes no difference, since a host
 that is ahead waits for the GPU. For exact single steps, first call something that waits for the GPU, such as `loss.item()`.

@@ -1,7 +1,8 @@
 """Cancellation of running runs from outside: SIGTERM to `run-one`, which ends its process tree and writes the record.
 
-Only the process of `run-one` (`owner.json`) gets the signal. The benchmark that started it goes on. Another process that now has
-the same id never gets the signal. For a run on another host, the answer has the command to type there.
+Only the process of `run-one` (`owner.json`) gets the signal. The benchmark that started it goes on. If a different process now
+has the same process id, it never gets the signal. For a run on another host, the answer contains the command to type on that
+host.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ class Answer:
 
 
 def cancel(store: Store, wanted: Sequence[str], *, wait_s: float = GOODBYE_S) -> Iterator[Answer]:
-    """End the running runs of the experiments that these words name, or of all experiments. Yield the outcome of each run.
+    """End the running runs of the experiments that these words name; without words, of all experiments.
 
-    Signal all runs first, then wait at most `wait_s` seconds for all records. Raise ResultsError for a word that does not name
-    exactly one experiment of the folder.
+    Yield the outcome of each run. Signal all runs first, then wait at most `wait_s` seconds for all records. Raise ResultsError
+    for a word that does not name exactly one experiment of the folder.
     """
     states = (JobState.RUNNING, JobState.SILENT)
     jobs = [run.job for experiment in chosen(store, wanted) for run in store.runs(experiment) if run.state in states]
@@ -99,7 +100,7 @@ def _signal(store: Store, job: Job, deadline: float) -> Answer | int:
 
 
 def _owner(job: Job, deadline: float) -> Owner | None:
-    """Return the process that carries out the run. Wait for it while the run is only claimed."""
+    """Return the process that carries out the run. If the run is claimed but not started, wait for the process."""
     claim = claims.read_claim(job.run_dir)
     while True:
         try:

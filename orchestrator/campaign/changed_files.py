@@ -56,7 +56,7 @@ def changed_files(plan: Plan, root: Path) -> Iterator[str]:
 
 
 def _newest(stored: list[StoredExperiment]) -> dict[tuple[str, str], StoredExperiment]:
-    """Return the newest experiment for each identity. The identity is everything that an id depends on, except the user's files."""
+    """Return the newest experiment for each identity: everything that an experiment's id depends on, except the user's files."""
     own = (item for item in stored if folder_of(item.experiment) is not None)
     return {_without_files(item.experiment): item for item in sorted(own, key=_started_at)}
 

@@ -60,9 +60,10 @@ class EventLines:
         self._tell("said", text=text)
 
     def _notice(self) -> None:
-        """Write an event for each run that has begun, because a claimed run has a folder.
+        """Write an event for each run that has begun.
 
-        Executors take runs roughly in the order of the hand-over.
+        A run has begun if its folder exists, because claiming a run makes its folder. Executors start runs roughly in the order
+        in which they get them.
         """
         with self._writing:
             for job in [job for job in self._waiting[:LOOK_AHEAD] if os.path.isdir(job.run_dir)]:

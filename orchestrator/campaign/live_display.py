@@ -29,7 +29,7 @@ STYLES = {Status.OK: "green", Status.CANCELLED: "yellow"}
 class Progress:
     """A context manager whose `on_event` is for `run_benchmark`. A terminal shows the status that `readers` read.
 
-    `labels` maps the id of an experiment to the values that distinguish it, if its id does not show them.
+    `labels` maps an experiment's id to the values that distinguish the experiment, if the id does not show these values.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""`run_benchmark` finds the due runs, hands them to the executor, records lost runs, and repeats this until nothing is due.
+"""`run_benchmark` finds the due runs, gives them to the executor, and records lost runs.
 
-It never calls `run/`, because the executor starts the command line of each job. All state is in files, so another call resumes an
-interrupted benchmark. It does not choose experiments, print, or report.
+It repeats these steps until no run is due. It never calls `run/`, because the executor starts the command line of each job. All
+state is in files, so another call resumes an interrupted benchmark. It does not choose experiments, print, or report.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def run_benchmark(
 ) -> Summary:
     """Run the due runs of these experiments, and return the summary of all runs.
 
-    A KeyboardInterrupt (also SIGTERM) ends the running runs; another call resumes. `fail_fast`: start nothing after the first run
-    that fails. `take_over`: if a host has been silent for a long time, count its runs as lost, and run them here. `repeats`: run
-    only these.
+    A KeyboardInterrupt (also SIGTERM) ends the running runs; another call resumes. `fail_fast`: start no run after the first
+    run that fails. `take_over`: if a host has been silent for a long time, count its runs as lost, and run them here.
+    `repeats`: run only these repeats.
     """
     tell = on_event or (lambda event: None)
     store.add(experiments)
@@ -126,9 +126,10 @@ def run_benchmark(
 
 
 def _left_to_next_call(job: Job, store: Store, began: float) -> bool:
-    """Return whether only the next call may repeat a run. It may if the run's last attempt ended in this call in one of two ways.
+    """Return whether a run must wait for the next call.
 
-    Either someone cancelled the attempt from outside, or its files had changed. Only a new plan reads changed files again.
+    A run must wait if its last attempt ended during this call in one of two ways. Either someone cancelled the
+    attempt from outside, or its files had changed. Only a new plan reads changed files again.
     """
     if job.attempt == 1:
         return False
@@ -167,7 +168,7 @@ def _record_lost(
 ) -> None:
     """End the processes that a lost run left on this machine, and write the record that the run could not write.
 
-    Do so for a run with an unreadable record, too, if `retry` includes it, and move that record aside.
+    If `retry` includes a run with an unreadable record, move that record aside and do the same.
     """
     states = (JobState.LOST, JobState.SILENT) if take_over else (JobState.LOST,)
     lost = {run.job: unfinished_record(run.job) for state in states for run in _runs(experiments, store, state)}
@@ -218,7 +219,7 @@ def _tell_silent(experiments: Sequence[Experiment], store: Store, tell: OnEvent)
 
 
 def _runs(experiments: Sequence[Experiment], store: Store, state: JobState) -> list[StoredRun]:
-    """Return the runs in this state. Whether a host is silent is decided by the file server's clock."""
+    """Return the runs in this state. The file server's clock decides whether a host is silent."""
     runs = (run for experiment in experiments for run in store.runs(experiment.id, clock=claims.file_servers_clock))
     return [run for run in runs if run.state is state]
 

@@ -32,7 +32,7 @@ class Found:
     """The largest per-device batch that fits for a cell, with its record, and the smallest batch that is too large.
 
     `batch` is None if batch 1 does not fit, or if the first probe failed for another reason. `failure` is the record of a probe
-    that failed for another reason. Such a failure ends the search.
+    that failed for another reason. A failure for a reason other than memory ends the search.
     """
 
     experiment: Experiment

@@ -46,7 +46,7 @@ class Cost:
 def places(experiments: Sequence[Experiment]) -> int:
     """Return how many of the smallest cells fit on this machine at once.
 
-    GPUs set the limit, or physical cores for CPU processes.
+    The number of GPUs is the limit; for CPU processes, the number of physical cores.
     """
     able = [experiment for experiment in experiments if not (experiment.skip or experiment.cannot_run_here)]
     on_gpus = [experiment.num_gpus for experiment in able if experiment.device is Device.CUDA]
@@ -66,7 +66,7 @@ def cost(
 ) -> Cost | str | None:
     """Run the first of the smallest due cells by itself, then `copies` of it at once. Return the cost.
 
-    Return a sentence if a run has no speed. Return None if there is nothing to measure. `executor_of` makes an executor for a
+    If a run has no speed, return a sentence. If there is nothing to measure, return None. `executor_of` makes an executor for a
     number of concurrent runs.
     """
     fit = due_and_instrumented(experiments, store)

@@ -1,6 +1,7 @@
 """The steps of `tunebench run` between the plan and the report: results folder, data, runs.
 
-Each step is a function. The functions are in the order of their calls. `cli` calls them and prints. `report/` writes the report.
+Each step is a function. The functions are in the order in which they are called. `cli` calls them and prints. `report/` writes
+the report.
 """
 
 from __future__ import annotations
@@ -108,10 +109,10 @@ def note_asked(store: Store, plan: Plan, *, suite: Suite, selection: Selection) 
 
 
 def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
-    """Return the most GPU-hours that the due runs may take. Write nothing.
+    """Return the largest number of GPU-hours that the due runs may take. Write no file.
 
-    A run counts with the longest time of the experiment's earlier runs. If there are none, it counts with its own time limit. If it
-    has no time limit either, it counts as 0. Adaptive repeats count with their maximum.
+    A run counts with the longest time of the experiment's earlier runs. If there are no earlier runs, the run counts with its
+    own time limit. A run without a time limit then counts as 0. Adaptive repeats count with their maximum.
     """
     due = {experiment.id: experiment.most_repeats for experiment in plan.experiments if _can_run(experiment)}
     took: dict[str, float] = {}
@@ -145,7 +146,7 @@ def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Way:
-    """Those options of `tunebench run` that say how to carry out the campaign."""
+    """The options of `tunebench run` that say how to carry out the campaign."""
 
     prepare: bool = True
     retry: Retry = NO_RETRY
@@ -213,7 +214,7 @@ def parallel_of(words: str) -> int | None:
 
 
 def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say) -> int:
-    """Return how many runs fit at once. Measure their slowdown and report it."""
+    """Return how many runs fit at once. Measure how much concurrent runs slow each other down, and report the result."""
     copies = parallel_cost.places(plan.experiments)
     say(f"--parallel {AUTO}: room for {copies} at once")
     cost = parallel_cost.cost(
@@ -227,7 +228,7 @@ def _packed(plan: Plan, store: Store, *, tell: Callable[[Event], None], say: Say
 
 
 def remarks(plan: Plan, store: Store, summary: Summary, *, since: float, retry: Retry) -> Iterator[str]:
-    """Yield remarks about a campaign that has ended. It began at `since` (seconds since the epoch)."""
+    """Yield remarks about a campaign that has ended. The campaign began at `since` (seconds since the epoch)."""
     yield from _not_agreed(plan, store)
     yield from _not_repeated(summary, since=since, retry=retry)
 

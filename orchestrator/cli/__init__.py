@@ -1,8 +1,8 @@
 """The command `tunebench`: its sub-commands and its exit codes. The only package that prints or exits.
 
-Exit codes: 0; 1 when an experiment failed (`doctor`, `monitor`: when this machine lacks something); 2 for a mistake of the user;
-130 interrupted; `compare` has its own. A sub-command imports heavy modules (pandas, the readers of results) inside its function, so
-that `--help` and `plan` start quickly.
+Exit codes: 0; 1 when an experiment failed (`doctor`, `monitor`: when this machine lacks something); 2 for a mistake of the
+user; 130 interrupted; `compare` has its own exit codes. A sub-command imports heavy modules (pandas, the readers of results)
+inside its function, so that `--help` and `plan` start quickly.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _in_a_folder() -> None:
 def _app_for(words: list[str]) -> typer.Typer:
     """Return the app with only the sub-command that the first word names. Without such a word, return the whole app.
 
-    typer reads the options of every sub-command that the app has, and this takes a twentieth of a small plan's time.
+    typer would read the options of every sub-command in the app, which takes a twentieth of a small plan's time.
     """
     named = [command for command in app.registered_commands if command.name in words[:1]]
     if not named:

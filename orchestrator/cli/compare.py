@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class View(StrEnum):
-    """The forms in which a comparison is printed."""
+    """The formats in which a comparison is printed."""
 
     TERMINAL = "terminal"
     MARKDOWN = "markdown"
@@ -30,7 +30,7 @@ class View(StrEnum):
 
 
 class Correction(StrEnum):
-    """The corrections for many rows."""
+    """The corrections of p values for many rows."""
 
     BH = "bh"
     NONE = "none"
@@ -141,13 +141,13 @@ def _sides(places: list[str], aa: Path | None, *, by: tuple[str, ...]) -> tuple[
 
 
 def _places(text: str) -> list[Path]:
-    """Return the places of a side. A comma may be part of an existing name."""
+    """Return the folders and files of one side, which commas separate. A comma may also be part of an existing name."""
     whole = Path(text)
     return [whole] if whole.exists() else [Path(word) for word in text.split(",") if word] or [whole]
 
 
 def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], everything: bool, written: bool) -> None:
-    """Print the table or the chosen form. Print no form that was `written` to a file."""
+    """Print the comparison in the chosen format, by default as a table. Print nothing if it was `written` to a file."""
     from orchestrator.compare.view import terminal, wording
 
     if form is not View.TERMINAL:
@@ -159,7 +159,7 @@ def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], ever
 
 
 def _text(comparison: Comparison, form: str, *, causes: tuple[Cause, ...], everything: bool) -> str:
-    """Return a comparison in one of its forms. A page and a JSON document always contain everything."""
+    """Return a comparison as text in one format. A page and a JSON document always contain all rows."""
     from orchestrator.compare.view import as_csv, as_json, as_markdown, page, terminal, wording
 
     if form == View.JSON:

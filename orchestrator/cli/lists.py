@@ -96,7 +96,7 @@ def _metrics() -> Rows:
 
 
 def _print(rows: Rows) -> None:
-    """Print a table that is as wide as the terminal. For a program that reads it, print one line for each row.
+    """Print a table that is as wide as the terminal. If stdout is not a terminal, print one line for each row.
 
     On a narrow terminal, each description is below its row.
     """

@@ -1,6 +1,7 @@
 """The options and arguments of the command: names, types and help. `takes` passes them to a function as one value.
 
-Here annotations are values, not texts: typer needs the values at every start, and compiling the texts would take longer.
+This module has no `from __future__ import annotations`. That import turns annotations into texts, and typer would compile these
+texts at every start.
 """
 
 from collections.abc import Callable

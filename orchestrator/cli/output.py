@@ -1,4 +1,4 @@
-"""A console of rich that shows foreign control characters as visible text."""
+"""A rich console that shows control characters in printed text as visible characters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.files.printable_text import printable
 
 
 class Output(Console):
-    """A console on which names and logs cannot steer the terminal."""
+    """A console on which names and logs cannot control the terminal."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

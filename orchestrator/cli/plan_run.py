@@ -141,7 +141,7 @@ def _select(options: SuiteOptions) -> Selection:
 
 
 def _way(options: RunOptions, suite: Suite) -> Way:
-    """Return how the campaign is carried out. Raise SelectionError if the options do not go together."""
+    """Return the options that say how to carry out the campaign. Raise SelectionError if they contradict each other."""
     from orchestrator.campaign import steps
 
     _refuse_unknown_executor(suite, options.executor)

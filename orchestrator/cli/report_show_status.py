@@ -107,9 +107,9 @@ def cancel(
 
 
 def _remade(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
-    """Write the files of these forms. Without a form, write the CSV files and the page. Return a line for each file.
+    """Write the files of the requested formats. If no format is requested, write the CSV files and the page.
 
-    Write nothing for another view of the table (`--pivot`, `--group-by`).
+    Return a line for each file. If a pivot or a grouping is requested (`--pivot`, `--group-by`), write nothing.
     """
     from orchestrator.report import write as reporting
 
@@ -122,7 +122,7 @@ def _remade(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
 
 
 def write_report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...], form: Format | None) -> None:
-    """Write the report at a campaign's end, the CSV files first. If `form` is None, print nothing on stdout."""
+    """Write the report at a campaign's end, the CSV files first. If `form` (the format) is None, print nothing on stdout."""
     from orchestrator.report import write as reporting
 
     made = reporting.report_of(folders, keep=keep, drop=drop)
@@ -145,7 +145,7 @@ def _warn(made: Report, problem: str | None = None) -> None:
 
 
 def _show(made: Report, forms: Sequence[Format]) -> None:
-    """Print the text if the only form is a text. Print the table if it is requested, or if there is no form."""
+    """If one format is requested and it is text, print it. If the table or no format is requested, print the table."""
     from orchestrator.report import write as reporting
 
     if reporting.is_one_text(forms):

@@ -1,8 +1,8 @@
 """Every kind of failure that a run's record can name, in one table. Pure.
 
-A row says what the kind means, which text names it, what to do about it, and whether the run is tried again. The rows are in the
-order in which text is searched: the first pattern that matches names the kind. `failures` decides the kind of a run.
-docs/failures.md is made from this table.
+A row says what the kind means, which text in an error shows this kind, what to do about it, and whether the run is tried again.
+The rows are in the order in which text is searched: the first pattern that matches names the kind. `failures` decides the kind
+of a run. docs/failures.md is made from this table.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class FailureKind:
     """A kind of failure. `word` is the `kind` of a record, `meaning` a sentence for the documentation.
 
     `pattern` is a regular expression that finds this kind in an error. `hint` is advice, or a function that makes advice from
-    the error and the experiment. `follows` means that ranks fail in this way after another rank has failed. So it is the cause
-    only if there is no other kind. `retried` means that the experiment did not cause the failure. So the run is repeated
-    without `--retry-failed`.
+    the error and the experiment. `follows` means that ranks fail in this way after another rank has failed. So such a kind is
+    the cause only if no other kind is found. `retried` means that the experiment did not cause the failure. So the run is
+    repeated without `--retry-failed`.
     """
 
     word: str

@@ -1,8 +1,9 @@
 """The verdict on a run that ended: status, kind and cause. Pure.
 
-Exit code, signal and completeness of the metrics decide the status. The workers' error files name the cause; the ends of the logs
-name it only if no worker did. A traceback in a log is not a failure by itself: a good run may have handled it. The launcher's own
-exit code is not used: its last lines report the child's exit code. The kinds are in `failure_kinds`.
+Exit code, signal and completeness of the metrics decide the status. The workers' error files name the cause; the ends of the
+logs name the cause only if no error file does. A traceback in a log is not a failure by itself: a successful run may have
+handled the exception. The launcher's own exit code is not used: its last lines report the child's exit code. The kinds are in
+`failure_kinds`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _LONGEST_CAUSE, _TAIL_LINES, _TAIL_CHARACTERS = 500, 30, 6000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The end of a run. `kind` is a word for programs, `cause` a sentence for people. Both are None for a good run.
+    """The end of a run. `kind` is a word for programs, `cause` a sentence for people. Both are None for a successful run.
 
     `exit_code` and `signal` are the trainer's own, if its launcher reports them.
     """
@@ -157,7 +158,7 @@ def _worker_error(worker: Mapping[str, Any]) -> tuple[str, str]:
 def _log_error(log: str) -> tuple[str | None, str | None]:
     """Return kind and line of the last error in a log.
 
-    The program handled the earlier errors, except if the last error is only their consequence. A launcher's error about its
+    The program has handled the earlier errors, unless the last error is only their consequence. A launcher's error about its
     child counts only if there is no other error. Without an error line, the end of the log decides the kind.
     """
     every = [match["line"].strip() for text in log.splitlines() if (match := _ERROR_LINE.match(text.strip()))]

@@ -13,9 +13,9 @@ Left out: norms, activations, rotary embeddings, softmax, the loss and the optim
 and work that a kernel repeats by itself, as flash attention does. Under LoRA, gradients are assumed to reach the input of the
 first layer. If they do not, its first projections are counted 2n too high (0.3 % of a model of 22 layers).
 
-An unknown number is None, never a guess. It is unknown if `workers/instrument/architecture.py` could not read a fact; if sequences
-are longer than a sliding window; for devices that are not in the table, such as MIG instances; for quantised weights; and for fp32
-without autocast. A share above one shows a mistake in these numbers, so it raises `Overcounted`.
+An unknown number is None, never a guess. A number is unknown if `workers/instrument/architecture.py` could not read a fact; if
+sequences are longer than a sliding window; for devices that are not in the table, such as MIG instances; for quantised weights;
+and for fp32 without autocast. A share above one shows a mistake in these numbers, so it raises `Overcounted`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SIXTEEN_BIT = {"bf16", "fp16", "bfloat16", "float16"}
 
 
 class Overcounted(ArithmeticError):
-    """More work per second than the device can do: the FLOPs, the tokens, the time or the peak are wrong."""
+    """An error: a run did more work per second than its device can do. The FLOPs, the tokens, the time or the peak are wrong."""
 
 
 def model_flops_per_token(
@@ -68,7 +68,7 @@ def model_flops_per_token(
     """Return the FLOPs of forward and backward pass without recomputation. Return None if a needed fact is unknown.
 
     `squares_per_token` is Σ sᵢ² ÷ Σ sᵢ over the sequences. `longest` is a bound on sᵢ, needed if attention has a window. With
-    `uncut`, the whole square of scores counts: eager attention computes it, and FLOP counters count it.
+    `uncut`, the whole square of scores counts, as in eager attention and in FLOP counters.
     """
     matrices = _matrices(architecture)
     attention = _attention_forward(architecture, squares_per_token=squares_per_token, longest=longest, uncut=uncut)

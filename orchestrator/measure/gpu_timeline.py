@@ -1,8 +1,8 @@
 """Turns the lines of an NVML sampler into values over time: peaks, energy and throttling of each device in a window. Pure.
 
-A value holds from its line until the next line of the same device and kind. It holds no longer than the time after which the
-sampler repeats an unchanged value. Windows are pairs of seconds since the epoch. A quantity is None if the device does not support
-it, if the window is too short for it, or if its readings do not cover the window.
+A value is valid from its line until the next line of the same device and kind. It is valid no longer than the time after which
+the sampler repeats an unchanged value. Windows are pairs of seconds since the epoch. A quantity is None if the device does not
+support it, if the window is too short for it, or if its readings do not cover the window.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TEXTS = ("uuid", "processes", "lost")
 class Device:
     """One GPU's values over time, by kind, and the processes on it: those at the first reading, and all that were seen.
 
-    `to_the_end` is false if the sampler was killed; else its last reading was taken after the run.
+    `to_the_end` is false if the sampler was killed. If it is true, the sampler's last reading was taken after the run.
     """
 
     uuid: str | None = None
@@ -81,7 +81,7 @@ class Device:
         return max((value for _, _, value in self._covering(what, window)), default=None)
 
     def held(self, what: str, window: Window | None = None) -> Iterator[tuple[float, float, float]]:
-        """Yield (from, until, value) of each value that held inside a window."""
+        """Yield (from, until, value) for each value that was valid inside a window."""
         points = self.points.get(what, ())
         if not points:
             return
@@ -92,7 +92,7 @@ class Device:
                 yield max(start, begin), min(until, end), value
 
     def _covering(self, what: str, window: Window | None) -> list[tuple[float, float, float]]:
-        """Return the values that held inside a window, or nothing if too much of the window has no value."""
+        """Return the values that were valid inside a window, or nothing if too much of the window has no value."""
         spans = list(self.held(what, window))
         if window is None:
             return spans
@@ -138,7 +138,7 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeline:
-    """All devices of a run by their place, the sampler's own cost, and the reason if there are no values."""
+    """All devices of a run by their number in the samples, the sampler's own cost, and the reason if there are no values."""
 
     devices: Mapping[int, Device] = field(default_factory=dict)
     cost: Mapping[str, Any] = field(default_factory=dict)
@@ -215,7 +215,7 @@ def _at(points: Points, moment: float) -> float | None:
 
 
 def _all_known(values: Iterable[float | None]) -> list[float]:
-    """Return the values of all devices, or nothing if a value is missing: it may be the highest."""
+    """Return the values of all devices, or nothing if a value is missing, because the missing value may be the highest."""
     every = list(values)
     known = [value for value in every if value is not None]
     return known if len(known) == len(every) else []

@@ -1,8 +1,8 @@
-"""Intervals for the median within one run, for the mean over runs, and for the ratio of two sides. Pure.
+"""Intervals for the median within one run, for the mean over runs, and for the ratio of two groups of runs (sides). Pure.
 
-Within a run, neighbouring steps are alike, so single steps are not an independent sample. The run is cut into a few long batches,
-and the medians of the batches are the sample. Over repeats, each run is one sample. People compare ratios, so means and intervals
-are computed from logarithms. `compare` says what a ratio means for a metric.
+Within a run, successive steps are similar, so single steps are not an independent sample. The run is cut into a few long
+batches, and the medians of the batches are the sample. Over repeats, each run is one sample. People compare ratios, so means
+and intervals are computed from logarithms. `compare` says what a ratio means for a metric.
 """
 
 from __future__ import annotations
@@ -130,9 +130,9 @@ def ratio_in_turns(
 ) -> Ratio:
     """Return the ratio of two sides that took turns on one machine, without the machine's linear drift.
 
-    Least squares over the logarithms fits drift and ratio together. `base_at` and `new_at` are the values' places in the order of
-    the runs. Raise ValueError for a side without values, a value not above 0, fewer than four values in all, and for an order that
-    does not separate drift from ratio.
+    Least squares over the logarithms fits drift and ratio together. `base_at` and `new_at` are the positions of the values in
+    the order of the runs. Raise ValueError for a side without values, a value not above 0, fewer than four values in all, and
+    for an order that does not separate drift from ratio.
     """
     logs = [math.log(value) for value in (*base, *new)]
     sides, at = [-0.5] * len(base) + [0.5] * len(new), _centred([*base_at, *new_at])
@@ -230,7 +230,7 @@ def runs_for_half_width(
 
 
 def _exp(value: float) -> float:
-    """Return e raised to a value. Bound the value: the interval of two runs that differ thousandfold exceeds a float's range."""
+    """Return e raised to a value. The value is limited, because an interval of two very different runs exceeds a float's range."""
     return math.exp(max(-700.0, min(value, 700.0)))
 
 

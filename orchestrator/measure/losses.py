@@ -1,10 +1,11 @@
 """Writes a training's logged losses as one cell of text, and compares two trainings over the steps that both made. Pure.
 
-A text is points `step:loss`, each with the mean loss of the steps since the previous point. The Trainer's log entries are numbered
-from 1. A point is kept if its number is at most three binary digits followed by zeros (1 to 8, 10, 12, 14, 16, 20…), or the last:
-at most four points for each doubling. Two trainings that log at the same steps share all points of the shorter one, except perhaps
-its last. So they share a point in the second half of the shorter training. Earlier points do not count, since losses are alike at
-the beginning. A comma and a space separate the texts of several runs.
+A text is a list of points `step:loss`. The loss of a point is the mean over the steps since the previous point. The Trainer's
+log entries are numbered from 1. A point is kept if its number is at most three binary digits followed by zeros (1 to 8, 10, 12,
+14, 16, 20…). The last point is always kept. So each doubling of the steps has at most four points. Two trainings that log at
+the same steps share all points of the shorter one, except perhaps its last. So they share a point in the second half of the
+shorter training. Earlier points do not count, since losses are alike at the beginning. A comma and a space separate the texts
+of several runs.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _sums(points: Sequence[Point]) -> dict[int, float]:
 
 
 def over_the_same_steps(first: str, second: str) -> Shared | None:
-    """Return both trainings' mean loss up to their last common point. A point is common if all runs have it.
+    """Return both trainings' mean loss up to their last common point. A point is common if all runs of both trainings have it.
 
     Return None without a common point.
     """

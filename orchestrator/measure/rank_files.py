@@ -66,7 +66,7 @@ def busy_host(numbers: Cells) -> Iterator[Caveat]:
 
 
 def warnings(workers: Sequence[Worker], numbers: Cells) -> Iterator[str]:
-    """Yield sentences about problems with the numbers of a run. The function `numbers` returns the second argument."""
+    """Yield sentences about problems with the numbers of a run. The second argument is the result of the function `numbers`."""
     for worker in workers:
         rank, tokens = worker.get("rank", 0), worker.get("tokens") or {}
         unknown = f"rank {rank}'s tokens are unknown"
@@ -118,7 +118,7 @@ def _stage(worker: Worker, name: str) -> Mapping[str, Any]:
 
 
 def _memory(workers: Sequence[Worker], world_size: int) -> Cells:
-    """Return the GPU memory of the rank with the most, and the host memory of all ranks. Return nothing if a rank is missing."""
+    """Return the GPU memory of the rank that uses most, and the sum of all ranks' host memory; nothing if a rank is missing."""
     if len(workers) < world_size:
         return {}
     peaks = [worker.get("peak") or {} for worker in workers]

@@ -1,15 +1,15 @@
 """Finds the steady state of a series of step times: its first step and the time of a step. Pure.
 
 The first steps of a run compile, connect and fill caches. Their number is declared (`discard_steps`) or found. To find it, the
-series is cut into levels. The warm-up ends with the last level that is over 3 % above the level of the run's second half. Only the
-first half is searched. The part after the warm-up must be level. If it is not, the run has no steady state and no speed, and a
-sentence gives the reason.
+series is cut into levels. The warm-up ends with the last level that is over 3 % above the level of the run's second half. Only
+the first half is searched. The step times after the warm-up must stay at one level. If they do not, the run has no steady state
+and no speed, and a sentence gives the reason.
 
-The levels are the segments of least cost; each has at least 3 steps. The cost is the sum of the absolute deviations from each
-segment's median, plus a penalty of 3·ln n for each segment. The deviations are robust z-scores: distances from the second half's
-median, in units of 1.4826 × its median absolute deviation. A unit is at least 0.1 % of the median, even if the deviation is 0.
-Scores are clipped at 10, so that a single slow step does not form a segment. A series of over 300 steps is reduced to the medians
-of up to 300 equal blocks.
+The levels are the division into segments with the lowest total cost. Each segment has at least 3 steps. The cost is the sum of
+the absolute deviations from each segment's median, plus a penalty of 3·ln n for each segment. The deviations are robust
+z-scores: distances from the second half's median, in units of 1.4826 × its median absolute deviation. A unit is at least 0.1 %
+of the median, even if the deviation is 0. Scores are clipped at 10, so that a single slow step does not form a segment. A
+series of over 300 steps is reduced to the medians of up to 300 equal blocks.
 
 The first step is never steady. If there is a spike among the first 10 steps or in the first tenth of the run, all steps up to the
 spike are warm-up: compilers may compile again.
@@ -47,8 +47,8 @@ _CORRELATION_FACTOR = 3.0
 class Steady:
     """The steady part of a run: the steps after the first `discarded_steps`. Times are in seconds.
 
-    `found_by` is `declared` or `found`. `spikes` are places in the whole run, from 0. `spike_share` is the spikes' time above the
-    median, as a share of the steady part's time.
+    `found_by` is `declared` or `found`. `spikes` are step positions in the whole run, counted from 0. `spike_share` is the
+    spikes' time above the median, as a share of the steady part's time.
     """
 
     discarded_steps: int
@@ -74,8 +74,8 @@ def find(
 ) -> Steady | Caveat:
     """Return the steady state of a run whose steps took `seconds`, or the reason if there is none.
 
-    `waits_s` is the part of each step's time before the step began. `after` names events before the step (`evaluate`, `save`): a
-    wait for these is not warm-up. `at_least_steps` steady steps are needed, by default 10.
+    `waits_s` is, for each step, the part of its time before its own work began. `after` names events before the step
+    (`evaluate`, `save`): a wait for these is not warm-up. `at_least_steps` steady steps are needed, by default 10.
     """
     least = at_least_steps or AT_LEAST_STEPS
     pauses = [wait if index < len(after) and after[index] else 0.0 for index, wait in enumerate(waits_s)]
@@ -144,7 +144,7 @@ def _segments(scores: Sequence[float]) -> list[int]:
 
 
 def _costs(scores: Sequence[float], start: int) -> list[float]:
-    """Return the sum of absolute deviations from the median, for the scores from `start` to each later place."""
+    """Return the sum of absolute deviations from the median, for the scores from `start` to each later position."""
     low: list[float] = []
     high: list[float] = []
     sum_low = sum_high = 0.0
@@ -170,11 +170,11 @@ def _costs(scores: Sequence[float], start: int) -> list[float]:
 
 
 def _level_shift(series: Sequence[float]) -> str | None:
-    """Return the reason why the part after the warm-up is not level, or None if it is level.
+    """Return the reason why the step times after the warm-up are not at one level, or None if they are.
 
-    It is not level if its halves differ by more than 3 % and by more than their noise. This must be true of the medians of the
-    halves and of their means. Medians mislead if there are two kinds of steps, such as an epoch's short last step. Means mislead if
-    there are spikes.
+    They are not at one level if their two halves differ by more than 3 % and by more than the noise. The medians and the means
+    of the halves must both differ by so much. Medians mislead if there are two kinds of steps, such as an epoch's short last
+    step. Means mislead if there are spikes.
     """
     half = len(series) // 2
     if half < _SHORTEST:
@@ -248,7 +248,7 @@ def _waits(cut: int, waits_s: Sequence[float], after: Sequence[Sequence[str]]) -
 
 
 def _difference(middle: float, mean: float, shares: dict[str, float]) -> list[str]:
-    """Return a sentence if the median and mean step differ by over 2 %. It names causes that explain half of the difference."""
+    """Return a sentence if the median and mean step differ by over 2 %. Causes that explain half of the difference are named."""
     if abs(mean / middle - 1) <= _DIFFERENCE:
         return []
     causes: list[str] = []

@@ -111,7 +111,7 @@ def _reporters(first: Worker, world_size: int) -> int:
 
 
 def _reported(series: Sequence[Step], first: Worker) -> Cells:
-    """Return the work done by a program that reports its own steps. Return nothing for others: the Trainer reports their work."""
+    """Return the work done by a program that reports its own steps. Return nothing for a Trainer, which reports its work itself."""
     if not first.get("steps_from"):
         return {}
     counts = {"tokens_processed": _total(series, "tokens"), "samples_processed": _total(series, "samples")}
@@ -122,7 +122,7 @@ def _reported(series: Sequence[Step], first: Worker) -> Cells:
 def _series(run_dir: Path, reporters: int, at_most: int | None) -> _Series | Caveat:
     """Return the steps that all ranks have, or the reason if there are none.
 
-    A program that reports its own steps is ended a moment after step number `at_most`. Its further steps are left out.
+    A program that reports its own steps is ended shortly after step number `at_most`. Its later steps are left out.
     """
     ranks = {rank: own for rank, own in steps.read(run_dir).items() if own}
     if not ranks:
@@ -181,7 +181,7 @@ def _speed(series: Sequence[Step], state: steady_state.Steady, world_size: int) 
 
 
 def _short_batches(window: Sequence[Step]) -> Iterator[str]:
-    """Yield a sentence if many steps had fewer tokens and samples than the others.
+    """Yield a sentence if many steps had fewer tokens and fewer samples than the remaining steps.
 
     Texts of different length change only the tokens.
     """
@@ -271,7 +271,7 @@ def _rank_speed(window: Sequence[Step], seconds: float) -> Cells:
 
 @lru_cache(maxsize=8)
 def _steady_part(run_dir: Path) -> tuple[Step, ...] | None:
-    """Return the common steady steps of all ranks. They are cached: each monitor of a run asks for them."""
+    """Return the common steady steps of all ranks. The result is cached, because each monitor of a run asks for it."""
     workers = rank_files.worker_files(run_dir)
     if not workers or workers[0].get("rank") != 0:
         return None

@@ -1,13 +1,13 @@
 """The claim, the owner and the state of a run. The state follows from the files of the run folder.
 
 A process claims a run: it prepares the run folder under another name and renames it. If several processes try this, only one
-succeeds. `run-one` then describes its own process in `owner.json`. The state is never stored: it depends on whether that process
-lives.
+succeeds. `run-one` then describes its own process in `owner.json`. The state is never stored, because it depends on whether
+that process is still running.
 
-The process of another host or container cannot be looked up. Instead, its `run-one` touches a heartbeat file. A process that takes
-over a silent run needs the file server's time: it makes a file, reads the file's date, and removes the file. A process that only
-looks uses its own clock and writes nothing. A silent run may be cut off from the file server and still run. So its state is
-`silent`, never `lost`.
+A process on another host or in another container cannot be looked up. Therefore every `run-one` touches a heartbeat file. A
+process that takes over a silent run needs the file server's time: it makes a file, reads the file's date, and removes the file.
+A process that only reads the state uses its own clock and writes nothing. A silent run may be cut off from the file server and
+still run. So its state is `silent`, never `lost`.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _modified(path: Path) -> float | None:
 
 
 def our_clock(_folder: Path) -> float:
-    """Return the time of this machine. The file server, which dates the files, may have another time."""
+    """Return the time of this machine. The clock of the file server, which dates the files, may differ."""
     return time.time()
 
 
@@ -229,7 +229,7 @@ def read_claim(run_dir: Path) -> Claim | None:
 
 
 def owners(run_dir: Path) -> tuple[Owner, ...]:
-    """Return the process that owns the run: `run-one`, or before its start the claimant. Return nothing if it is unknown."""
+    """Return the owner of the run: `run-one`, or the claiming process until `run-one` starts. Return nothing if it is unknown."""
     fields = _read_object(RunFolder(run_dir).owner)
     if not fields:
         written = read_claim(run_dir)

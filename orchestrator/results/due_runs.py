@@ -1,9 +1,10 @@
-"""Choose the runs that are due: the requested repeats that have not ended yet. Decide the number of adaptive repeats. Pure.
+"""Choose the runs that are due: the requested repeats that have not ended yet. Decide how many adaptive repeats are needed. Pure.
 
 `store` reads the runs, and makes jobs from the due runs. `campaign/loop.py` limits how often a lost run is tried again.
 
-Adaptive repeats go on until the runs agree. Each run is one sample: the interval is Student's t over the logarithms of the runs'
-values. A failed run has no value, but it counts as a try. An experiment whose runs mostly fail gets no more repeats.
+Adaptive repeats go on until the runs agree. Each run is one sample: the interval is Student's t over the logarithms of the
+runs' values. A failed run has no value, but it counts as one of the repeats. An experiment whose runs mostly fail gets no more
+repeats.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ VALUES = ("tokens_per_s", "train_tokens_per_second", "train_runtime")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """The failed runs to try once more: none, those of some kinds, or all (`kinds` is empty).
+    """The failed runs to try once more: none, the failures of some kinds, or all failures (`kinds` is empty).
 
     A run whose record cannot be read counts as lost.
     """
@@ -74,7 +75,7 @@ def is_due_again(run: StoredRun, retry: Retry) -> bool:
     """Return whether the last run of a repeat must be tried again.
 
     It must be tried again if it was lost or cancelled, or if it failed for a reason outside the experiment, such as a taken
-    port. `retry` adds other kinds of failure.
+    port. `retry` adds the failures that the user wants to repeat.
     """
     if run.state is not JobState.ENDED:
         return run.state is JobState.LOST
@@ -90,7 +91,7 @@ def is_due_again(run: StoredRun, retry: Retry) -> bool:
 def wanted(experiment: Experiment, records: Iterable[RunRecord]) -> int:
     """Return the number of repeats that the experiment needs, given the last record of each repeat that has ended.
 
-    Adaptive repeats begin with `min`. Then one more is added as long as the interval is too wide, up to `max`.
+    Adaptive repeats begin with `min`. As long as the interval is too wide, one more repeat is added, up to `max`.
     """
     rule = experiment.adaptive
     if rule is None:

@@ -1,7 +1,7 @@
 """The file `experiment.json`: its content, and whether two such files describe the same measurement.
 
-`store` writes it once for all runs of an experiment, and each run reads its arguments from it. So it must be UTF-8. It must not
-contain secrets: runs inherit them from the shell.
+`store` writes it once for all runs of an experiment, and each run reads its arguments from it. The file must be UTF-8, and must
+not contain secrets: runs inherit secrets from the shell.
 """
 
 from __future__ import annotations

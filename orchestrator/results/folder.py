@@ -22,14 +22,14 @@ TOOL = "tunebench"
 
 
 def is_ours(root: Path) -> bool:
-    """Return whether the folder is a results folder: it has a `suite.json` that says so."""
+    """Return whether the folder is a results folder, which its `suite.json` shows."""
     return read_suite(root) is not None
 
 
 def move_aside(root: Path) -> Path | None:
     """Give a results folder a name with the date, and return its new path; None if there is no folder.
 
-    Raise ResultsError if it is another kind of folder, or if it has running runs.
+    Raise ResultsError if the folder is not a results folder, or if runs in it are still running.
     """
     root = root.absolute()
     if not is_ours(root):
@@ -53,7 +53,7 @@ def with_dated_name(path: Path) -> Path:
 
 
 def refuse_foreign(root: Path) -> None:
-    """Raise ResultsError if the path is a file, or a folder with other content than results."""
+    """Raise ResultsError if the path is a file, or a folder whose content is not results."""
     if root.exists() and not root.is_dir():
         raise ResultsError(f"{root}: this is not a folder; name a new or an empty folder for the results")
     # Another tunebench may be making the folder at this moment; then it has an unfinished suite.json.
@@ -80,7 +80,7 @@ def read_ours(path: Path) -> dict[str, Any] | None:
 
 
 def write_into(folder: Path, name: str, content: str | bytes) -> Path:
-    """Write a file that is made from results, replace an older file, and return the path. Raise ResultsError if that fails."""
+    """Write a file that is made from results, replace an older file, and return the path. Raise ResultsError if writing fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         writing.replace(folder / name, content)

@@ -1,4 +1,4 @@
-"""The slowdown of concurrent runs, as `--parallel auto` measured it: a file in `packing/` of the results folder."""
+"""The slowdown of concurrent runs that `--parallel auto` measured. A file in the results folder's `packing/` has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The experiments that users request now: the latest request of each call of `tunebench run` into a results folder.
+"""The experiments that users currently request: the latest request of each call of `tunebench run` into a results folder.
 
 A call is identified by its scenario file and its choices (`--num-gpus`, `--set`…). So `--num-gpus 2` after `--num-gpus 1` adds
 experiments to the folder. The same call after a change of the file replaces its earlier request. The folder keeps experiments that
@@ -31,10 +31,10 @@ def note(
     experiments: Iterable[Experiment],
     not_chosen: Collection[str] = (),
 ) -> None:
-    """Write the request of a call, and forget requests for scenarios that its file no longer has.
+    """Write the request of a call. Remove its requests for scenarios that the scenario file no longer has.
 
-    `names` are all scenarios of the file. Scenarios that `--scenario` left out keep their earlier request. So do the
-    experiments `not_chosen`, which `--framework`, `--model` or `--cell` left out.
+    `names` are all scenarios of the file. Scenarios that `--scenario` left out keep their earlier request. The experiments
+    `not_chosen`, which `--framework`, `--model` or `--cell` left out, also keep theirs.
     """
     choice = redact(json.dumps(choices, sort_keys=True, default=str))
     place = str(file.absolute())

@@ -1,7 +1,7 @@
 """The results folder: its paths, its experiments, its records. The only module that writes results.
 
-The state of a run is derived from the files on disk and never stored. Reading writes nothing. It tolerates files that a crash left
-half-written, and names them in warnings. `due_runs` decides which runs are due, and an executor starts them.
+The state of a run is derived from the files on disk and never stored. A read changes no file. Files that a crash left
+half-written do not stop a read; warnings name them. `due_runs` decides which runs are due, and an executor starts them.
 
     RESULTS/suite.json · experiments/<id>/experiment.json · experiments/<id>/runs/r<repeat>-t<attempt>/…
 """
@@ -269,7 +269,7 @@ def _modified(run_dir: Path) -> float:
 
 
 def _own_log(folder: RunFolder) -> str:
-    """Return the end of the log of `run-one` itself."""
+    """Return the end of the log that `run-one` wrote."""
     try:
         return redact(reading.read_tail(folder.run_one_log, limit=64 * 1024))[-4000:]
     except (OSError, ValueError):

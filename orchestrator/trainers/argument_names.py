@@ -1,4 +1,4 @@
-"""Translate the names of arguments, with a table for each trainer.
+"""Translate the names of arguments. Each trainer has a table of names.
 
 Scenario files use the names of the built-in trainer, or older names that new versions of transformers do not know. The table of a
 trainer maps them to its own names. A name that is not in the table passes unchanged: the trainer checks it. Names are translated
@@ -67,7 +67,7 @@ def _switch(name: str, *, on: Arguments, off: Arguments, called: str) -> tuple[s
 
 
 def _by_value(name: str, cases: Mapping[str, Arguments]) -> tuple[str, Rule]:
-    """Return the rule for a choice whose values set other arguments. Any other value keeps the name."""
+    """Return the rule for an argument whose listed values set different arguments. Any unlisted value keeps the name."""
 
     def becomes(value: Text | None) -> Arguments:
         if value is None:

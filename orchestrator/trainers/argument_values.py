@@ -2,10 +2,11 @@
 
 The names and types are data: `argument_types.json`, made from transformers' TrainingArguments, the built-in trainer's own
 arguments, trl, and the configuration classes of common models. `tests/integration/test_values_table.py` writes that file and
-compares it with the installed packages. The names of older versions and of fms-hf-tuning are kept in it by hand. The built-in
-trainer takes only known names, and `model_config.NAME`, which goes unchecked to the model's configuration. The lists for trl and
-fms_hf_tuning may be incomplete, so only an obvious typing error is a mistake there. Other trainers take any name. A script most
-likely passes its arguments to the Trainer, so a likely typing error gives a note.
+compares it with the installed packages. The names of older versions and of fms-hf-tuning are added to the file by hand. The
+built-in trainer accepts only known names, and any `model_config.NAME`, which becomes a field of the model's configuration
+unchecked. The lists for trl and fms_hf_tuning may be incomplete, so for these trainers only an obvious typing error is a
+mistake. All remaining trainers accept any name. A script most likely passes its arguments to the Trainer, so a likely typing
+error gives a note.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ _SHORTEST_SLIP_IN_SCRIPT = 6  # a script may well have a `speed` next to the Tra
 
 
 class Doubt(NamedTuple):
-    """A name that the trainer may not have, and the sentence that the user sees.
+    """A name that may be unknown to the trainer, and the sentence that the user sees.
 
-    If the doubt is `certain`, the plan refuses the name. If it is not, the run shows whether the trainer has the name.
+    If `certain` is true, the plan refuses the name. If it is false, only the run shows whether the trainer knows the name.
     """
 
     sentence: str
@@ -53,14 +54,14 @@ def _file() -> Mapping[str, Any]:
 
 
 def types(part: str) -> Mapping[str, str | list[str]]:
-    """Return the arguments of a part, "Trainer" or "built-in trainer", each with its type or the words that it takes."""
+    """Return the arguments of a part, "Trainer" or "built-in trainer", each with its type or its allowed words."""
     types: Mapping[str, str | list[str]] = _file()[part]
     return types
 
 
 @lru_cache(maxsize=4096)
 def wrong(name: str, value: Text, trainer: str) -> str | None:
-    """Return the values that the argument accepts if this value is certainly wrong, else None."""
+    """Return a description of the allowed values if this value is certainly wrong, else None."""
     own = trainer == "huggingface"
     if isinstance(value, tuple) and len(value) == 1:  # it becomes the same words as its item
         return wrong(name, value[0], trainer)
@@ -72,13 +73,13 @@ def wrong(name: str, value: Text, trainer: str) -> str | None:
 
 
 def unlikely(name: str, value: Text, trainer: str) -> str | None:
-    """Return the values that the Trainer accepts if a script gets another value for a number or a yes/no, else None."""
+    """Return a description of the values that the Trainer accepts if a script gets a wrong number or a wrong yes/no, else None."""
     kind = types("Trainer").get(name) if trainer == SCRIPT and isinstance(value, str) and value != "None" else None
     return _expected(name, value, own=False) if kind in (WHOLE, NUMBER, TRUTH) else None
 
 
 def _expected(name: str, value: Text, *, own: bool) -> str | None:
-    """Return the values that the argument accepts if it does not accept this value, else None."""
+    """Return a description of the allowed values if the argument does not accept this value, else None."""
     kind = types("Trainer").get(name) or (types("built-in trainer").get(name) if own else None)
     if isinstance(kind, list):
         return None if value in kind else f"one of {', '.join(kind)}"
@@ -92,7 +93,7 @@ def _expected(name: str, value: Text, *, own: bool) -> str | None:
 
 @lru_cache(maxsize=4096)
 def doubt(name: str, trainer: str) -> Doubt | None:
-    """Return the doubt about a name, or None if the trainer has the name or takes any name."""
+    """Return the doubt about a name, or None if the trainer knows the name or accepts any name."""
     if trainer == SCRIPT:
         return _doubt_of_script(name)
     if trainer not in _OWN_NAMES or name in names(trainer):
@@ -132,7 +133,7 @@ def names(trainer: str) -> frozenset[str]:
 
 
 def _one_slip(word: str, known: str) -> bool:
-    """Return whether two names differ by one typing error: a letter added, left out or replaced, or two neighbours swapped."""
+    """Return whether two names differ by one typing error: a letter is added, missing or replaced, or two letters are swapped."""
     if len(word) < _SHORTEST_SLIP or abs(len(word) - len(known)) > 1:
         return False
     at = next((at for at, pair in enumerate(zip(word, known, strict=False)) if pair[0] != pair[1]), None)

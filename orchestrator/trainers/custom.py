@@ -1,9 +1,9 @@
 """The trainer `custom`, for any command of the user. It fills the placeholders of the command and reads its numbers.
 
-`{argument}` in the command is replaced by an argument of the experiment or by a value of PROVIDED. `{arguments}` as a separate word
-becomes all arguments as `--key value` words. `{{word}}` is a literal `{word}`. The numbers come from a JSON file, the last line of
-stdout, a CSV file, or matches of regular expressions in stdout. A number that cannot be read is a missing measurement, never an
-exception: the record of the run must be written.
+`{argument}` in the command is replaced by an argument of the experiment or by a value of PROVIDED. `{arguments}` as a separate
+word becomes all arguments as `--key value` words. `{{word}}` is a literal `{word}`. The numbers come from a JSON file, from the
+last line of stdout, from a CSV file, or from regular expressions searched in stdout. A number that cannot be read is a missing
+measurement, never an exception: the record of the run must be written.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Custom(Trainer):
     takes_defaults = False
 
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
-        """Return the filled command. Values known only at launch stay as `{gpus}`, `{port}`, `{python}`."""
+        """Return the filled command. Values that are known only at launch stay placeholders: `{gpus}`, `{port}`, `{python}`."""
         return filled(experiment, run_dir=run_dir, at_launch={name: f"{{{name}}}" for name in LEFT_FOR_LAUNCH})
 
     def metrics(self, run_dir: Path) -> list[Measurement]:
@@ -149,7 +149,7 @@ def read_metrics(custom: CustomCommand, run_dir: Path) -> list[Measurement]:
 def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], object]:
     """Return a function that finds the raw value of a metric in the files of the run.
 
-    It returns the reason if the files have none.
+    If the files have no value, the function returns the reason.
     """
     place = results.removeprefix("file:") if results.startswith("file:") else "the last line of stdout"
     try:
@@ -259,7 +259,7 @@ def _nested(values: Any, key: str) -> object:
 
 
 def _last_match(pattern: str, log: Path) -> object:
-    """Return what the pattern's last match in the log has found, or the reason if it found nothing."""
+    """Return the text of the pattern's last match in the log, or the reason if there is no match."""
     words = (str(log), str(LONGEST_LOG_BYTES), str(LONGEST_SEARCH_S), pattern)
     began = time.monotonic()
     try:

@@ -56,7 +56,7 @@ class InstrumentedTrainer(Trainer):
 def single_file() -> str:
     """Return the text of the instrument as one file: workers/instrument/instrument.py, with the other parts in its table PARTS.
 
-    Each run has this file in its folder, as FILE_NAME, so that people can read it and repeat the run.
+    Each run's folder contains this file, named FILE_NAME, so that people can read the file and repeat the run.
     """
     own, *texts = ((SOURCES / f"{name}.py").read_text(encoding="utf-8") for name in ("instrument", *PARTS))
     begin, _, end = own.partition(_NO_PARTS)
@@ -103,7 +103,7 @@ def data_file(data_path: str) -> str:
 
 
 def measurements(run_dir: Path) -> list[Measurement]:
-    """Return the Trainer's final metrics of rank 0, and a token speed if the Trainer gave none."""
+    """Return the Trainer's final metrics from rank 0. If the Trainer reported no speed in tokens, add this speed."""
     from orchestrator.measure.rank_files import worker_files
 
     workers = worker_files(run_dir)

@@ -1,7 +1,8 @@
 """A program that searches a log for a user's pattern: `log_search.py LOG BYTES SECONDS PATTERN`. It writes the last match as JSON.
 
-A pattern that backtracks may search for years, and no signal handler of Python ends it for certain. So the search has a process of
-its own. It ends by itself after SECONDS, even if the process that started it is gone. It imports only the standard library.
+The search for a pattern that backtracks may take years, and a signal handler in Python cannot end it for certain. So the search
+has a process of its own. This process ends by itself after SECONDS, even if the process that started it is gone. The program
+imports only the standard library.
 """
 
 from __future__ import annotations

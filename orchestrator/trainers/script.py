@@ -1,8 +1,8 @@
 """The trainer `script`: the user's own training script or module, unchanged, under `workers/instrument/`.
 
-It gets the arguments that the user wrote, as `--name value`, under the user's names. Nothing is added, since a script refuses what
-it does not know. By default it starts in the run's output folder, so what it writes under a relative path belongs to the run.
-Therefore it needs no `output_dir`. If the user gives one, its value becomes the run's output folder.
+It gets the arguments that the user wrote, as `--name value`, under the user's names. No argument is added, because a script may
+refuse unknown arguments. By default it starts in the run's output folder, so what it writes under a relative path belongs to
+the run. Therefore the script needs no `output_dir`. If the user gives one, its value becomes the run's output folder.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OwnScript(InstrumentedTrainer):
 
 
 def may_name_file(argument: str) -> bool:
-    """Return whether an argument may take the path of an existing file. Few of the Trainer's arguments do."""
+    """Return whether the value of an argument may be the path of an existing file, as for few of the Trainer's arguments."""
     return argument in _FILES_OF_THE_TRAINER or argument not in types("Trainer")
 
 

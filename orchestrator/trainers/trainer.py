@@ -21,10 +21,10 @@ class Trainer(Protocol):
     """A trainer, which turns an experiment into a command, and the files of that command into numbers.
 
     `requires` are the distributions that the training interpreter must have. An `instrumented` trainer runs under
-    `workers/instrument/`, which writes the worker files. `data_form` is the form of prepared data that it reads: `tokens`,
-    `text`, or None if it has its own data. `defaults.yaml` overrides `base_arguments`. It is for trainers with the built-in
-    trainer's arguments, which set `takes_defaults`. Other trainers get only a file that `--defaults` names. A trainer that
-    `builds_models` makes models named `config:NAME`, which are in no folder and no hub.
+    `workers/instrument/`, which writes the worker files. `data_form` is the form of prepared data that the trainer reads:
+    `tokens`, `text`, or None if it has its own data. `defaults.yaml` overrides `base_arguments`. A trainer with the built-in
+    trainer's arguments sets `takes_defaults` and gets `defaults.yaml`. Any other trainer gets only a file that `--defaults`
+    names. A trainer that sets `builds_models` can build the models named `config:NAME`, which are in no folder and on no hub.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Trainer(Protocol):
     base_arguments: Mapping[str, Text] = NOTHING
 
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:
-        """Return the experiment's arguments, and the run's own arguments: data and output folder."""
+        """Return the experiment's arguments, together with two arguments of the run: its data and its output folder."""
         return dict(experiment.arguments)
 
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:

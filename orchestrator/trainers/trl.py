@@ -1,7 +1,7 @@
 """trl's supervised fine-tuning script, `python -m trl.scripts.sft`, under `workers/instrument/`.
 
-The names are those of trl 1.x. By default trl uses bf16 and gradient checkpointing, unlike the other trainers here. So both
-arguments are always passed, and rows of a table are comparable.
+The names are those of trl 1.x. By default trl uses bf16 and gradient checkpointing, unlike the other trainers here. Both
+arguments are therefore always passed, so that rows of a table are comparable.
 """
 
 from __future__ import annotations

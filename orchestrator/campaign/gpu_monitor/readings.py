@@ -1,12 +1,12 @@
 """The current state of GPUs: NVML's readings as a sequence of views (`tunebench monitor`; `view` shows them).
 
-The monitor `nvml` (`monitors/nvml_sampler`) makes the readings in the same way, so both report the same values. Memory is also read
-every 50 ms between two views, for its peak. A reading of the energy counter or of the processes takes milliseconds, so they are
-read once per second at most. An event between two readings is missed. Nothing is written.
+The monitor `nvml` (`monitors/nvml_sampler`) makes the readings in the same way, so both report the same values. Memory is also
+read every 50 ms between two views, for its peak. A reading of the energy counter or of the processes takes milliseconds, so the
+counter and the processes are read at most once per second. An event between two readings is missed. Nothing is written.
 
-The cost next to a benchmark at the default interval was added up from its parts. It is about 1 % of one CPU core for one GPU, and 5
-% for eight GPUs. Most of it is for the energy counter (3.4 ms per reading on H100). It starts no work on a GPU.
-`benchmarks/watching.py` measures the cost.
+At the default interval, the monitor uses about 1 % of one CPU core for one GPU, and 5 % for eight GPUs. These costs were added
+up from the cost of each reading. Most of the cost is the energy counter (3.4 ms per reading on H100). The monitor starts no
+work on a GPU. `benchmarks/watching.py` measures the cost.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class Device:
         }
 
     def _sampled(self, what: str) -> Any:
-        """Return a value, read in the same way as by the sampler of a run."""
+        """Return a value, read in the same way as the sampler of a run reads it."""
         _, read = nvml_sampler.READERS[what]
         return self._ask(what, lambda: read(self.nvml, self._handle))
 
@@ -222,7 +222,7 @@ class Watch:
 
 
 def views(watch: Watch, *, interval_s: float, stopped: Callable[[], bool]) -> Iterator[View]:
-    """Yield a view now and after every interval. Read memory between views. Stop soon after `stopped` returns true."""
+    """Yield a view now and after every interval. Between views, read memory. Stop soon after `stopped` returns true."""
     due = time.monotonic()
     while not stopped():
         yield watch.view()

@@ -24,7 +24,7 @@ def as_json(view: View) -> str:
 
 
 def follow(shown: Iterable[View], console: Console) -> None:
-    """Print the views. On a terminal each view replaces the previous view. Elsewhere the views follow each other."""
+    """Print the views. On a terminal each view replaces the previous view. In a pipe or file, all views follow each other."""
     if not console.is_terminal:
         for view in shown:
             console.print(as_table(view, width=console.width))

@@ -1,10 +1,9 @@
 """The activity of a running run: its phase, step, speed and memory, read from the ends of its files.
 
-Only the end of a file is read, and only if the file has changed. So a view does not disturb a measurement. Steps that compiled may
-be further back, and `compiled_steps` finds them. The speed is from the
-last steps, including pauses for evaluation and saving. It is not the speed of a steady state. Without a declared warm-up, the first
-steps count as warm-up. Memory is the last reading of the run's monitor on the fullest GPU; it is not a peak. Without the
-instrument, the only phase is `RUNNING`.
+Only the end of a file is read, and only if the file has changed. So a view does not disturb a measurement. Steps that compiled
+may be earlier in the file; `compiled_steps` finds them. The speed is from the last steps, including pauses for evaluation and
+saving. It is not the speed of a steady state. Without a declared warm-up, the first steps count as warm-up. Memory is the last
+reading of the run's monitor on the fullest GPU; it is not a peak. Without the instrument, the only phase is `RUNNING`.
 """
 
 from __future__ import annotations

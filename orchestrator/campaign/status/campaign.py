@@ -1,8 +1,8 @@
 """The state of a campaign, read from its results folder: the runs that are done, running, failed, due or lost, and the time left.
 
-`tunebench status` and the live display of `tunebench run` read a campaign here, and `view` shows it. A look mostly checks which
-folders have changed (`experiment`), so a view may look every second. Nothing is started or ended here. The files do not contain the
-runs that a caller is going to start. The caller names these runs with `expect`.
+`tunebench status` and the live display of `tunebench run` read a campaign here, and `view` shows it. Most of a look is a search
+for changed folders (`experiment`), so a view can look every second. Nothing is started or ended here. The files do not show the
+runs that a caller is going to start, so the caller names these runs with `expect`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Reader:
         self._expected: Sequence[Job] | None = None
 
     def expect(self, jobs: Iterable[Job]) -> None:
-        """Count these runs as due until they begin. A call that retries failures starts more runs than the files show as due."""
+        """Count these runs as due until they begin: a call that retries failures starts runs that the files do not show as due."""
         self._expected = [
             job for job in jobs if job.run_dir == self.store.run_dir(job.experiment_id, job.repeat, job.attempt)
         ]
@@ -160,7 +160,8 @@ def _damaged_steps(known: Sequence[ExperimentStatus]) -> Iterator[str]:
 def paced(look: Callable[[], T], *, pause: Callable[[float], bool]) -> Iterator[T]:
     """Yield a look now, and further looks until `pause` returns True. `pause(seconds)` waits that long.
 
-    Wait a second between looks. Wait longer if a look and its drawing take long, so that both use less than one percent of a core.
+    Wait a second between looks. If a look and its drawing take long, wait longer, so that the two use less than one percent of
+    a core.
     """
     pause_s = None
     while True:

@@ -1,8 +1,8 @@
 """Finds the steps of a running run that compiled, and estimates the time that its remaining steps take.
 
-A recompilation may be hundreds of steps ago, so the end of a step file is not enough. The first look searches the whole file, and
-each further look only what was added. Only lines that name a compilation are parsed. If a file has over MOST_STEPS of them, the
-later ones are left out.
+A recompilation may be hundreds of steps ago, so the end of a step file is not enough. The first look searches the whole file,
+and each further look searches only the added lines. Only lines that name a compilation are parsed. If a file has more than
+MOST_STEPS such lines, the later lines are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MARK, _PIECE_BYTES = b'compiled"', 4 * 2**20
 
 @dataclass(slots=True)
 class _Search:
-    """The search through one file: the place up to which it was searched, and the steps that compiled."""
+    """The search through one file: the position up to which the file was searched, and the steps that compiled."""
 
     place: int = 0
     found: list[Step] = field(default_factory=list)
@@ -72,15 +72,16 @@ def read(files: Iterable[Path]) -> dict[int, Step]:
 
 
 def _joined(parts: Sequence[Step]) -> Step:
-    """Return the step of the rank that took longest among those that recompiled, or that compiled if none recompiled."""
+    """Return the longest step among the ranks that recompiled. If no rank recompiled, return the longest step of all ranks."""
     return max(parts, key=lambda step: (bool(step.recompiled), step.seconds))
 
 
 def left_s(last: Sequence[Mapping[str, Any]], compiled: Mapping[int, Step], *, of: int | None) -> float | None:
-    """Return the seconds that the steps after the `last` ones, up to number `of`, may take; None if it is unknown.
+    """Return the seconds that the steps after the `last` steps, up to step number `of`, may take; None if the time is unknown.
 
-    The pace is the mean of those of the `last` steps that did not compile. Recompilations get fewer, because torch gives up after
-    8 of a function. So those to come are expected to cost as much as the earlier ones for as many steps, but no more in all.
+    The time of a step is the mean over those of the `last` steps that did not compile. Recompilations become rarer, because
+    torch stops after 8 recompilations of a function. So future recompilations are expected to cost the same per step as the
+    earlier ones, but not more in total.
     """
     if of is None or not last:
         return None

@@ -1,7 +1,7 @@
 """The state of one experiment of a results folder: its repeats. A repeat has the state of its last attempt.
 
-`Follower` looks at the experiment repeatedly. Records never change, so it keeps the values that a view needs from ended runs. In a
-look, it mostly checks whether something is new. `store.plan` decides which runs are due.
+`Follower` looks at the experiment repeatedly. Records never change, so it keeps the values that a view needs from ended runs.
+Most of a look is a search for changes. `store.plan` decides which runs are due.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LONGEST_AROUND_S = 60.0
 
 
 class RepeatState(StrEnum):
-    """The state of a repeat. `LOST`: its process ended without a record; `SILENT`: its host has given no sign for a long time."""
+    """The state of a repeat. `LOST`: its process ended without a record; `SILENT`: its heartbeat file is old."""
 
     DONE = "done"
     RUNNING = "running"
@@ -68,7 +68,7 @@ class RepeatStatus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExperimentStatus:
-    """An experiment and its repeats. `may_follow` is the largest number of adaptive repeats that may still come."""
+    """An experiment and its repeats. `may_follow` is the largest number of adaptive repeats that may still be added."""
 
     experiment: Experiment
     repeats: tuple[RepeatStatus, ...]
@@ -91,9 +91,9 @@ def signature(path: Path | str) -> Signature | None:
 
 
 def is_settled(seen: Signature | None) -> bool:
-    """Return whether an equal signature means an unchanged folder.
+    """Return whether an unchanged signature proves that the folder is unchanged.
 
-    Two changes in quick succession may have the same time.
+    It does not if the last change is recent, because two changes in quick succession can have the same time.
     """
     return seen is None or time.time() - seen[1] / 1e9 > _SETTLED_S
 
@@ -158,12 +158,12 @@ class Follower:
         return before != [(run.job.name, run.state, _is_final(run)) for run in runs]
 
     def is_complete(self) -> bool:
-        """Return whether every possible repeat has ended well, so that nothing can be due."""
+        """Return whether every possible repeat has succeeded, so that no run can be due."""
         done = {run.job.repeat for run in self._runs if run.record and run.record.status is Status.OK}
         return self.experiment is not None and len(done) >= self.experiment.most_repeats
 
     def settle(self, jobs: Iterable[Job]) -> None:
-        """Take over the due runs, and determine the state of each repeat."""
+        """Store the due runs, and determine the state of each repeat."""
         self._settled = True
         self.warnings = tuple(_warnings(self._problem, self._runs))
         if self.experiment is None:
@@ -206,7 +206,7 @@ def _warnings(problem: str | None, runs: Iterable[StoredRun]) -> Iterator[str]:
 
 
 def _may_follow(experiment: Experiment, repeats: Sequence[RepeatStatus]) -> int:
-    """Return how many adaptive repeats may still come. None come once every repeat has ended."""
+    """Return how many adaptive repeats may still be added. Once every repeat has ended, no repeat is added."""
     ended = (RepeatState.DONE, RepeatState.FAILED)
     if experiment.adaptive is None or all(repeat.state in ended for repeat in repeats):
         return 0
@@ -218,7 +218,7 @@ def _is_final(run: StoredRun) -> bool:
 
 
 def _without_numbers(run: StoredRun) -> StoredRun:
-    """Return the run without the large parts of its record, because thousands of runs are kept."""
+    """Return the run without the large parts of its record, because a view keeps thousands of runs in memory."""
     if run.record is None:
         return run
     bare = replace(

@@ -1,9 +1,9 @@
 """An estimate of the time that the due runs take, from the times of earlier runs. It is for people; it is not a measurement.
 
 A run is expected to take the median time of ended runs of the same experiment. Without such runs, the most similar ended runs
-count. The first choice are runs of the same scenario and model on the same number of GPUs. Next are runs of the same scenario and
-model, then runs on the same number of GPUs, then all runs. Times of successive runs add up. If earlier runs were concurrent, the
-due runs share as many GPUs as were in use at once. Without ended runs there is no estimate.
+count. The first choice are runs of the same scenario and model on the same number of GPUs. Next are runs of the same scenario
+and model, then runs on the same number of GPUs, then all runs. The times of successive runs are added. If earlier runs were
+concurrent, the due runs are expected to use as many GPUs at once as they did. Without ended runs there is no estimate.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ def _closeness(experiment: Experiment) -> Iterator[Hashable]:
 
 
 def _keys(run: Took) -> Iterator[Hashable]:
-    """Yield the keys under which a run's time is kept. A failed run counts for other experiments only if there is no other run."""
+    """Yield the keys under which a run's time is kept.
+
+    The time of a failed run counts for other experiments only if no run has succeeded.
+    """
     yield "experiment", run.experiment_id
     if run.to_its_end:
         yield "cell", run.scenario, run.model, run.num_gpus
@@ -111,7 +114,7 @@ def _keys(run: Took) -> Iterator[Hashable]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """A number (`times`) of runs to come. Each run needs these GPUs and these seconds (None if unknown)."""
+    """A number (`times`) of future runs. Each run needs this number of GPUs and these seconds (None if unknown)."""
 
     num_gpus: int
     seconds: float | None

@@ -1,4 +1,4 @@
-"""A campaign's status as text: a live view on a terminal, lines of changes elsewhere, or one JSON document.
+"""A campaign's status as text: a live view on a terminal, lines of changes in a pipe or file, or one JSON document.
 
 It turns values into text and reads no files. It draws `tunebench status` and the live display of `tunebench run`.
 """
@@ -93,7 +93,7 @@ def show(status: CampaignStatus, console: Console, *, title: str) -> None:
 
 
 def _shown(line: Text) -> Text:
-    """Replace control characters, which a file may contain, by visible ones. Each style still covers the same characters."""
+    """Replace control characters, which a file may contain, by visible characters. Each style still covers the same characters."""
     line.plain = printable(line.plain)
     return line
 
@@ -253,7 +253,7 @@ def _change(repeat: RepeatStatus) -> str:
 
 
 def follow(shown: Iterable[CampaignStatus], console: Console, *, title: str) -> None:
-    """Show each look. On a terminal it replaces the previous look. Elsewhere, print a line for each change."""
+    """Show each look. On a terminal, it replaces the previous look. To a pipe or file, print a line for each change."""
     if not console.is_terminal:
         return _follow_in_lines(shown, console, title=title)
     with Live(console=console, auto_refresh=False) as live:

@@ -41,7 +41,7 @@ def metric(name: str) -> Metric:
 
 
 def show(name: str, value: object) -> str:
-    """Return a value as people read it, with its unit if the heading does not have it; a dash for None."""
+    """Return a value as text for people, with its unit if the column's heading does not name the unit. None becomes a dash."""
     if value is None:
         return DASH
     if isinstance(value, bool) or not isinstance(value, (int, float)):

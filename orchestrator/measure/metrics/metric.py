@@ -1,4 +1,4 @@
-"""The type of the registry's entries, and the values of its fields: the better direction, the form, the way of judging."""
+"""The type of the registry's entries, and the values of its fields: the better direction, the number format, the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Direction(StrEnum):
 
 
 class Show(StrEnum):
-    """The form in which people see a value. Files contain values in base units at full precision."""
+    """The number format in which people see a value. Files contain values in base units at full precision."""
 
     NUMBER = "number"
     COUNT = "count"
@@ -64,8 +64,8 @@ class Metric:
 
     With `by_ratio`, logarithms are averaged over runs, so that 2 % faster and 2 % slower cancel out. `min_effect` is the
     smallest change that matters, as a share: 0.02 means ×1.02 or ÷1.02. For a metric without a test, it is the tolerance.
-    `one_run_effect` replaces ONE_RUN_EFFECT if single runs differ by more. `order` is the place among the columns that are
-    shown first or compared.
+    `one_run_effect` replaces ONE_RUN_EFFECT for a metric whose single runs differ by more. `order` is the place among the
+    columns that are shown first or compared.
     """
 
     name: str

@@ -8,7 +8,7 @@ from orchestrator.measure.metrics.metric import MIB, Show
 
 
 def text(value: float, form: Show) -> str:
-    """Return a number in its form, with its unit if the heading does not have it."""
+    """Return a number in its format, followed by its unit if the column's heading does not name the unit."""
     return _FORMATS[form](value)
 
 

@@ -1,4 +1,4 @@
-"""Columns of a run's work (FLOPs, tokens, steps), and columns that compare its row with other rows."""
+"""Columns of a run's work (FLOPs, tokens, steps), and columns that compare the run's row with other rows."""
 
 from __future__ import annotations
 

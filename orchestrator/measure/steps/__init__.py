@@ -39,9 +39,9 @@ class Step:
     `seconds` is the time from the previous step's end to this step's end: first `wait_s` (data, logging, evaluation, saving),
     then `compute_s`. `tokens` includes padding; `real` does not; `labelled` counts tokens that have a loss. `squares` is the
     sum of length² over sequences. A count is None if the step could not be counted, and a time is None if the program did not
-    report it. `after` names evaluations and saves since the previous step. `compiled` is the number of graphs that torch.compile
-    was expected to compile in this step, `recompiled` the number of others. With `new_width`, one was compiled for a batch of a
-    width that no earlier batch had.
+    report the time. `after` names evaluations and saves since the previous step. `compiled` is the number of graphs that
+    torch.compile was expected to compile in this step, and `recompiled` the number of all further graphs. With `new_width`, a
+    graph was compiled for a batch of a width that no earlier batch had.
     """
 
     number: int
@@ -148,9 +148,9 @@ class StepLines:
     """Finds the steps in a program's output, which arrives in pieces. Each line that is a JSON object with `step` is a step.
 
     A line has `seconds` or `time`. `time` is a reading of any clock in seconds; the step lasts from the previous line's
-    reading. `moment` turns a reading into seconds since the epoch, or into None if it cannot. Lines with a mistake are left
-    out, and `note` counts them. The first step number that does not exceed the previous number is a mistake. After a second, no
-    further line is read, and `problem` says so.
+    reading. `moment` turns a reading into seconds since the epoch, or into None if the clock is unknown. Lines with a mistake
+    are left out, and `note` counts them. The first step number that does not exceed the previous number is a mistake. After a
+    second such mistake, no further line is read, and `problem` says so.
     """
 
     def __init__(self, moment: Callable[[float], float | None] = lambda reading: None) -> None:

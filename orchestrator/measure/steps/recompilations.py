@@ -1,7 +1,8 @@
 """Recompilations of torch.compile: their number, the sentence about them, and the caveat about a speed that includes them. Pure.
 
 The instrument notes on a step's line that torch compiled in it (`workers/instrument/compilations.py`): `compiled` where that is
-expected, else `recompiled`. A recompilation costs many steps' time, so a speed that includes some depends on the run's length.
+expected, else `recompiled`. A recompilation takes as long as many steps, so a speed that includes recompilations depends on the
+run's length.
 
 Left out: the reason of a recompilation, unless it is a batch of a new width.
 """
@@ -29,7 +30,7 @@ def count(series: Sequence[Step]) -> int | None:
 
 
 def sentence(numbers: Sequence[int], *, widths_vary: bool) -> str:
-    """Return a sentence about the steps with these numbers, which recompiled."""
+    """Return a sentence about the steps that recompiled; the argument has their numbers."""
     named, more = numbers[:_MOST_NAMED], len(numbers) - _MOST_NAMED
     places = ", ".join(map(str, named)) + (f" and {more} more" if more > 0 else "")
     word = "step" if len(numbers) == 1 else "steps"

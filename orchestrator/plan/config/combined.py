@@ -1,5 +1,4 @@
-"""Combinations of framework configurations: `fsdp+gradient-checkpointing` has the settings of `fsdp` and of
-`gradient-checkpointing`.
+"""Combinations of framework configurations: `fsdp+gradient-checkpointing` has the settings of both members.
 
 In a scenario a list inside `framework_config:` is a combination. Its name has each short name once, in the order of CONTENTS.yaml.
 So the order of the list does not matter. Configurations that contradict each other cannot be combined.

@@ -221,8 +221,9 @@ class _Reader:
         return {key: self.construct(value, (*path, str(key))) for key, value in {**merged, **own}.items()}
 
     def _merged(self, node: yaml.Node) -> dict[Any, yaml.Node]:
-        """Return the keys that `<<:` adds. If several mappings have the same key, the first mapping counts. Each of these
-        mappings may itself contain `<<:`.
+        """Return the keys that `<<:` adds. If several mappings have the same key, the first mapping counts.
+
+        Each of these mappings may itself contain `<<:`.
         """
         if isinstance(node, yaml.SequenceNode):
             result: dict[Any, yaml.Node] = {}

@@ -88,7 +88,7 @@ def compared(cells: Sequence[Cell]) -> Iterator[dict[str, Value]]:
 def scaling_bases(cells: Sequence[Cell]) -> list[Cell | None]:
     """Return for each experiment the base of its scaling: the same experiment with the fewest GPUs, or None.
 
-    The base has the same batch per device. If there is no such experiment, it has the same global batch.
+    The base has the same batch per device. If no experiment has it, the base has the same global batch.
     """
     bases: list[Cell | None] = [None] * len(cells)
     for key in (_global_batch, _arguments):  # the second overrides the first
@@ -112,7 +112,7 @@ def _scaling(cell: Cell, smallest: Cell | None) -> dict[str, Value]:
 
 
 def _loss_bases(cells: Sequence[Cell]) -> list[Cell | None]:
-    """Return for each experiment its counterpart with the baseline framework, or None. Both should have the same loss."""
+    """Return for each experiment the most similar one with the baseline framework, or None. The two losses should agree."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for place, cell in enumerate(cells):
         groups[_learning(cell)].append(place)
@@ -137,8 +137,8 @@ def baseline_of(frameworks: Sequence[Value], preferred: Sequence[Value] = ()) ->
 def _nearest_of(candidates: Sequence[Cell]) -> Callable[[Cell], Cell]:
     """Return a function that finds the candidate that differs from a cell in the fewest arguments.
 
-    Arguments with the same value in all candidates do not matter. A candidate that agrees in all other arguments is found by a
-    look-up.
+    Arguments with the same value in all candidates are ignored. A candidate that agrees in all remaining arguments is found by
+    a look-up.
     """
     counts = Counter(item for candidate in candidates for item in candidate.arguments.items())
     varying = sorted({name for (name, _), times in counts.items() if times < len(candidates)})
@@ -156,9 +156,9 @@ def _nearest_of(candidates: Sequence[Cell]) -> Callable[[Cell], Cell]:
 
 
 def loss_against(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
-    """Return the loss as a share of the baseline's loss over the same steps, or a mark if the two cannot be compared.
+    """Return the loss as a share of the baseline's loss over the same steps, or why the two cannot be compared.
 
-    Two trainings with different planned numbers of steps should not learn alike, so there is no number for them.
+    Trainings with different planned numbers of steps are expected to learn differently, so they get no number.
     """
     if baseline is None or _number(cell, LOSS) is None or _is_another_training(cell, baseline):
         return {}
@@ -171,7 +171,7 @@ def loss_against(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
 
 
 def _is_another_training(cell: Cell, baseline: Cell) -> bool:
-    """Return whether the planned numbers of steps differ. Older records have only the steps that were made."""
+    """Return whether the planned numbers of steps differ. Older records contain only the number of steps made."""
     mine, theirs = _number(cell, PLANNED), _number(baseline, PLANNED)
     if mine is not None and theirs is not None:
         return mine != theirs
@@ -179,9 +179,10 @@ def _is_another_training(cell: Cell, baseline: Cell) -> bool:
 
 
 def _losses(cell: Cell, baseline: Cell) -> tuple[float, float] | None:
-    """Return both mean training losses. They are over the whole runs if both made the same number of steps, else over shared steps.
+    """Return both mean training losses.
 
-    If repeats ended early, two sides may have the same mean number of steps although their repeats made different numbers.
+    They cover the whole runs if both made the same number of steps, else only the steps that both made. If repeats ended early,
+    two sides may have the same mean number of steps although their repeats made different numbers.
     """
     both = (cell, baseline)
     alike = cell.numbers.get(STEPS) == baseline.numbers.get(STEPS)

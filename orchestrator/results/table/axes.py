@@ -1,8 +1,9 @@
-"""Find pairs of experiments to compare. The two differ in one axis only, and one has the reference value of this axis.
+"""Find pairs of experiments to compare. The two differ in one axis only, and one of them has the reference value of this axis.
 
-Users name references (`references`); without names, they are chosen here. If framework configurations differ, the reference is
-`baseline`, `none`, or the first configuration. If they do not differ, each argument that differs has its first measured value as
-reference. Arguments that follow from an axis belong to it, such as zipped arguments and additions of `include:`.
+Users name the reference values (`references`). Without names, this module chooses them. If framework configurations differ, the
+reference is `baseline`, `none`, or the first configuration. If they do not differ, each argument that differs has its first
+measured value as reference. Arguments that follow from an axis belong to it, such as zipped arguments and additions of
+`include:`.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ _SCENARIO = ("results", "scenario")
 class Match:
     """Two experiments by their rows in the table: `base` has the `reference` of the axis.
 
-    `others` are the arguments that differ with the axis. `rank` is the place of the axis among all axes of these experiments.
-    `is_chosen` means that no user named the reference.
+    `others` are the arguments that change together with the axis. `rank` is the position of the axis among all axes of these
+    experiments. `is_chosen` means that no user named the reference.
     """
 
     new: int
@@ -159,7 +160,7 @@ def _along(known: _Known, reference: Reference, rows: Sequence[int], rank: int) 
 
 
 def _chosen(known: _Known, rows: Sequence[int], measured: frozenset[int]) -> Iterator[Match]:
-    """Yield the comparisons of rows without a named reference: of frameworks, else of the arguments that differ."""
+    """Yield the comparisons of rows without a named reference: by framework, or by argument if frameworks agree."""
     frameworks = [replace(match, is_chosen=True) for match in _of_frameworks(known, rows, None)]
     yield from frameworks
     compared = {known.key(match.base, FACTS) for match in frameworks}
@@ -178,9 +179,10 @@ def _chosen(known: _Known, rows: Sequence[int], measured: frozenset[int]) -> Ite
 
 
 def _axes_of(known: _Known, rows: Sequence[int]) -> list[str]:
-    """Return the arguments that are axes of these rows, the outermost first. An axis follows from no other argument.
+    """Return the arguments that are axes of these rows, the outermost first.
 
-    If arguments follow from each other, one that is always set and whose values are words is the axis.
+    The value of an axis follows from no other argument. If two arguments follow from each other, the axis is the one that is
+    always set, with words as values.
     """
 
     def preference(name: str) -> tuple[bool, bool]:

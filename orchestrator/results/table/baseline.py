@@ -60,7 +60,7 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """The peak memory of both experiments as one metric has it. The numbers are means over runs, in the metric's unit."""
+    """The peak memory of both experiments, both from the same metric. The numbers are means over runs, in the metric's unit."""
 
     metric: str
     base: float
@@ -73,9 +73,10 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """Two experiments that are compared. `loss` is the difference of the training losses as a share, `doubt` its mark.
+    """Two experiments that are compared. `loss` is the difference of the training losses as a share.
 
-    `loss` and `doubt` are None for framework configurations: the table already has columns for them.
+    `doubt` says why it may mean nothing. `loss` and `doubt` are None for framework configurations: the table already has
+    columns for them.
     """
 
     match: Match
@@ -115,10 +116,11 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
 
 
 def with_baseline(table: ResultsTable, named: Iterable[str] = ()) -> ResultsTable:
-    """Return the table with the references of `--baseline`, and with COLUMNS relative to them. A reference's own row has 1.
+    """Return the table with the references of `--baseline`, and with COLUMNS relative to the references.
 
-    A reference without a pair gives a warning. Without names, the table gets the columns if a scenario names a baseline, or if
-    experiments are compared along another axis than the framework. Raise SelectionError for a value that no experiment has.
+    A reference's own row has 1. A reference without a pair gives a warning. Without names, the table gets the columns if a
+    scenario names a baseline, or if experiments are compared along an axis that is not the framework. Raise SelectionError for
+    a value that no experiment has.
     """
     import pandas as pd
 
@@ -233,7 +235,7 @@ def ok_runs(table: ResultsTable, names: Iterable[str]) -> list[dict[str, list[fl
 
 
 def _with_steps(table: ResultsTable) -> frozenset[Value]:
-    """Return the trainers that have a run with steps."""
+    """Return the trainers that have at least one run with recorded steps."""
     names = [name for name in STEADY_SPEEDS if name in table.runs]
     trainers = column(table.runs, "trainer")
     has_any = table.runs[names].notna().any(axis=1).tolist() if names else []
@@ -241,7 +243,7 @@ def _with_steps(table: ResultsTable) -> frozenset[Value]:
 
 
 def _misleading(match: Match) -> set[str]:
-    """Return the speeds that do not compare these experiments, because the work of a step, a sample or a run differs."""
+    """Return the speed metrics that cannot compare these experiments, because the work of a step, a sample or a run differs."""
     changed = " ".join((match.axis, *match.others))
     return {name for words, names in _OTHER_WORK if re.search(words, changed) for name in names}
 
@@ -263,9 +265,9 @@ def _memory(numbers: Numbers, new: int, base: int) -> Memory | None:
 
 
 def _loss(columns: Mapping[str, Sequence[Value]], match: Match) -> tuple[float | None, str | None]:
-    """Return the difference of the losses of two experiments that differ in arguments, and its mark.
+    """Return the difference of the losses of two experiments that differ in arguments, and the doubt about this difference.
 
-    Both are None if the two trainings do different work. The mark is None if the arguments change what is learned.
+    Both are None if the two trainings do different work. The doubt is None if the arguments change what is learned.
     """
     if _misleading(match):
         return None, None

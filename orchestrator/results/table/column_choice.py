@@ -1,8 +1,8 @@
 """Choose the shown columns of a table and their order. Pure. Columns are defined in `measure/metrics/`.
 
-A column with the same value in every row is left out, unless it is kept. Columns of the drop list, and columns that only name
-files, are also left out. A missing value counts as a value: a column that only some rows have is not constant. Names in both lists
-may be patterns (`mem_*`). The keep list wins over the drop list, and the user's lists win over the defaults (`choose`).
+A column with the same value in every row is left out, unless it is kept. Columns in the drop list, and columns that only name
+files, are also left out. A missing value counts as a value: a column that only some rows have is not constant. Names in both
+lists may be patterns (`mem_*`). The keep list wins over the drop list, and the user's lists win over the defaults (`choose`).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def no_such(name: str, known: Iterable[str]) -> str:
-    """Return a sentence on an unknown column; the name may be the heading that a table shows."""
+    """Return an error sentence for an unknown column. If the name is a heading that a table shows, the sentence says so."""
     known = sorted(known)
     headed = [repr(column) for column in known if metric(column).label == name]
     if headed:
@@ -116,7 +116,7 @@ def cells(column: pd.Series[Any]) -> list[Value]:
 
 
 def headline(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Return the metrics that people ask for first. Another speed and memory replace those that no row has."""
+    """Return the metrics that people read first. A different speed or memory metric replaces one that no row has."""
     speed = [] if has_values(frame, "tokens_per_s") else [_OTHER_SPEED]
     memory = [] if any(has_values(frame, name) for name in _GPU_MEMORY) else [_OTHER_MEMORY]
     at = HEADLINE.index(_GPU_MEMORY[0])

@@ -1,8 +1,8 @@
 """Give each column its pandas type, the same in every report, so that frames of several campaigns fit together.
 
-In a table a column of whole numbers is `Int64`, and CSV files write it so. Parquet files and `tunebench.load` have the types that
-docs/metrics.md names instead. `known` gives them to `pandas.read_csv(…, dtype=…)`. All are nullable: a missing value is NA in
-each.
+In a table a column of whole numbers is `Int64`, and CSV files write it so. Parquet files and `tunebench.load` have the types
+that docs/metrics.md names instead. `known` returns these types for `pandas.read_csv(…, dtype=…)`. All of these types are
+nullable: a missing value is NA.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def known() -> dict[str, str]:
 
 
 def typed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with the registry's types. A column with other values, such as a custom trainer's word, becomes text."""
+    """Return the frame with the registry's types. A column whose values do not fit its type becomes text."""
     types, columns = known(), {}
     for name in map(str, frame.columns):
         wanted = types.get(name, TEXT if name.startswith("provenance_") else None)

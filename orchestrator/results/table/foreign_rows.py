@@ -1,4 +1,4 @@
-"""Check the rows of a results folder that may come from someone else.
+"""Check the rows of a results folder, because someone else may have written its files.
 
 A record must belong to the folder that it is in. Numbers that are unfit for arithmetic become missing. The number of a run's
 columns is limited. A warning names whatever is left out, and the other rows stay. Pure: `store` has read the files.

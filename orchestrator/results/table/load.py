@@ -46,8 +46,8 @@ class ResultsTable:
     runs. With several folders the column `results` has the folder of the row. `arguments` has the columns that are arguments of
     the trainer, `framework_arguments` the columns that each framework configuration sets. For each row of `experiments`,
     `caveats` has the caveats of its repeats that ended ok, and `baselines` the references of its scenario. `baseline` has the
-    references that `--baseline` names for all. `neighbour_cost` is the slowdown that `--parallel auto` measured, as a
-    difference of logarithms.
+    references that `--baseline` names for all experiments. `neighbour_cost` is the slowdown that `--parallel auto` measured, as
+    a difference of logarithms.
     """
 
     runs: pd.DataFrame
@@ -148,7 +148,7 @@ def _read(root: Path, framework_arguments: dict[str, frozenset[str]]) -> tuple[l
 
 
 def _csv_file(file: Path) -> tuple[list[Row], list[str]]:
-    """Return the rows and warnings of a CSV file. An experiment without an id gets its place in the file as id."""
+    """Return the rows and warnings of a CSV file. An experiment without an id gets its position in the file as id."""
     try:
         groups, warnings = csv_file.read(reading.read_bytes(file, limit=reading.LOG_BYTES))
     except (OSError, ValueError) as error:
@@ -167,7 +167,7 @@ def _csv_file(file: Path) -> tuple[list[Row], list[str]]:
 
 
 def _stored_rows(stored: StoredExperiment, warnings: list[str]) -> list[Row]:
-    """Return the rows of an experiment. Leave out what cannot be believed, and add a warning."""
+    """Return the rows of an experiment. Leave out implausible rows and values, and add a warning."""
     ended = foreign_rows.run_rows(stored, warnings)
     if ended is None:
         return []
@@ -208,7 +208,7 @@ def _experiments(all_rows: Sequence[Row]) -> list[dict[str, Value]]:
 
 
 def _experiment(group: Sequence[Row]) -> tuple[Cell, dict[str, Value]]:
-    """Return an experiment with its means over repeats that ended ok, and the outcome of its repeats."""
+    """Return an experiment with the means over its repeats that ended ok, and with the outcome of all its repeats."""
     repeats = _last_tries(group)
     ok = _ok(repeats)
     failed = [row for row in repeats if row.outcome["status"] != Status.OK.value]

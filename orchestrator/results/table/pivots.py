@@ -1,8 +1,8 @@
 """Pivot tables and groups: `--pivot ROWS,COLUMNS[:METRIC]` and `--group-by COLUMNS`, as pandas users expect them.
 
-Functions from a table to a frame with notes; `report/tables/views.py` writes them. A cell is the mean over its experiments that
-have the number. It is the geometric mean for metrics that are compared by ratios (see docs/metrics.md). A note says if a mean
-is over several experiments.
+Functions from a table to a frame with notes; `report/tables/views.py` writes them. A cell is the mean over those of its
+experiments that have the number. It is the geometric mean for metrics that are compared by ratios (see docs/metrics.md). A note
+says if a mean is over several experiments.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def group_by(table: ResultsTable, asked: str) -> View:
 
 
 def shown_to_people(view: View) -> View:
-    """Return the view without columns that only files have: no one reads a table of eighty columns."""
+    """Return the view without the columns that only files contain, because no one reads a table of eighty columns."""
     names = [str(name) for name in view.frame.columns]
     return replace(
         view, frame=view.frame[[n for n in names if view.named or n in HEADLINES or not matches(n, DETAILS)]]
@@ -179,7 +179,7 @@ def _rank(value: Value) -> tuple[int, float, str]:
 
 
 def _headings(names: Sequence[str], keys: Sequence[Key], *, taken: Sequence[str]) -> list[str]:
-    """Return the headings of the columns: their values. If another column has this heading, the name is put in front."""
+    """Return the headings of the columns: their values, with the name in front if two headings would be the same."""
     headings: list[str] = []
     for key in keys:
         text = " / ".join(show(name, value) for name, value in zip(names, key, strict=True))

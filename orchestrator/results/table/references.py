@@ -24,9 +24,9 @@ _UNSET = ("null", "none", "")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """A reference value of an axis. Experiments with other values are compared with it.
+    """A reference value of an axis. Experiments with different values are compared with this value.
 
-    It is text, or None for an argument that is not set.
+    The value is text, or None for an argument that is not set.
     """
 
     axis: str
@@ -37,7 +37,7 @@ class Reference:
         return "null" if self.value is None else self.value
 
     def __str__(self) -> str:
-        """Return the words for `--baseline`."""
+        """Return the reference as a value for `--baseline`."""
         return self.shown if self.axis == FRAMEWORK else f"{self.axis.removeprefix(PREFIX)}={self.shown}"
 
     def is_of(self, cell: Value) -> bool:
@@ -49,7 +49,7 @@ class Reference:
 
 
 def reference_to(axis: str, cell: Value) -> Reference:
-    """Return the reference with the value of a cell."""
+    """Return a reference to the value of a table's cell."""
     return Reference(axis=axis, value=None if cell is None else str(cell))
 
 

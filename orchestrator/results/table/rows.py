@@ -134,7 +134,7 @@ def argument_cell(value: Text) -> str:
 
 
 def argument_column(name: str) -> str:
-    """Return the column of an argument: its name. If another column has that name, add the prefix `argument_`."""
+    """Return the column of an argument: its name. If a different column has that name, add the prefix `argument_`."""
     return f"{PREFIX}{name}" if name in _TAKEN else name
 
 
@@ -176,7 +176,7 @@ def _measured(record: RunRecord) -> dict[str, Value]:
 
 
 def _apart(measured: Mapping[str, Value], *, taken: Mapping[str, Value]) -> dict[str, Value]:
-    """Return measured cells. Leave out cells that a fact or argument (`taken`) repeats with the same name and value.
+    """Return measured cells. Leave out a cell if a fact or argument (`taken`) has the same name and value.
 
     If only the name is the same, rename the cell to `measured_…`.
     """

@@ -55,7 +55,7 @@ class Matrix(NamedTuple):
 
 
 def read(trainer: Any) -> dict[str, Any]:
-    """Return the facts above for a Trainer's model; None for facts that the model does not show."""
+    """Return the facts that the module's text lists, for a Trainer's model. A fact that the model does not show is None."""
     facts: dict[str, Any] = {}
     unknown: list[str] = []
     for names, reader in ((MATRICES, matrix_facts), (ATTENTION, attention_facts)):
@@ -68,7 +68,7 @@ def read(trainer: Any) -> dict[str, Any]:
 
 
 def config_of(model: Any) -> Any:
-    """Return the configuration of the model without its adapter. Raise Unknown if its parts see different tokens."""
+    """Return the configuration of the model without its adapter. Raise Unknown if parts of the model see different tokens."""
     inner = getattr(model, "get_base_model", None)
     config = (inner() if callable(inner) else model).config
     parts = ("text_config", "vision_config", "audio_config", "is_encoder_decoder")
@@ -103,7 +103,7 @@ def matrix_facts(model: Any) -> dict[str, Any]:
 
 
 def check_adapter(model: Any) -> None:
-    """Refuse all adapters but a single plain LoRA adapter. Shapes do not show what other adapters compute."""
+    """Raise Unknown for every adapter except a single plain LoRA adapter. Shapes do not show what other adapters compute."""
     adapters = getattr(model, "peft_config", None) or {}
     kinds = {str(getattr(adapter.peft_type, "value", adapter.peft_type)).upper() for adapter in adapters.values()}
     dora = any(getattr(adapter, "use_dora", False) for adapter in adapters.values())
@@ -120,7 +120,7 @@ def stack_of(model: Any, config: Any) -> tuple[str, Any]:
 
 
 def check_flow(model: Any, first_layer: Any) -> None:
-    """Refuse a model whose gradients may not reach the first layer.
+    """Raise Unknown for a model whose gradients may fail to reach the first layer.
 
     Gradients reach this layer if one of its weights or an embedding is trained, or if a hook makes its input require gradients.
     """
@@ -136,7 +136,7 @@ def is_a(module: Any, name: str) -> bool:
 
 
 def matrices(model: Any) -> Iterator[Matrix]:
-    """Yield every matrix. A weight that is tied to the embedding counts where it multiplies."""
+    """Yield every matrix. A weight that the embedding and lm_head share counts as lm_head's, because only lm_head multiplies."""
     modules = dict(model.named_modules())
     lists = Counter(path.rpartition(".")[0] for path in modules if ONE_EXPERT.fullmatch(path))
     for path, module in modules.items():
@@ -183,7 +183,7 @@ def spared(layers: Any) -> Optional[int]:
 
 
 def end_of(layer: Any) -> Optional[int]:
-    """Return the size of a layer's last matrix, or 0 if a later module keeps the matrix's product; None if unknown."""
+    """Return the size of a layer's last matrix, or 0 if a later module needs the matrix's result; None if the layer is unknown."""
     parts = {name for name, _ in layer.named_children()}
     block = getattr(layer, "mlp", None) or getattr(layer, "block_sparse_moe", None)
     inner = {name for name, _ in block.named_children()} if block is not None else set()
@@ -245,10 +245,7 @@ def first(holder: Any, *names: str) -> Optional[int]:
 
 
 def by_name(model: Any) -> Optional[bool]:
-    """Return True if a model's class name shows that it is causal, else None.
-
-    It is for old attention classes, which do not show it.
-    """
+    """Return True if a model's class name shows that attention is causal, else None. Old attention classes do not show this."""
     kinds = (type(module).__name__ for module in model.modules())
     return any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds) or None
 
@@ -268,11 +265,11 @@ def window_of(config: Any) -> Optional[int]:
 
 
 def recomputation(trainer: Any) -> Optional[str]:
-    """Return which part of the layers' forward pass the backward pass repeats. Call it when training begins.
+    """Return which part of the layers' forward pass the backward pass repeats. Call this function when training begins.
 
     `none` means no part. `whole` means the whole pass, as in re-entrant checkpointing. `early_stop` means the pass up to the
     last result that the backward pass needs, as in non-reentrant checkpointing. Return None if only some layers are
-    checkpointed, or in an unknown way.
+    checkpointed, or if the way of checkpointing is unknown.
     """
     layers = [module for module in trainer.model.modules() if is_a(module, "GradientCheckpointingLayer")]
     wrapped = [module for module in trainer.model.modules() if type(module).__name__ == "CheckpointWrapper"]

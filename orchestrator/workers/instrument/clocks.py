@@ -1,8 +1,8 @@
 """The clock that times steps: the GPU's own if the Trainer computes on CUDA, else the host's.
 
-A mark is a moment that may be in the future. On CUDA a mark is an event on the current stream. Its time is known once the GPU has
-passed it. Only `anchor` waits, once in a training. What the times leave out: work on other streams for which the current stream
-does not wait, and the drift between the clocks of GPU and host.
+A mark is a moment whose time may not be known yet. On CUDA a mark is an event on the current stream, and its time is known once
+the GPU has passed the event. Only `anchor` waits, once in a training. What the times leave out: work on other streams for which
+the current stream does not wait, and the drift between the clocks of GPU and host.
 
 `waited_s` reads from the kernel how long this process's threads were ready to run and had no core.
 
@@ -44,7 +44,7 @@ def cuda_event(**how: Any) -> Any:
 
 
 class CudaClock(HostClock):
-    """A clock whose marks are events on the current stream, known once the GPU has passed them."""
+    """A clock whose marks are events on the current stream. The time of an event is known once the GPU has passed the event."""
 
     name = "cuda"
 

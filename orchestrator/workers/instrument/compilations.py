@@ -1,9 +1,9 @@
-"""Counts what torch.compile compiles in each step, and finds out whether a batch of a new width was the reason.
+"""Counts the graphs that torch.compile compiles in each step, and finds out whether a batch of a new width was the reason.
 
-What is measured, and how: torch keeps a count of the graphs that it has compiled in this process. The count is read where a step
-begins, after each micro-batch, and where the step ends. The first step of a training is expected to compile, and so is the step
-that compiles the process's first graph. A later step that compiles has recompiled. A width is the number of positions in a row of
-`input_ids`. It is the reason if a micro-batch had a width that no earlier one had, and torch compiled while it was trained on.
+What is measured, and how: torch keeps a count of the graphs that it has compiled in this process. The count is read where a
+step begins, after each micro-batch, and where the step ends. The first step of a training is expected to compile, and so is the
+step that compiles the process's first graph. A later step that compiles has recompiled. A width is the number of positions in a
+row of `input_ids`. A new width is the reason if torch compiled during a micro-batch whose width no earlier micro-batch had.
 
 What the counts leave out: graphs compiled between steps, as for an evaluation; code that a compiler finds in its cache still counts
 as compiled; CUDA graphs that are recorded again do not count.
@@ -51,7 +51,7 @@ class Compilations:
             self.last = now
 
     def end(self, *, first: bool) -> dict[str, Any]:
-        """Return the fields of the step's line: none without a compilation. `first` is true for a training's first step."""
+        """Return the fields of the step's line, none if nothing was compiled. `first` is true for a training's first step."""
         count, before, new_width = graphs() - self.before, self.before, self.new_width
         self.begin()
         if count <= 0:  # less if the target has set the counts to zero

@@ -1,14 +1,14 @@
 """Counts a micro-batch: tokens, tokens that are not padding, tokens with a label, samples, and their squared lengths.
 
-What is measured, and how: each micro-batch is counted on the host, before accelerate sends it to the device. The GPU still works on
-the previous step, so nothing waits for the counting. The counts are kept with the tensors that were sent, and are valid while these
-do not change. Some batches cannot be counted on the host: for an iterable data set, accelerate sends the batches of all ranks as
-one and cuts them later. These batches, and batches that were changed, are counted on the device after the backward pass. Sums on a
-GPU are copied to pinned memory, and nothing waits for them.
+What is measured, and how: each micro-batch is counted on the host, before accelerate sends it to the device. The GPU still
+works on the previous step, so nothing waits for the counting. The counts are kept with the tensors that were sent. They are
+valid as long as these tensors do not change. Some batches cannot be counted on the host: for an iterable data set, accelerate
+sends the batches of all ranks as one and cuts them later. These batches, and batches that were changed, are counted on the
+device after the backward pass. Sums on a GPU are copied to pinned memory, and nothing waits for them.
 
-What the numbers leave out: padding is known from a mask of the tokens' shape. Without a mask every token counts as real, with one
-exception: tokens at the end of a row whose `position_ids` are several zeros. A new sample in a row shows by `position_ids` that do
-not continue from the previous token. Counting on a GPU other than CUDA's waits for that GPU.
+What the numbers leave out: padding is known from a mask of the tokens' shape. Without a mask every token counts as real, with
+one exception: several tokens at the end of a row whose `position_ids` are all 0 count as padding. A new sample in a row shows
+by `position_ids` that do not continue from the previous token. Counting on a GPU other than CUDA's waits for that GPU.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
@@ -74,7 +74,7 @@ def note(parts: Mapping[str, Any], counts: list[int]) -> None:
 
 
 def noted(parts: Mapping[str, Any]) -> Optional[list[int]]:
-    """Return the counts noted for these tensors. Return None if the batch had other tensors too, or if a tensor has changed."""
+    """Return the counts noted for these tensors. Return None if the tensors are different ones, or if a tensor has changed."""
     sent = _sent.get(id(parts.get(COUNTED[0])))
     if sent is None or sent.parts.keys() != parts.keys():
         return None
@@ -86,9 +86,9 @@ def noted(parts: Mapping[str, Any]) -> Optional[list[int]]:
 
 
 def kept(inputs: Any) -> Union[list[int], dict[str, Any]]:
-    """Return the counts noted for a micro-batch, else the tensors to count; an empty dict if it is not a batch.
+    """Return the counts noted for a micro-batch, else the tensors to count; an empty dict if `inputs` is not a batch.
 
-    Call it before the training step, which may remove labels from its batch or change them.
+    Call this function before the training step: the step may remove or change the labels of its batch.
     """
     try:
         parts = held(inputs)
@@ -123,8 +123,8 @@ def sizes(inputs: Mapping[str, Any]) -> Optional[list[Any]]:
 def packed(positions: Any, mask: Any) -> tuple[Any, Any, Any]:
     """Return the real tokens, the samples and the sum of their squared lengths, for rows with several samples.
 
-    A sample begins after padding, and where a position is 0 or does not continue from the previous position. Without a
-    mask, several zeros at the end of a row are padding, as trl makes it. A single zero there is a sample of one token.
+    A sample begins after padding, and where a position is 0 or does not continue from the previous position. Without a mask,
+    several zeros at the end of a row are padding, as trl makes it. A single zero at the end is a sample of one token.
     """
     torch = sys.modules["torch"]
     begins = positions == 0
@@ -187,7 +187,7 @@ class Counter:
         return self.free.pop()
 
     def count(self, batch: Union[list[int], Mapping[str, Any]]) -> Optional[Batch]:
-        """Return the counts from what `kept` returned for a micro-batch; None without tokens that can be counted."""
+        """Return the counts of a micro-batch; `batch` is the result of `kept`. Return None if no tokens can be counted."""
         try:
             values = batch if isinstance(batch, list) else sizes(batch)
         except Exception:  # labels that are not a tensor, or nested rows: only the counts are lost, not the times

@@ -1,8 +1,9 @@
 """Ends a training early, on all ranks at the same step: after a number of steps, or once the step time is known well enough.
 
-Every rank knows the number of steps. Rank 0 decides from its own steps (`stopping.py`) whether the step time is known well enough,
-every LOOK_EVERY steps. The other ranks must learn the decision without a collective, which would wait for the GPUs. So the decision
-goes from host to host, through the key-value store of the process group. All ranks obey it LOOK_EVERY steps later.
+Every rank knows the number of steps. Every LOOK_EVERY steps, rank 0 decides from its own steps (`stopping.py`) whether the step
+time is known well enough. The other ranks must learn the decision without a collective operation, because such an operation
+would wait for the GPUs. So the decision goes from host to host, through the key-value store of the process group. All ranks
+obey it LOOK_EVERY steps later.
 
 Each decision is one key, written by compare-and-set. Rank 0 writes its decision. A rank that has waited too long for this decision
 writes that training continues. The first writer wins. All ranks, including rank 0, act on the content of the store, so they agree.
@@ -30,7 +31,7 @@ trainings = itertools.count()
 
 
 def patiently(ask: Callable[[], Any]) -> Any:
-    """Return the store's answer, and ask again if the store fails. Raise its error after TRIES tries.
+    """Return the store's answer, and ask again if the store fails. Raise the store's error after TRIES tries.
 
     This rank then cannot know whether the other ranks stop.
     """
@@ -43,13 +44,13 @@ def patiently(ask: Callable[[], Any]) -> Any:
 
 
 class Board:
-    """A board of decisions in a store of torch.distributed. Each decision is made once, for all ranks."""
+    """The decisions of a training, in a key-value store of torch.distributed. Each decision is made once, for all ranks."""
 
     def __init__(self, store: Any) -> None:
         self.store, self.patience_s = store, LONGEST_WAIT_S
 
     def settle(self, number: int, decision: str) -> str:
-        """Write the decision unless the store has one, and return the decision in the store."""
+        """Write the decision unless the store already has a decision, and return the decision in the store."""
         held = patiently(lambda: self.store.compare_set(str(number), "", decision))
         return held.decode() if isinstance(held, bytes) else str(held)
 
@@ -64,7 +65,7 @@ class Board:
 
 
 class Ending:
-    """The early end of one training.
+    """The object that decides at which step one training ends early.
 
     `measure` is the content of TUNEBENCH_MEASURE, `stopping` the rule of rank 0. `board` is None if this is the only rank.
     """
@@ -85,7 +86,7 @@ class Ending:
         return {"why": "within", "half_width": self.half_width} if enough else None
 
     def ask(self, step: int, seconds: Sequence[float]) -> bool:
-        """Return the decision that all ranks obey at this step: whether the step time is known well enough."""
+        """Return whether to end training at this step because the step time is known well enough. All ranks get the same answer."""
         for value in seconds:
             self.stopping.add(value)
         if step % LOOK_EVERY:
@@ -109,7 +110,7 @@ class Ending:
 
 
 def build(measure: Mapping[str, Any], *, rank: int, world_size: int, load: Callable[[str], Any]) -> Ending:
-    """Return the ending of the training that begins now. `load("stopping")` returns the module with the rule."""
+    """Return the object that decides when the training that begins now ends. `load("stopping")` returns the rule's module."""
     number = next(trainings)  # the same on all ranks: each training has its own keys
     store = default_store() if world_size > 1 else None
     if not measure.get("within") or (world_size > 1 and store is None):
@@ -122,8 +123,9 @@ def build(measure: Mapping[str, Any], *, rank: int, world_size: int, load: Calla
 def for_steps_done(metrics: Mapping[str, Any], *, done: int, planned: int) -> dict[str, Any]:
     """Return the Trainer's metrics of a training that ended early, with corrected speeds.
 
-    Most versions of transformers divide the planned work by the time of the work done. The steps per second show whether a
-    version does so. If it does, the speed in tokens is left out: the Trainer does not report the tokens of the steps done.
+    Most versions of transformers divide the planned work by the time of the work done. The reported steps per second show
+    whether the installed version does so. If it does, the speed in tokens is left out: the Trainer does not report the tokens
+    of the steps done.
     """
     claimed = (metrics.get("train_steps_per_second") or 0.0) * (metrics.get("train_runtime") or 0.0)
     if abs(claimed - done) <= abs(claimed - planned):

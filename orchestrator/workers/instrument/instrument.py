@@ -76,7 +76,7 @@ def part(name: str) -> Any:
 
 
 def sentence_of_argparse(trace: types.TracebackType | None) -> str | None:
-    """Return the error sentence of argparse if it ended the process: the exit itself has only a code."""
+    """Return the error sentence of argparse if argparse ended the process: the exit itself has only a code."""
     while trace is not None:
         frame = trace.tb_frame
         if frame.f_code.co_name == "error" and os.path.basename(frame.f_code.co_filename) == "argparse.py":
@@ -185,7 +185,7 @@ def installed() -> dict[str, str]:
 
 
 def write(folder: str, seen: Any, error: dict[str, Any] | None) -> None:
-    """Write `worker-rank{R}.json`, whole or not at all."""
+    """Write `worker-rank{R}.json` in one step, so that no reader sees a part of the file."""
     document = {
         "schema": SCHEMA, "pid": os.getpid(), "host": socket.gethostname(), "status": "error" if error else "ok",
         "error": error, **seen, "versions": installed(),
@@ -199,7 +199,7 @@ def write(folder: str, seen: Any, error: dict[str, Any] | None) -> None:
 
 
 def on_cpu(module: types.ModuleType) -> None:
-    """Set `use_cpu` in each TrainingArguments, if the launcher chose the CPU. Without it, they would refuse bfloat16."""
+    """Set `use_cpu` in each TrainingArguments, if the launcher chose the CPU. Without `use_cpu`, they would refuse bfloat16."""
     kind = module.TrainingArguments
     finish = kind.__post_init__
 

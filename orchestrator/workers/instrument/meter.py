@@ -1,11 +1,11 @@
-"""Times the optimizer steps of a training on one rank. Writes a line for each, with its tokens (`counting.py`).
+"""Times the optimizer steps of a training on one rank. Writes a line for each step, with the step's tokens (`counting.py`).
 
 The line of a step that compiled says so (`compilations.py`).
 
-What is measured, and how: a mark of the clock (`clocks.py`: on CUDA the GPU's own) is set where a step begins and ends. It is read
-some steps later, once the GPU has passed it, so nothing here waits for a GPU. Several steps are written together, because code that
-runs once per step finds cold caches and takes ten times as long. So the file may lack the last ten steps, or the last second, while
-training continues or hangs.
+What is measured, and how: a mark of the clock (`clocks.py`: on CUDA the GPU's own) is set where a step begins and ends. The
+mark is read some steps later, once the GPU has passed it, so nothing in this module waits for a GPU. Several steps are written
+together, because code that runs once per step finds cold caches and takes ten times as long. So the file may lack the last ten
+steps, or the last second, while training continues or hangs.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
@@ -48,7 +48,7 @@ class Block(NamedTuple):
 
 
 def careful(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a method so that its error ends the measuring, and not the training. The error is kept in `trouble`."""
+    """Wrap a method so that an error in it ends the measuring, but not the training. The error is kept in `trouble`."""
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -138,7 +138,7 @@ class Meter:
             self.pending.append({"step": number, "t": time.time(), "loss": value})
 
     def due(self) -> bool:
-        """Return whether to harvest in this step: in each of the first steps, then in every tenth, or after a second.
+        """Return whether to call `harvest` in this step: in each of the first steps, then in every tenth step, or after a second.
 
         A finished block is always due: the program that makes an overhead study acts on each finished block.
         """
@@ -195,7 +195,10 @@ class Meter:
         self.blocks.write(json.dumps(line) + "\n")
 
     def add_up(self, batches: list[Any]) -> Mapping[str, Optional[int]]:
-        """Return the counts of one step. Counts and totals are unknown if a micro-batch cannot be counted or none was seen."""
+        """Return the counts of one step.
+
+        The counts and the totals are unknown if a micro-batch cannot be counted, or if no micro-batch was seen.
+        """
         read = [None if batch is None else batch.read() for batch in batches]
         if not read or None in read:
             self.totals = dict.fromkeys(self.names)
@@ -212,7 +215,7 @@ class Meter:
 
     @careful
     def close(self) -> None:
-        """Write the last lines, and a line that ends the file. Wait for a GPU that hangs, but not forever."""
+        """Write the last lines, and a line that ends the file. Wait only a limited time for a GPU that hangs."""
         self.harvest(wait_s=LONGEST_WAIT_S)
         if not self.pending:  # saving or a last evaluation may follow
             self.lines.write(json.dumps({"ended": round(time.time(), 6)}) + "\n")

@@ -5,9 +5,9 @@ of accelerate that sends a batch to the device. It changes nothing else, and ask
 (`ending.py`). Each step goes to the meter (`meter.py`). `stages.py` reads memory at stages; `settings.py` and `architecture.py`
 read the settings. `instrument.py` makes the recorder and writes its results.
 
-What it leaves out: training without `transformers.Trainer`; all but the last of several trainings in a process; and the rest of a
-training if another training begins in one of its callbacks. If a derived Trainer's training step does not call the base class's,
-its steps are timed but their tokens are unknown.
+What it leaves out: training without `transformers.Trainer`; all but the last of several trainings in a process; and the rest of
+a training if a second training begins in one of the first one's callbacks. If a derived Trainer's training step does not call
+the base class's, its steps are timed but their tokens are unknown.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Recorder:
             self.known += self.meter.harvest() or []
 
     def look_at(self, loss: Any, trainer: Any) -> None:
-        """Note a loss that is not finite if the Trainer's filter hides it. The filter logs the mean of the other losses.
+        """Note a loss that is not finite if the Trainer's filter hides it. The filter logs the mean of the finite losses.
 
         The filter itself waits for each loss, so this costs no more.
         """
@@ -267,7 +267,7 @@ class Recorder:
         return None if self.state is None else int(self.state.global_step)
 
     def document(self) -> dict[str, Any]:
-        """Return the whole record, at the end of the process, whether it failed or not."""
+        """Return the whole record at the end of the process, even if the training failed."""
         if self.state is not None:
             self.close()
         meter, settings = self.meter, dict(self.settings)

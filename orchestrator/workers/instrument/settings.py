@@ -3,7 +3,8 @@
 An argument is read only if no object shows the setting. So a flag that a library silently ignored does not count as a setting in
 effect. A setting that a version of the libraries does not show is None.
 
-This is a part of the instrument (`instrument.py`). It imports neither torch nor transformers, and starts from the Trainer.
+This is a part of the instrument (`instrument.py`). It imports neither torch nor transformers: it gets the Trainer, and reads
+everything through that object.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def size_of(parameter: Any) -> int:
 
 
 def main_dtype(trainer: Any) -> str | None:
-    """Return the floating type of most numbers of the model."""
+    """Return the floating-point type that most of the model's numbers have."""
     sizes: Counter[str] = Counter()
     for parameter in trainer.model.parameters():
         if parameter.is_floating_point():
@@ -151,7 +152,7 @@ def device_name(trainer: Any) -> str | None:
 
 
 def per_device_batch(trainer: Any) -> int | None:
-    """Return the rows per batch of one process, from its data loader. There are at most as many as the data set has."""
+    """Return the rows per batch of one process, from its data loader. The result is at most the number of rows in the data set."""
     loader = trainer.callback_handler.train_dataloader
     sampler: Any = getattr(loader, "batch_sampler", None)
     if getattr(sampler, "split_batches", False):
@@ -222,7 +223,7 @@ PREPARED: Readers = {
 
 
 def read(readers: Readers, trainer: Any) -> dict[str, Any]:
-    """Return the settings as their readers return them. A reader that raises an error gives None."""
+    """Return the value of each setting, as its reader returns it. A setting whose reader raises an error is None."""
     settings = {}
     for name, reader in readers.items():
         try:

@@ -1,13 +1,13 @@
 """Reads the memory of one rank at the stages of its training: after loading, in the first step, in all later steps.
 
 What is measured, and how: on CUDA, the counters of the caching allocator. These are the bytes of tensors, the bytes that it
-reserves, and the peak of both in the stage. Two more counters are the number of times it freed its cache to retry, and the number
-of retries that failed. On any Linux, the resident memory of this process and its children, from /proc.
+reserves, and the peak of both in the stage. Two more counters are the number of times the allocator freed its cache to retry,
+and the number of retries that failed. On any Linux, the resident memory of this process and its children, from /proc.
 
-What the numbers leave out: CUDA contexts, communication buffers and other memory that torch does not allocate. Resident memory is
-read only at the end of a stage, and pages that a child shares with its parent count twice. Only this process's own peak comes from
-the kernel. Torch keeps one peak, so it is reset between the stages. The Trainer's own memory tracker resets it too. With that
-tracker the stages have no peaks. The peak of the process is then made from readings before the tracker's resets.
+What the numbers leave out: CUDA contexts, communication buffers and other memory that torch does not allocate. Resident memory
+is read only at the end of a stage, and pages that a child shares with its parent count twice. Only this process's own peak
+comes from the kernel. Torch keeps one peak, so it is reset between the stages. The Trainer's own memory tracker resets it too.
+If that tracker is used, the stages have no peaks, and the peak of the process comes from readings before the tracker's resets.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library, and uses torch once it is loaded.
 """
@@ -111,7 +111,7 @@ class Memory:
         return peak
 
     def restart_high_water(self) -> bool:
-        """Restart the kernel's peak, keep the peak so far, and return whether the kernel allowed it."""
+        """Restart the kernel's peak, keep the peak so far, and return whether the kernel allowed the restart."""
         self.high_water()
         try:
             with open("/proc/self/clear_refs", "w", encoding="ascii") as file:

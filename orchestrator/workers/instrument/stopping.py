@@ -34,7 +34,7 @@ def half_width(seconds: Sequence[float]) -> Optional[float]:
 
 
 class Stopping:
-    """The rule above, fed with the time of each step."""
+    """The rule that the module's text describes. It gets the time of each step."""
 
     def __init__(self, discard_steps: Optional[int], at_least_steps: Optional[int], within: float) -> None:
         self.discard_steps, self.within = discard_steps, within

@@ -1,4 +1,4 @@
-"""Makes folders that appear whole or not at all: filled under a temporary name, synced, and renamed.
+"""Makes folders that appear complete or not at all: each is filled under a temporary name, synced to the disk, and renamed.
 
 Two processes may make the same folder at once. The first to rename wins, and the copy of the other is deleted. `described` says
 what is in a folder, so that damage can be found later. The orchestrator runs this file to use that function.
@@ -17,7 +17,7 @@ PARTS, PART_BYTES = 64, 16 * 1024
 
 
 def make_folder(path: str, fill: Callable[[str], None]) -> bool:
-    """Make `path` by `fill(temporary folder)` unless it exists, and return whether this process made it."""
+    """Fill a temporary folder by `fill` and rename it to `path`, unless `path` exists. Return whether this process made `path`."""
     path = os.path.abspath(path)
     if os.path.isdir(path):
         return False

@@ -130,7 +130,7 @@ def format_rows(rows: Sequence[Row], spec: Spec, *, special_tokens: Mapping[str,
 
 
 def instruct(row: Row, spec: Spec) -> Sample:
-    """Return the prompt, a space and the answer. The prompt has an input section only if the row has an input."""
+    """Return the prompt, a space and the answer. The prompt has a section for the input only if the row has an input."""
     prompt = (WITH_INPUT if row.get(spec.input_field, "") != "" else WITHOUT_INPUT).format_map(row)
     answer = row[spec.response_field or spec.text_field]
     return Sample(text=f"{prompt} {answer}", prompt=prompt if spec.response_field else None)
@@ -180,7 +180,8 @@ def tokenize_samples(samples: Sequence[Sample], spec: Spec, *, tokenizer: Any) -
     """Return every sample as tokens and labels.
 
     A chat template writes special tokens itself, so none are added to its text, as in transformers. Other text gets the special
-    tokens of the tokenizer. Every row ends with an end-of-sequence token, except rows of a chat template for other trainers.
+    tokens of the tokenizer. Every row ends with an end-of-sequence token, except rows that a chat template made for a trainer
+    other than the built-in one.
     """
     special = spec.chat_template is None
     close = tokenizer.eos_token_id if special or spec.form == "tokens" else None
@@ -201,7 +202,7 @@ def tokenize_samples(samples: Sequence[Sample], spec: Spec, *, tokenizer: Any) -
 
 
 def response_start(sample: Sample, spec: Spec) -> int:
-    """Return the position in the text where learning begins. It is past the end if the response template is not found."""
+    """Return the position in the text where the labels begin: past the end if the response template is not found."""
     if sample.prompt is not None:
         return len(sample.prompt)
     if not spec.response_template:

@@ -6,7 +6,7 @@ SPEC.json has the fields of `formatting.Spec`. The program makes the folder `pat
     form `text` (other trainers)       `train.json`, one object per line
     both                               `manifest.json`, which describes the content and its origin
 
-The exit code is 0, or 1 after a last line `error: …` on stderr. The program knows the model only by its tokenizer.
+The exit code is 0, or 1 after a last line `error: …` on stderr. Of the model, the program reads only the tokenizer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads the rows of a training set as mappings: a built-in set, a local file or folder, or a data set of a hub.
 
-This module reads JSON and JSON Lines itself. The package `datasets` reads Parquet, saved data sets and hub names, and is
-imported only for them. A split such as `train[:2000]` or `train[10%:20%]` means the same for every source. A mistake is
-a PreparationError of one sentence.
+JSON and JSON Lines are read here. The package `datasets` reads Parquet, saved data sets and hub names, and is imported only for
+them. A split such as `train[:2000]` or `train[10%:20%]` means the same for every source. A mistake is a PreparationError of one
+sentence.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ def position(text: Optional[str], rows: int) -> Optional[int]:
 
 
 def files_of(source: str, split: Optional[str]) -> list[str]:
-    """Return the data files of a path. In a folder, they are named after the split; for `train`, all files count if none is."""
+    """Return the data files of a path.
+
+    In a folder, these are the files whose names begin with the split's name. If there are none for `train`, all files count.
+    """
     name, _, _ = split_of(split)
     if not os.path.isdir(source):
         if name != "train":

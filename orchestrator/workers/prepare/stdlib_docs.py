@@ -1,7 +1,7 @@
 """Makes instruction pairs from the docstrings of Python's standard library: real English text on every machine.
 
-Sources are parsed in a fixed order and never imported, so one Python version gives the same pairs everywhere. Another version has
-other docstrings, and so other data. `prepare.py` records the version and a digest next to the data.
+Sources are parsed in a fixed order and never imported, so one Python version gives the same pairs everywhere. A different
+version has different docstrings, and so gives different data. `prepare.py` records the version and a digest next to the data.
 """
 
 from __future__ import annotations

@@ -29,14 +29,14 @@ Encoded = Tuple[Sequence[int], Sequence[int]]
 
 
 class Tokenizer:
-    """A tokenizer of either library. For each text, `encode` returns its token ids, and the position where each token ends."""
+    """A tokenizer from either package. For each text, `encode` returns its token ids, and the position where each token ends."""
 
     def __init__(self, inner: Any, *, special_tokens: dict[str, str], eos: Optional[int], pad: Optional[int]) -> None:
         self.inner, self.special_tokens, self.eos_token_id, self.pad_token_id = inner, special_tokens, eos, pad
 
 
 class Trained(Tokenizer):
-    """A `tokenizers.Tokenizer` with the special tokens above. It adds no special token by itself."""
+    """A `tokenizers.Tokenizer` with this module's special tokens. It adds no special token to a text by itself."""
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Encoded]:
         encodings = self.inner.encode_batch(list(texts), add_special_tokens=False)

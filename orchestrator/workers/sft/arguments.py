@@ -136,7 +136,7 @@ def check_own(own: Mapping[str, Any]) -> None:
 
 
 def check_unknown(names: Iterable[str], known: Iterable[str], *, what: str) -> None:
-    """Refuse names that neither the trainer nor `what` knows, and suggest the nearest known name."""
+    """Raise ArgumentError for names that neither the trainer nor `what` knows, with the nearest known name."""
     for name in names:
         near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
         hint = f"did you mean --{near[0]}?" if near else "remove it, or look at the list in TrainingArguments."

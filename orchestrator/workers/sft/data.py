@@ -6,9 +6,10 @@
 - padding-free: the rows follow one another in one long row; `position_ids` begin at 0 for each;
 - packed: all rows are cut into chunks of exactly `max_seq_len`; every token is work, and all batches have one shape.
 
-Samples of one row stay separate in attention (block-diagonal) if the attention reads `position_ids`. Flash attention reads them;
-sdpa, eager and flex read them from transformers 4.53 on. With an older version, packing is the classic concatenation, in which a
-sample sees the end of the previous sample. Padding-free batches are refused there. `packed_attention` names the kind.
+Samples of one row stay separate in attention (block-diagonal) if the attention reads `position_ids`. Flash attention reads
+them; sdpa, eager and flex read them from transformers 4.53 on. With an older version, packing is the classic concatenation, in
+which a sample sees the end of the previous sample. With an older version, padding-free batches are refused. The setting
+`packed_attention` says which of these two a run had.
 
 A sample that is cut at the end of a chunk continues in the next chunk, without its beginning. No label crosses a border.
 The last, incomplete chunk and chunks without a label are left out.
@@ -106,7 +107,7 @@ class Rows(Dataset):  # type: ignore[misc]
 
 
 def packed_rows(tokens: Tokens, max_seq_len: int, *, packed_attention: str) -> Rows:
-    """Return chunks of exactly `max_seq_len` tokens, as described above. Fewer tokens make one short row."""
+    """Return chunks of exactly `max_seq_len` tokens, as described above. If all tokens fill no chunk, they make one short row."""
     total = len(tokens.input_ids)
     length, count = min(max_seq_len, total), max(1, total // max_seq_len)
     used = count * length

@@ -52,7 +52,7 @@ def hub_options(own: Own) -> dict[str, Any]:
 
 
 def overrides(config: Any, words: Mapping[str, Sequence[str]], model: str) -> dict[str, Any]:
-    """Return the words as values of the configuration's fields. Each value gets the type of the field's present value."""
+    """Return the words as values of the configuration's fields. Each value gets the type of the value that the field has now."""
     from transformers import TrainingArguments
 
     known = fields_of(config)
@@ -130,7 +130,8 @@ def load_quantized(model: Any, **options: Any) -> Any:
 def drawing_device(own: Own, config: Any) -> Any:
     """Return the device that draws random weights: this rank's GPU if the model fits easily, else the CPU.
 
-    A CPU takes minutes for 7B. FSDP, DeepSpeed and quantisation use the CPU: the whole model may not fit on one GPU.
+    Drawing the weights of a 7B model on a CPU takes minutes. FSDP, DeepSpeed and quantisation use the CPU: the whole model may
+    not fit on one GPU.
     """
     import torch
 

@@ -83,7 +83,7 @@ def checkpointing(args: Any) -> tuple[bool, bool]:
 
 
 def check_data(own: Own, manifest: typing.Mapping[str, Any], config: Any) -> None:
-    """Refuse data with tokens of another model, or with a loss on everything if only the response is wanted."""
+    """Raise ArgumentError if the model lacks a token of the data, or if all tokens have labels but only the response should."""
     size = getattr(config, "vocab_size", None)
     largest = manifest.get("largest_token_id")
     if size and largest is not None and largest >= size:
@@ -128,7 +128,7 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
 
 
 def train(argv: typing.Sequence[str]) -> None:
-    """Build, train, and save the numbers. Nothing of the Trainer outlives this function."""
+    """Build, train, and save the numbers. No object of the Trainer exists after this function."""
     trainer = build_trainer(argv)
     result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
     trainer.save_metrics("train", result.metrics)

@@ -1,5 +1,4 @@
-"""The sizes of a model, read from its configuration: `config:NAME`, a local folder, or a hub model that is in the local cache
-or well known.
+"""The sizes of a model, read from its configuration: `config:NAME`, a local folder, or a cached or well-known hub model.
 
 Decoders like Llama and Mixtral are known (FAMILIES), and their counts of parameters are exact. Everything else raises NotKnown with
 the reason. Examples are other architectures, weights that are stored quantised, and a configuration that is not on this machine.

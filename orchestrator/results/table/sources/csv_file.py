@@ -140,7 +140,7 @@ def set_by_frameworks(rows: Sequence[Row]) -> dict[str, frozenset[str]]:
     """Return the arguments that each framework configuration may set: they have one value within each configuration.
 
     A CSV file does not say where an argument comes from. Such an argument may be a setting of the configuration, or an axis
-    that changes with it.
+    that changes together with the configuration.
     """
     by_framework: dict[Value, list[Row]] = {}
     for row in rows:
@@ -161,7 +161,7 @@ def _is_argument(name: str) -> bool:
 
 
 def _value(cell: str | None) -> Value:
-    """Return a cell; a whole number as an int, since counts are shown and compared as int."""
+    """Return the value of a cell. A whole number becomes an int, because counts are shown and compared as int."""
     return int(cell) if cell and _WHOLE.fullmatch(cell) else _OF_SPREADSHEETS.get(cell or "", cell)
 
 

@@ -156,7 +156,7 @@ def _number_of(value: object) -> Value:
 
 
 def _final_metrics(content: Mapping[str, object], stdout: Callable[[], str]) -> dict[str, object]:
-    """Return the metrics of results.json. If they are incomplete, add the metrics that the Trainer printed."""
+    """Return the metrics in results.json. If some are missing, add the metrics that the Trainer printed."""
     stored = {name: value for name, value in content.items() if _is_metric(name, value)}
     return stored if all(name in stored for name in _COMPLETE) else {**_stdout_metrics(stdout()), **stored}
 
@@ -167,7 +167,7 @@ _NOT_FINITE = re.compile(r"(?<=: )-?(?:nan|inf)\b")
 
 
 def _stdout_metrics(stdout: str) -> dict[str, object]:
-    """Return the final metrics as the Trainer printed them. The reference stores no metrics if it took the run for a failure."""
+    """Return the final metrics that the Trainer printed. The reference system stores none for a run that it counted as failed."""
     for literal in reversed(_IN_BRACES.findall(stdout)):
         if "train_runtime" in literal and len(literal) <= _LONGEST_LITERAL:
             with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -198,7 +198,7 @@ def _arguments(content: Mapping[str, object]) -> dict[str, Value]:
 
 
 def _memory(folder: Path, measured: Mapping[str, Value], warnings: list[str]) -> dict[str, Value]:
-    """Return the numbers of the Trainer's memory tracker and of nvidia-smi, if requested. Warn if one has no number."""
+    """Return the numbers of the Trainer's memory tracker and of nvidia-smi, if requested. Warn if a requested number is missing."""
     memory: dict[str, Value] = {}
     if any("_mem_gpu" in name for name in measured):
         peak, allocated = memory_summary(measured) or (None, None)

@@ -1,7 +1,7 @@
 """The cause of a failure of the reference system's runs, from their stderr. Pure; `reference_folder` reads the files.
 
-A run with complete metrics is good, whatever its log says. For other runs, the log has the cause: an exception of the trainer, but
-not the launcher's report of a dead child.
+A run with complete metrics succeeded, whatever its log says. For every other run, the log has the cause: an exception of the
+trainer, but not the launcher's report of a dead child.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def failure(stderr: str) -> tuple[str, str]:
 
 
 def _kind(cause: str) -> str:
-    """Return the kind that `measure.failures` finds for a worker with this error and exit code 1."""
+    """Return the kind of failure that `measure.failures` finds for a worker with this error and exit code 1."""
     name, _, message = cause.partition(": ")
     outcome = ProcessOutcome(exit_code=1, signal=None, started_at=0.0, ended_at=0.0)
     workers = [{"error": {"type": name, "message": message}}]
