@@ -6,6 +6,7 @@ again. A power cap is not a doubt, because it is normal on today's GPUs and affe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +19,8 @@ from orchestrator.results.table.rows import Value
 
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
+
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 class DoubtKind(StrEnum):
@@ -64,8 +67,21 @@ def _of_row(loss: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Ca
         return  # without a number there is nothing to doubt
     known = [(_CAVEATS[caveat.kind], caveat.detail) for caveat in caveats if caveat.kind in _CAVEATS]
     for kind in DoubtKind:
-        details = dict.fromkeys(detail for doubt, detail in known if doubt is kind)
+        details = different([detail for doubt, detail in known if doubt is kind])
         if details:
             yield Doubt(kind=kind, detail=", ".join(details))
     if number(neighbours):
         yield Doubt(kind=DoubtKind.PACKED)
+
+
+def different(details: Sequence[str]) -> list[str]:
+    """Return the details. Of those that differ only in numbers, only the one with the highest first number is returned."""
+    alike: dict[str, list[str]] = {}
+    for detail in details:
+        alike.setdefault(_NUMBER.sub("", detail), []).append(detail)
+    return [max(found, key=_first_number) for found in alike.values()]
+
+
+def _first_number(detail: str) -> float:
+    found = _NUMBER.search(detail)
+    return float(found[0]) if found else 0.0

@@ -258,6 +258,13 @@ def test_a_doubted_cell_is_a_warning_and_no_gain(kind: CaveatKind, side: str) ->
     assert said in text and f"{side} on llama-1b at 1 GPU" in text and "no speed is claimed" in text
 
 
+def test_of_details_that_differ_only_in_numbers_the_highest_is_shown() -> None:
+    waited = [f"a rank waited for a core in {share} of the time" for share in ("9%", "31%", "23%")]
+    doubted = tuple(Caveat(kind=CaveatKind.BUSY_HOST, detail=detail) for detail in waited)
+    (text,) = warned(Made(runs=speeds(*BASELINE), warnings=doubted))
+    assert "busy host (a rank waited for a core in 31% of the time), so" in text
+
+
 @pytest.mark.parametrize(("cost", "said"), [(None, "was not measured"), (0.03, "measured cost of neighbours, 3")])
 def test_equally_many_neighbours_are_compared_and_their_cost_widens_the_interval(cost: float | None, said: str) -> None:
     def table(beside: int) -> ResultsTable:

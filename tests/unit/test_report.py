@@ -111,6 +111,23 @@ def test_a_narrow_terminal_still_tells_the_rows_apart(tmp_path: Path) -> None:
     assert all("1,234" in row for row in rows)
 
 
+def test_an_axis_with_a_long_name_and_a_kept_column_come_before_further_numbers(tmp_path: Path) -> None:
+    numbers = {"tokens_per_s": 1234.5, "step_time_s": 0.5, "mfu": 0.4, "train_loss": 2.5, "train_runtime": 9.0}
+    axis = "gradient_checkpointing"
+    cells = [
+        replace(BASE, id=f"cell-{word}", arguments={**BASE.arguments, axis: word, "warmup_steps": str(number)})
+        for number, word in enumerate(("false", "true"))
+    ]
+    root = stored(tmp_path / "results", *((one, [ended(one, 1, **numbers)]) for one in cells))
+    table = load([root])
+    lines = terminal.text(table, width=40).splitlines()
+    assert [line.split()[0] for line in lines[1:] if line.endswith(" ok")] == ["false", "true"]
+    heading = [line.split()[0] for line in lines if line.strip()]
+    assert heading[heading.index("gradient_") + 1] == "checkpointing"
+    kept = terminal.plain(terminal.summary(table, width=40, keep=["warmup_steps"]), width=40)
+    assert "warmup_steps" not in kept.split("Columns that do not fit here")[1] and "warmup_" in kept
+
+
 @pytest.mark.parametrize("padding", [0.4, 0.0])
 def test_where_rows_are_padded_a_narrow_terminal_has_the_speed_without_padding(padding: float, tmp_path: Path) -> None:
     cells = [(replace(BASE, id=f"cell-{gpus}", num_gpus=gpus), 1000.0 * gpus) for gpus in (1, 2)]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from orchestrator.files.printable_text import counted, one_line
-from orchestrator.report.caveats import DoubtKind
+from orchestrator.report.caveats import DoubtKind, different
 from orchestrator.report.highlights.highlight import MOST_OTHERS, Highlight, HighlightKind, Known
 from orchestrator.report.highlights.labels import listed
 from orchestrator.report.highlights.wording import percent
@@ -81,7 +81,7 @@ def _packed(known: Known, rows: Sequence[int]) -> Highlight:
 
 def _doubted(known: Known, kind: DoubtKind, rows: Sequence[int]) -> Highlight:
     doubts = (doubt for row in rows for doubt in known.doubts[row])
-    details = dict.fromkeys(doubt.detail for doubt in doubts if doubt.kind is kind and doubt.detail)
+    details = different([doubt.detail for doubt in doubts if doubt.kind is kind and doubt.detail])
     why = f" ({listed([one_line(detail, longest=LONGEST_DETAIL) for detail in details], most=2)})" if details else ""
     names = listed([known.names.whole(row) for row in rows])
     text = f"{counted(len(rows), 'experiment')} {_OTHERS[kind]}{why}, so no speed is claimed: {names}"

@@ -8,6 +8,7 @@ result and the table's warnings.
 from __future__ import annotations
 
 import io
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ from orchestrator.results.table.column_choice import (
     for_people,
     has_values,
     headline,
+    matches,
     varying,
 )
 
@@ -48,10 +50,10 @@ _WIDEST = 28
 # Cells between two columns.
 GAP = 3
 
-_FIRST = ("results", "framework_config", "tokens_per_s", "status")
-# Comes before these if rows are padded: speeds that count padding as work cannot be compared.
+_SPEED = ("tokens_per_s",)
+# Comes before it if rows are padded: speeds that count padding as work cannot be compared.
 _PADDED = ("real_tokens_per_s",)
-_DISTINGUISHING = ("model_name_or_path", "num_gpus", "peft_method", "scenario")
+_DISTINGUISHING = ("results", "framework_config", "model_name_or_path", "num_gpus", "peft_method", "scenario")
 _BELOW = ("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors")
 
 
@@ -67,7 +69,7 @@ def summary(
 
     The highlights follow the table. Each failed experiment has its own lines with kind, cause and advice.
     """
-    frame, drop = table.experiments, tuple(drop)
+    frame, keep, drop = table.experiments, tuple(keep), tuple(drop)
     if not len(frame):
         return Text("No experiments.")
     usual = always_shown(frame, drop=drop)
@@ -76,7 +78,7 @@ def summary(
         frame, keep=(*keep, *usual), drop=(*drop, *DEFAULT_DROP, *DETAILS, *_BELOW, *_counts(frame), *empty)
     )
     names = _names(split, first=(*(_PADDED if _is_padded(frame) else ()), *headline(frame)))
-    fitting = _fitting(frame, names, width)
+    fitting = _fitting(frame, names, width, keep=keep)
     parts: list[RenderableType] = [_heading(frame)]
     same = same_for_all(split)
     if same:
@@ -127,10 +129,15 @@ def _names(split: Split, *, first: Sequence[str]) -> list[str]:
     return [*(distinguishing or ["id"]), *measured, *others, *ended]
 
 
-def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int) -> set[str]:
-    """Return the columns that fit next to each other. The most important columns, and columns that distinguish rows, come first."""
-    padded = _PADDED if _is_padded(frame) else ()
-    wanted = (*padded, *_FIRST, *_distinguishing(frame, names), *headline(frame)[:12], "id")
+def _fitting(frame: pd.DataFrame, names: Sequence[str], width: int, *, keep: Sequence[str]) -> set[str]:
+    """Return the columns that fit next to each other.
+
+    One speed and the status come first, then columns that distinguish rows, columns that the user keeps, and other metrics.
+    """
+    speed = _PADDED if _is_padded(frame) else _SPEED
+    kept = [name for name in names if matches(name, keep)]
+    measured = [name for name in headline(frame) if name in names][:12]
+    wanted = (*speed, "status", *_distinguishing(frame, names), *kept, "speedup", *_SPEED, *measured, "id")
     fitting: set[str] = set()
     left = width + GAP
     for name in dict.fromkeys((*(name for name in wanted if name in names), *names)):
@@ -150,7 +157,7 @@ def _distinguishing(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
     facts = [name for name in names if name not in METRICS and name not in ("status", "runs", "runs_ok", "id")]
     chosen: list[str] = []
     different = 1
-    for name in dict.fromkeys(name for name in (*_FIRST, *_DISTINGUISHING, *facts) if name in facts):
+    for name in dict.fromkeys(name for name in (*_DISTINGUISHING, *facts) if name in facts):
         count = len(frame[[*chosen, name]].astype(str).drop_duplicates())
         if count > different:
             chosen.append(name)
@@ -160,8 +167,25 @@ def _distinguishing(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
 
 def _width(frame: pd.DataFrame, name: str) -> int:
     values = [cell_len(word) for value in cells(frame[name][:MAX_ROWS]) for word in show(name, value).splitlines()]
-    heading = max(cell_len(word) for word in printable(headings([name])[0]).split() or [""])
+    heading = max(map(cell_len, _words(headings([name])[0])), default=0)
     return max(heading, min(max(values, default=1), _WIDEST if not is_number(frame, name) else 100))
+
+
+def _words(heading: str) -> list[str]:
+    """Return the parts of a heading between which a line may end: words, and the parts of a name with underscores."""
+    return re.findall(r"[^\s_]*_+|[^\s_]+", printable(heading))
+
+
+def _title(heading: str, width: int) -> str:
+    """Return a heading in lines of at most `width` columns."""
+    lines = [""]
+    for word in _words(heading):
+        gap = "" if not lines[-1] or lines[-1].endswith("_") else " "
+        if cell_len(lines[-1] + gap + word) <= width:
+            lines[-1] += gap + word
+        else:
+            lines.append(word)
+    return "\n".join(lines)
 
 
 def empty_table() -> Table:
@@ -179,7 +203,7 @@ def _grid(frame: pd.DataFrame, names: Sequence[str]) -> Table:
     grid = empty_table()
     for name, heading in zip(names, headings(names), strict=True):
         width = _width(frame, name)
-        title, right = Text(printable(heading)), is_number(frame, name)
+        title, right = Text(_title(heading, width)), is_number(frame, name)
         grid.add_column(title, justify="right" if right else "left", overflow="fold", min_width=width, max_width=width)
     columns = [[_cell(name, value) for value in cells(frame[name][:MAX_ROWS])] for name in names]
     for row in zip(*columns, strict=True):
