@@ -115,11 +115,11 @@ def busy(monkeypatch):
 
 
 def test_a_run_that_must_have_its_gpu_to_itself_is_not_started_on_a_busy_one(store, busy):
-    one = experiment("open('started', 'w')\n" + GOOD, device=Device.CUDA, busy_gpus="fail")
+    one = experiment(device=Device.CUDA, busy_gpus="fail")
     job, record = carried_out(store, one)
     assert (record.status, record.kind, record.cause) == (Status.FAILED, "launcher", f"{BUSY}; {WHAT_TO_DO}")
     assert (record.exit_code, record.measurements) == (None, ())
-    assert not any((job.run_dir / name).exists() for name in ("started", "stdout.log"))
+    assert not any((job.run_dir / name).exists() for name in ("work", "stdout.log"))
 
 
 def test_a_run_on_a_busy_gpu_says_so(store, busy):
