@@ -24,6 +24,7 @@ from orchestrator.campaign.memory_probe import Found, largest_batches, mark_what
 from orchestrator.campaign.status.campaign import Reader
 from orchestrator.errors import ConfigError, PreparationError, ResultsError, SelectionError, suggestion
 from orchestrator.executors import LOCAL
+from orchestrator.files.redaction import redact_words
 from orchestrator.machine.provenance import pip_freeze
 from orchestrator.measure.failure_kinds import KINDS
 from orchestrator.plan.config import Suite
@@ -86,7 +87,7 @@ def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[s
         return Store.resume(root)
     files = {name: str(file) for name, file in suite.files.items()}
     try:
-        return Store.create(root, {"argv": list(argv), "files": files})
+        return Store.create(root, {"argv": redact_words(argv), "files": files})
     except ResultsError:
         if not folder.is_ours(root):
             raise

@@ -254,6 +254,9 @@ def test_a_secret_in_a_scenario_is_refused_before_anything_runs(kind: str, tmp_p
     [
         ("--set", "arguments.hub_token=plain-word-x1"),
         ("--set=arguments.hub_token=plain-word-x1",),
+        ("--set", "env.DB_PASS=q7z1"),
+        ("--set=arguments.hub_token=q7z1",),
+        ("--axis", "hub_token=q7z1,q7z2"),
         ("--axis", f"x=a,{PLANTED['HF_TOKEN']}"),
         ("--set", f"arguments.model_name_or_path={BY_LOOK['PIP_INDEX_URL']}"),
     ],
@@ -266,6 +269,7 @@ def test_a_secret_on_the_command_line_is_refused_and_not_noted(words: tuple[str,
     assert done.code == 2
     assert leaks(done.said, PLANTED | TYPED) == []
     suite = (folder / "results" / "suite.json").read_text()
+    assert "q7z" not in suite + done.said, "short ones neither"
     assert json.loads(suite)["asked"]["argv"][0] == "run"
     assert leaks(suite, PLANTED | TYPED) == []
 

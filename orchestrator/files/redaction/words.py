@@ -14,14 +14,14 @@ def secret_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
 
     Each item is the index of a word, the position in this word at which the value starts, and the option's name.
 
-    An option is `--name` with its value in the next word, `--name=value`, or a whole word `name=value`.
+    An option is `--name` with its value in the next word, `--name=value`, or a whole word `name=value`, also after `--set=`.
     """
     if not any(map(_names_secret, words)):
         return
     for place, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if equals and value and re.fullmatch(r"[\w.+-]+", name) and is_secret_name(name):
-            yield place, len(name) + 1, name
+        name, begin = _assigned(word)
+        if name and begin < len(word) and re.fullmatch(r"[\w.+-]+", name) and is_secret_name(name):
+            yield place, begin, name
         elif place and words[place - 1].startswith("--") and not word.startswith("--") and word:
             option = words[place - 1]
             if "=" not in option and is_secret_name(option):
@@ -31,4 +31,12 @@ def secret_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
 @lru_cache(maxsize=65536)
 def _names_secret(word: str) -> bool:
     """Return whether a word is, or begins with, the name of a secret. Results are cached: a plan has very many words."""
-    return is_secret_name(word.partition("=")[0])
+    return is_secret_name(_assigned(word)[0] or word)
+
+
+def _assigned(word: str) -> tuple[str, int]:
+    """Return the name of a word `name=value` and the position of its value."""
+    before = re.match("--(?:set|axis)=", word)
+    begin = before.end() if before else 0
+    name, equals, _ = word[begin:].partition("=")
+    return (name, begin + len(name) + 1) if equals else ("", 0)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.files.printable_text import counted
-from orchestrator.files.redaction import redact
+from orchestrator.files.redaction import redact, redact_words
 from orchestrator.measure.metrics import Show, show
 from orchestrator.measure.metrics import shown as forms
 from orchestrator.report.page.texts import one_line
@@ -123,7 +123,7 @@ def _commands(suites: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
         request = suite.get("asked")
         argv = request.get("argv") if isinstance(request, dict) else None
         if isinstance(argv, list) and all(isinstance(word, str) for word in argv):
-            yield "Command", one_line(redact(shlex.join(["tunebench", *argv])))
+            yield "Command", one_line(redact(shlex.join(["tunebench", *redact_words(argv)])))
 
 
 def _where(runs: pd.DataFrame, gpu_bytes: Sequence[float]) -> Iterator[tuple[str, str]]:
