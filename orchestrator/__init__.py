@@ -1,7 +1,7 @@
 """The code of Tunebench. For notebooks: `import tunebench; tunebench.load("results")` returns a results folder as a DataFrame.
 
-The command is `tunebench` (`orchestrator.cli`). This import is cheap: pandas is imported by the first call. docs/notebook.md has
-examples, docs/metrics.md explains every column.
+The command is `tunebench` (`orchestrator.cli`). Importing this package is fast, because pandas is imported only by the first
+call. docs/notebook.md has examples, docs/metrics.md explains every column.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def load(
 ) -> pd.DataFrame:
     """Return one or more results folders as a frame with a row for each experiment, run, training process or watched GPU.
 
-    Numbers are in base units at full precision. Missing numbers are NA. The column types are those of docs/metrics.md. A metric of
-    an experiment is the mean over its repeats that ended ok. With several folders, the column `results` names the folder of a row.
-    `baseline` names a framework configuration, or one or more values such as "optim=sgd": experiments then have `speedup` and
-    `memory_ratio` relative to it. Without it, they have these columns if the scenario names a baseline, or if arguments differ.
-    `frame.attrs["warnings"]` has a sentence for everything that could not be read.
+    Numbers are in base units at full precision. Missing numbers are NA. The column types are those of docs/metrics.md. A metric
+    of an experiment is the mean over its repeats that ended ok. With several folders, the column `results` names the folder of
+    a row. `baseline` names a framework configuration, or one or more values such as "optim=sgd": experiments then have
+    `speedup` and `memory_ratio` relative to the baseline. Without `baseline`, they have these columns if the scenario names a
+    baseline, or if arguments differ. `frame.attrs["warnings"]` has a sentence for everything that could not be read.
 
     Raises `orchestrator.errors.OrchestratorError` for a folder without results, and for a baseline that no experiment has.
     """

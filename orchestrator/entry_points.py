@@ -1,7 +1,8 @@
-"""Registries of plugs: built-in plugs, and plugs that other packages install under an entry-point group.
+"""Registries of plugs: trainers, monitors and executors.
 
-Entry points are loaded only when the program looks for a name that no built-in plug has. A plug that fails to load is reported by
-its name and never stops the program. An installed plug cannot take the name of a built-in plug.
+A plug is built in, or installed by another package under an entry-point group. Entry points are loaded only when the program
+looks for a name that no built-in plug has. A plug that fails to load is reported by its name and never stops the program. An
+installed plug cannot take the name of a built-in plug.
 """
 
 from __future__ import annotations

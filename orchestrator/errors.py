@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 class OrchestratorError(Exception):
-    """An error whose text says what is wrong and what to do. The subclass says where to look."""
+    """An error whose text says what is wrong and what to do. The subclass says what kind of mistake it is."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,9 @@ class Executor(Protocol):
     """An executor runs jobs and yields each job when it has ended."""
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
-        """Claim the jobs, run them in order, and yield each job with its state. Closing the generator ends its runs.
+        """Claim the jobs, run them in order, and yield each job with its state.
 
-        If another process claimed a job first, yield that job with its present state.
+        If the caller closes the generator, its runs are ended. If another process claimed a job first, yield that job with its
+        present state.
         """
         ...

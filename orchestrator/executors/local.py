@@ -88,7 +88,7 @@ class LocalExecutor:
             raise full
 
     def _start(self, job: Job, share: Share | None, *, neighbours: Sequence[Job]) -> _Run | None:
-        """Start the job and return its run; None if another process has the job."""
+        """Start the job and return its run; None if another process has claimed the job."""
         details = {"gpus": [gpu.uuid for gpu in share.gpus], "cores": list(share.cores)} if share else {}
         claim = claims.claim(job, executor="local", details=details)
         if claim is None:
@@ -134,7 +134,7 @@ def _await_one(running: Sequence[_Run]) -> list[_Run]:
 
 
 def _finish(run: _Run) -> None:
-    """End the rest of the process tree of a `run-one` that has ended."""
+    """End all remaining processes of a `run-one` that has ended."""
     with StopSignals() as stop:
         _end(run, stop)
     if stop.received is not None:  # a signal came while signals were held back
@@ -152,7 +152,7 @@ def _end(run: _Run, stop: StopSignals) -> None:
 def _end_all(running: Sequence[_Run]) -> None:
     """End every `run-one` and its tree.
 
-    A second signal is passed on and kills the trees at once. A third signal ends the wait for the records.
+    A second signal goes to every `run-one` as well, and kills the trees at once. A third signal ends the wait for the records.
     """
     with StopSignals() as stop:  # a second Ctrl-C must not leave half a tree behind
         deadline, asked = time.monotonic() + _GOODBYE_S, 0

@@ -1,7 +1,7 @@
 """Gives GPUs and cores to concurrent runs, and chooses the next run. Starts nothing.
 
 A GPU belongs to one run at a time. The run also gets an equal share of the physical cores of the GPU's NUMA node. So concurrent
-runs share as few caches and memory channels as possible.
+runs have as few caches and memory channels in common as possible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Share:
 
 
 class Pool:
-    """The free GPUs and places. `gpus` are given out in order, the idlest first. `places` limits the number of concurrent runs.
+    """The free GPUs and places. `gpus` are assigned in order, the idlest first. `places` limits the number of concurrent runs.
 
     `cores_of` maps a GPU's UUID to its cores; `cores_of_place` has the cores of each place, for runs without a GPU.
     """
@@ -73,7 +73,7 @@ def _close_together(free: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
 class Queue:
     """The waiting jobs, each with the number of GPUs that it needs.
 
-    The largest jobs of a round go first. Smaller jobs may pass a job that waits, but only a limited number of times.
+    The largest jobs of a round go first. Smaller jobs may start before a larger job that waits, but only a limited number of times.
     """
 
     waiting: list[tuple[Job, int]]
@@ -81,7 +81,7 @@ class Queue:
     passed: int = field(default=0, init=False)
 
     def take(self, pool: Pool) -> tuple[Job, Share | None] | None:
-        """Return the next job and its share; None while nothing fits. A job that can never fit gets no share."""
+        """Return the next job and its share; None while no job fits. A job that can never fit gets no share."""
         for number, entry in enumerate(self._by_size()):
             job, num_gpus = entry
             if not pool.could_ever(num_gpus):

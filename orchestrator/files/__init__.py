@@ -1,1 +1,1 @@
-"""Read files from anywhere safely, write files whole or not at all, and keep secrets and control characters out of shown text."""
+"""Read files from anywhere safely, write files all or nothing, and keep secrets and control characters out of shown text."""

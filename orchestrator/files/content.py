@@ -1,7 +1,7 @@
-"""The content of a file for a digest: all of a small file, the beginning and the end of a large file.
+"""The parts of a file that a digest covers: all of a small file, or the beginning and the end of a large file.
 
-A data file may be larger than the memory. Reading it would take minutes in every plan. If such a file changes only after its first
-64 MiB and before its last MiB, and keeps its size, the change is not seen.
+A data file may be larger than the memory. Reading all of it would take minutes in every plan. If such a file changes only after
+its first 64 MiB and before its last MiB, and keeps its size, the change is not seen.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def escaped(text: str) -> str:
 
 
 def _escaped_mark(match: re.Match[str]) -> str:
-    """Return a mark with a backslash before it, or with an empty comment if a backslash does not help."""
+    """Return a punctuation mark with a backslash before it, or with an empty comment if a backslash does not help."""
     if match[0] == "@":
         return f"@{EMPTY_COMMENT}"
     return f"\\{match[0]}" if match[0] else EMPTY_COMMENT

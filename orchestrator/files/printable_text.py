@@ -45,7 +45,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def joined_lines(text: str) -> str:
-    """Return a text with its lines joined to one. The second line of a comment would be a command, that of a cell a new row."""
+    """Return a text with its lines joined to one. A second line would end a comment or a table's cell."""
     return printable(" ".join(text.splitlines()))
 
 
@@ -86,7 +86,7 @@ def escaped(text: str) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Return the text as one word for bash, as short as possible. Characters unfit for a terminal become `$'\\x1b'`."""
+    """Return the text as one word for bash, quoted only where needed. Characters unfit for a terminal become `$'\\x1b'`."""
     if is_printable(text):
         return shlex.quote(text)
     return "$'" + "".join(_for_bash(character) for character in text) + "'"

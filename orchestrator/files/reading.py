@@ -1,12 +1,12 @@
 """Read files so that none of them can do harm: a results folder may come from another person.
 
-Only regular files are read. Pipes, terminals, devices, and paths that are symbolic links are refused. A read never waits, and it
-stops at a limit. The depth of JSON is limited, too. Every problem is `Unreadable`, a ValueError. Readers of a results folder catch
-`(OSError, ValueError)`, name the file and go on. A missing file stays a FileNotFoundError. Content is never run: there is no pickle
-and no eval.
+Only regular files are read. Pipes, terminals, devices, and paths that are symbolic links are refused. A read never waits, and
+it stops at a limit. The depth of JSON is limited, too. Every problem is `Unreadable`, a ValueError. Functions that read a
+results folder catch `(OSError, ValueError)`, name the file in a warning, and go on. A missing file stays a FileNotFoundError.
+Content is never run: there is no pickle and no eval.
 
-This module does not judge the content; `results/table/foreign_rows.py` compares a run's own numbers with their folder. Links in
-the folders above a file are followed, since people move `experiments/` to another disk.
+This module does not judge the content. `results/table/foreign_rows.py` checks that a run's record belongs to the folder that
+contains it. Links in the folders above a file are followed, since people move `experiments/` to another disk.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PIECE_BYTES = 64 * 1024
 
 
 class Unreadable(ValueError):
-    """An error for a file that is not read. Its message completes a sentence that begins with the file's path."""
+    """An error for a file that this module refuses to read. Its message completes a sentence that begins with the file's path."""
 
 
 def reason(error: OSError | ValueError) -> str:
@@ -86,9 +86,10 @@ def read_text(path: Path, *, limit: int) -> str:
 
 
 def sound_number(value: float | int) -> float | int | None:
-    """Return the number if sums, squares and quotients of such numbers are finite. Return None for others, such as 1e400 and NaN.
+    """Return the number if sums, squares and quotients of such numbers are finite.
 
-    A whole number of 64 bits stays whole; a larger one becomes the nearest float.
+    Return None for every other value, such as 1e400 or NaN. A whole number of 64 bits stays whole; a larger one becomes the
+    nearest float.
     """
     if isinstance(value, int) and abs(value) < 2**63:
         return value
@@ -111,7 +112,7 @@ def read_tail(path: Path, *, limit: int) -> str:
 
 
 def _read(file: BinaryIO, limit: int) -> bytes:
-    """Return at most `limit` bytes, read in pieces: for one read, Python would allocate the whole limit."""
+    """Return at most `limit` bytes, read in pieces: a single read would make Python allocate `limit` bytes."""
     pieces: list[bytes] = []
     while limit > 0 and (piece := file.read(min(limit, _PIECE_BYTES))):
         pieces.append(piece)
@@ -143,7 +144,7 @@ def read_json(path: Path, *, limit: int, finite: bool = True) -> Any:
 
 
 def parse_json(content: bytes, *, finite: bool = True) -> Any:
-    """Return the same as `read_json`, from bytes."""
+    """Return the JSON value in these bytes, checked as in `read_json`."""
     try:
         value = json.loads(content.decode("utf-8"), parse_constant=_no_number if finite else float)
     except UnicodeDecodeError:

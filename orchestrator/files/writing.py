@@ -1,7 +1,7 @@
-"""Write files whole or not at all: content is written to another name, synced, and put in place in one step.
+"""Write files completely or not at all: the content goes to a temporary file, is synced, and is put in place in one step.
 
-`replace` is for files that may change (`suite.json`, reports). `place_once` is for files that may not change (`record.json`). It
-links the finished file to its name, so that the first of two writers wins.
+`replace` is for files that may change (`suite.json`, reports). `place_once` is for files that may not change (`record.json`).
+`place_once` links the finished file to its name, so that the first of two writers wins.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Makes a control group for each run, if the user may make one. It lists the run's processes and can end all of them.
 
-A process stays in its control group even if it starts a session, loses its parent or clears its environment. Version 1 and version
-2 both work. If neither can be written, there is no group, and `process_tree` finds the processes by other means. A group is named
-after the run's marker. So another process can find it if its maker was killed. This module sets no limits and moves only this
-process.
+A process stays in its control group even if it starts a session, loses its parent or clears its environment. Version 1 and
+version 2 both work. If the user may write neither version, there is no group, and `process_tree` finds the processes by their
+other signs. A group is named after the run's marker. So another process can find the group if the process that made it was
+killed. This module sets no limits and moves only this process.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ def create(marker: str) -> ControlGroup | None:
 
 
 def find(marker: str) -> ControlGroup | None:
-    """Return the group with that marker, or None. A process in the same group as this process must have made it."""
+    """Return the group with that marker, or None.
+
+    A group is found only if a process in the same group as this process made it.
+    """
     groups = (ControlGroup(path=folder / f"tunebench-{marker}") for folder in _own_folders())
     return next((group for group in groups if group.path.is_dir()), None)
 
@@ -130,7 +133,7 @@ def _mounts() -> dict[str, tuple[Path, str]]:
 
 
 def _below(mount_point: Path, root: str, path: str) -> Path:
-    """Return a group's folder. In a container, `path` may be the host's path, while the mount shows only a part of it."""
+    """Return a group's folder. In a container, `path` may be the host's path, while the mount shows only a part of this path."""
     inside = os.path.relpath(path, root)
     folder = mount_point / inside
     return mount_point if inside.startswith("..") or not folder.is_dir() else folder

@@ -50,7 +50,7 @@ def numa_nodes(gpus: Iterable[Gpu], bus_ids: Mapping[str, str], sys: Path = SYS)
 def cores_of_gpus(
     gpus: Sequence[Gpu], nodes: Mapping[str, int], cores: Mapping[int, Sequence[tuple[int, ...]]]
 ) -> dict[str, tuple[int, ...]]:
-    """Return each GPU's share of its node's cores, by UUID. If a GPU's node is unknown, all GPUs share all cores."""
+    """Return each GPU's share of the cores of its node, by UUID. If the node of any GPU is unknown, all GPUs share all cores."""
     every_core = [core for node in cores.values() for core in node]
     known = all(nodes.get(gpu.uuid) in cores for gpu in gpus)
     groups: dict[int, list[Gpu]] = {}
@@ -64,7 +64,7 @@ def cores_of_gpus(
 
 
 def deal(cores: Sequence[Sequence[int]], shares: int) -> list[tuple[int, ...]]:
-    """Deal the physical cores out evenly, and return the threads of each share. Too few cores give empty shares."""
+    """Divide the physical cores evenly, and return the threads of each share. If there are too few cores, some shares are empty."""
     if shares <= 0 or len(cores) < shares:
         return [()] * max(0, shares)
     each, more = divmod(len(cores), shares)

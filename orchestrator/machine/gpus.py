@@ -1,4 +1,4 @@
-"""Finds the GPUs of this machine with NVML: those that a run may use, and their state. No problem with NVML raises an error.
+"""Finds the GPUs of this machine with NVML: those that a run may use, and their state. If NVML fails, no exception is raised.
 
 The order is NVML's, by PCI bus. CUDA has the same order with CUDA_DEVICE_ORDER=PCI_BUS_ID, which every run sets. A machine
 without driver or library has no GPUs. MIG instances are found if CUDA_VISIBLE_DEVICES names them by UUID.
@@ -56,7 +56,7 @@ def nvml_problem() -> str:
 
 
 def all_gpus(nvml: Any) -> tuple[Gpu, ...]:
-    """Return all GPUs, whatever CUDA_VISIBLE_DEVICES says. A GPU that does not answer has no UUID and no name."""
+    """Return all GPUs, including those that CUDA_VISIBLE_DEVICES hides. A GPU that does not answer has no UUID and no name."""
     indices = range(_ask(nvml.nvmlDeviceGetCount) or 0)
     return tuple(_ask(partial(_gpu, nvml, index)) or Gpu(index=index, uuid="", name="") for index in indices)
 

@@ -19,7 +19,7 @@ _SOURCE = "the host's counters"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoreTime:
-    """Core seconds since the machine started: all of them, and those that a hypervisor gave to other guests."""
+    """Core seconds since the machine started: the total, and the part that a hypervisor gave to other guests."""
 
     total_s: float
     steal_s: float

@@ -1,8 +1,8 @@
 """Start and watch process trees. No other module starts a process.
 
 A training tree gets its own session, a marker in its environment (`TUNEBENCH_RUN`) and, if the user may make one, a control
-group. `process_tree` finds every descendant by these. Waiting blocks on the child and on signals, and does not poll, so that it
-does not disturb a measurement. However `run` ends, it ends the tree with INT, TERM and KILL, each with a bounded wait.
+group. `process_tree` finds every descendant by these signs. Waiting blocks on the child and on signals, and does not poll, so
+that it does not disturb a measurement. However `run` ends, it ends the tree with INT, TERM and KILL, each with a bounded wait.
 
 This module handles only argv, variables and files. It does not know their meaning.
 """
@@ -50,8 +50,9 @@ def run(
     """Run the command until it ends or reaches a limit (`timeout_s`, `watch`), and end every process that it leaves behind.
 
     SIGINT or SIGTERM to this process ends the tree, and the outcome is cancelled; a second signal kills the tree. A caller that
-    holds back signals for longer passes its own `stop`. If the tree reaches a limit, `before_ending` is called while the tree
-    still lives. The command's files must exist already. Raise LaunchError if the command cannot be started.
+    must hold back signals before and after this call passes its own `stop`. If the tree reaches a limit, `before_ending` is
+    called while the tree still lives. The command's files must exist already. Raise LaunchError if the command cannot be
+    started.
     """
     marker = command.env.get(MARKER) or uuid.uuid4().hex
     with StopSignals() if stop is None else nullcontext(stop) as held:

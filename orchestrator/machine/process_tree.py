@@ -1,6 +1,6 @@
 """The process tree of a run: finds its members and ends them. `process` starts them.
 
-A process belongs to the tree if it has one of four signs. There are four, since a process can lose each of them:
+A process belongs to the tree if it has at least one of four signs. A single sign would not be enough, since a process can lose it:
 
 - the marker in its environment (`TUNEBENCH_RUN`),
 - the session of the process that was started,
@@ -51,7 +51,7 @@ def adopt_orphans() -> None:
 def collect_adopted(own: Iterable[int]) -> None:
     """Collect ended orphans by their ids.
 
-    A wait for any child would also collect the children in `own`, and other code waits for those.
+    A wait for any child would also collect the children in `own`, for which other code waits.
     """
     if not _adopting:
         return
@@ -102,8 +102,8 @@ def end_tree(
 ) -> int:
     """End every process of the tree, and return the number that were alive.
 
-    `hurry` is called while waiting. Once it returns True, all processes are killed at once. With `keep_group` the control group
-    stays, for a caller that still reads it.
+    `hurry` is called while waiting. Once `hurry` returns True, all processes are killed at once. With `keep_group` the control
+    group stays, for a caller that still reads it.
     """
     living = members(marker, root)
     # A run that is stopped gets INT first, as by Ctrl-C. Orphans of a run that has ended get TERM.

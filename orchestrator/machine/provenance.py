@@ -1,7 +1,8 @@
 """The provenance of a run's numbers: git, host, packages, GPUs, driver, clocks.
 
-It is collected once for each run, and never raises an error. Unknown facts are None or left out: an unknown fact must not cost a
-run its record. Importing this module is cheap: NVML and psutil are loaded only where they are needed, and torch never.
+It is collected once for each run, and the collection never raises an error. Unknown facts are None or left out: an unknown fact
+must not cost a run its record. Importing this module is cheap: NVML and psutil are loaded only where they are needed, and torch
+never.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _PATHS_SCRIPT = "import json, platform, sys; print(json.dumps([platform.python_v
 class Machine:
     """The machine of a plan. From its GPUs and cores, `plan` decides what cannot run here.
 
-    `assumed` means that it is not this machine, so its packages and files are unknown.
+    `assumed` means a machine other than this one, whose packages and files are unknown.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -64,7 +65,7 @@ def _capture(argv: Sequence[str], timeout_s: float) -> str:
 
 @cache
 def _interpreter(python: str | None) -> tuple[str | None, Mapping[str, str]]:
-    """Return an interpreter's version and installed packages. They are cached: a plan needs them for every cell.
+    """Return an interpreter's version and installed packages. The results are cached, because a plan needs them for every cell.
 
     The versions are read from the names of the packages' folders. Reading the metadata takes ten times as long.
     """

@@ -1,8 +1,8 @@
 """Saves the stacks of a hanging run's Python processes as `stacks.txt`, before the processes are ended.
 
-py-spy reads the stacks if it is installed and allowed to. Otherwise each process that catches SIGUSR2, as the instrument does, gets
-that signal. It writes its stacks to the run's stderr, and this module copies them. Left out: processes that allow neither way, and
-frames below Python.
+py-spy reads the stacks if it is installed and has the permission. Otherwise each process that catches SIGUSR2, as the
+instrument does, gets that signal. Such a process writes its stacks to the run's stderr, and this module copies them. Left out:
+processes for which neither way works, and frames that are not Python's.
 """
 
 from __future__ import annotations

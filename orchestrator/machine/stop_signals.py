@@ -1,6 +1,6 @@
 """Holds back and notes the signals that ask this process to stop, so that they never interrupt cleaning up.
 
-A waiter blocks on the signals as on a file, and does not poll. The caller decides what a signal means.
+Code that waits for the signals blocks on this object as on a file, and does not poll. The caller decides what a signal means.
 """
 
 from __future__ import annotations

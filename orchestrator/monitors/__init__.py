@@ -24,6 +24,6 @@ get, names, load_problems = _REGISTRY.get, _REGISTRY.names, _REGISTRY.load_probl
 
 
 def perturbing(chosen: Collection[str]) -> frozenset[str]:
-    """Return the chosen monitors that slow a run. Include chosen monitors that are not installed."""
+    """Return the chosen monitors that slow a run. A chosen monitor that is not installed counts as one of them."""
     plugs = {name: _REGISTRY.find(name) for name in chosen}
     return frozenset(name for name, monitor in plugs.items() if monitor is None or monitor.perturbs)

@@ -5,8 +5,9 @@ memory changed, and how far its peak rose above the start. A running sum over th
 each stage. The highest sum is `mem_torch_mem_alloc_in_bytes`; the highest sum + peak is `mem_peak_torch_mem_alloc_in_bytes`.
 
 Two monitors give the same keys. With `hf_memory` the instrument replaces the Trainer's tracker by its own
-(`workers/instrument/tracker.py`), which gives the same bytes on a GPU and costs the training nothing. `hf_memory_native` uses the
-Trainer's tracker. Its thread spins on a core during the whole training, so the run's speed is not comparable with any other.
+(`workers/instrument/tracker.py`), which gives the same bytes on a GPU and costs the training nothing. `hf_memory_native` uses
+the Trainer's tracker. This tracker's thread keeps a core busy during the whole training, so the run's speed cannot be compared
+with other runs.
 
 The numbers leave out: the caching allocator's reserve, CUDA contexts, communication buffers, and every rank except 0.
 """
@@ -29,16 +30,17 @@ _TRACKER = "TUNEBENCH_MEMORY_TRACKER"
 class HfMemory(Monitor):
     """The Trainer's memory metrics and two numbers made from them.
 
-    If `native`, the Trainer's own tracker measures them, else our tracker.
+    If `native` is true, the Trainer's own tracker measures these metrics, else our tracker.
     """
 
     def __init__(self, *, native: bool = False) -> None:
         self.perturbs = self.native = native
 
     def prepare(self, command: Command, run_dir: Path) -> Command:
-        """Return the command with a variable that makes the instrument use a tracker. Other commands are not changed.
+        """Return the command with a variable that makes the instrument use a tracker.
 
-        No argument is added: a script of the user may not know it.
+        A command without the instrument is not changed. No argument is added, because a user's script may not know the
+        argument.
         """
         if not any(word.endswith(_INSTRUMENT) for word in command.argv):
             return command
@@ -57,7 +59,7 @@ class HfMemory(Monitor):
 
 
 def _worker_metrics(path: Path) -> tuple[dict[str, Number], str | None]:
-    """Return the Trainer's numbers, and the reason if the file exists and cannot be read."""
+    """Return the Trainer's numbers, and a reason if their file exists but cannot be read."""
     try:
         content = reading.read_json(path, limit=reading.RECORD_BYTES, finite=False)
     except FileNotFoundError:

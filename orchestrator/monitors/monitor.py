@@ -17,8 +17,8 @@ from orchestrator.records import Caveat, Command, Gpu, Measurement
 class Monitor:
     """An observer of one run. Every method does nothing until it is overridden.
 
-    The report shows a dash for a measurement whose value is None. Its `missing` gives the reason, or its `source` if `missing`
-    is None. The reason becomes a warning.
+    The report shows a dash for a measurement whose value is None. The measurement's `missing` gives the reason, or its `source`
+    if `missing` is None. The reason becomes a warning.
     """
 
     # True: the run's speed is not comparable with the speed of a run without this monitor.
@@ -29,7 +29,7 @@ class Monitor:
         return command
 
     def watch(self, run_dir: Path, gpus: Sequence[Gpu]) -> AbstractContextManager[object]:
-        """Return a context manager that is entered before the run starts, and exited after it ends, for whatever reason."""
+        """Return a context manager. It is entered before the run starts, and exited after the run ends, for whatever reason."""
         return nullcontext()
 
     def measurements(self, run_dir: Path) -> list[Measurement]:

@@ -1,7 +1,7 @@
 """Measures device memory in use once per second, by `nvidia-smi --loop=1` during the run, as the reference system does.
 
-How: the first reading is taken before the run starts; it is the memory that was in use already. The value of each device is its
-maximum minus its first reading. The mean over the run's devices is `mem_nvidia_mem_reserved`, in MiB.
+How: the first reading is taken before the run starts, so it shows the memory that other programs use. The value of each device
+is its maximum minus its first reading. The mean over the run's devices is `mem_nvidia_mem_reserved`, in MiB.
 
 The number leaves out: peaks between two readings (four spikes of 5 to 200 ms were missed), and which process used the memory. It
 includes CUDA contexts, communication buffers, and the memory of every other process that starts to use the device during the run.

@@ -60,7 +60,7 @@ def warnings(run_dir: Path) -> list[Caveat]:
 
 @lru_cache(maxsize=4)
 def _timeline(run_dir: Path) -> Timeline:
-    """Return the run's samples. They are cached, since three functions read them."""
+    """Return the run's samples. The samples are cached, since three functions read them."""
     try:
         return gpu_timeline.parse(reading.read_text(run_dir / SAMPLES, limit=gpu_timeline.LARGEST_BYTES))
     except FileNotFoundError:

@@ -76,7 +76,7 @@ def processes(nvml: Any, handle: Any) -> str:
     """Return the processes that compute on a GPU, separated by spaces.
 
     `own:PID` belongs to this run, and `foreign:PID:NAME` to something else on this machine. `unknown:PID` is in another PID
-    namespace, such as another container. `leaving:PID` is ending, so its owner can no longer be seen.
+    namespace, such as another container. `leaving:PID` is ending, so the kernel no longer shows whose process it is.
     """
     return " ".join(sorted({_named(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}))
 
@@ -87,7 +87,7 @@ def _named(pid: int) -> str:
 
 
 def _is_leaving(pid: int) -> bool:
-    """Return whether the kernel is ending the process. It removes the environment first and frees the GPU later."""
+    """Return whether the kernel is ending the process. The kernel removes the environment first, and frees the GPU later."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -147,7 +147,7 @@ class Device:
         self.written: dict[str, tuple[Any, float]] = {}
 
     def lines(self, now: float) -> Iterator[str]:
-        """Yield the lines of the values that are due and new. A value that is not supported is not read again."""
+        """Yield the lines of the values that are due and new. A value that the GPU does not support is not read again."""
         for what, (every, read) in list(self.readers.items()):
             if every != FAST and now < self.due[what]:
                 continue
@@ -236,7 +236,7 @@ def peak_rss() -> int | None:
 
 
 def keep_off(cores: set[int]) -> set[int]:
-    """Return the cores to run on: the last core if the training keeps enough cores, else all cores."""
+    """Return the cores that the sampler may use: the last core if enough cores remain for the training, else all cores."""
     return {max(cores)} if len(cores) >= CORES_TO_SPARE else cores
 
 

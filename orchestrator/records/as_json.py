@@ -13,7 +13,7 @@ _adapters: dict[type, Any] = {}
 
 
 def _adapter(kind: type[T]) -> TypeAdapter[T]:
-    """Return the adapter of a type. It is cached: building it takes far longer than using it, and a folder has many records."""
+    """Return the adapter of a type. The adapter is cached, because building it is slow and a folder has many records."""
     if kind not in _adapters:
         from pydantic import TypeAdapter
 

@@ -53,8 +53,8 @@ class Framework:
 
     For trainer `fms_hf_tuning`, `plugin_file` is the plugin file of the acceleration framework; the trainer gets the whole
     file. `digest` is computed from the content, so that a changed configuration is another experiment. `requires` are
-    distribution names with optional version ranges. The configuration has no effect on fewer than `min_gpus` GPUs, or on
-    another device than `device`.
+    distribution names with optional version ranges. The configuration has no effect on fewer than `min_gpus` GPUs, or on a
+    device that is not `device`.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repeats:
-    """Adaptive repeats: at least `min`, and more until the interval over runs is within ± `within`, but at most `max`."""
+    """Adaptive repeats: at least `min`, then more until the interval over runs is within ± `within`, but at most `max`."""
 
     min: int
     max: int
@@ -121,7 +121,7 @@ class Repeats:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricSource:
-    """The place of a number in a `custom` trainer's results: a JSON `key`, a CSV `column`, or a `pattern` with one group."""
+    """The position of a number in a `custom` trainer's results: a JSON `key`, a CSV `column`, or a `pattern` with one group."""
 
     key: str | None = None
     column: str | None = None
@@ -133,9 +133,10 @@ class MetricSource:
 class CustomCommand:
     """A `custom` trainer: a command with `{argument}` placeholders, and the place of its results.
 
-    `results` is `stdout` (its last line is a JSON object), `file:NAME.json`, `file:NAME.csv` (in the working folder or the run's
-    folder) or `log` (regular expressions over stdout). `metrics` maps Tunebench's metric names to their place and unit. `folder`
-    is the folder of the scenario file, `{scenario_dir}` in the command. It is a path, so it is not part of the identity.
+    `results` is `stdout` (its last line is a JSON object), `file:NAME.json`, `file:NAME.csv` (in the working folder or the
+    run's folder) or `log` (regular expressions over stdout). `metrics` maps Tunebench's metric names to their place and unit.
+    `folder` is the folder of the scenario file, `{scenario_dir}` in the command. `folder` is a path, so it is not part of the
+    experiment's identity.
     """
 
     command: tuple[str, ...]

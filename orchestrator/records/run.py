@@ -39,7 +39,7 @@ class Limit(StrEnum):
 
 
 class JobState(StrEnum):
-    """The state of a run, derived from the files of its folder. `SILENT`: its host has given no sign of life for minutes."""
+    """The state of a run, derived from the files of its folder. `SILENT`: its heartbeat file is minutes old."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -93,9 +93,9 @@ class Command:
 class ProcessOutcome:
     """The end of a process tree. `exit_code` is None if a signal ended the process; times are seconds since the epoch.
 
-    `pid` is the id of the process that was started. `limit` is the limit that it reached. `survivors` are processes that could
-    not be ended. `memory_kills` is the number of processes that the kernel killed for memory; 0 if the kernel does not count
-    for this tree.
+    `pid` is the id of the process that was started. `limit` is the limit that the process tree reached. `survivors` are
+    processes that could not be ended. `memory_kills` is the number of processes that the kernel killed for memory; 0 if the
+    kernel does not count for this tree.
     """
 
     exit_code: int | None
@@ -117,7 +117,7 @@ class ProcessOutcome:
 class Measurement:
     """One number or word of a run: its name in `metrics.METRICS`, its value in base units, and its source.
 
-    `missing` says why there is no value. Older records and the plugs of other packages may give this reason in `source`.
+    `missing` says why there is no value. Older records, and monitors from other packages, may give this reason in `source`.
     """
 
     name: str
@@ -134,10 +134,11 @@ class Measurement:
 class RunRecord:
     """The result of a run, written once, at the run's end, and never changed.
 
-    `kind` is a word for the failure (None when ok), `cause` a sentence, `tail` the end of the log. `settings` are the settings
-    in effect, read from the built model. `ranks` has a row for each training process and `devices` for each GPU, with cells
-    named as in `metrics`. `warnings` qualify the numbers. The last two fields describe experiments that ran on the same machine
-    at the same time: their ids, and the largest number of their runs at one time. The number is None in older records.
+    `kind` is the kind of failure (None if the run is ok), `cause` a sentence about it, and `tail` the end of the log.
+    `settings` are the settings in effect, read from the built model. `ranks` has a row for each training process and `devices`
+    for each GPU, with cells named as in `metrics`. `warnings` qualify the numbers. The last two fields describe experiments
+    that ran on the same machine at the same time: their ids, and the largest number of their runs at one time. That number is
+    None in older records.
     """
 
     schema_version: int = SCHEMA_VERSION

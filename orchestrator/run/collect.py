@@ -1,7 +1,7 @@
 """The numbers in the folder of a run that ended: from its trainer, from the instrument and from the monitors.
 
-It reads files and asks plugs. It judges nothing and writes nothing. If a monitor raises an error, only its own numbers are lost.
-`run_one` catches the error of a trainer.
+This module reads files, and asks the trainer and the monitors. It judges nothing and writes nothing. If a monitor raises an
+error, only its own numbers are lost. `run_one` catches the error of a trainer.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ Watching = Sequence[tuple[str, Monitor]]
 class Findings:
     """Everything in a run's files.
 
-    `workers` are the ranks' files, the earliest written first; `first` is the file of rank 0. `complete`: the run has the metrics
-    that a result needs. `impossible`: why the metrics cannot be true on this device. `contradiction`: why they cannot be true.
-    `broken_promises` are caveats about promised metrics that are missing. They matter only if the run ended well.
+    `workers` are the ranks' files, the earliest written first; `first` is the file of rank 0. `complete`: the run has the
+    metrics that a result needs. `impossible`: why the metrics cannot be true on this device. `contradiction`: why they cannot
+    be true. `broken_promises` are caveats about promised metrics that are missing. These caveats matter only if the run ended
+    well.
     """
 
     measurements: tuple[Measurement, ...] = ()
@@ -121,7 +122,7 @@ def _steps(
 
 
 def _without_doubles(own: Sequence[Measurement], read: Sequence[Measurement]) -> list[Measurement]:
-    """Return the trainer's own numbers and the numbers from the steps. If both have a number, the trainer's number counts."""
+    """Return the trainer's own numbers and the numbers from the steps. If a number is in both, the trainer's number counts."""
     known = {number.name for number in read if number.value is not None}
     kept = [number for number in own if number.value is not None or number.name not in known]
     taken = {number.name for number in kept}
@@ -158,7 +159,7 @@ def _monitor_warnings(
 
 
 def _cost_added_up(watched: Sequence[Measurement]) -> list[Measurement]:
-    """Return the numbers, with the sum of all monitors' costs in place of the single costs."""
+    """Return the numbers, with the sum of all monitors' costs in place of each monitor's costs."""
     costs: dict[str, list[Measurement]] = {}
     for number in watched:
         if number.name in _COSTS and number.value is not None:

@@ -34,12 +34,12 @@ _LOG_BYTES = 256 * 1024
 
 
 def prepare_data(experiments: Iterable[Experiment], on_event: Callable[[str], None] | None = None) -> tuple[str, ...]:
-    """Prepare the data of every experiment that can run. Shared data is prepared once.
+    """Prepare the data of every experiment that can run. Data that several experiments share is prepared once.
 
     `on_event` gets a sentence before each preparation.
 
-    Return a sentence for each failure. After a failure, the other data is still prepared. Runs without their data fail at once,
-    with the same sentence (`why_missing`).
+    Return a sentence for each failure. After a failure, the remaining data is still prepared. Runs without their data fail at
+    once, with the same sentence (`why_missing`).
     """
     done: set[tuple[str, str]] = set()
     failed: list[str] = []
@@ -139,7 +139,7 @@ def why_missing(experiment: Experiment) -> str | None:
 
 
 def _prepare(experiment: Experiment, *, python: str, folder: Path) -> None:
-    """Run the worker. Its log and specification stay next to the data, so that a failure can be read and repeated."""
+    """Run the worker. Its log and specification stay next to the data, so that a user can repeat a failure."""
     assert experiment.data is not None
     log, spec = folder.with_name(f"{folder.name}.log"), folder.with_name(f"{folder.name}.spec.json")
     try:

@@ -2,8 +2,8 @@
 
 The program ends after a number of steps, or once the step time is known well enough.
 
-`workers/instrument/stopping.py` has the same rule, and applies it inside a Trainer at every tenth step. Here the steps are read
-some time after the program made them. The rule still decides at the same steps as inside a Trainer.
+`workers/instrument/stopping.py` has the same rule, and applies the rule inside a Trainer at every tenth step. Here the steps
+are read some time after the program made them. The rule still decides at the same steps as inside a Trainer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOOK_EVERY = 10
 
 
 class EarlyEnd:
-    """The rule, which gets the time of each step. `why` is the key of `measure:` that ends the run, or None.
+    """The rule for the early end. It gets the time of each step. `why` is the key of `measure:` that ends the run, or None.
 
     `step` is the last step that counts.
     """

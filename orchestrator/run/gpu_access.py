@@ -1,4 +1,4 @@
-"""The check before a run that no one else uses its GPUs. During the run, a monitor watches for other users.
+"""A check before a run: whether another program uses the run's GPUs. During the run, a monitor watches for such programs.
 
 A GPU is in use if a process computes on it, or if more than 1 GiB of its memory is taken. Processes of the previous run count too.
 A GPU whose driver does not answer counts as idle.
@@ -83,7 +83,7 @@ def given_back(gpus: Sequence[Gpu], before: dict[str, int], *, patience_s: float
 
 
 def occupants(gpus: Sequence[Gpu]) -> tuple[str, ...]:
-    """Return a phrase for each GPU that is in use, with its processes and the memory in use."""
+    """Return a description of each GPU that is in use, with its processes and the memory in use."""
     with nvml_session() as nvml:
         if nvml is None:
             return ()

@@ -1,8 +1,9 @@
 """The steps of a program that reports its own steps. It prints lines (`steps: stdout`) or calls `tunebench.steps.step`.
 
-While the program runs, its new lines are read as often as the limits of the run require. They are also read at the step at which
-`measure:` may end the program. The lines of stdout become `steps-rank0.jsonl`. After the end, each rank that reported steps gets a
-worker file, as the instrument writes it for a Trainer. So readers of a run's files find the steps in the usual form.
+While the program runs, its new lines are read as often as the run's time limits require. They are also read at the step at
+which `measure:` may end the program. The lines of stdout become `steps-rank0.jsonl`. After the end, each rank that reported
+steps gets a worker file, as the instrument writes it for a Trainer. So readers of a run's files find the steps in the usual
+form.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _TOLERANCE_S = 1.0
 
 
 class ReportedSteps:
-    """The steps that a running program has reported so far. It also decides whether they are enough."""
+    """The steps that a running program has reported so far. `enough` decides whether the program has made enough steps."""
 
     def __init__(self, experiment: Experiment, source: StepSource, folder: RunFolder) -> None:
         self.experiment, self.source, self.folder = experiment, source, folder
@@ -47,10 +48,7 @@ class ReportedSteps:
         self.looked, self.pause_s = self.began_monotonic, FIRST_PAUSE_S
 
     def _moment(self, reading: float) -> float | None:
-        """Return a reading of the program's clock in seconds since the epoch.
-
-        Return None if this process does not know the clock.
-        """
+        """Return a reading of the program's clock as seconds since the epoch; None if this process does not know the clock."""
         now = time.time()
         for offset in (0.0, now - time.monotonic()):
             if self.began - _TOLERANCE_S <= reading + offset <= now + _TOLERANCE_S:
@@ -65,7 +63,7 @@ class ReportedSteps:
         return Signs(begun=self.lines.found > 0, mark=self.lines.found)
 
     def next_look_at(self) -> float | None:
-        """Return the time on the monotonic clock at which the run may have made enough steps.
+        """Return the earliest time, on the monotonic clock, at which the run may have made enough steps.
 
         Return None if nothing ends it early.
         """
@@ -147,7 +145,7 @@ class ReportedSteps:
 
 
 def prepare(command: Command, experiment: Experiment, run_dir: Path) -> Command:
-    """Return the command. If its program calls `tunebench.steps`, this module is on the PYTHONPATH.
+    """Return the command. If its program calls `tunebench.steps`, the command gets a PYTHONPATH with that module.
 
     The module is copied into the run's folder: the interpreter of the run need not have Tunebench installed.
     """
@@ -160,5 +158,5 @@ def prepare(command: Command, experiment: Experiment, run_dir: Path) -> Command:
 
 
 def of_run(experiment: Experiment, folder: RunFolder) -> ReportedSteps | None:
-    """Return the steps of a run whose program reports its own steps. Return None for other runs."""
+    """Return the steps of a run whose program reports its own steps. Return None for every other run."""
     return None if experiment.steps is None else ReportedSteps(experiment, experiment.steps, folder)

@@ -1,7 +1,8 @@
 """`run_one` carries out one claimed run, from its `job.json` to its `record.json`. Every executor starts it in its own process.
 
-It prints nothing, and decides nothing about the run. `plan/command` builds the command, and `measure/failures` judges the end.
-Every run gets a record, after the monitors have stopped. SIGTERM ends the training's process tree and leads to a cancelled record.
+This module prints nothing, and does not choose how to run. `plan/command` builds the command, and `measure/failures` judges the
+end. Every run gets a record, after the monitors have stopped. SIGTERM ends the training's process tree and leads to a cancelled
+record.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from orchestrator.run.validity import gave_up, invalid, of_gone_folder
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Evidence:
-    """Everything known about a run after its processes are gone."""
+    """Everything that is known about a run after its processes have ended."""
 
     outcome: ProcessOutcome
     verdict: Verdict
@@ -102,7 +103,7 @@ def _write(folder: RunFolder, record: RunRecord) -> None:
 
 @contextmanager
 def _marked(marker: str) -> Iterator[None]:
-    """Set the run's marker for sidecars. If this process is killed, the sidecars can be found by the marker."""
+    """Set the run's marker in the environment of sidecars. If this process is killed, the marker shows which sidecars it left."""
     before = os.environ.get(MARKER)
     os.environ[MARKER] = marker
     try:

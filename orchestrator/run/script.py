@@ -1,9 +1,9 @@
 """The script `command.sh`, with which a user repeats a run by hand, without monitors and time limits.
 
-A repeat does not change the recorded run. Every path into the run folder becomes a path into a new folder. Only paths of files that
-the command reads stay (`accelerate.yaml`, the instrument, modules). The script chooses a new port. It contains no secrets, but
-takes each secret from an environment variable. Every word is quoted, and control characters are escaped, so that showing the script
-is safe. `cd` ignores CDPATH, and works with a folder named `-`.
+A repeat does not change the recorded run. Every path into the run folder becomes a path into a new folder. Only the paths of
+files that the command reads (`accelerate.yaml`, the instrument, modules) stay unchanged. The script chooses a new port. The
+script contains no secrets: it takes each secret from an environment variable. Every word is quoted, and control characters are
+escaped, so that showing the script is safe. `cd` ignores CDPATH, and works with a folder named `-`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ def _asked_for(variable: str) -> str:
 def _place(rest: str, run_dir: str, command: Command) -> str:
     """Return the shell word that replaces the run folder before `rest`.
 
-    It is the old folder if `rest` begins with a file that the command reads, or continues the folder's name. Else it is `$folder`.
+    The path stays unchanged if `rest` begins with a file that the command reads, or continues the folder's name. Else the word
+    is `$folder`.
     """
     sibling = re.match(r"[\w.-]", rest)
     paths = (path for name in command.files for path in (PurePosixPath(name), *PurePosixPath(name).parents[:-1]))

@@ -2,9 +2,9 @@
 
 It compares the run's arguments with settings that were read from the built model.
 
-Only explicit arguments are compared, and only with settings that the run could read. For a user's own script, only the Trainer's
-arguments are compared, since the script decides what other names mean. Each difference becomes a sentence. A single difference
-makes a run invalid, since its numbers belong to other settings.
+Only explicit arguments are compared, and only with settings that the run could read. For a user's own script, only the
+Trainer's arguments are compared, since the script decides what other names mean. Each difference becomes a sentence. A single
+difference makes a run invalid, because its numbers were measured with different settings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Difference = tuple[str, object, object]
 
 
 def _attention(word: str) -> str:
-    """Return the same word for all names of an algorithm.
+    """Return the same word for all names of one attention algorithm.
 
     If the package of flash attention is missing, transformers takes it from a kernel hub, under another name.
     """
@@ -175,6 +175,6 @@ def _processes(experiment: Experiment, asked: Asked, settings: Settings) -> Iter
 
 
 def _launch(word: str) -> str:
-    """Return DDP for each name that accelerate has for DDP. These names contain the device, which is compared separately."""
+    """Return DDP for each of accelerate's names for DDP. These names contain the device, which is compared separately."""
     plain = word.rpartition(".")[2].upper()
     return "DDP" if plain.startswith("MULTI_") else plain

@@ -1,8 +1,8 @@
 """The watch over a run's progress. It checks that the first step and the next steps come in time, and keeps the claim fresh.
 
-The sign of progress is the size of the instrument's step files. For a trainer without step files it is the size of the output. It
-is read only a few times per limit. If a program reports its own steps, the watch also checks whether it has made enough steps
-(`reported_steps`). `process.run` enforces the limit of the whole time. Nothing is ended here.
+The sign of progress is the size of the instrument's step files. For a trainer without step files it is the size of the output.
+This size is read only a few times before each limit. If a program reports its own steps, the watch also checks whether it has
+made enough steps (`reported_steps`). `process.run` enforces the limit of the whole time. This module ends no process.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 - By the name before it (`names`): `HF_TOKEN`, `--hub_token`, `password=…`.
 - By its value, if an environment variable with such a name has the same value (`values`).
-- By its form, if its kind has one (`forms`): `hf_…`, `ghp_…`, a password in a URL, the address of a webhook.
+- By its own form, if secrets of its kind have a fixed form (`forms`): `hf_…`, `ghp_…`, a password in a URL, the address of a
+  webhook.
 
 Secrets stay in the environment of the person who runs the benchmark: the runs inherit them.
 
@@ -100,7 +101,7 @@ def _found(text: str, environ: Mapping[str, str], *, stored: bool = False) -> It
 
 
 def _apart(every: Iterable[Secret]) -> tuple[Secret, ...]:
-    """Return the secrets in order. Two that overlap become one."""
+    """Return the secrets in order. Two secrets that overlap become one."""
     apart: list[Secret] = []
     for secret in sorted(every, key=lambda secret: (secret.start, -secret.end)):
         if not apart or secret.start >= apart[-1].end:

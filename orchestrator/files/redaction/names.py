@@ -83,7 +83,7 @@ def is_secret_name(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def says_secret(name: str) -> bool:
-    """Return whether a name in a log is the name of a secret. In `cache_key = …` it is not: that is a line of code."""
+    """Return whether a name in a log is the name of a secret. The name in `cache_key = …` is not: that is a line of code."""
     words = _words(name)
     if words[-1] in ("KEY", "KEYS"):
         return len(words) > 1 and words[-2] in _QUALIFIED
@@ -91,7 +91,7 @@ def says_secret(name: str) -> bool:
 
 
 def _words(name: str) -> list[str]:
-    """Return the words of a name in capitals. The number of the last word is left out: `HF_TOKEN_2` and `PASSWORD2` too."""
+    """Return the words of a name in capitals. A number at the end is left out, as in `HF_TOKEN_2` and `PASSWORD2`."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.lstrip("-+"))
     words = re.split(r"[_.-]+", spaced.upper())
     if len(words) > 2 and words[-1].isdigit():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Secret:
-    """A secret in a text: its place, its kind in words, and the environment variable that contains it, if any."""
+    """A secret in a text: its position, its kind in words, and the environment variable that contains it, if any."""
 
     start: int
     end: int

@@ -1,7 +1,7 @@
-"""Secrets that are known because a variable of the environment contains them, in every way in which they may be written.
+"""Secrets that are known because an environment variable contains them, in every encoding in which a text may have them.
 
-An ordinary word or a number under a secret name (`API_KEY=disabled`) is hidden only next to its name. Otherwise this word would
-vanish from all texts, and the keys and numbers of a JSON document with it.
+An ordinary word or a number under a secret name (`API_KEY=disabled`) is hidden only next to its name. Otherwise the mask would
+replace this word in all texts, including the keys and numbers of a JSON document.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _LINE_END = re.compile(r"\r?\n|(?:\\{1,2}r)?\\{1,2}n")
 
 
 def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables whose values are secrets that can be told from other texts."""
+    """Return the variables whose values are secrets, except short values, ordinary words and numbers."""
     return {name: value for name, value in environ.items() if is_secret_name(name) and not _is_ordinary(name, value)}
 
 
 @lru_cache(maxsize=1024)
 def _is_ordinary(name: str, value: str) -> bool:
-    """Return whether the value is short, a word or a number. A name such as `SORT_KEY` may also have a name as its value."""
+    """Return whether the value is short, a word or a number. The value of a name such as `SORT_KEY` may also be a name."""
     if len(value) < _SHORTEST_SECRET:
         return True
     word = len(value) <= _LONGEST_WORD and _WORD.fullmatch(value)
@@ -63,7 +63,7 @@ def _has_a_piece(text: str, value: str) -> bool:
 
 
 def _across_lines(text: str, variables: Mapping[str, str]) -> Iterator[Secret]:
-    """Yield the values that have a line end inside them in this text."""
+    """Yield the values that this text contains with a line end inside the value."""
     if not variables:
         return
     breaks = [match.span() for match in _LINE_END.finditer(text)]
@@ -110,7 +110,7 @@ def _encoded(text: str) -> set[str]:
 
 
 def _base64(data: bytes) -> Iterator[str]:
-    """Yield the digits that base64 has for the data at any place of a longer text."""
+    """Yield the base64 digits of the data, for each position that the data can have in a longer text."""
     for before in range(3):
         bits = 8 * (before + len(data))
         for encode in (b64encode, urlsafe_b64encode):

@@ -25,8 +25,10 @@ FIRST_STEPS, EVERY_STEPS, EVERY_S = 10, 10, 1.0
 
 
 class Step(NamedTuple):
-    """A step that has ended on the host. `start` is the end of the previous step; `batches` come from `counting`,
-    `compiled` from `compilations`."""
+    """A step that has ended on the host.
+
+    `start` is the end of the previous step. `counting` makes `batches`, and `compilations` makes `compiled`.
+    """
 
     number: int
     start: Any
