@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ DEEPEST: Final = 64
 
 # The largest number that is used: sums, squares and quotients of such numbers are finite.
 LARGEST: Final = 1e150
+
+_NUMBER: Final = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf(inity)?)", re.ASCII | re.IGNORECASE)
 
 # Most files fit into one piece. A reader allocates the whole piece before it knows the size of the file.
 _PIECE_BYTES = 64 * 1024
@@ -96,6 +99,14 @@ def sound_number(value: float | int) -> float | int | None:
     if value == 0 or 1 / LARGEST <= abs(value) <= LARGEST:
         return float(value)
     return None
+
+
+def number_in(text: str) -> float | None:
+    """Return the number that a text consists of, else None.
+
+    Python's float() also reads digits of other scripts, and underscores between digits. They are no numbers here.
+    """
+    return float(text) if _NUMBER.fullmatch(text.strip()) else None
 
 
 def read_head(path: Path, *, limit: int) -> str:

@@ -47,12 +47,12 @@ PROVIDED = ("model_name_or_path", "num_gpus", "run_dir", "gpus", "port", "python
 # Only the end of a log is read, which has the results. A whole log may be larger than the memory.
 LONGEST_LOG_BYTES = 64 * 2**20
 # A pattern that backtracks may search for years.
-LONGEST_SEARCH_S = 10.0
+LONGEST_SEARCH_S, ALL_SEARCHES_S = 10.0, 30.0
 LEFT_FOR_LAUNCH = ("gpus", "port", "python")
 
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>\w+)\}\}|\{(?P<name>[A-Za-z_]\w*)\}")
-# Python's float() also reads digits of other scripts, and underscores between digits.
-_NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf(inity)?)", re.ASCII | re.IGNORECASE)
+# A table cannot show a longer text.
+_LONGEST_WORD = 1000
 _TAIL_BYTES = 1 << 20
 
 _SCALES: Mapping[str, float] = {
@@ -155,7 +155,8 @@ def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], ob
     try:
         if results == "log":
             reading.read_tail(RunFolder(run_dir).stdout, limit=0)  # it is refused unless it is a regular file
-            return lambda name, source: _last_match(source.pattern or "", RunFolder(run_dir).stdout)
+            ends = time.monotonic() + ALL_SEARCHES_S
+            return lambda name, source: _last_match(source.pattern or "", RunFolder(run_dir).stdout, ends)
         if results == "stdout":
             values = reading.parse_json(_last_line(RunFolder(run_dir).stdout).encode(), finite=False)
         elif results.endswith(".csv"):
@@ -206,13 +207,14 @@ def _measurement(name: str, source: MetricSource, raw: object, results: str) -> 
     if isinstance(raw, Caveat):
         return Measurement(name=name, value=None, source=results, missing=raw)
     number = _number(raw)
-    if number is not None and not math.isfinite(number):
-        missing = Caveat(kind=CaveatKind.NOT_FINITE, detail=str(raw))
+    base = None if number is None else to_base(name, number, source.unit)
+    if base is not None and not math.isfinite(base):
+        missing = Caveat(kind=CaveatKind.NOT_FINITE, detail=one_line(raw))
         return Measurement(name=name, value=None, source=results, missing=missing)
     if number is not None:
-        return Measurement(name=name, value=to_base(name, number, source.unit), source=results)
+        return Measurement(name=name, value=base, source=results)
     word = isinstance(raw, str) and raw.strip() and source.unit is None and _unit_of(name) is None
-    if not word:
+    if not word or len(str(raw)) > _LONGEST_WORD:
         missing = Caveat(detail=redact(f"{one_line(raw)!r} is not a number"))
         return Measurement(name=name, value=None, source=results, missing=missing)
     return Measurement(name=name, value=str(raw), source=results)
@@ -239,7 +241,7 @@ def _number(raw: object) -> float | int | None:
     if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
         return None
     if isinstance(raw, str):
-        return float(raw) if _NUMBER.fullmatch(raw.strip()) else None
+        return reading.number_in(raw)
     try:
         float(raw)
     except OverflowError:  # JSON has whole numbers of any length
@@ -258,16 +260,20 @@ def _nested(values: Any, key: str) -> object:
     return values
 
 
-def _last_match(pattern: str, log: Path) -> object:
-    """Return the text of the pattern's last match in the log, or the reason if there is no match."""
-    words = (str(log), str(LONGEST_LOG_BYTES), str(LONGEST_SEARCH_S), pattern)
+def _last_match(pattern: str, log: Path, ends: float) -> object:
+    """Return the text of the pattern's last match in the log, or the reason if there is no match.
+
+    All searches of a run end at `ends` on the monotonic clock, but each has a second at least.
+    """
     began = time.monotonic()
+    limit_s = max(min(LONGEST_SEARCH_S, 1.0), min(LONGEST_SEARCH_S, ends - began))
+    words = (str(log), str(LONGEST_LOG_BYTES), str(limit_s), pattern)
     try:
-        found = process.capture((sys.executable, "-I", "-S", log_search.__file__, *words), LONGEST_SEARCH_S + 5)
+        found = process.capture((sys.executable, "-I", "-S", log_search.__file__, *words), limit_s + 5)
     except LaunchError as error:
-        if time.monotonic() - began < LONGEST_SEARCH_S:
+        if time.monotonic() - began < limit_s:
             return Caveat(detail=f"the pattern {pattern!r} could not be searched: {error}")
-        why = f"the search for {pattern!r} was ended after {LONGEST_SEARCH_S:g} s; write a pattern without nested repetitions"
+        why = f"the search for {pattern!r} was ended after {limit_s:.3g} s; write a pattern without nested repetitions"
         return Caveat(detail=why)
     return _or_missing(json.loads(found), f"no line of stdout matches {pattern!r}")
 

@@ -140,3 +140,20 @@ def test_metrics_finds_the_command_in_the_experiment_s_file(tmp_path: Path) -> N
     (run_dir / "stdout.log").write_text('{"loss": 0.5}\n')
     [found] = custom.Custom().metrics(run_dir)
     assert (found.name, found.value, found.source) == ("train_loss", 0.5, "stdout")
+
+
+def test_a_value_that_no_record_can_hold_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "stdout.log").write_text(json.dumps({"word": "x" * 2**17, "far": 1e308}))
+    metrics = {"word": MetricSource(), "far": MetricSource(unit="h")}
+    word, far = custom.read_metrics(CustomCommand(command=("x",), results="stdout", metrics=metrics), tmp_path)
+    assert (word.value, len(word.why_missing) < 100) == (None, True)
+    assert (far.value, far.why_missing) == (None, "1e+308 is not a finite number")
+
+
+def test_all_patterns_of_a_run_share_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custom, "LONGEST_SEARCH_S", 1.5)
+    monkeypatch.setattr(custom, "ALL_SEARCHES_S", 1.5)
+    (tmp_path / "stdout.log").write_text("a" * 40 + "b\n")
+    metrics = {name: MetricSource(pattern=r"(a+)+$") for name in ("one", "two")}
+    one, two = custom.read_metrics(CustomCommand(command=("x",), results="log", metrics=metrics), tmp_path)
+    assert "was ended after 1.5 s" in one.why_missing and "was ended after 1 s" in two.why_missing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.measure.steps import Step, together
+from orchestrator.measure.steps import Step, parse, together
 
 seconds = st.floats(0.001, 10, allow_nan=False)
 series = st.lists(st.tuples(seconds, st.floats(0, 1)), min_size=1, max_size=30)
@@ -108,3 +109,11 @@ def test_steps_that_a_rank_does_not_have_are_left_out() -> None:
     assert [step.number for step in together({0: whole, 1: (*whole[:1], *whole[2:3])})] == [1, 3]
     assert together({}) == ()
     assert together({0: whole, 1: ()}) == ()
+
+
+@pytest.mark.parametrize("field", ["step", "s", "t", "tokens", "samples"])
+@pytest.mark.parametrize("value", ["12", "١٢", "1_000", True])
+def test_a_text_in_a_line_is_no_number(field: str, value: object) -> None:
+    line = {"step": 1, "t": 1e9, "s": 0.5, "tokens": 4, "samples": 1}
+    assert parse(json.dumps(line).encode()) is not None
+    assert parse(json.dumps({**line, field: value}).encode()) is None

@@ -21,6 +21,7 @@ from orchestrator.files import reading
 from orchestrator.files.printable_text import one_line
 from orchestrator.records import RunFolder
 
+_TIMES = ("t", "compute_s", "wait_s")
 COUNTS = ("tokens", "real", "labelled", "samples", "squares")
 # Two million steps of about 250 bytes.
 MAX_BYTES = 512 * 2**20
@@ -125,8 +126,12 @@ def parse(line: bytes) -> Step | None:
 def _step(line: Mapping[str, Any]) -> Step | None:
     if "s" not in line or not 0 <= line["s"] < LATEST:
         return None
+    if any(
+        isinstance(line.get(name), str | bool) for name in ("step", "s", *_TIMES, *COUNTS)
+    ):  # int() and float() read texts, too
+        return None
     counts = {name: None if line.get(name) is None else int(line[name]) for name in COUNTS}
-    times = {name: None if line.get(name) is None else float(line[name]) for name in ("t", "compute_s", "wait_s")}
+    times = {name: None if line.get(name) is None else float(line[name]) for name in _TIMES}
     step = Step(
         number=int(line["step"]),
         ended_at=times["t"],

@@ -170,10 +170,8 @@ def _numbers(cells: Cells, wrong: Counter[str]) -> dict[str, Value]:
     for name, cell in cells.items():
         if name not in _NUMBERS:
             continue
-        try:
-            number = reading.sound_number(float(cell))
-        except ValueError:
-            number = None
+        found = reading.number_in(cell)
+        number = None if found is None else reading.sound_number(found)
         if number is None:
             wrong["cell(s) of metrics are not valid numbers and count as missing"] += 1
         else:
