@@ -59,7 +59,10 @@ MODEL = (
         direction=Direction.LOWER,
         show=Show.SHARE,
         source="the kernel's schedstat, added up over the threads of a rank",
-        leaves_out="Threads that ended before the training did; data loader processes; systems other than Linux.",
+        leaves_out=(
+            "Threads that ended before the training did; data loader processes; programs that report their own steps; systems "
+            "other than Linux."
+        ),
         where=Where.FILES,
     ),
     Metric(
