@@ -57,6 +57,8 @@ def _run(run: StoredRun) -> Iterator[str]:
         return
     cause = f" ({record.kind}: {record.cause})" if record.kind else ""
     yield f"run {run.job.name}: {record.status}{cause}, {record.wall_s:.1f} s"
+    if record.hint:
+        yield f"  → {record.hint}"
     for measurement in record.measurements:
         shown = "-" if measurement.value is None else _rounded(measurement.value)
         source = measurement.why_missing if measurement.value is None else measurement.source

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from orchestrator.errors import SelectionError
 from orchestrator.records import Device, Framework, Reason
 from orchestrator.report import tables
+from orchestrator.report.experiment import experiment_view
 from orchestrator.report.tables import as_csv, terminal
+from orchestrator.results.store import Store
 from orchestrator.results.table.column_choice import cells
 from orchestrator.results.table.load import ResultsTable, load
 
@@ -46,6 +48,13 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ResultsTable:
         (skipped, []),
     )
     return load([root])
+
+
+def test_a_failed_run_is_shown_with_what_to_do(tmp_path: Path) -> None:
+    runs = [replace(failed(BASE, 1), hint="use a smaller batch"), failed(BASE, 2)]
+    store = Store.resume(stored(tmp_path / "results", (BASE, runs)))
+    shown = [line for line in experiment_view(store, BASE.id, lines=0) if line.startswith(("run ", "  →"))]
+    assert [line.partition(":")[0] for line in shown] == ["run r1-t1", "  → use a smaller batch", "run r2-t1"]
 
 
 def test_csv(golden, table: ResultsTable) -> None:
