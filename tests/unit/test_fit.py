@@ -538,14 +538,31 @@ def test_the_column_of_a_plan() -> None:
 
 
 def test_a_plan_names_what_was_not_compared_with_a_gpu() -> None:
-    sharded = experiment(processes=2, accelerate=FSDP, gradient_checkpointing=True, **APPROACHES)
-    mixture = experiment("config:tiny-moe", optim="paged_adamw_8bit", **APPROACHES)
-    assert list(unmeasured_line(map(estimate, PLANNED))) == []
-    assert list(unmeasured_line(map(estimate, (sharded, mixture, *PLANNED)))) == [
-        "The estimates of memory for checkpointing with FSDP, experts, 8-bit or paged states were not yet compared with a "
-        "run on a GPU."
+    def made(model: str = "config:llama-1b", **more: Any) -> Experiment:
+        return experiment(model, processes=2, accelerate=FSDP, **APPROACHES, **more)
+
+    host = {**FSDP, "fsdp_config": {**FSDP["fsdp_config"], "fsdp_offload_params": True}}
+    checkpointed, lora = {"gradient_checkpointing": True}, {"peft_method": "lora", "target_modules": "all-linear"}
+    compared = (
+        *PLANNED,
+        *(made(**more) for more in (checkpointed, lora, {**checkpointed, **lora})),
+        made("config:tiny-moe"),
+        experiment("config:tiny-moe", optim="paged_adamw_8bit", **checkpointed, **APPROACHES),
+        experiment(quantization="nf4", **lora, **checkpointed, **APPROACHES),
+        experiment(processes=2, accelerate=host, **lora, **APPROACHES),
+    )
+    assert list(unmeasured_line(map(estimate, compared))) == []
+    not_compared = (
+        experiment(processes=2, accelerate=host, **APPROACHES),
+        experiment(processes=2, accelerate=host, **lora, **checkpointed, **APPROACHES),
+        made("config:tiny-moe", **checkpointed),
+        made(gradient_accumulation_steps=2),
+    )
+    assert list(unmeasured_line(map(estimate, (*not_compared, *compared)))) == [
+        "The estimates of memory for full fine-tuning with offload, checkpointing with offload, experts with FSDP and "
+        "checkpointing, several micro-batches with FSDP were not yet compared with a run on a GPU."
     ]
-    assert json_value(sharded)["unmeasured"] == ["checkpointing with FSDP"]
+    assert json_value(not_compared[1])["unmeasured"] == ["checkpointing with offload"]
 
 
 def test_an_estimate_as_json_adds_up() -> None:

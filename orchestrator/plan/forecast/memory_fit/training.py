@@ -121,15 +121,12 @@ class Training:
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
-        """The parts whose estimate was compared with torch on a CPU, but not yet with a run on a GPU."""
+        """The parts whose estimate was compared with torch on a CPU, but not yet with a run on a GPU (docs/memory-fit.md)."""
         parts = {
-            "quantised weights": self.quantized,
-            "experts": self.shape.experts > 0,
-            "LoRA with FSDP": self.sharded and self.adapters is not None,
-            "checkpointing with FSDP": self.sharded and self.checkpointed,
+            "full fine-tuning with offload": self.offloads and self.adapters is None,
+            "checkpointing with offload": self.offloads and self.checkpointed,
+            "experts with FSDP and checkpointing": self.sharded and self.checkpointed and self.shape.experts > 0,
             "several micro-batches with FSDP": self.sharded and self.accumulates,
-            "weights on the host": self.offloads,
-            "8-bit or paged states": "8bit" in self.optimizer or "paged" in self.optimizer,
         }
         return tuple(name for name, used in parts.items() if used)
 
