@@ -82,6 +82,8 @@ def test_a_machine_in_words(text: str, count: int, name: str, gib: int) -> None:
         ("0xH100", "with 1 to 1024 GPUs"),
         ("9999xH100", "with 1 to 1024 GPUs"),
         ("8xH1000", "there is no GPU type 'H1000'; did you mean 'H100'?"),
+        ("8xH100-80GB", "there is no GPU type 'H100-80GB'; did you mean 'H100'?"),
+        ("8xh100-pcie-80GB", "did you mean 'H100-PCIe'?"),
         ("8xA100", "there is no GPU type 'A100'; there are A100-40GB and A100-80GB, or a capacity"),
         ("8x80", "'80' has no unit; write 80GiB"),
     ],
@@ -313,6 +315,8 @@ def test_the_document_of_such_a_plan_adds_up(call: Call) -> None:
         of_state = [cell for cell in cells if cell["state"] == state]
         assert len(of_state) == count
         hours = [cell["gpu_hours"]["hours"] for cell in of_state if cell["gpu_hours"]]
+        verdict = "fits" if state == "runs" else state
+        assert {cell["memory"]["verdict"] for cell in of_state} == {verdict} or state == "skipped"
         assert len(hours) < count or totals["gpu_hours"][state] == pytest.approx(sum(hours))
     assert all(cell["cannot_run_here"] is None for cell in cells), "packages and models of this machine do not matter"
     few = json.loads(call("plan", PLAN_96, "--assume", "2x80GiB", "--json")[1])

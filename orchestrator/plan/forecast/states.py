@@ -64,7 +64,7 @@ def forecast(experiment: Experiment, machine: Machine, earlier: EarlierRuns) -> 
 def _state(memory: Estimate | Unknown, machine: Machine) -> tuple[State, Reason | None]:
     if isinstance(memory, Unknown):
         return State.UNKNOWN, Reason(kind="no_estimate", text=memory.reason)
-    states = {Fit.FITS: State.RUNS, Fit.DOES_NOT_FIT: State.DOES_NOT_FIT, Fit.UNKNOWN: State.MAY_NOT_FIT}
+    states = {Fit.FITS: State.RUNS, Fit.DOES_NOT_FIT: State.DOES_NOT_FIT, Fit.MAY_NOT_FIT: State.MAY_NOT_FIT}
     return states[fits(memory, machine.gpus[0].memory_bytes or 0)], None
 
 
@@ -87,6 +87,5 @@ def _marked(experiment: Experiment, memory_bytes: int) -> Experiment:
     verdict = fits(memory, memory_bytes)
     if verdict is Fit.FITS:
         return experiment
-    kind, words = ("does_not_fit", "does not fit") if verdict is Fit.DOES_NOT_FIT else ("may_not_fit", "may not fit")
-    text = f"{words}: {memory.device_bytes / GIB:.1f} GiB on GPUs of {memory_bytes / GIB:.1f} GiB (--fit-only)"
-    return replace(experiment, cannot_run_here=Reason(kind=kind, text=text))
+    text = f"{verdict}: {memory.device_bytes / GIB:.1f} GiB on GPUs of {memory_bytes / GIB:.1f} GiB (--fit-only)"
+    return replace(experiment, cannot_run_here=Reason(kind=verdict.replace(" ", "_"), text=text))

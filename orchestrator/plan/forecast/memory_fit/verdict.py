@@ -3,8 +3,9 @@
 - *fits*: the memory that the GPU would show as used is within the GPU's capacity.
 - *does not fit*: the tensors need more than the capacity minus the context. This would be true even if the estimate were 5 %
   too high (ESTIMATE_ERROR) and the allocator had no reserve.
-- *unknown*: the estimate is between these two cases. The run may end out of memory, or succeed but be slow because the
+- *may not fit*: the estimate is between these two cases. The run may end out of memory, or succeed but be slow because the
   allocator searches.
+- *unknown*: there is no estimate.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Fit(StrEnum):
 
     FITS = "fits"
     DOES_NOT_FIT = "does not fit"
+    MAY_NOT_FIT = "may not fit"
     UNKNOWN = "unknown"
 
 
@@ -47,7 +49,7 @@ def fits(result: Estimate | Unknown, gpu_memory_bytes: int) -> Fit:
     if result.device_bytes <= visible:
         return Fit.FITS
     least = result.peak_allocated_bytes * (1 - ESTIMATE_ERROR) + result.context_bytes
-    return Fit.DOES_NOT_FIT if least > visible else Fit.UNKNOWN
+    return Fit.DOES_NOT_FIT if least > visible else Fit.MAY_NOT_FIT
 
 
 def parse_memory(text: str, *, option: str = "--gpu-memory") -> int:
@@ -77,9 +79,9 @@ def _cell(result: Estimate | Unknown, gpu_memory_bytes: int | None) -> str:
         return needed
     verdict = fits(result, gpu_memory_bytes)
     if verdict is Fit.DOES_NOT_FIT:
-        return f"does not fit: {result.device_bytes / GIB:.0f} GiB"
+        return f"{verdict}: {result.device_bytes / GIB:.0f} GiB"
     of_capacity = f"{needed} of {gpu_memory_bytes / GIB:.3g} GiB"
-    return of_capacity if verdict is Fit.FITS else f"may not fit: {of_capacity}"
+    return of_capacity if verdict is Fit.FITS else f"{verdict}: {of_capacity}"
 
 
 def summary(experiments: Iterable[Experiment], *, gpu_memory_bytes: int) -> str:
@@ -87,7 +89,7 @@ def summary(experiments: Iterable[Experiment], *, gpu_memory_bytes: int) -> str:
     counts = Counter(fits(estimate(experiment), gpu_memory_bytes) for experiment in experiments)
     return (
         f"On GPUs of {gpu_memory_bytes / GIB:.3g} GiB: {counts[Fit.FITS]:,} fit, {counts[Fit.DOES_NOT_FIT]:,} do not fit, "
-        f"{counts[Fit.UNKNOWN]:,} unknown or too close."
+        f"{counts[Fit.MAY_NOT_FIT] + counts[Fit.UNKNOWN]:,} unknown or too close."
     )
 
 
