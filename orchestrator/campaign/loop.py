@@ -27,7 +27,8 @@ from orchestrator.results import claims
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.due_runs import NO_RETRY, Retry, can_run, wanted
 from orchestrator.results.folder import with_dated_name
-from orchestrator.results.store import Store, unfinished_record, write_record
+from orchestrator.results.store import Store, write_record
+from orchestrator.results.unfinished_record import unfinished_record
 
 # How often one call tries a repeat. Without a limit, a failure that is retried (lost, a taken port) could go on for ever.
 MAX_HAND_OVERS = 3
@@ -183,7 +184,12 @@ def _record_lost(
             text = f"ended {left} process(es) that {job.experiment_id} {job.name} had left behind"
             tell(Event(kind=EventKind.ENDED_LEFTOVERS, text=text, jobs=(job,)))
         if write_record(job.run_dir, record):
-            tell(Event(kind=EventKind.ENDED, text=f"{job.name} was lost", jobs=(job,), record=store.run(job).record))
+            text = (
+                f"{job.name} was lost"
+                if record.status is Status.LOST
+                else f"{job.name}: its record was kept, and is now placed"
+            )
+            tell(Event(kind=EventKind.ENDED, text=text, jobs=(job,), record=store.run(job).record))
 
 
 def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent) -> bool:

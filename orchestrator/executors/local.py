@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,9 +25,10 @@ from orchestrator.machine.process_tree import end_tree
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.records import Device, Job, JobState, Status
 from orchestrator.results import claims
-from orchestrator.results.store import Store, unfinished_record, write_record
+from orchestrator.results.store import Store, write_record
+from orchestrator.results.unfinished_record import unfinished_record
 
-LEAST_FREE_BYTES = 64 * 2**20
+LEAST_FREE_BYTES, LEAST_FREE_FILES = 64 * 2**20, 100
 RUN_ONE = (sys.executable, "-m", "orchestrator", "run-one")
 # The time that `run-one` has to end its tree (INT, TERM, KILL, each with its wait) and to write a cancelled record.
 _GOODBYE_S = 40.0
@@ -168,7 +168,7 @@ def _end_all(running: Sequence[_Run]) -> None:
             living = [run for run in living if run.child.poll() is None]
         for run in running:
             _end(run, stop)
-            # `run-one` may have been stopped before it wrote a record.
+        for run in running:  # `run-one` may have been stopped before it wrote a record
             write_record(run.job.run_dir, unfinished_record(run.job, Status.CANCELLED))
 
 
@@ -178,10 +178,13 @@ def _full_disk(queue: Queue) -> ResultsError | None:
         return None
     run_dir = queue.waiting[0][0].run_dir
     folder = next(path for path in run_dir.parents if path.exists())
-    free = shutil.disk_usage(folder).free
-    if free >= LEAST_FREE_BYTES:
-        return None
-    return ResultsError(
-        f"{folder}: {free / 2**20:.0f} MiB are free, and a run needs at least {LEAST_FREE_BYTES >> 20}; make room and repeat "
-        "the command, which keeps what was recorded"
-    )
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    remedy = "make room and repeat the command, which keeps what was recorded"
+    if free < LEAST_FREE_BYTES:
+        least = LEAST_FREE_BYTES >> 20
+        return ResultsError(f"{folder}: {free / 2**20:.0f} MiB are free, and a run needs at least {least}; {remedy}")
+    if disk.f_files and disk.f_favail < LEAST_FREE_FILES:  # some file systems do not limit the number of files
+        text = f"{folder}: {disk.f_favail} more files fit, and a run needs at least {LEAST_FREE_FILES}; {remedy}"
+        return ResultsError(text)
+    return None

@@ -2,10 +2,12 @@
 
 `replace` is for files that may change (`suite.json`, reports). `place_once` is for files that may not change (`record.json`).
 `place_once` links the finished file to its name, so that the first of two writers wins.
+A file that was reserved for the content needs no new disk space, and keeps the content if it cannot be placed.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import uuid
@@ -13,6 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import ResultsError
+
+# The errors of link(2) on a file system that has no links. Others, such as a full disk, may pass.
+_CANNOT_LINK = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 def _write_aside(path: Path, content: str | bytes) -> Path:
@@ -37,6 +42,27 @@ def make_writable(folder: Path) -> None:
             folder.chmod(mode | stat.S_IRWXU)
 
 
+def reserve(path: Path, size: int) -> None:
+    """Make the file `path` with zeros, for a later content of at most this size. A full disk is not an error."""
+    with suppress(OSError), path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+
+
+def _write_reserved(path: Path, text: str) -> bool:
+    """Write the text into a reserved file, or a new one, and return whether that succeeded. Never follow a link."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with suppress(OSError), open(os.open(path, flags, 0o666), "wb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            return False
+        file.write(text.encode("utf-8", "surrogateescape"))
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
+        return True
+    return False
+
+
 def sync_folder(folder: Path) -> None:
     """Sync a folder, so that names that were just put into it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -56,22 +82,28 @@ def replace(path: Path, content: str | bytes) -> None:
     sync_folder(path.parent)
 
 
-def place_once(path: Path, text: str) -> bool:
+def place_once(path: Path, text: str, *, reserved: Path | None = None) -> bool:
     """Create the file `path` with this text unless it exists. Return whether it was created.
 
+    With `reserved`, write the text into that file first. The caller removes it; until then it has the text, also after an error.
     Raise ResultsError if the file system cannot link files.
     """
-    aside = _write_aside(path, text)
+    if reserved is not None and not _write_reserved(reserved, text):
+        reserved = None
+    aside = reserved or _write_aside(path, text)
     try:
         os.link(aside, path)
     except FileExistsError:
         return False
     except OSError as error:
+        if error.errno not in _CANNOT_LINK:
+            raise
         raise ResultsError(
             f"{path}: the file system cannot link files ({error.strerror}), which a results folder needs to keep the "
             "first of two records; put the results folder on another disk with --results"
         ) from error
     finally:
-        aside.unlink(missing_ok=True)
+        if reserved is None:
+            aside.unlink(missing_ok=True)
     sync_folder(path.parent)
     return True

@@ -47,6 +47,7 @@ class RunFolder:
     owner = _File("owner.json")
     heartbeat = _File("heartbeat")
     reserve = _File(".reserve")
+    kept_record = _File(".record.json")
     script = _File("command.sh")
     stacks = _File("stacks.txt")
     record = _File("record.json")

@@ -13,6 +13,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ from orchestrator.errors import ResultsError
 from orchestrator.files import reading, writing
 from orchestrator.files.printable_text import is_utf8, with_bytes
 from orchestrator.files.redaction import redact
-from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunFolder, RunRecord, Status, dump, load
+from orchestrator.records import SCHEMA_VERSION, Experiment, Job, RunFolder, RunRecord, dump, load
 from orchestrator.records.experiment import SAFE_ID
 from orchestrator.records.run_folder import EXPERIMENT_FILE
 from orchestrator.results import experiment_file, requested
-from orchestrator.results.claims import Clock, our_clock, read_claim, remove_unfinished, state
+from orchestrator.results.claims import Clock, our_clock, remove_unfinished, state
 from orchestrator.results.contents import Contents, StoredExperiment, StoredRun
 from orchestrator.results.due_runs import NO_RETRY, Retry, can_run, due_runs
 from orchestrator.results.folder import SUITE_FILE, TOOL, is_ours, read_suite, refuse_foreign, with_dated_name
@@ -210,10 +211,11 @@ class Store:
         return tuple(self.job(experiment_id, repeat=repeat, attempt=attempt) for experiment_id, repeat, attempt in due)
 
 
-def write_record(run_dir: Path, record: RunRecord) -> bool:
+def write_record(run_dir: Path, record: RunRecord, *, reserved: Path | None = None) -> bool:
     """Create `record.json`, the last step of a run. Return False if it exists already, and leave it unchanged.
 
     Make the run's folder again, or writable, if the run's command changed it. Move aside a `record.json` that cannot be read.
+    If the record cannot be placed, because the disk is full, it is kept in the file `reserved`.
     """
     if not run_dir.is_dir() and is_ours(RunFolder(run_dir).results):
         for folder in (run_dir.parents[1], run_dir.parent, run_dir):
@@ -223,7 +225,11 @@ def write_record(run_dir: Path, record: RunRecord) -> bool:
     writing.make_writable(run_dir.parent)
     writing.make_writable(run_dir)
     set_record_aside(run_dir)
-    return writing.place_once(RunFolder(run_dir).record, redact(dump(record)))
+    files = RunFolder(run_dir)
+    placed = writing.place_once(files.record, redact(dump(record)), reserved=reserved)
+    with suppress(OSError):
+        files.kept_record.unlink(missing_ok=True)
+    return placed
 
 
 def set_record_aside(run_dir: Path, *, unless: Callable[[RunRecord], bool] = lambda record: True) -> str | None:
@@ -240,40 +246,6 @@ def set_record_aside(run_dir: Path, *, unless: Callable[[RunRecord], bool] = lam
     except ValueError:
         pass
     return with_dated_name(path).name
-
-
-def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
-    """Return a record for a run whose process ended without a record: it was lost, or cancelled with its executor."""
-    claim = read_claim(job.run_dir)
-    started_at = claim.claimed_at if claim else _modified(job.run_dir)
-    lost = "the process that ran it is gone without a record (killed, or the machine went down)"
-    begun = "the process of the run left no record" if job.folder.owner.exists() else "the run had not begun"
-    return RunRecord(
-        experiment_id=job.experiment_id,
-        repeat=job.repeat,
-        attempt=job.attempt,
-        status=status,
-        kind=status.value,
-        cause=lost if status is Status.LOST else f"the benchmark was interrupted, and {begun}",
-        tail=redact(_own_log(job.folder)) or None,
-        started_at=started_at,
-        wall_s=max(0.0, time.time() - started_at),
-    )
-
-
-def _modified(run_dir: Path) -> float:
-    try:
-        return run_dir.stat().st_mtime
-    except OSError:  # the run's command removed it
-        return time.time()
-
-
-def _own_log(folder: RunFolder) -> str:
-    """Return the end of the log that `run-one` wrote."""
-    try:
-        return redact(reading.read_tail(folder.run_one_log, limit=64 * 1024))[-4000:]
-    except (OSError, ValueError):
-        return ""
 
 
 def _read_record(job: Job, warnings: list[str]) -> RunRecord | None:

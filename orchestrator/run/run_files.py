@@ -6,7 +6,6 @@ monitors; `results/` writes the record and the claim.
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -23,12 +22,13 @@ _LOG_BYTES = 256 * 1024
 
 
 def keep_room(folder: RunFolder) -> None:
-    """Reserve disk space for the record, until `give_room`."""
-    with suppress(OSError), folder.reserve.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, RESERVED_BYTES)
+    """Reserve disk space and a file for the record, and its name: on some file systems a name takes as much room as a file."""
+    writing.reserve(folder.kept_record, RESERVED_BYTES)
+    writing.reserve(folder.reserve, 1)
 
 
 def give_room(folder: RunFolder) -> None:
+    """Release the name that was reserved, so that the record can be placed."""
     with suppress(OSError):
         folder.reserve.unlink(missing_ok=True)
 

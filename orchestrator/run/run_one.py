@@ -94,11 +94,12 @@ def run_one(run_dir: Path) -> RunRecord:
 
 def _write(folder: RunFolder, record: RunRecord) -> None:
     try:
-        write_record(folder.path, record)
+        write_record(folder.path, record, reserved=folder.kept_record)
     except (ValueError, TypeError) as error:  # a value cannot be written as JSON, and every run must end in a record
         cause = f"its record could not be written: {error}"
         bare = replace(record, status=Status.FAILED, kind="unknown", cause=redact(cause), tail=None, warnings=())
-        write_record(folder.path, replace(bare, measurements=(), settings={}, provenance={}))
+        bare = replace(bare, measurements=(), settings={}, provenance={})
+        write_record(folder.path, bare, reserved=folder.kept_record)
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from orchestrator.campaign.loop import run_benchmark
 from orchestrator.executors import FakeExecutor
 from orchestrator.records import RunRecord
 from orchestrator.results import claims
-from orchestrator.results.store import Store, unfinished_record, write_record
+from orchestrator.results.store import Store, write_record
+from orchestrator.results.unfinished_record import unfinished_record
 from orchestrator.run.run_one import run_one
 
 RUN = ("run", "s.yaml", "--yes")

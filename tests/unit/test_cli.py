@@ -24,7 +24,8 @@ from orchestrator.plan.expand import expand
 from orchestrator.plan.selection import parse_selection
 from orchestrator.records import Status
 from orchestrator.results import claims
-from orchestrator.results.store import Store, unfinished_record, write_record
+from orchestrator.results.store import Store, write_record
+from orchestrator.results.unfinished_record import unfinished_record
 
 ROOT = Path(__file__).resolve().parents[2]
 Golden = Callable[[str, str], None]

@@ -26,7 +26,8 @@ from orchestrator.records import (
 from orchestrator.results import claims
 from orchestrator.results.due_runs import Retry
 from orchestrator.results.folder import is_ours, move_aside
-from orchestrator.results.store import Store, unfinished_record, write_record
+from orchestrator.results.store import Store, write_record
+from orchestrator.results.unfinished_record import unfinished_record
 
 
 def experiment(name="a", **more):
@@ -289,6 +290,17 @@ def test_what_a_user_keeps_beside_the_runs_is_never_removed(store, tmp_path):
     store.remove_unfinished_claims()
     assert [path for path in kept if not os.path.lexists(path)] == []
     assert {path: path.lstat().st_mtime_ns for path in before} == before, "not even a file was made in them"
+
+
+def test_only_a_whole_record_of_this_run_is_taken_for_the_one_that_its_process_kept(store):
+    job, other = (store.job(experiment().id, repeat=repeat, attempt=1) for repeat in (1, 2))
+    assert claims.claim(job, executor="test")
+    for text in ("\0" * 512, dump(record_of(job))[:-20], dump(record_of(other))):
+        job.folder.kept_record.write_text(text)
+        assert unfinished_record(job).status is Status.LOST
+    job.folder.kept_record.write_text(dump(record_of(job)))
+    assert write_record(job.run_dir, unfinished_record(job))
+    assert store.run(job).record == record_of(job) and not job.folder.kept_record.exists()
 
 
 def test_an_interrupted_run_without_a_record_says_if_it_had_begun(store):

@@ -1,0 +1,60 @@
+"""The record of a run whose process ended and left none: it was killed, or it could not place its record on a full disk."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from orchestrator.files import reading
+from orchestrator.files.redaction import redact
+from orchestrator.records import Job, RunFolder, RunRecord, Status, load
+from orchestrator.results.claims import read_claim
+
+
+def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
+    """Return a record for a run whose process ended without a record: it was lost, or cancelled with its executor.
+
+    Return the run's own record if its process wrote it and could not place it.
+    """
+    if kept := _kept_record(job):
+        return kept
+    claim = read_claim(job.run_dir)
+    started_at = claim.claimed_at if claim else _modified(job.run_dir)
+    lost = "the process that ran it is gone without a record (killed, or the machine went down)"
+    begun = "the process of the run left no record" if job.folder.owner.exists() else "the run had not begun"
+    return RunRecord(
+        experiment_id=job.experiment_id,
+        repeat=job.repeat,
+        attempt=job.attempt,
+        status=status,
+        kind=status.value,
+        cause=lost if status is Status.LOST else f"the benchmark was interrupted, and {begun}",
+        tail=redact(_own_log(job.folder)) or None,
+        started_at=started_at,
+        wall_s=max(0.0, time.time() - started_at),
+    )
+
+
+def _kept_record(job: Job) -> RunRecord | None:
+    """Return the record that the run's process wrote completely before it could not place it, or was killed."""
+    try:
+        record = load(RunRecord, reading.read_bytes(job.folder.kept_record, limit=reading.RECORD_BYTES))
+    except (OSError, ValueError):  # there is none, only reserved space, or half a record
+        return None
+    run = (record.experiment_id, record.repeat, record.attempt)
+    return record if run == (job.experiment_id, job.repeat, job.attempt) else None
+
+
+def _modified(run_dir: Path) -> float:
+    try:
+        return run_dir.stat().st_mtime
+    except OSError:  # the run's command removed it
+        return time.time()
+
+
+def _own_log(folder: RunFolder) -> str:
+    """Return the end of the log that `run-one` wrote."""
+    try:
+        return redact(reading.read_tail(folder.run_one_log, limit=64 * 1024))[-4000:]
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,102 @@
+"""No record of a run that ended is lost on a full disk: its place is reserved, or it is kept and placed by the next call."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from campaigns import ROOT, Campaign, tunebench
+
+from orchestrator.files import writing
+from orchestrator.records import RunRecord, Status
+from orchestrator.results.store import Store
+
+LINK_FAILS = """\
+import errno, os
+link = os.link
+def fails(source, target, **more):
+    if os.path.exists({full!r}) and str(target).endswith("/record.json"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(target))
+    return link(source, target, **more)
+os.link = fails
+"""
+FILLS = """\
+import json
+print(json.dumps({"train_runtime": 1.0}), flush=True)
+try:
+    for number in range(100_000):
+        open(str(number), "w").close()
+except OSError:
+    pass
+"""
+
+
+def scenario(folder: Path, *command: str, repeats: int = 1) -> None:
+    """Write a scenario of one experiment: this command, which reports `train_runtime`."""
+    custom = {"command": list(command), "launcher": "none", "metrics": {"train_runtime": {"key": "train_runtime"}}}
+    one = {"name": "s", "trainer": "custom", "device": "cpu", "custom": custom, "repeats": repeats}
+    (folder / "scenarios.yaml").write_text(json.dumps({"scenarios": [one]}))
+
+
+def records(results: Path) -> list[RunRecord]:
+    (stored,) = Store.resume(results).contents().experiments
+    return list(stored.records)
+
+
+def test_a_record_that_cannot_be_placed_is_kept_and_placed_by_the_next_call(tmp_path: Path) -> None:
+    full, ledger = tmp_path / "full", tmp_path / "ledger"
+    (tmp_path / "sitecustomize.py").write_text(LINK_FAILS.format(full=str(full)))
+    code = "import json, sys; print('ran', file=open(sys.argv[1] + '/ledger', 'a')); print(json.dumps({'train_runtime': 1}))"
+    scenario(tmp_path, "{python}", "-c", code, "{scenario_dir}")
+    full.touch()
+
+    def run() -> Campaign:
+        return tunebench(tmp_path, "run", "scenarios.yaml", "--yes", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+
+    first = run()
+    assert first.code == 2 and "No space left on device; make room and repeat the command" in first.err, first.err
+    assert records(tmp_path / "results") == []
+    full.unlink()
+    again = run()
+    assert again.code == 0, again.err
+    assert [(record.status, record.attempt) for record in records(tmp_path / "results")] == [(Status.OK, 1)]
+    assert ledger.read_text() == "ran\n"
+    assert not list(tmp_path.glob("results/experiments/*/runs/*/.*"))
+
+
+@pytest.fixture
+def few_files(tmp_path: Path) -> Iterator[Path]:
+    """A file system for 300 files."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=90m,nr_inodes=300", "none", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("nobody may mount a file system here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_run_that_uses_up_all_files_of_the_disk_has_its_record(tmp_path: Path, few_files: Path) -> None:
+    scenario(tmp_path, "{python}", "-c", FILLS, repeats=2)
+    results = few_files / "results"
+    said = tunebench(tmp_path, "run", "scenarios.yaml", "--yes", "--results", str(results))
+    assert said.code == 2 and "Traceback" not in said.err
+    assert "more files fit, and a run needs at least 100; make room" in said.err, said.err
+    assert [record.status for record in records(results)] == [Status.OK], said.err
+
+
+def test_a_reserved_file_that_the_run_replaced_is_not_written(tmp_path: Path) -> None:
+    """Neither through a link of either kind, nor by waiting for the reader of a pipe."""
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    for number, plant in enumerate(
+        (lambda path: path.symlink_to(precious), lambda path: path.hardlink_to(precious), os.mkfifo, os.mkdir)
+    ):
+        reserved, record = tmp_path / f".{number}", tmp_path / f"{number}"
+        plant(reserved)
+        assert writing.place_once(record, "the record", reserved=reserved)
+        assert record.read_text() == "the record" and precious.read_text() == "mine"
