@@ -20,6 +20,7 @@ from factories.cases import document, text
 from trainings import Run
 
 from orchestrator.records import RunRecord, Status
+from orchestrator.report.bundle import bundle
 from orchestrator.trainers.instrumented import FILE_NAME
 
 pytest.importorskip("torch")
@@ -202,3 +203,11 @@ def test_memory_of_a_gpu_that_is_not_there_is_missing_and_not_zero(trained: Trai
     assert any(name.endswith("_cpu") or "_cpu_" in name for name in trained.worker["metrics"])
     gpu = [one.value for one in trained.record.measurements if one.name == "mem_torch_mem_alloc_in_bytes"]
     assert gpu in ([], [None])
+
+
+def test_nothing_in_a_real_run_is_taken_for_a_secret(real: Campaign, tmp_path: Path) -> None:
+    """Digests, commits, paths and numbers of its logs and records stay, also in a bundle, which hides more than other files."""
+    done = bundle(real.folder / "results", output=tmp_path / "b.tar.gz", whole_logs=True)
+    assert done.manifest["secrets"] == 0
+    files = [path for path in (real.folder / "results").rglob("*.*") if path.is_file() and path.suffix != ".html"]
+    assert [path for path in files if b"***" in path.read_bytes() and path.name != FILE_NAME] == []
