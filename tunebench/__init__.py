@@ -1,7 +1,7 @@
 """Tunebench for notebooks: `import tunebench; tunebench.load("results")`. The code is in `orchestrator`.
 
-`tunebench.steps` is for training scripts. It must be fast to import, so `orchestrator` is imported only at the first use of a name
-from it.
+`tunebench.steps` is for training scripts. That module must be fast to import, so this package imports `orchestrator` only at
+the first use of one of its names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """`run_benchmark` finds the due runs, gives them to the executor, and records lost runs.
 
-It repeats these steps until no run is due. It never calls `run/`, because the executor starts the command line of each job. All
-state is in files, so another call resumes an interrupted benchmark. It does not choose experiments, print, or report.
+It repeats these steps until no run is due. This module never calls `run/`, because the executor starts the command line of each
+job. All state is in files, so another call resumes an interrupted benchmark. This module does not choose experiments, print, or
+report.
 """
 
 from __future__ import annotations

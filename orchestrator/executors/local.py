@@ -1,7 +1,7 @@
 """The executor `local`: starts a `run-one` process for each job on this machine, one after the other or several at once.
 
-It does not retry. If the iterator is closed, or `run-one` dies without a record, every process with the marker of the run is ended.
-`run-one` reads the GPUs and cores of the run from its claim. The executor waits without polling.
+This executor repeats no run. If the iterator is closed, or `run-one` dies without a record, every process with the marker of
+the run is ended. `run-one` reads the GPUs and cores of the run from its claim. The executor waits without polling.
 """
 
 from __future__ import annotations

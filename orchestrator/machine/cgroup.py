@@ -1,9 +1,10 @@
-"""Makes a control group for each run, if the user may make one. It lists the run's processes and can end all of them.
+"""Makes a control group for each run, if the user may make one.
 
-A process stays in its control group even if it starts a session, loses its parent or clears its environment. Version 1 and
-version 2 both work. If the user may write neither version, there is no group, and `process_tree` finds the processes by their
-other signs. A group is named after the run's marker. So another process can find the group if the process that made it was
-killed. This module sets no limits and moves only this process.
+The kernel lists the processes in the group, and all of them can be ended. A process stays in its control group even if it
+starts a session, loses its parent or clears its environment. Version 1 and version 2 both work. If the user may write neither
+version, there is no group, and `process_tree` finds the processes by their other signs. A group is named after the run's
+marker. So another process can find the group if the process that made it was killed. This module sets no limits and moves only
+this process.
 """
 
 from __future__ import annotations

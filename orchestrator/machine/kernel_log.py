@@ -1,8 +1,8 @@
 """Reports the processes that the kernel killed for memory during a run, from the kernel's log.
 
-It is for machines without a control group that counts these processes. The lines that `/dev/kmsg` gets during the run are read
-without waiting, up to LARGEST_BYTES. The log is empty for a user who may not open it, and in a container whose process ids differ
-from the kernel's.
+This module is for machines on which no control group counts these processes. The lines that `/dev/kmsg` gets during the run are
+read without waiting, up to LARGEST_BYTES. The log is empty for a user who may not open it, and in a container whose process ids
+differ from the kernel's.
 
 Left out: lines that the kernel's ring buffer has lost before they are read, and kills by a daemon such as systemd-oomd or
 earlyoom, which the kernel does not log.

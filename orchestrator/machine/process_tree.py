@@ -41,7 +41,8 @@ _adopting = False
 def adopt_orphans() -> None:
     """Make this process the parent of descendants whose parent ends, so that a tree cannot escape by forking twice.
 
-    It is for a process that runs one tree and nothing else: all its descendants count as the tree. Only Linux supports it.
+    Call this function only in a process that runs one tree and nothing else: all its descendants count as the tree. Only Linux
+    supports it.
     """
     global _adopting
     with suppress(OSError, AttributeError):

@@ -15,10 +15,11 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class StopSignals:
-    """A context that holds back the signals in STOPPING. It becomes readable, like a file, when one of these or SIGCHLD arrives.
+    """A context that holds back the signals in STOPPING.
 
-    `received` is the first signal that asked to stop, and `count` the number of such signals: a second signal asks to stop at once.
-    Outside the main thread, where signals cannot be held back, the context does nothing.
+    The context becomes readable, like a file, when one of these signals or SIGCHLD arrives. `received` is the first signal that
+    asked to stop, and `count` the number of such signals: a second signal asks to stop at once. Outside the main thread, where
+    signals cannot be held back, the context does nothing.
     """
 
     def __init__(self) -> None:

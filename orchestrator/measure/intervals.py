@@ -38,7 +38,7 @@ class Interval:
 class Summary:
     """A summary of several runs of one experiment: geometric mean, t interval of this mean, and spread of runs.
 
-    `spread` is the standard deviation of runs as a share of the mean. It and the interval are None for one run.
+    `spread` is the standard deviation of runs as a share of the mean. The spread and the interval are None for one run.
     """
 
     mean: float

@@ -1,6 +1,6 @@
 """Measures a run's speed in steady state, its use of time, its memory and its work, from the files of its ranks.
 
-It reads `steps-rank<R>.jsonl` and `worker-rank<R>.json` in the run's folder, with `steps`, `steady_state`, `flops` and
+This module reads `steps-rank<R>.jsonl` and `worker-rank<R>.json` in the run's folder, with `steps`, `steady_state`, `flops` and
 `rank_files`. A step lasts until the last rank has ended it, and its tokens are the sum over ranks (`steps.together`). If a rank
 left no file, or if there is no steady state, some numbers are missing, and a sentence says why.
 

@@ -1,8 +1,9 @@
 """Measures memory, power, energy, clocks and processes of each device with NVML, in a separate light process.
 
-How: `nvml_sampler.py` reads memory every 10 ms (TUNEBENCH_NVML_PERIOD_S sets another period), and the other values less often. It
-runs from before the start of the run until the run has freed its memory. `measure/gpu_timeline.py` reads the samples. Memory is
-measured over the whole run. Energy, power, clocks and throttling cover only the steady state (`throughput.steady_window`).
+How: `nvml_sampler.py` reads memory every 10 ms (TUNEBENCH_NVML_PERIOD_S sets another period), and the other values less often.
+The sampler runs from before the start of the run until the run has freed its memory. `measure/gpu_timeline.py` reads the
+samples. Memory is measured over the whole run. Energy, power, clocks and throttling cover only the steady state
+(`throughput.steady_window`).
 
 The numbers leave out: memory that is allocated and freed between two readings, and the energy of the host. On MIG devices NVML
 reports only memory. A missing number is a dash, and `missing` says why.

@@ -11,10 +11,11 @@ line contains its UUID. Values are in base units: bytes, W, J, MHz, °C, shares 
 least once per second. So no peak that was read is lost, and hours without change take little space.
 
 The samples leave out: everything between two readings. Power is the device's own average over the last moments. A device writes
-only the values that it supports. If a device falls off the bus, a line `lost` says so, and the other devices go on.
+only the values that it supports. If a device falls off the bus, a line `lost` says so, and the remaining devices are still
+read.
 
-With at least four cores the sampler moves itself to the last core, away from the training. It needs only the standard library and
-pynvml, so that it starts fast and stays small. `monitors/nvml.py` starts it.
+With at least four cores the sampler moves itself to the last core, away from the training. The sampler needs only the standard
+library and pynvml, so that it starts fast and stays small. `monitors/nvml.py` starts it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The axes are crossed. The axes of a group of `zip:` change together. `exclude:` removes cells. `include:` adds arguments or
 cells. The axes, the one that changes most rarely first: model, framework configuration, effective batch size, number of GPUs,
-packing, max_seq_len, then the other axes as listed. Samples per optimizer step = per-device batch × accumulation × processes.
+packing, max_seq_len, then all further axes as listed. Samples per optimizer step = per-device batch × accumulation × processes.
 An `effective_batch_size` determines the factor that is not given. `expand` makes experiments from the cells.
 """
 

@@ -70,7 +70,7 @@ def examine(python: str | None = None) -> list[Finding]:
 
 
 def _finding(name: str, found: str, *, todo: str | None = None, level: Level = Level.NOTE) -> Finding:
-    """Return a finding. It is ok if there is nothing to do. If not, `level` says how serious it is."""
+    """Return a finding. A finding is ok if there is nothing to do. If not, `level` says how serious it is."""
     return Finding(name=name, level=level if todo else Level.OK, found=found, todo=todo)
 
 

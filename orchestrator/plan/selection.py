@@ -259,6 +259,6 @@ def axes_of(scenario: Scenario, selection: Selection, models: tuple[str, ...]) -
 
 
 def zipped_axes(scenario: Scenario, selection: Selection) -> list[list[str]]:
-    """Return the groups of axes that change together. An axis that the command line replaced is crossed with the others."""
+    """Return the groups of axes that change together. An axis that the command line replaced is crossed with all other axes."""
     replaced = {*selection.axes, *selection.overrides, *([GPUS] if scenario.num_gpus else ())}
     return [[name for name in group if name not in replaced] for group in scenario.zip]

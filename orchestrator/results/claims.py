@@ -207,7 +207,7 @@ def our_clock(_folder: Path) -> float:
 
 
 def file_servers_clock(folder: Path) -> float | None:
-    """Return the time of a folder's file server. It is the date of a new file, which is then removed."""
+    """Return the time of a folder's file server. This time is the date of a new file, which is then removed."""
     probe = folder / f".{uuid.uuid4().hex}"
     try:
         probe.touch()

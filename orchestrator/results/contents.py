@@ -32,8 +32,8 @@ class StoredExperiment:
 class Contents:
     """The experiments of a results folder in the order of the plan, and a warning for each file that cannot be read.
 
-    `removed` has the ids of experiments that no call of `tunebench run` requests any more. They stay in the folder, and reports
-    leave them out.
+    `removed` has the ids of experiments that no call of `tunebench run` requests any more. These experiments stay in the
+    folder, and reports leave them out.
     """
 
     experiments: tuple[StoredExperiment, ...]

@@ -171,7 +171,7 @@ class Store:
         return Contents(experiments=tuple(experiments), warnings=tuple(warnings), removed=removed)
 
     def ids(self) -> list[str]:
-        """Return the ids of all experiments: first those in `suite.json`, in its order, then the others."""
+        """Return the ids of all experiments: first those in `suite.json`, in its order, then all remaining ids."""
         folder = self.root / "experiments"
         paths = folder.iterdir() if folder.is_dir() else ()
         present = {path.name for path in paths if os.path.lexists(path / EXPERIMENT_FILE)}

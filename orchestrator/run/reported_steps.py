@@ -1,6 +1,6 @@
-"""The steps of a program that reports its own steps. It prints lines (`steps: stdout`) or calls `tunebench.steps.step`.
+"""The steps of a program that reports its own steps. The program prints lines (`steps: stdout`) or calls `tunebench.steps.step`.
 
-While the program runs, its new lines are read as often as the run's time limits require. They are also read at the step at
+While the program runs, its new lines are read as often as the run's time limits require. New lines are also read at the step at
 which `measure:` may end the program. The lines of stdout become `steps-rank0.jsonl`. After the end, each rank that reported
 steps gets a worker file, as the instrument writes it for a Trainer. So readers of a run's files find the steps in the usual
 form.

@@ -88,7 +88,7 @@ def pids(folder: RunFolder) -> frozenset[int]:
 
 
 def mask_worker_files(folder: RunFolder) -> None:
-    """Redact the ranks' files. They contain full error messages, and a message may contain a token."""
+    """Redact the ranks' files. These files contain full error messages, and a message may contain a token."""
     for path in folder.all_workers().values():
         with suppress(OSError, ValueError):
             text = reading.read_text(path, limit=reading.RECORD_BYTES)

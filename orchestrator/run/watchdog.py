@@ -74,7 +74,7 @@ class Ending(Protocol):
 
 
 class Watch:
-    """A watch over a run. It begins now and uses a monotonic clock. The result of `signs` may be `late_s` seconds old."""
+    """A watch over a run, from now on, by a monotonic clock. The result of `signs` may be `late_s` seconds old."""
 
     def __init__(
         self,

@@ -17,7 +17,10 @@ Arguments = dict[str, Text | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """A rule for one name: it turns the value into one argument, several, or none. `note` is the sentence for the user, if any."""
+    """The rule for one name: it turns the name's value into one argument, several arguments, or none.
+
+    `note` is the sentence for the user, if any.
+    """
 
     becomes: Callable[[Text | None], Arguments]
     note: str | None = None

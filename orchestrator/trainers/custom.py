@@ -1,9 +1,10 @@
-"""The trainer `custom`, for any command of the user. It fills the placeholders of the command and reads its numbers.
+"""The trainer `custom`, for any command of the user.
 
-`{argument}` in the command is replaced by an argument of the experiment or by a value of PROVIDED. `{arguments}` as a separate
-word becomes all arguments as `--key value` words. `{{word}}` is a literal `{word}`. The numbers come from a JSON file, from the
-last line of stdout, from a CSV file, or from regular expressions searched in stdout. A number that cannot be read is a missing
-measurement, never an exception: the record of the run must be written.
+The trainer fills the placeholders of the command, and reads the command's numbers. `{argument}` in the command is replaced by
+an argument of the experiment or by a value of PROVIDED. `{arguments}` as a separate word becomes all arguments as `--key value`
+words. `{{word}}` is a literal `{word}`. The numbers come from a JSON file, from the last line of stdout, from a CSV file, or
+from regular expressions searched in stdout. A number that cannot be read is a missing measurement, never an exception: the
+record of the run must be written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The trainer `script`: the user's own training script or module, unchanged, under `workers/instrument/`.
 
-It gets the arguments that the user wrote, as `--name value`, under the user's names. No argument is added, because a script may
-refuse unknown arguments. By default it starts in the run's output folder, so what it writes under a relative path belongs to
-the run. Therefore the script needs no `output_dir`. If the user gives one, its value becomes the run's output folder.
+The script gets the arguments that the user wrote, as `--name value`, under the user's names. No argument is added, because a
+script may refuse unknown arguments. By default it starts in the run's output folder, so what it writes under a relative path
+belongs to the run. Therefore the script needs no `output_dir`. If the user gives one, its value becomes the run's output
+folder.
 """
 
 from __future__ import annotations

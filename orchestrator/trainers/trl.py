@@ -1,6 +1,6 @@
 """trl's supervised fine-tuning script, `python -m trl.scripts.sft`, under `workers/instrument/`.
 
-The names are those of trl 1.x. By default trl uses bf16 and gradient checkpointing, unlike the other trainers here. Both
+The names are those of trl 1.x. By default trl uses bf16 and gradient checkpointing, unlike Tunebench's other trainers. Both
 arguments are therefore always passed, so that rows of a table are comparable.
 """
 

@@ -2,8 +2,8 @@
 
 Only the end of a file is read, and only if the file has changed. So a view does not disturb a measurement. Steps that compiled
 may be earlier in the file; `compiled_steps` finds them. The speed is from the last steps, including pauses for evaluation and
-saving. It is not the speed of a steady state. Without a declared warm-up, the first steps count as warm-up. Memory is the last
-reading of the run's monitor on the fullest GPU; it is not a peak. Without the instrument, the only phase is `RUNNING`.
+saving. This speed is not the speed of the steady state. Without a declared warm-up, the first steps count as warm-up. Memory is
+the last reading of the run's monitor on the fullest GPU; it is not a peak. Without the instrument, the only phase is `RUNNING`.
 """
 
 from __future__ import annotations

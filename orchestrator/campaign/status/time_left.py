@@ -1,9 +1,10 @@
-"""An estimate of the time that the due runs take, from the times of earlier runs. It is for people; it is not a measurement.
+"""An estimate of the time that the due runs take, from the times of earlier runs.
 
-A run is expected to take the median time of ended runs of the same experiment. Without such runs, the most similar ended runs
-count. The first choice are runs of the same scenario and model on the same number of GPUs. Next are runs of the same scenario
-and model, then runs on the same number of GPUs, then all runs. The times of successive runs are added. If earlier runs were
-concurrent, the due runs are expected to use as many GPUs at once as they did. Without ended runs there is no estimate.
+The estimate is for people; it is not a measurement. A run is expected to take the median time of ended runs of the same
+experiment. Without such runs, the most similar ended runs count. The first choice are runs of the same scenario and model on
+the same number of GPUs. Next are runs of the same scenario and model, then runs on the same number of GPUs, then all runs. The
+times of successive runs are added. If earlier runs were concurrent, the due runs are expected to use as many GPUs at once as
+they did. Without ended runs there is no estimate.
 """
 
 from __future__ import annotations

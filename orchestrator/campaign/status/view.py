@@ -1,6 +1,6 @@
 """A campaign's status as text: a live view on a terminal, lines of changes in a pipe or file, or one JSON document.
 
-It turns values into text and reads no files. It draws `tunebench status` and the live display of `tunebench run`.
+This module turns values into text and reads no files. It draws `tunebench status` and the live display of `tunebench run`.
 """
 
 from __future__ import annotations

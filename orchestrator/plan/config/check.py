@@ -89,7 +89,7 @@ def check(model: type[M], document: Document, problems: list[Problem]) -> M | No
 def _plain(loc: tuple[int | str, ...]) -> YamlPath:
     """Return the path in the document that pydantic's path refers to.
 
-    pydantic adds `[key]` to the path of a wrong key, and the names of alternative types. They are removed.
+    pydantic adds `[key]` to the path of a wrong key, and the names of alternative types. The result has neither.
     """
     loc = tuple(
         part for at, part in enumerate(loc) if not (at and loc[at - 1] == "repeats" and part in ("number", "range"))

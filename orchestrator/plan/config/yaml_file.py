@@ -43,7 +43,7 @@ _MAP, _SEQ, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "tag:yaml
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """The content of a file. `marks` maps the path of a key or item to its line and column. Both count from 1."""
+    """The content of a file. `marks` maps the path of a key or item to its line and column. Lines and columns count from 1."""
 
     file: Path
     value: Any

@@ -66,7 +66,7 @@ def outlook_of(*, fit: bool, gpu_memory: str | None, machine: Machine, results: 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryOutlook:
-    """Estimates of memory. They are compared with GPUs of `memory_bytes` if that is given."""
+    """Estimates of memory. If `memory_bytes` is given, the estimates are compared with GPUs of this memory."""
 
     memory_bytes: int | None = None
     elsewhere: ClassVar[bool] = False
@@ -213,7 +213,7 @@ def _source_lines(known: Sequence[GpuHours]) -> Iterator[str]:
 
 
 def hours_text(hours: float) -> str:
-    """Return GPU-hours with two digits, or as a whole number from 10 on. They are only an order of magnitude."""
+    """Return GPU-hours with two digits, or as a whole number from 10 on. More digits would be meaningless."""
     if hours < 0.005:
         return "<0.01"
     digits = next((digits for limit, digits in ((1, 2), (10, 1)) if round(hours, digits) < limit), 0)

@@ -69,7 +69,7 @@ def _state(memory: Estimate | Unknown, machine: Machine) -> tuple[State, Reason 
 
 
 def leave_out_what_may_not_fit(experiments: Sequence[Experiment], machine: Machine) -> tuple[Experiment, ...]:
-    """Return all experiments. Those that may not fit are marked as unable to run here.
+    """Return all experiments. Experiments that may not fit are marked as unable to run here.
 
     An experiment may not fit if its estimate exceeds the smallest GPU's memory or is too close to it. Experiments without an
     estimate stay as they are. Raises SelectionError if the memory of the GPUs is unknown.

@@ -1,4 +1,4 @@
-"""The Python files that a script imports from folders of the user. They are found by reading the files; nothing is run.
+"""The Python files that a script imports from folders of the user. The imports are found by reading the files; no file is run.
 
 Every `import` counts, also in a function, under an `if` or in a `try`. A name is looked for in the given folders as Python would
 look for it: a package, a module, or a folder without `__init__.py`. A name that is in no such folder is an installed package.
@@ -18,7 +18,7 @@ Import = tuple[int, str]
 
 
 class Imports:
-    """Finds imported files. It reads each file once, so use a new one for every plan."""
+    """Finds imported files. Each object reads a file only once, so use a new object for every plan."""
 
     def __init__(self) -> None:
         self._of_file = lru_cache(maxsize=None)(imports_in)

@@ -40,7 +40,7 @@ def json_document(plan: Plan, python: str, *, outlook: Outlook | None = None) ->
 def _masker(redact: Redactor) -> Callable[[Any], Any]:
     """Return a function that masks all texts in a value.
 
-    It caches the texts in mappings, because a large plan has millions of them.
+    The function caches the texts in mappings, because a large plan has millions of such texts.
     """
 
     @lru_cache(maxsize=65536)

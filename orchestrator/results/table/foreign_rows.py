@@ -1,7 +1,8 @@
 """Check the rows of a results folder, because someone else may have written its files.
 
 A record must belong to the folder that it is in. Numbers that are unfit for arithmetic become missing. The number of a run's
-columns is limited. A warning names whatever is left out, and the other rows stay. Pure: `store` has read the files.
+columns is limited. A warning names each row or number that is left out. All remaining rows stay. Pure: `store` has read the
+files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Pivot tables and groups: `--pivot ROWS,COLUMNS[:METRIC]` and `--group-by COLUMNS`, as pandas users expect them.
 
 Functions from a table to a frame with notes; `report/tables/views.py` writes them. A cell is the mean over those of its
-experiments that have the number. It is the geometric mean for metrics that are compared by ratios (see docs/metrics.md). A note
-says if a mean is over several experiments.
+experiments that have the number. For metrics that are compared by ratios (see docs/metrics.md), a cell is the geometric mean. A
+note says if a mean is over several experiments.
 """
 
 from __future__ import annotations

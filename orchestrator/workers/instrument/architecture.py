@@ -18,7 +18,7 @@ Quantised weights count as the numbers that they represent. Nothing is guessed. 
 a sentence says why: a parameter of two or more dimensions in an unknown kind of module; an adapter other than LoRA; a model
 with two kinds of tokens; frozen layers below all trainable layers.
 
-This is a part of the instrument (`instrument.py`). It does not import torch, and knows its classes by their names.
+This is a part of the instrument (`instrument.py`). It does not import torch, and recognises torch's classes by their names.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ trainings = itertools.count()
 def patiently(ask: Callable[[], Any]) -> Any:
     """Return the store's answer, and ask again if the store fails. Raise the store's error after TRIES tries.
 
-    This rank then cannot know whether the other ranks stop.
+    After such an error, this rank cannot know whether the other ranks stop.
     """
     for _ in range(TRIES - 1):
         try:

@@ -4,11 +4,11 @@
 
 Python finds a module as if it was started in FOLDER, by default in the current folder.
 
-What is measured, and how: `recorder.py` adds a callback to the Hugging Face Trainer and wraps `Trainer.training_step`. It hands
-each step to the meter (`meter.py`: its time; `counting.py`: its tokens; `compilations.py`: what torch compiled in it). It reads
-memory at stages (`stages.py`), and ends training early if asked to (`ending.py`). It notes logged losses and final metrics. It
-reads the settings (`settings.py`) before the model is wrapped, and again when training begins. The results are files in the folder
-TUNEBENCH_RUN_DIR:
+What is measured, and how: `recorder.py` adds a callback to the Hugging Face Trainer and wraps `Trainer.training_step`. It
+passes each step to the meter (`meter.py`: its time; `counting.py`: its tokens; `compilations.py`: what torch compiled in it).
+It reads memory at stages (`stages.py`), and ends training early if asked to (`ending.py`). It notes logged losses and final
+metrics. It reads the settings (`settings.py`) before the model is wrapped, and again when training begins. The results are
+files in the folder TUNEBENCH_RUN_DIR:
 
     worker-rank{R}.json   all results of a rank, written at its end; a killed process has no such file
     steps-rank{R}.jsonl   a line per step, appended
@@ -62,7 +62,7 @@ PACKAGES = (
 
 
 def part(name: str) -> Any:
-    """Return a part as a module. It is not in sys.modules, so the target may have a module of the same name."""
+    """Return a part as a module. The part is not in sys.modules, so the target may have a module of the same name."""
     if name in PARTS:
         path, (above, text) = __file__, PARTS[name]
         text = "\n" * above + text  # so that a traceback finds its lines in this file
@@ -112,7 +112,7 @@ def describe(error: BaseException, *, step: int | None) -> dict[str, Any] | None
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """A finder that hands a module to a function as soon as any finder has imported it."""
+    """An import finder that calls a function with a module as soon as the module has been imported."""
 
     def __init__(self, name: str, then: Callable[[Any], None]) -> None:
         self.name, self.then, self.asking = name, then, False

@@ -1,8 +1,9 @@
 """Reads the memory of one rank at the stages of its training: after loading, in the first step, in all later steps.
 
-What is measured, and how: on CUDA, the counters of the caching allocator. These are the bytes of tensors, the bytes that it
-reserves, and the peak of both in the stage. Two more counters are the number of times the allocator freed its cache to retry,
-and the number of retries that failed. On any Linux, the resident memory of this process and its children, from /proc.
+What is measured, and how: on CUDA, the counters of the caching allocator. These are the bytes of tensors, the bytes that the
+allocator reserves, and the peaks of these two in the stage. Two more counters are the number of times the allocator freed its
+cache to retry, and the number of retries that failed. On any Linux, the resident memory of this process and its children, from
+/proc.
 
 What the numbers leave out: CUDA contexts, communication buffers and other memory that torch does not allocate. Resident memory
 is read only at the end of a stage, and pages that a child shares with its parent count twice. Only this process's own peak

@@ -1,7 +1,8 @@
 """Makes folders that appear complete or not at all: each is filled under a temporary name, synced to the disk, and renamed.
 
-Two processes may make the same folder at once. The first to rename wins, and the copy of the other is deleted. `described` says
-what is in a folder, so that damage can be found later. The orchestrator runs this file to use that function.
+Two processes may make the same folder at once. The process that renames first wins, and the copy of the second process is
+deleted. `described` says what is in a folder, so that damage can be found later. The orchestrator runs this file to use that
+function.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Turns rows of a training set into text, and text into tokens with labels. It reads no file.
+"""Turns rows of a training set into text, and text into tokens with labels. This module reads no file.
 
 Text is made in one of three ways:
 
@@ -71,7 +71,10 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """The text of a row. `prompt` is the part before a separate response; it is not learnt. It is None without such a response."""
+    """The text of a row.
+
+    `prompt` is the part before a separate response. The model does not learn this part. Without a separate response it is None.
+    """
 
     text: str
     prompt: Optional[str] = None

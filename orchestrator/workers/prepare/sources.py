@@ -57,7 +57,7 @@ def split_of(text: Optional[str]) -> tuple[str, Optional[str], Optional[str]]:
 
 
 def part(rows: list[Row], split: Optional[str], source: str) -> list[Row]:
-    """Return the part of the rows that a split names. It is never empty."""
+    """Return the part of the rows that a split names. The part is never empty."""
     _, start, stop = split_of(split)
     chosen = rows[slice(position(start, len(rows)), position(stop, len(rows)))]
     if not chosen:

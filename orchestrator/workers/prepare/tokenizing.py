@@ -1,7 +1,7 @@
 """Loads a model's tokenizer. For a model without a tokenizer, trains a byte-level BPE on the docstrings of the standard library.
 
 The trained tokenizer needs only the package `tokenizers`. It depends only on the Python version and the size, and every
-supported transformers loads it. It is trained once and kept next to the prepared data.
+supported transformers loads it. The tokenizer is trained once and kept next to the prepared data.
 """
 
 from __future__ import annotations

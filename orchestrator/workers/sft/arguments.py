@@ -3,8 +3,8 @@
 `parse` needs neither torch nor transformers: `sft.py` gives it the fields that exist. Values arrive as words, `--key item item`.
 The annotation of the field decides their type. A mistake is one sentence, before any model is loaded.
 
-It does not use HfArgumentParser, because the words are `str()` of YAML values. HfArgumentParser refuses `None`, `1e3` for a whole
-number, a mapping in Python's notation, and `False` where a choice has `no`.
+This module does not use HfArgumentParser, because the words are `str()` of YAML values. HfArgumentParser refuses `None`, `1e3`
+for a whole number, a mapping in Python's notation, and `False` where a choice has `no`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Builds the model to fine-tune: from a local folder, a hub name, or `config:<name>`, with LoRA adapters and quantisation.
 
-A `config:` model has random weights at the sizes of a published model. It is for measuring speed and memory: it has the shapes of
-the published model, and so the same kernels and bytes. Any field of the configuration can be overridden. `--NAME` must be one of
-its fields; `--model_config.NAME` is handed on unchecked. The weights depend only on the seed and the kind of device that draws
-them. torch and transformers are imported in functions.
+A `config:` model has random weights at the sizes of a published model. Such a model is for measuring speed and memory: it has
+the shapes of the published model, and so the same kernels and bytes. Any field of the configuration can be overridden. `--NAME`
+must be one of its fields; `--model_config.NAME` is passed on unchecked. The weights depend only on the seed and the kind of
+device that draws them. torch and transformers are imported in functions.
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ def _batch(arguments: Mapping[str, Text]) -> tuple[int, int]:
 
 
 def _is_masked(experiment: Experiment, shape: ModelShape, rows: int, row_tokens: int) -> bool:
-    """Return whether sdpa gets a mask. It does for rows of different lengths, several samples in a row, or a short window.
+    """Return whether sdpa gets a mask. It gets a mask for rows of different lengths, several samples in a row, or a short window.
 
     Compilation is ignored here. With it transformers always makes a mask, because compiled code can't depend on a mask's content.
     """
