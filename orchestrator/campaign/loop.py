@@ -50,7 +50,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """An event of `jobs`. `record` is the record if a run ended; `text` is for people."""
+    """An event that concerns `jobs`. `record` is the record if a run ended; `text` is for people."""
 
     kind: EventKind
     text: str

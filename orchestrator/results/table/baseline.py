@@ -143,7 +143,7 @@ def _is_wanted(match: Match) -> bool:
 
 
 def shown_ranks(pairs: Iterable[Pair]) -> dict[int, int]:
-    """Return for each row of these pairs the rank of its first axis. The row's columns compare it along this axis."""
+    """Return for each row of these pairs the rank of its first axis. The columns of a row compare the row along its first axis."""
     ranks: dict[int, int] = {}
     for pair in pairs:
         for row in (pair.new, pair.base):

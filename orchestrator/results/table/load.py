@@ -198,7 +198,7 @@ def _groups(all_rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _experiments(all_rows: Sequence[Row]) -> list[dict[str, Value]]:
-    """Return a flat row for each experiment, with the numbers that need other experiments."""
+    """Return a flat row for each experiment, with the numbers that compare it with other experiments."""
     pairs = [_experiment(group) for group in _groups(all_rows)]
     others = compared([cell for cell, _ in pairs])
     return [

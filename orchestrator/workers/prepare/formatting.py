@@ -182,9 +182,9 @@ def compiled(chat_template: str) -> Any:
 def tokenize_samples(samples: Sequence[Sample], spec: Spec, *, tokenizer: Any) -> list[Tokenized]:
     """Return every sample as tokens and labels.
 
-    A chat template writes special tokens itself, so none are added to its text, as in transformers. Other text gets the special
-    tokens of the tokenizer. Every row ends with an end-of-sequence token, except rows that a chat template made for a trainer
-    other than the built-in one.
+    A chat template writes special tokens itself, so no special tokens are added to its text, as in transformers. Other text
+    gets the special tokens of the tokenizer. Every row ends with an end-of-sequence token, except rows that a chat template
+    made for a trainer other than the built-in one.
     """
     special = spec.chat_template is None
     close = tokenizer.eos_token_id if special or spec.form == "tokens" else None

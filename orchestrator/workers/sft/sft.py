@@ -1,8 +1,8 @@
 """The built-in trainer: fine-tunes a causal language model with the Hugging Face Trainer.
 
 It is a plain Trainer script, measures nothing itself, and also runs without `instrument.py`. Its arguments are those of
-`arguments.Own`, every field of the installed TrainingArguments, and any field of the model's configuration. A mistake in
-them ends the script with one sentence and exit code 2, before the model is loaded. Data come from `prepare.py`.
+`arguments.Own`, every field of the installed TrainingArguments, and any field of the model's configuration. A mistake in these
+arguments ends the script with one sentence and exit code 2, before the model is loaded. Data come from `prepare.py`.
 
 Some defaults differ from the Trainer's: no reports, no checkpoints, no progress bars; no test of each loss for NaN and no
 search for unused parameters, since both cost time in every step; non-reentrant gradient checkpointing. The script writes

@@ -156,7 +156,7 @@ def _mlp(training: Training) -> int:
 
 
 def _mlp_number(training: Training) -> int:
-    """Return the size of a number inside the MLP."""
+    """Return the bytes of one number in the tensors of the MLP."""
     return FLOAT32 if training.quantized else training.compute_bytes
 
 
