@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
@@ -26,20 +26,23 @@ HEADINGS = (
     *("id", "scenario", "framework", "model", "arguments", "GPUs", "batch", "times", "trainer", "memory", "GPU-hours"),
     "state",
 )
-FLEXIBLE = frozenset({"scenario", "framework", "model", "arguments", "trainer", "memory", "state"})
+NAMES = ("scenario", "framework", "model", "arguments", "trainer")
+FLEXIBLE = frozenset({*NAMES, "memory", "state"})
 TO_THE_RIGHT = ("GPUs", "batch", "times", "GPU-hours")
 IN_COLUMNS = frozenset({EFFECTIVE, MODEL, BATCH, ACCUMULATION})
 # Columns whose values often begin alike: config:llama-1b, max_seq_len=2048.
 ENDS_DIFFER = frozenset({"model", "arguments"})
 GAP, MIN_WIDTH = "  ", 4
+# Columns of names that are cut to fewer characters than this go onto a second line.
+READABLE = 8
 GOOD_STATES, BOLD, YELLOW = ("ready", "runs"), Style(bold=True), Style(color="yellow")
 
 
 def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
     """Return the first 200 experiments, one per row, for a terminal of `width` columns. A forecast (`outlook`) adds columns.
 
-    Values that are the same in all rows appear once, above the table. A terminal of less than about 75 columns shows only the first
-    columns.
+    Values that are the same in all rows appear once, above the table. If names would be cut until they look alike or cannot be
+    read, each row has its names on a second line.
     """
     shown = plan.experiments[:ROWS_SHOWN]
     axes = distinguishing(shown, but=IN_COLUMNS)
@@ -52,27 +55,51 @@ def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
     constant = {name for name in HEADINGS if len({row[name] for row in rows}) == 1}
     constant -= {"id", "framework", "GPUs", "state"}
     header = {name: name for name in HEADINGS if name not in constant and any(row[name] for row in rows)}
-    widths = {name: max(cell_len(row[name]) for row in (header, *rows)) for name in header}
+    needs = {name: max(cell_len(row[name]) for row in (header, *rows)) for name in header}
     flexible = FLEXIBLE - {"memory", "state"} if outlook and outlook.elsewhere else FLEXIBLE
-    if outlook and outlook.elsewhere and sum(widths.values()) + len(GAP) * len(widths) > width:
-        del widths["id"]  # no run has it, and the other columns need the room
-    fixed = sum(len(GAP) + (0 if name in flexible else need) for name, need in widths.items())
-    widths |= _fitted({name: need for name, need in widths.items() if name in flexible}, width - fixed)
+    widths = _fitted(needs, flexible, width)
+    below = [name for name in NAMES if name in needs] if _are_unclear(rows, needs, widths) else []
+    if below:
+        widths = _fitted({name: need for name, need in needs.items() if name not in below}, flexible, width)
     # Each row is a finished line: rich needs many times as long to lay out a table.
-    segments = _line(header, widths, style=BOLD, of_state=BOLD)
+    segments = [*_line(header, widths, style=BOLD, of_state=BOLD), *_names(header, below, width, style=BOLD)]
     for row in rows:
         segments += _line(row, widths, of_state=None if row["state"] in GOOD_STATES else YELLOW)
+        segments += _names(row, below, width)
     same = ", ".join(f"{name} {rows[0][name]}" for name in HEADINGS if name in constant and rows[0][name])
     return Group(*([Line(f"Same for all: {same}\n")] if same else []), Segments(segments))
 
 
-def _fitted(needs: Mapping[str, int], room: int) -> dict[str, int]:
-    """Return the widths of columns that may be cut: narrow columns get their full width, wide ones share the rest."""
-    widths: dict[str, int] = {}
-    for name, need in sorted(needs.items(), key=lambda item: item[1]):
-        share = (room - sum(widths.values())) // (len(needs) - len(widths))
-        widths[name] = max(MIN_WIDTH, min(need, share))
-    return widths
+def _fitted(needs: Mapping[str, int], flexible: Collection[str], width: int) -> dict[str, int]:
+    """Return the widths of the columns. Of the flexible columns, narrow ones get their full width, wide ones share the rest."""
+    room = width - sum(len(GAP) + (0 if name in flexible else need) for name, need in needs.items())
+    cut: dict[str, int] = {}
+    wanted = sorted((need, name) for name, need in needs.items() if name in flexible)
+    for need, name in wanted:
+        share = (room - sum(cut.values())) // (len(wanted) - len(cut))
+        cut[name] = max(MIN_WIDTH, min(need, share))
+    return {name: cut.get(name, need) for name, need in needs.items()}
+
+
+def _are_unclear(rows: Sequence[Mapping[str, str]], needs: Mapping[str, int], widths: Mapping[str, int]) -> bool:
+    """Return whether a column of names is cut so that different names look alike, or so that it cannot be read."""
+    for name in (name for name in NAMES if name in needs and widths[name] < needs[name]):
+        texts = {row[name] for row in rows}
+        shown = {_cut(text, widths[name], to_the_right=False, end=name in ENDS_DIFFER) for text in texts}
+        if widths[name] < READABLE or len(shown) < len(texts):
+            return True
+    return False
+
+
+def _names(row: Mapping[str, str], below: Sequence[str], width: int, *, style: Style | None = None) -> list[Segment]:
+    """Return the lines below a row: its names, whole and as many on a line as fit. Without names below, return no lines."""
+    lines: list[str] = []
+    for text in (row[name] for name in below if row[name]):
+        if lines and cell_len(f"{lines[-1]} · {text}") <= width:
+            lines[-1] += f" · {text}"
+        else:
+            lines.append(f"{GAP}{text}")
+    return [part for line in lines for part in (Segment(line, style), Segment.line())]
 
 
 def _line(
