@@ -32,11 +32,15 @@ class Problem:
 
 
 class ConfigError(OrchestratorError):
-    """Mistakes in the YAML files, reported together, each with its file, line and column."""
+    """Mistakes in the YAML files, reported together, each with its file, line and column. The text has the first of many."""
+
+    MOST = 100
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in problems))
+        lines = [str(problem) for problem in problems[: self.MOST]]
+        more = len(problems) - len(lines)
+        super().__init__("\n".join(lines + [f"{more:,} more mistakes like these; correct the first ones"] * bool(more)))
 
 
 class SelectionError(OrchestratorError):

@@ -134,10 +134,18 @@ def test_the_command_line_reads_a_value_as_a_file_does(written: str, value: Any)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "=", "a: b: c", "'open", "[", "*alias", "!!python/name:os.system", "!!int x", "2024-99-99"]
+    "text",
+    ["", "=", "a: b: c", "'open", "[", "*alias", "!!python/name:os.system", "!!int x", "2024-99-99", "!!timestamp x"],
 )
 def test_what_is_no_yaml_on_the_command_line_is_text(text: str) -> None:
     assert parse_scalar(text) == text
+
+
+def test_a_number_that_no_program_can_hold_is_text_on_the_command_line() -> None:
+    for text in ("9" * 301, "9" * 5000, "0x" + "f" * 5000, "1" + ":59" * 500_000):
+        assert parse_scalar(text) == text
+        assert parse_scalar(f"[{text}]") == f"[{text}]"
+    assert parse_scalar("9" * 300) == 10**300 - 1
 
 
 # ----------------------------------------------------------------------------------------------------- other files

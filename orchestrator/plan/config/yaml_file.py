@@ -20,11 +20,14 @@ from orchestrator.errors import ConfigError, Problem
 
 MAX_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 60
-MAX_VALUES = 1_000_000
+MAX_VALUES = 200_000
+MAX_EXPANDED = 1_000_000
+# Whole numbers with more digits have no float, and Python refuses to print those with more than 4,300.
+MAX_DIGITS = 300
 
 YamlPath = tuple[str | int, ...]
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_NO_VALUE = (ValueError, OverflowError, KeyError, IndexError)  # raised by YAML's tags: `!!bool perhaps`, `!!int ''`
+_CLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NO_VALUE = (ValueError, OverflowError, KeyError, IndexError, AttributeError)  # raised by YAML's tags: `!!bool perhaps`
 _SURROGATE = re.compile("[\\ud800-\\udfff]")
 # Part of a message of PyYAML → what to do.
 _CURES = (
@@ -36,9 +39,23 @@ _CURES = (
     ("a tab", "; indent with spaces"),
     ("unknown escape", "; in double quotes write \\\\ for a backslash, or use single quotes"),
     ("block sequence entries", "; begin the list on a new line, or write [a, b]"),
+    ("second occurrence", "; give each anchor (&name) another name"),
 )
 _VALUE = "tag:yaml.org,2002:value"
 _MAP, _SEQ, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:merge"
+
+
+class _Loader(_CLoader):  # type: ignore[misc]
+    """PyYAML's loader with a limit for the size of whole numbers."""
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        # The length first: numbers in base 60 (`1:59:59`) take quadratic time.
+        if len(node.value) > 4 * MAX_DIGITS or abs(value := super().construct_yaml_int(node)) >= 10**MAX_DIGITS:
+            raise OverflowError
+        return int(value)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +80,7 @@ def read_document(file: Path) -> Document:
     """Return the content of one YAML file. Raises ConfigError, whose problems name file, line and column."""
     text = _read_text(file)
     try:
-        _refuse_depth(file, text)
+        _refuse_extent(file, text)
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
@@ -125,9 +142,14 @@ def _read_text(file: Path) -> str:
     return text
 
 
-def _refuse_depth(file: Path, text: str) -> None:
-    depth = 0
+def _refuse_extent(file: Path, text: str) -> None:
+    """Raise ConfigError if the file is too deep to be read, or has so many values that reading them takes long."""
+    depth = values = 0
     for event in yaml.parse(text, Loader=_Loader):
+        values += isinstance(event, yaml.NodeEvent)
+        if values > MAX_VALUES:
+            cure = "write many cells as axes of matrix:, or split the file"
+            raise _error(file, event.start_mark, f"the file has more than {MAX_VALUES:,} values; {cure}")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
@@ -153,8 +175,8 @@ def _refuse_bomb(file: Path, root: yaml.Node) -> None:
         children = [measure(child) for child in _children(node)]
         values = 1 + sum(count for count, _ in children)
         depth = 1 + max((level for _, level in children), default=0)
-        if values > MAX_VALUES:
-            raise _error(file, node.start_mark, f"the aliases expand to more than {MAX_VALUES:,} values; remove some")
+        if values > MAX_EXPANDED:
+            raise _error(file, node.start_mark, f"the aliases expand to more than {MAX_EXPANDED:,} values; remove some")
         if depth > MAX_DEPTH + 1:
             raise _error(file, node.start_mark, f"the aliases nest deeper than {MAX_DEPTH} levels; remove some")
         measured[id(node)] = values, depth
@@ -194,6 +216,8 @@ class _Reader:
             value = self.loader.construct_object(node)
         except yaml.YAMLError:
             return self._refuse_tag(node)
+        except OverflowError:
+            return self._note(node, f"{node.value!r:.60} is too large a number; quote it if it is a text")
         except _NO_VALUE:
             kind = node.tag.rsplit(":", 1)[-1]
             return self._note(node, f"{node.value!r:.60} is not a valid {kind}; quote it if it is a text")
