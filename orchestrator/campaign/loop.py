@@ -180,7 +180,7 @@ def _record_lost(
             lost[job] = replace(unfinished_record(job), cause=cause)
     for job, record in lost.items():
         claim = claims.read_claim(job.run_dir)
-        left = end_tree(claim.marker) if claim is not None and claim.owner.is_here() else 0
+        left = end_tree(claim.marker, folder=job.folder) if claim is not None and claim.owner.is_here() else 0
         if left:
             text = f"ended {left} process(es) that {job.experiment_id} {job.name} had left behind"
             tell(Event(kind=EventKind.ENDED_LEFTOVERS, text=text, jobs=(job,)))

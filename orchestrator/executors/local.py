@@ -142,7 +142,8 @@ def _finish(run: _Run) -> None:
 
 
 def _end(run: _Run, stop: StopSignals) -> None:
-    end_tree(run.marker, root=run.child, hurry=stop.hurried)
+    killed = not run.job.folder.record.exists()
+    end_tree(run.marker, root=run.child, hurry=stop.hurried, folder=run.job.folder if killed else None)
     os.close(run.ended)
     log = run.job.folder.run_one_log
     if log.exists() and not log.stat().st_size:

@@ -78,13 +78,17 @@ def create(marker: str) -> ControlGroup | None:
     return None
 
 
-def find(marker: str) -> ControlGroup | None:
+def find(marker: str, *, noted: Path | None = None) -> ControlGroup | None:
     """Return the group with that marker, or None.
 
-    A group is found only if a process in the same group as this process made it.
+    Without the `noted` path, a group is found only if a process in the same group as this process made it.
     """
-    groups = (ControlGroup(path=folder / f"tunebench-{marker}") for folder in _own_folders())
-    return next((group for group in groups if group.path.is_dir()), None)
+    name = f"tunebench-{marker}"
+    paths = [folder / name for folder in _own_folders()]
+    if noted is not None and noted.name == name and ".." not in noted.parts:  # the path is from a file
+        with suppress(OSError):
+            paths += [noted for point, _ in _mounts().values() if noted.is_relative_to(point)]
+    return next((ControlGroup(path=path) for path in paths if (path / MEMBERS).exists()), None)
 
 
 def memory_kills_around() -> int:

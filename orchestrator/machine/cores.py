@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -87,3 +88,10 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="ascii", errors="replace")
     except OSError:
         return ""
+
+
+def use_only(cores: Sequence[int]) -> None:
+    """Restrict this process and its children to these cores, if the executor has assigned cores."""
+    if cores and hasattr(os, "sched_setaffinity"):
+        with suppress(OSError):
+            os.sched_setaffinity(0, cores)

@@ -1,10 +1,50 @@
-"""Facts that identify a process, later and for other processes: the boot, the PID namespace, the start time."""
+"""Facts that identify a process, later and for other processes: the boot, the PID namespace, the start time.
+
+`run-one` notes the processes of its run in a file. If it is killed, another process finds by these notes what was left behind.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from orchestrator.files import reading, writing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noted:
+    """The control group of a run, if any, and the ids of those of its noted processes that still live."""
+
+    group: Path | None = None
+    living: frozenset[int] = frozenset()
+
+
+def note(file: Path, *, group: Path | None, pids: Iterable[int]) -> None:
+    """Write the file, unless it has the same content already. A full disk must not end a run, so errors are ignored."""
+    started = sorted((pid, started) for pid in pids if (started := start_time(pid)) is not None)
+    path = None if group is None else str(group)
+    fields = {"boot_id": boot_id(), "pid_namespace": pid_namespace(), "group": path, "processes": started}
+    text = json.dumps(fields) + "\n"
+    with suppress(OSError):
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            writing.replace(file, text)
+
+
+def noted(file: Path) -> Noted:
+    """Return what the file notes. Return nothing if it is missing, damaged, or from another boot or container."""
+    try:
+        fields = reading.read_json(file, limit=reading.CLAIM_BYTES)
+        if (fields["boot_id"], fields["pid_namespace"]) != (boot_id(), pid_namespace()):
+            return Noted()
+        living = frozenset(int(pid) for pid, started in fields["processes"] if start_time(int(pid)) == started)
+        return Noted(group=Path(fields["group"]) if fields["group"] else None, living=living)
+    except (OSError, ValueError, TypeError, KeyError):
+        return Noted()
 
 
 @cache

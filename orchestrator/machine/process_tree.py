@@ -7,6 +7,9 @@ A process belongs to the tree if it has at least one of four signs. A single sig
 - the control group, if there is one,
 - its descent, if this process adopts orphans (`run-one`).
 
+If `run-one` was killed, another process ends its tree. It knows neither session nor descent, but has the notes of `run-one`, and
+looks for processes that have the logs of the run open for writing.
+
 A tree is ended with INT, TERM and KILL, each with a bounded wait. Then its members are searched for again.
 """
 
@@ -21,8 +24,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from orchestrator.machine import cgroup
+from orchestrator.machine import cgroup, process_identity
 from orchestrator.machine.child_environment import MARKER
+from orchestrator.records import RunFolder
 
 if TYPE_CHECKING:
     import psutil  # loaded only to end a tree: a plan needs nothing but `process.capture`
@@ -65,13 +69,55 @@ def collect_adopted(own: Iterable[int]) -> None:
                 os.waitpid(child.pid, os.WNOHANG)
 
 
-def members(marker: str, root: subprocess.Popen[bytes] | None = None) -> list[psutil.Process]:
-    """Return the living processes of a tree, without this process, its ancestors and its sidecars."""
+def note(folder: RunFolder, group: cgroup.ControlGroup | None) -> None:
+    """Note the control group and the descendants of this process in the run's folder, for `end_tree` by another process."""
+    import psutil
+
+    pids = {process.pid for process in psutil.Process().children(recursive=True)} - SIDECARS
+    process_identity.note(folder.processes, group=group.path if group else None, pids=pids)
+
+
+def _left_behind(folder: RunFolder) -> set[int]:
+    """Return the ids of processes that a killed `run-one` left: noted processes, their sessions, and writers of the run's logs."""
+    import psutil
+
+    living = process_identity.noted(folder.processes).living
+    sessions = {session for pid in living if (session := _session(pid)) is not None}
+    logs = {os.path.realpath(log) for log in (folder.stdout, folder.stderr)}
+    return {pid for pid in psutil.pids() if pid in living or _session(pid) in sessions or _writes(pid, logs)}
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
+
+
+def _writes(pid: int, files: set[str]) -> bool:
+    """Return whether the process has one of these files open for writing. A reader, such as `tail -f`, is not of the run."""
+    with suppress(OSError, ValueError, IndexError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            if os.readlink(f"/proc/{pid}/fd/{name}") in files:
+                with open(f"/proc/{pid}/fdinfo/{name}", encoding="ascii") as file:
+                    flags = int(file.read().partition("flags:")[2].split()[0], 8)
+                if flags & os.O_ACCMODE != os.O_RDONLY:
+                    return True
+    return False
+
+
+def members(
+    marker: str, root: subprocess.Popen[bytes] | None = None, *, folder: RunFolder | None = None
+) -> list[psutil.Process]:
+    """Return the living processes of a tree, without this process, its ancestors and its sidecars.
+
+    `folder` is the folder of a run whose `run-one` was killed.
+    """
     import psutil
 
     tree = {process.pid: process for process in psutil.process_iter() if _belongs(process, marker, root)}
-    group = cgroup.find(marker)
-    for pid in group.members() if group else ():
+    group = cgroup.find(marker, noted=process_identity.noted(folder.processes).group if folder else None)
+    for pid in (*(group.members() if group else ()), *(_left_behind(folder) if folder else ())):
         with suppress(psutil.Error):
             tree.setdefault(pid, psutil.Process(pid))
     with suppress(psutil.Error):
@@ -100,21 +146,22 @@ def end_tree(
     root: subprocess.Popen[bytes] | None = None,
     hurry: Callable[[], bool] = lambda: False,
     keep_group: bool = False,
+    folder: RunFolder | None = None,
 ) -> int:
     """End every process of the tree, and return the number that were alive.
 
     `hurry` is called while waiting. Once `hurry` returns True, all processes are killed at once. With `keep_group` the control
-    group stays, for a caller that still reads it.
+    group stays, for a caller that still reads it. `folder` is the folder of a run whose `run-one` was killed: see `members`.
     """
-    living = members(marker, root)
+    living = members(marker, root, folder=folder)
     # A run that is stopped gets INT first, as by Ctrl-C. Orphans of a run that has ended get TERM.
     first = signal.SIGINT if root is not None and root.poll() is None else signal.SIGTERM
     end(living, root=root, first=first, hurry=hurry)
-    group = cgroup.find(marker)
+    group = cgroup.find(marker, noted=process_identity.noted(folder.processes).group if folder else None)
     if group is not None:
         group.kill()
     for _ in range(_ROUNDS):
-        late = members(marker, root)
+        late = members(marker, root, folder=folder)
         if not late:
             break
         end(late, root=root, first=signal.SIGKILL)

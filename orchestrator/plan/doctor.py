@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import sys
+import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -19,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.errors import OrchestratorError
+from orchestrator.machine import cgroup
 from orchestrator.machine.process import capture
 from orchestrator.machine.provenance import this_machine
 from orchestrator.plan.data import cache_folder
@@ -65,6 +67,7 @@ def examine(python: str | None = None) -> list[Finding]:
         _nvidia_smi(),
         *_disk(),
         _port(),
+        _control_group(),
         *_hub(),
     ]
 
@@ -140,6 +143,15 @@ def _port() -> Finding:
         except OSError as error:
             return _finding("ports", str(error), todo="let processes listen on 127.0.0.1", level=Level.MISSING)
     return _finding("ports", "127.0.0.1 has a free port")
+
+
+def _control_group() -> Finding:
+    group = cgroup.create(uuid.uuid4().hex)
+    if group is not None:
+        group.remove()
+        return _finding("control groups", "each run gets its own")
+    todo = "let this user create control groups (systemd: Delegate=yes), else a daemon may go on if run-one is killed"
+    return _finding("control groups", "none can be created", todo=todo)
 
 
 def _hub() -> Iterator[Finding]:

@@ -46,6 +46,7 @@ class RunFolder:
     # Written by `run-one`.
     owner = _File("owner.json")
     heartbeat = _File("heartbeat")
+    processes = _File("processes.json")
     reserve = _File(".reserve")
     kept_record = _File(".record.json")
     script = _File("command.sh")

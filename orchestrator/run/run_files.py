@@ -28,9 +28,10 @@ def keep_room(folder: RunFolder) -> None:
 
 
 def give_room(folder: RunFolder) -> None:
-    """Release the name that was reserved, so that the record can be placed."""
-    with suppress(OSError):
-        folder.reserve.unlink(missing_ok=True)
+    """Release the name that was reserved, so that the record can be placed. Remove the notes of processes, which have ended."""
+    for path in (folder.reserve, folder.processes):
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def is_gone(folder: RunFolder, marker: str) -> bool:

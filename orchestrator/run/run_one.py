@@ -21,8 +21,9 @@ from orchestrator import monitors, trainers
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
 from orchestrator.files.redaction import redact
 from orchestrator.files.writing import make_writable
-from orchestrator.machine import cgroup, host_load, kernel_log, process, provenance, stacks
+from orchestrator.machine import cgroup, host_load, kernel_log, process, process_tree, provenance, stacks
 from orchestrator.machine.child_environment import MARKER
+from orchestrator.machine.cores import use_only
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.measure.failure_kinds import FILES_CHANGED, hint, known
 from orchestrator.measure.failures import Verdict, log_tail, named_pids, verdict
@@ -120,7 +121,7 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
     started_at = time.time()
     try:
         gpus = _own_gpus(experiment, claim)
-        _use_only(claim.details.get("cores") or ())
+        use_only(claim.details.get("cores") or ())
         evidence = _evidence(experiment, folder, gpus, claim=claim, stop=stop)
     except OrchestratorError as error:
         evidence = _not_started(started_at, kind="launcher", cause=str(error))
@@ -213,13 +214,19 @@ def _train(
     reported = reported_steps.of_run(experiment, folder)
     instrumented = reported is None and trainers.get(experiment.trainer).instrumented
     by_files = partial(watchdog.by_steps, folder.path) if instrumented else partial(watchdog.by_output, *logs.values())
+    limit_s, group = experiment.timeout_s, cgroup.create(claim.marker)
+
+    def beat() -> None:
+        claims.beat(folder.path)
+        process_tree.note(folder, group)
+
     watch = watchdog.Watch(
         reported.signs if reported else by_files,
         startup_timeout_s=experiment.startup_timeout_s,
         stall_timeout_s=experiment.stall_timeout_s,
         late_s=watchdog.WRITTEN_LATE_S if instrumented else 0.0,
         ending=reported,
-        beat=lambda: claims.beat(folder.path),
+        beat=beat,
         beat_every_s=claims.HEARTBEAT_S,
     )
 
@@ -228,7 +235,7 @@ def _train(
             with suppress(OSError):  # even on a full disk, the tree must be ended
                 stacks.save(claim.marker, folder)
 
-    limit_s, group = experiment.timeout_s, cgroup.create(claim.marker)
+    process_tree.note(folder, group)
     with kernel_log.open_kernel_log() as kernel:
         killed_before = cgroup.memory_kills_around()
         try:
@@ -283,13 +290,6 @@ def _own_gpus(experiment: Experiment, claim: claims.Claim) -> tuple[Gpu, ...]:
     if len(visible) < experiment.num_gpus:
         raise LaunchError(f"{experiment.num_gpus} GPUs are needed and {len(visible)} are visible")
     return visible[: experiment.num_gpus]
-
-
-def _use_only(cores: Sequence[int]) -> None:
-    """Restrict this process and its children to these cores, if the executor has assigned cores."""
-    if cores and hasattr(os, "sched_setaffinity"):
-        with suppress(OSError):
-            os.sched_setaffinity(0, cores)
 
 
 def free_port() -> int:

@@ -20,6 +20,7 @@ def test_everything_that_a_run_depends_on_is_looked_at(in_process: Call, monkeyp
     code, out, _ = in_process("doctor", "--json")
     found = by_name(out)
     looked_at = {"tunebench's Python", "torch", "transformers", "accelerate", "torch runs", "nvidia-smi", "ports"}
+    looked_at |= {"control groups"}
     assert looked_at | {"disk here", "disk of the data cache", "HF cache", "offline switches"} <= found.keys()
     assert any(name.startswith("GPU") for name in found)
     assert found["offline switches"]["level"] == "note" and "HF_HUB_OFFLINE" in str(found["offline switches"]["found"])
