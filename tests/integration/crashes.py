@@ -1,13 +1,13 @@
 """Kills Tunebench's own processes at random moments of a campaign, until all of it is done, and then looks at what is there.
 
-    python tests/integration/crashes.py [--experiments 100] [--kills 200] [--orchestrators 2] [--seed 0]
+    python tests/integration/crashes.py [--experiments 100] [--kills 200] [--orchestrators 2] [--signals KILL INT] [--seed 0]
     python tests/integration/crashes.py --mounts /mnt/one /mnt/other
 
-Orchestrators, `run-one`s and trainers get SIGKILL; orchestrators are started again. In the end every experiment must have one
-record that counts, no run that had ended well may have been run again, and nobody may be left alive.
+Orchestrators, `run-one`s and trainers get SIGKILL, or one of `--signals`; orchestrators are started again. In the end every
+experiment must have one record that counts, no run that had ended well may have been run again, and nobody may be left alive.
 
 `--mounts` names folders where one network file system is mounted, each time by a client of its own: each orchestrator works as a
-host of its own name and sees the results by its own mount, at the same path as the others (needs root, and `unshare`).
+host of its own name and process numbers, and sees the results by its own mount, at the same path as the others (needs root).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,11 +50,14 @@ FIRST_KILLS = 3
 """No trainer ends before so many, however fast the machine is."""
 LONGEST_S = 3000.0
 AS_HOST = """\
-import os, socket, subprocess, sys
-host, mounted, place = sys.argv[1:4]
+import os, signal, socket, subprocess, sys
+host, mounted, place = sys.argv[1:]
 socket.sethostname(host)
 subprocess.run(["mount", "--bind", mounted, place], check=True)
-os.execv(sys.argv[4], sys.argv[4:])
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # it collects the orphans of its host
+print("up", flush=True)
+while True:
+    signal.pause()
 """
 
 
@@ -81,12 +85,24 @@ def prepare(folder: Path, experiments: int) -> None:
     (folder / "scenarios.yaml").write_text(json.dumps({"scenarios": [scenario]}))
 
 
-def start(folder: Path, *words: str, mounted: Path | None = None) -> subprocess.Popen[bytes]:
-    """An orchestrator; with `mounted` as a host of its own, which has the results from there."""
+@contextmanager
+def as_host(mounted: Path, place: Path) -> Iterator[int]:
+    """A host of its own, which has the results from `mounted`: the number of its first process."""
+    name = f"host{mounted}".replace("/", "-")[:60]
+    own = ("unshare", "--uts", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
+    words = [*own, sys.executable, "-c", AS_HOST, name, str(mounted), str(place)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as host:
+        assert host.stdout is not None and host.stdout.readline() == b"up\n"
+        yield psutil.Process(host.pid).children()[0].pid
+        host.kill()
+
+
+def start(folder: Path, *words: str, host: int | None = None) -> subprocess.Popen[bytes]:
+    """An orchestrator, on the host with this first process."""
     command = [*RUN, *words]
-    if mounted is not None:
-        host = (f"host{mounted}".replace("/", "-"), mounted, folder / "results")
-        command = ["unshare", "--uts", "--mount", sys.executable, "-c", AS_HOST, *map(str, host), *command]
+    if host is not None:
+        enter = ["nsenter", f"--target={host}", "--uts", "--mount", "--pid"]
+        command = [*enter, "sh", "-c", 'cd "$0" && exec "$@"', str(folder), *command]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (folder / "said.log").open("ab") as log:
         return subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
@@ -104,7 +120,7 @@ def ours(folder: Path) -> dict[int, str]:
                 continue
         except psutil.Error:
             continue
-        line = " ".join(words)
+        line = "" if words[:1] == ["nsenter"] else " ".join(words)
         kind = next((kind for kind in KINDS if kind in line), None)
         if kind is not None:
             found[process.pid] = kind
@@ -112,11 +128,18 @@ def ours(folder: Path) -> dict[int, str]:
 
 
 def crash(
-    folder: Path, *, experiments: int, kills: int, hosts: Sequence[Path | None], seed: int, pause_s: float = 1.5
+    folder: Path,
+    *,
+    experiments: int,
+    kills: int,
+    hosts: Sequence[int | None],
+    seed: int,
+    pause_s: float = 1.5,
+    signals: Sequence[signal.Signals] = (signal.SIGKILL,),
 ) -> Outcome:
     """Kills until it has killed so often or all is done, `pause_s` at most in between, then lets the rest run to its end.
 
-    There is one orchestrator for each of `hosts`: a mounted folder in which the results are for it, or None.
+    There is one orchestrator for each of `hosts`: the first process of one (`as_host`), or None.
     """
     prepare(folder, experiments)
     rng, outcome, began = random.Random(seed), Outcome(), time.monotonic()
@@ -129,7 +152,7 @@ def crash(
             if one is None or one.poll() is not None:
                 if all_done(folder, experiments):
                     return finish(folder, hosts, outcome, began)
-                running[place] = start(folder, mounted=host)
+                running[place] = start(folder, host=host)
                 outcome.starts += 1
         time.sleep(rng.uniform(0.0, pause_s))
         there = ours(folder)
@@ -138,8 +161,9 @@ def crash(
             kind = rng.choice(kinds)  # by kind first: a trainer lives for moments, an orchestrator always
             victim = rng.choice(sorted(pid for pid, one in there.items() if one == kind))
             try:
-                os.kill(victim, signal.SIGKILL)
-                outcome.killed[kind] += 1
+                number = rng.choice(signals)
+                os.kill(victim, number)
+                outcome.killed[f"{kind} ({number.name})"] += 1
             except ProcessLookupError:
                 continue
     (folder / "go").touch()
@@ -149,10 +173,10 @@ def crash(
     return finish(folder, hosts, outcome, began)
 
 
-def finish(folder: Path, hosts: Sequence[Path | None], outcome: Outcome, began: float) -> Outcome:
+def finish(folder: Path, hosts: Sequence[int | None], outcome: Outcome, began: float) -> Outcome:
     """A last call, for what a killed trainer failed; one from each host, for what that one had."""
     for host in dict.fromkeys(hosts):
-        start(folder, "--retry-failed", "killed", mounted=host).wait(timeout=LONGEST_S)
+        start(folder, "--retry-failed", host=host).wait(timeout=LONGEST_S)
         outcome.starts += 1
     for stored in Store.resume(folder / "results").contents().experiments:
         outcome.records.update(record.status.value for record in stored.records)
@@ -195,17 +219,23 @@ def main() -> None:
     parser.add_argument("--experiments", type=int, default=100)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--orchestrators", type=int, default=2)
+    parser.add_argument("--signals", nargs="+", choices=("KILL", "INT", "TERM", "QUIT", "HUP"), default=["KILL"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mounts", type=Path, nargs="+")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="crashes-"))
-    hosts = [None] * given.orchestrators
-    if given.mounts:
-        hosts = [mount / folder.name for mount in given.mounts]
-        hosts[0].mkdir()
-        (folder / "results").mkdir()
-        subprocess.run(["mount", "--bind", hosts[0], folder / "results"], check=True)
-    outcome = crash(folder, experiments=given.experiments, kills=given.kills, hosts=hosts, seed=given.seed)
+    hosts: list[int | None] = [None] * given.orchestrators
+    signals = [signal.Signals[f"SIG{name}"] for name in given.signals]
+    with ExitStack() as stack:
+        if given.mounts:
+            places = [mount / folder.name for mount in given.mounts]
+            places[0].mkdir()
+            (folder / "results").mkdir()
+            subprocess.run(["mount", "--bind", places[0], folder / "results"], check=True)
+            hosts = [stack.enter_context(as_host(place, folder / "results")) for place in places]
+        outcome = crash(
+            folder, experiments=given.experiments, kills=given.kills, hosts=hosts, seed=given.seed, signals=signals
+        )
     killed = ", ".join(f"{number} {kind}" for kind, number in outcome.killed.items())
     print(f"{outcome.killed.total()} killed ({killed}), {outcome.starts} starts, {outcome.took_s:.0f} s")
     print(f"records: {dict(outcome.records)}", flush=True)
