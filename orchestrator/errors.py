@@ -5,6 +5,7 @@ A failed experiment is not an exception: it is a record (see `records.RunRecord`
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -57,6 +58,19 @@ class LaunchError(OrchestratorError):
 
 class PreparationError(OrchestratorError):
     """Training data that could not be prepared."""
+
+
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable and readable"),
+    errno.ENAMETOOLONG: "choose a shorter path",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
+
+
+def remedy(error: OSError) -> str:
+    """Return what to do if the system refuses a file."""
+    return _REMEDIES.get(error.errno or 0, "check the path and its disk")
 
 
 _MEANT_BY = {"gpu": "cuda"}  # by its letters, `gpu` is nearer to `cpu`

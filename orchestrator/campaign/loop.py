@@ -7,7 +7,6 @@ report.
 
 from __future__ import annotations
 
-import errno
 import signal
 import threading
 import time
@@ -18,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import FrameType
 
-from orchestrator.errors import ResultsError
+from orchestrator.errors import ResultsError, remedy
 from orchestrator.executors import Executor
 from orchestrator.machine.process_tree import end_tree
 from orchestrator.machine.stop_signals import STOPPING
@@ -262,10 +261,8 @@ def _disk_errors_explained(store: Store) -> Iterator[None]:
     except OSError as error:
         if not store.root.exists():
             raise ResultsError(f"{store.root} was removed while its runs went on") from error
-        remedy = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable"
-        raise ResultsError(
-            f"{error.filename or store.root}: {error.strerror}; {remedy} and repeat the command, which keeps what was recorded"
-        ) from error
+        again = "repeat the command, which keeps what was recorded"
+        raise ResultsError(f"{error.filename or store.root}: {error.strerror}; {remedy(error)} and {again}") from error
 
 
 @contextmanager

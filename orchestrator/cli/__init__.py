@@ -27,7 +27,8 @@ from orchestrator.cli.lists import list_names
 from orchestrator.cli.plan_run import plan, run
 from orchestrator.cli.report_show_status import cancel, report, show, status
 from orchestrator.cli.schema_init import init, schema
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import OrchestratorError, remedy
+from orchestrator.files.printable_text import one_line
 from orchestrator.files.redaction import redact
 from tunebench import __version__
 
@@ -72,9 +73,9 @@ def main() -> Any:
         _in_a_folder()
         code = _app_for(sys.argv[1:])(args=_with_optional_values(sys.argv[1:]), standalone_mode=False)
     except OrchestratorError as error:
-        for line in redact(str(error)).splitlines():
-            tell(f"error: {line}")
-        code = 2
+        code = _mistake(str(error))
+    except OSError as error:
+        code = _refused_file(error)
     except Exception as error:
         code = _usage_error(error)
     if code == INTERRUPTED:
@@ -86,6 +87,19 @@ def main() -> Any:
         tell(f"error: {incomplete}")
         code = code or 2
     sys.exit(code)
+
+
+def _mistake(text: str) -> int:
+    for line in redact(text).splitlines():
+        tell(f"error: {line}")
+    return 2
+
+
+def _refused_file(error: OSError) -> int:
+    """Show that the system refuses a file: its name is too long, its disk is full or read-only… Raise an error without a file."""
+    if error.filename is None or not error.strerror:
+        return _usage_error(error)
+    return _mistake(f"{one_line(error.filename, longest=300)}: {error.strerror}; {remedy(error)}")
 
 
 def _in_a_folder() -> None:

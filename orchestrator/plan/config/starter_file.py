@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 
 from orchestrator.errors import ResultsError, SelectionError
+from orchestrator.files.printable_text import one_line, with_bytes
 
 STARTER = """\
 # yaml-language-server: $schema=scenarios.schema.json
@@ -64,7 +66,8 @@ def write_starter(file: Path, *, script: Path | None = None) -> None:
 
     Raises ResultsError if the file exists, and SelectionError if the script does not exist.
     """
-    text = STARTER.format(name=file.name) if script is None else _for_script(file, script)
+    name = with_bytes(one_line(shlex.quote(file.name), longest=300))  # for a comment of one line
+    text = STARTER.format(name=name) if script is None else _for_script(file, script, name=name)
     try:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(text)
@@ -74,10 +77,8 @@ def write_starter(file: Path, *, script: Path | None = None) -> None:
         raise ResultsError(f"{file} cannot be written: {error.strerror}; name another file") from None
 
 
-def _for_script(file: Path, script: Path) -> str:
+def _for_script(file: Path, script: Path, *, name: str) -> str:
     if not script.is_file():
         raise SelectionError(f"--script: there is no file {str(script)!r}; name your training script")
     path = os.path.relpath(script, file.parent)
-    return STARTER_FOR_SCRIPT.format(
-        name=file.name, script=path if re.fullmatch(r"[\w./-]+", path) else json.dumps(path)
-    )
+    return STARTER_FOR_SCRIPT.format(name=name, script=path if re.fullmatch(r"[\w./-]+", path) else json.dumps(path))

@@ -1,0 +1,85 @@
+"""Files that the system refuses: names that are too long, folders that are read-only. The command says so in a sentence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from campaigns import ROOT, Call, tunebench
+
+from orchestrator.plan.config import read_document
+
+SCENARIO = """\
+scenarios:
+- name: {name}
+  trainer: custom
+  device: cpu
+  custom: {{command: ["{{python}}", -c, "0"], launcher: none}}
+"""
+LONG = "x" * 256
+COMMANDS = (
+    "run s.yaml --results",
+    "run s.yaml --move-aside --results",
+    "plan s.yaml --results",
+    "plan --frameworks",
+    "list frameworks --frameworks",
+    "status",
+    "report",
+    "cancel",
+    "show a --results",
+    "compare --aa",
+    "history",
+    "bundle",
+    "export --to tensorboard",
+    "init",
+    "init --script",
+    "doctor --python",
+)
+# Root may do everything, unless it lacks these rights.
+AS_USER = ["setpriv", *(f"--{option}=-dac_override,-dac_read_search" for option in ("bounding-set", "inh-caps"))]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("path", [LONG, "y/" * 2500], ids=["long name", "long path"])
+def test_a_path_that_is_too_long_is_said(command: str, path: str, tmp_path: Path, call: Call) -> None:
+    (tmp_path / "s.yaml").write_text(SCENARIO.format(name="a"))
+    code, _, err = call(tmp_path, *command.split(), path)
+    assert code == 2
+    said = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert len(said) == 1, err[:2000]
+
+
+def test_the_sentence_has_the_name_and_the_cure(tmp_path: Path, call: Call) -> None:
+    code, _, err = call(tmp_path, "status", LONG)
+    assert code == 2
+    assert err.endswith("xxx…: File name too long; choose a shorter path\n")
+
+
+def test_a_new_experiment_in_a_read_only_folder_is_refused(tmp_path: Path) -> None:
+    as_user = [] if os.geteuid() else AS_USER
+    if as_user and (not shutil.which("setpriv") or subprocess.run([*AS_USER, "true"], check=False).returncode):
+        pytest.skip("no one can give up the rights of root here")
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text(SCENARIO.format(name=name))
+    assert tunebench(tmp_path, "run", "a.yaml", "--yes").code in (0, 1)
+    experiments = tmp_path / "results" / "experiments"
+    experiments.chmod(0o500)
+    words = [*as_user, sys.executable, "-m", "orchestrator", "run", "b.yaml", "--yes"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TUNEBENCH_CACHE": str(tmp_path / "cache"), "COLUMNS": "1000"}
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    experiments.chmod(0o700)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {experiments}/b-"), done.stderr
+    assert last.endswith(": Permission denied; make it writable and readable")
+
+
+@pytest.mark.parametrize("name", ["new\nline.yaml", "no-utf8-\udcff.yaml", "# 'quoted'.yaml"])
+def test_a_starter_with_a_strange_name_is_a_scenario_file(name: str, tmp_path: Path, call: Call) -> None:
+    code, _, err = call(tmp_path, "init", name)
+    assert code == 0, err
+    assert "scenarios" in read_document(tmp_path / name).value
