@@ -17,7 +17,7 @@ from uuid import UUID
 
 import pytest
 from factories.results import of_command, record_of
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import ResultsError
@@ -162,6 +162,9 @@ WRITTEN = {
 
 
 @settings(max_examples=30, deadline=None)
+@example("PGPASSWORD", "000000\\0000A", "over two lines", 0)
+@example("PGPASSWORD", "0000000000A\\", "over two lines", 0)
+@example("PGPASSWORD", "000000\\0000ß", "in Python", 0)
 @given(st.sampled_from((*NAMES, "MY_SETTING")), VALUES, st.sampled_from(sorted(WRITTEN)), st.integers(0, 99))
 def test_no_file_of_a_bundle_has_a_secret(name: str, value: str, way: str, seed: int) -> None:
     """In the log, in the cause and the tail of a failure; under a name that says nothing only if it is random."""

@@ -24,8 +24,8 @@ _LONGEST_WORD = 15
 _WORD = re.compile(r"[^\W\d_]+")
 _NUMBER = re.compile(r"[\d\s.,:+eE-]+")
 _IDENTIFIER = re.compile(r"[a-z_.-]+|[A-Z_.-]+")
-# The end of a line inside a value: as it is, or as JSON writes it.
-_LINE_END = re.compile(r"\r?\n|(?:\\{1,2}r)?\\{1,2}n")
+# The end of a line inside a value: as it is, or as JSON writes it. Backslashes of the value itself may come before it.
+_LINE_END = re.compile(r"\r?\n|(\\+)(?:r\\+)?n")
 
 
 def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -66,18 +66,27 @@ def _across_lines(text: str, variables: Mapping[str, str]) -> Iterator[Secret]:
     """Yield the values that this text contains with a line end inside the value."""
     if not variables:
         return
-    breaks = [match.span() for match in _LINE_END.finditer(text)]
-    joined = _LINE_END.sub("", text)
+    breaks = list(_line_ends(text))
+    kept = zip([0, *(end for _, end in breaks)], [*(start for start, _ in breaks), len(text)], strict=True)
+    joined = "".join(text[start:end] for start, end in kept)
     left_out = [0, *accumulate(end - start for start, end in breaks)]
     places = [start - before for (start, _), before in zip(breaks, left_out, strict=False)]
     for name, value in variables.items():
-        at = joined.find(value)
-        while at >= 0:
-            last = at + len(value) - 1
-            begin, end = at + left_out[bisect_right(places, at)], last + left_out[bisect_right(places, last)] + 1
-            if end - begin > len(value):
-                yield Secret(start=begin, end=end, what=f"the value of {name}")
-            at = joined.find(value, at + len(value))
+        for form in {value, *_in_json(value)}:
+            at = joined.find(form)
+            while at >= 0:
+                last = at + len(form) - 1
+                begin, end = at + left_out[bisect_right(places, at)], last + left_out[bisect_right(places, last)] + 1
+                if end - begin > len(form):
+                    yield Secret(start=begin, end=end, what=f"the value of {name}")
+                at = joined.find(form, at + len(form))
+
+
+def _line_ends(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where line ends begin and end. JSON writes one with one backslash, and JSON inside JSON with two."""
+    for match in _LINE_END.finditer(text):
+        start, end = match.span()
+        yield (match.end(1) - (2 - len(match[1]) % 2) if match[1] else start), end
 
 
 @lru_cache(maxsize=1024)
@@ -92,12 +101,16 @@ def _written(value: str) -> frozenset[str]:
     plain |= {text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in plain}
     forms = set(plain)
     for text in plain:
-        json_forms = {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
-        forms |= json_forms | {json.dumps(form)[1:-1] for form in json_forms}
+        quoted = {*_in_json(text), repr(text)[1:-1]}
+        forms |= quoted.union(*map(_in_json, quoted))
         forms |= {html.escape(text), html.escape(text, quote=False), html.escape(text).replace("&#x27;", "&#39;")}
         forms |= {text.replace('"', '""'), text.replace("'", "'\"'\"'"), text.replace("'", "'\\''")}
         forms |= _encoded(text)
     return frozenset(forms)
+
+
+def _in_json(text: str) -> set[str]:
+    return {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
 
 
 def _encoded(text: str) -> set[str]:
