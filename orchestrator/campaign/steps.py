@@ -243,7 +243,7 @@ def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
         if rule and width is not None and width > rule.within:
             yield (
                 f"{stored.experiment.id}: after {len(records)} runs, the most that repeats: allows, the speed is known within "
-                f"±{width:.1%}; within: asks for {rule.within:.3g}"
+                f"±{width:.1%}; the target (within:) is {rule.within:.3g}"
             )
 
 

@@ -45,23 +45,28 @@ class CompareOptions:
         Argument(
             metavar="BASE NEW",
             help="Results folders, CSV files of Tunebench or of the reference system, JSON files of pytest-benchmark. "
-            "Commas join several places.",
+            "Separate several folders or files of one side by commas.",
         ),
     ] = None
     aa: Annotated[
         Path | None,
-        Option(help="Compare odd with even repeats of this folder, which shows the noise. Replaces BASE and NEW."),
+        Option(
+            help="Compare the odd repeats of this folder with its even repeats, which shows the noise. Instead of BASE and NEW."
+        ),
     ] = None
     by: By = None
     ignore: Annotated[
-        list[str] | None, Option(help="Facts of the environment that may differ (gpu, data…), or all.")
+        list[str] | None, Option(help="Facts of the environment that are allowed to differ (gpu, data…), or all.")
     ] = None
     metrics: Annotated[list[str] | None, Option(help="Metrics to judge, separated by commas: NAME or NAME:higher.")] = (
         None
     )
     min_effect: Annotated[
         list[str] | None,
-        Option(metavar="[METRIC=]SHARE", help="Smallest change that matters: 0.02, METRIC=5%, fleet=1%."),
+        Option(
+            metavar="[METRIC=]SHARE",
+            help="Smallest change that matters: 0.02, METRIC=5%, or fleet=1% (fleet: all experiments together).",
+        ),
     ] = None
     threshold: Annotated[
         list[str] | None,
@@ -74,8 +79,8 @@ class CompareOptions:
     fail_on: Annotated[
         list[str] | None,
         Option(
-            help="Verdicts that set the exit code: regressed, failed, missing, fleet, guard, inconclusive, not_comparable; or "
-            "none. [default: all but not_comparable]"
+            help="Verdicts that set the exit code: regressed, failed, missing, fleet (all experiments together), guard (the loss), "
+            "inconclusive, not_comparable; or none. [default: all but not_comparable]"
         ),
     ] = None
     form: Annotated[View, Option("--format", help="Format of the output.")] = View.TERMINAL
@@ -128,7 +133,7 @@ def _sides(places: list[str], aa: Path | None, *, by: tuple[str, ...]) -> tuple[
     if aa is not None:
         if places:
             raise SelectionError(
-                "--aa with two sides: `--aa DIR` splits one folder by its repeats; give only one of them."
+                "--aa makes both sides from one folder, so BASE and NEW are not allowed; leave out --aa, or BASE and NEW."
             )
         return sides.halves(aa, by=by)
     if len(places) != 2:

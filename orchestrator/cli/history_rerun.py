@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def history(
     places: Annotated[
         list[Path],
-        Argument(help="Campaigns: results folders, folders that contain them, or CSV files; sorted by date."),
+        Argument(
+            help="Campaigns: results folders, folders that contain results folders, or CSV files; sorted by date."
+        ),
     ],
     output: Annotated[Path, Option(help="Folder for the files; not a results folder.")] = Path("history"),
     metrics: Annotated[
@@ -63,14 +65,18 @@ def rerun(
         Path, Option("--from", help="File that `tunebench compare --output FILE.json` wrote.", show_default=False)
     ],
     runs: Annotated[
-        int | None, Option(min=1, max=1000, help="More runs of each side. [default: as the comparison says]")
+        int | None,
+        Option(
+            min=1, max=1000, help="Number of further runs of each side. [default: the number that the comparison gives]"
+        ),
     ] = None,
     max_runs: Annotated[
         int,
         Option(min=1, max=1000, help="Skip rows that need more runs per side than this, unless --runs is given."),
     ] = 20,
     ignore: Annotated[
-        list[str] | None, Option(help="Facts of the environment that may have changed since the first runs, or all.")
+        list[str] | None,
+        Option(help="Facts of the environment that are allowed to differ from the first runs, or all."),
     ] = None,
     dry_run: options.DryRun = False,
     executor: Annotated[str, Option(metavar="NAME", help="Start the runs with this executor.")] = "local",

@@ -44,7 +44,9 @@ ConfirmAbove = Annotated[
 ]
 Yes = Annotated[bool, Option("--yes", help="Start without asking.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would run; write nothing and run nothing.")]
-By = Annotated[list[str] | None, Option("--by", help="Names that identify an experiment, separated by commas.")]
+By = Annotated[
+    list[str] | None, Option("--by", help="Columns whose values identify an experiment, separated by commas.")
+]
 Folder = Annotated[Path, Argument(help="Results folder.")]
 
 
@@ -64,7 +66,7 @@ class SuiteOptions:
     ] = None
     framework: Annotated[
         list[str] | None,
-        Option(help="Use only experiments with this framework configuration (none: without); repeatable."),
+        Option(help="Use only experiments with this framework configuration (none: no configuration); repeatable."),
     ] = None
     model: Annotated[list[str] | None, Option(help="Use only experiments with this model; repeatable.")] = None
     cell: Annotated[
@@ -96,7 +98,9 @@ class PlanOptions(SuiteOptions):
     ] = None
     results: Annotated[
         Path | None,
-        Option(help="Results folder with earlier runs: which files changed since, and the speed that --assume uses."),
+        Option(
+            help="Results folder: show which of your files changed since its runs; --assume uses the speed of its runs."
+        ),
     ] = None
     as_json: AsJson = False
     commands: AsCommands = False
@@ -111,7 +115,7 @@ class RunOptions(SuiteOptions):
         bool, Option("--move-aside", help="Move an existing results folder aside instead of resuming it.")
     ] = False
     no_data_processing: Annotated[
-        bool, Option("--no-data-processing", help="Use the data that was prepared before; prepare nothing.")
+        bool, Option("--no-data-processing", help="Use the data that an earlier call prepared; prepare nothing.")
     ] = False
     retry_failed: Annotated[
         str | None, Option(metavar="[KIND,…]", help="Repeat failed runs of these kinds, or all failed runs.")
@@ -129,19 +133,25 @@ class RunOptions(SuiteOptions):
     ] = False
     fit_only: Annotated[
         bool,
-        Option("--fit-only", help="Leave out experiments that do not fit, or may not fit, by the estimate of memory."),
+        Option(
+            "--fit-only", help="Leave out experiments that, by the estimate, do not fit or may not fit into memory."
+        ),
     ] = False
     find_batch: Annotated[
         bool, Option("--find-batch", help="Find each experiment's largest per-device batch that fits; measure nothing.")
     ] = False
     executor: Annotated[
-        str | None, Option(metavar="NAME", help="Start the runs with this executor. [default: the file's, else local]")
+        str | None,
+        Option(
+            metavar="NAME",
+            help="Start the runs with this executor. [default: the executor in the scenario file, else local]",
+        ),
     ] = None
     parallel: Annotated[
         str,
         Option(
             metavar="N|auto",
-            help="Number of concurrent runs, each on its own GPUs and cores. auto: as many as fit, after measuring the slowdown.",
+            help="Number of concurrent runs, each on its own GPUs and cores. auto: as many as fit, after measuring their slowdown.",
         ),
     ] = "1"
     gpus: Annotated[
@@ -171,7 +181,7 @@ class ReportOptions:
         Option(
             "--format",
             metavar=",".join(form.value for form in Format),
-            help="csv, markdown or json: print it and write nothing. html, parquet, or several forms: write files.",
+            help="csv, markdown or json: print the report and write no file. html, parquet, or several formats: write files.",
         ),
     ] = None
     baseline: Annotated[
@@ -186,11 +196,12 @@ class ReportOptions:
         str | None, Option(metavar="ROWS,COLUMNS[:METRIC]", help="Show the means of a metric by two columns.")
     ] = None
     group_by: Annotated[
-        str | None, Option(metavar="COLUMNS", help="Show the means of each group of rows that agree in these columns.")
+        str | None,
+        Option(metavar="COLUMNS", help="Show the means of each group of rows that have equal values in these columns."),
     ] = None
-    output: Annotated[Path | None, Option(help="Folder for the files: a new one, or one with an earlier report.")] = (
-        None
-    )
+    output: Annotated[
+        Path | None, Option(help="Folder for the files: a new folder, or a folder with an earlier report.")
+    ] = None
 
 
 def takes(kind: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:

@@ -29,7 +29,7 @@ def report(choices: ReportOptions) -> None:
     write = reporting.writer(choices.folders, choices.output)
     if write is None and reporting.are_files(forms):
         raise OrchestratorError(
-            "no files are written into several folders, or into a foreign folder; name a folder with --output"
+            "files are written only into one results folder that Tunebench made; for other cases, name a folder with --output"
         )
     plain = reporting.report_of(
         choices.folders,
@@ -73,7 +73,9 @@ def status(
     from orchestrator.results.store import Store
 
     if watch and as_json:
-        raise OrchestratorError("--watch with --json: `--json` prints one document; give only one of them")
+        raise OrchestratorError(
+            "--watch and --json cannot be combined, because --json prints one document; leave out one of the two"
+        )
     store = Store.resume(folder)
     reader = Reader(store, only=requested.current(store.root))
     if as_json:

@@ -20,7 +20,7 @@ def schema() -> None:
 def init(
     file: Annotated[Path, Argument(help="File to write; it must not exist.")] = Path("scenarios.yaml"),
     script: Annotated[
-        Path | None, Option(help="Your own training script: write a file that benchmarks it.", show_default=False)
+        Path | None, Option(help="Write a scenario file that benchmarks this training script.", show_default=False)
     ] = None,
 ) -> None:
     """Write a commented starter scenario file."""

@@ -83,6 +83,4 @@ def finish() -> str | None:
     error = _outlets["stdout"].error if is_lost() else None
     if error is None or isinstance(error, BrokenPipeError):
         return None
-    return (
-        f"stdout cannot be written: {error.strerror}; its text is incomplete: make room, or write it to another place"
-    )
+    return f"stdout cannot be written: {error.strerror}; the output is incomplete; make room, or redirect it to another place"

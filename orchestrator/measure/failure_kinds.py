@@ -120,7 +120,7 @@ _TABLE = (
         word="oom_host",
         meaning="The host's memory ran out.",
         pattern=r"\bMemoryError\b|DefaultCPUAllocator|Cannot allocate memory|killed by signal: Killed|\[Errno 12\]",
-        hint="the host's memory ran out: fewer data loader workers, fewer runs at once, or a machine with more",
+        hint="the host's memory ran out: use fewer data loader workers, fewer runs at once, or a machine with more memory",
     ),
     FailureKind(
         word="gpu_lost",
@@ -129,11 +129,11 @@ _TABLE = (
             r"GPU is lost|fallen off the bus|uncorrectable ECC|CUDA error: unknown error|NVML_ERROR_GPU_IS_LOST"
             r"|all CUDA-capable devices are busy or unavailable"
         ),
-        hint="look at nvidia-smi and the kernel log; a GPU that was lost needs a reset or a reboot before it computes again",
+        hint="look at nvidia-smi and the kernel log; a lost GPU works again only after a reset or a reboot",
     ),
     FailureKind(
         word="environment",
-        meaning="Driver, torch and other packages do not fit together, or no GPU is visible.",
+        meaning="The versions of driver, torch and other packages do not match, or no GPU is visible.",
         pattern=(
             r"driver on your system is too old|driver version is insufficient|not compiled with CUDA|undefined symbol"
             r"|No CUDA GPUs are available|no CUDA-capable device|GLIBC(XX)?_[\d.]+' not found|is required for a normal functioning"
@@ -145,7 +145,7 @@ _TABLE = (
         word="disk_full",
         meaning="The disk of the results was full.",
         pattern=r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]",
-        hint="free some space; the same command goes on with what is missing",
+        hint="free some space; then the same command makes the missing runs",
     ),
     FailureKind(
         word="port_in_use",
@@ -156,14 +156,14 @@ _TABLE = (
     ),
     FailureKind(
         word="model_not_found",
-        meaning="The model or its tokenizer is not there, or cannot be reached.",
+        meaning="The model or its tokenizer does not exist, or cannot be reached.",
         pattern=(
             r"couldn't connect to 'https?://|outgoing traffic has been disabled|OfflineModeIsEnabled"
             r"|RepositoryNotFoundError|RevisionNotFoundError|GatedRepoError|is not a valid model identifier"
             r"|Can't load (the model|tokenizer|the configuration)|no file named (pytorch_model|model\.safetensors)"
             r"|does not appear to have a file named|Incorrect path_or_model_id|LocalEntryNotFoundError|\bModelError\b"
         ),
-        hint="name a local folder or a hub model that this machine can reach; a gated one needs HF_TOKEN",
+        hint="name a local folder or a hub model that this machine can reach; a gated model needs HF_TOKEN",
     ),
     FailureKind(
         word="bad_arguments",
@@ -192,7 +192,7 @@ _TABLE = (
         word="nccl",
         meaning="The communication between ranks failed.",
         pattern=r"NCCL|DistBackendError|DistStoreError|[Gg]loo|ProcessGroup|collective operation timeout|reset by peer",
-        hint="run it again with env NCCL_DEBUG: INFO; look in the log for a rank that failed earlier",
+        hint="repeat the run with env NCCL_DEBUG: INFO; look in the log for a rank that failed earlier",
         follows=True,
     ),
     FailureKind(word="killed", meaning="A signal ended the trainer.", follows=True),
@@ -209,11 +209,11 @@ _TABLE = (
         meaning="The loss was not finite.",
         hint="lower the learning rate, or train in bfloat16 instead of float16",
     ),
-    FailureKind(word="not_in_effect", meaning="Something that was asked for did not take effect."),
+    FailureKind(word="not_in_effect", meaning="A requested setting did not take effect."),
     FailureKind(
         word="overcounted",
-        meaning="The numbers say that the run did more than the device can.",
-        hint="its tokens, its time, the model's FLOPs or the device's peak are wrong: do not trust its speed, and tell us",
+        meaning="By its numbers, the run did more work per second than the device can do.",
+        hint="the tokens, the time, the model's FLOPs or the device's peak are wrong: do not trust the speed, and report it to us",
     ),
     FailureKind(
         word="impossible",
@@ -223,24 +223,24 @@ _TABLE = (
     FailureKind(
         word=FILES_CHANGED,
         meaning="A file that the user's command runs changed between the plan and the run, so the run was not started.",
-        hint="the same `tunebench run` plans the new content as a new experiment",
+        hint="give the same `tunebench run` again: it makes a new experiment from the changed file",
         retried=True,
     ),
     FailureKind(
         word=FOLDER_GONE,
-        meaning="The run's folder was removed, renamed or emptied while the run went on.",
-        hint="let the command write into the folder in which it starts, and leave {run_dir} where it is",
+        meaning="The run's folder was removed, renamed or emptied during the run.",
+        hint="let the command write into the folder in which it starts, and do not remove or rename {run_dir}",
     ),
     FailureKind(word="launcher", meaning="The run could not be started, or the launcher itself failed."),
-    FailureKind(word="timeout", meaning="It was ended by `timeout_s`."),
+    FailureKind(word="timeout", meaning="The run was ended by `timeout_s`."),
     FailureKind(
         word="stalled",
-        meaning="It made no step, and was ended by `startup_timeout_s` or `stall_timeout_s`.",
+        meaning="The run made no step, and was ended by `startup_timeout_s` or `stall_timeout_s`.",
         hint="stacks.txt in the run's folder has the stack of each process that could be read",
     ),
-    FailureKind(word="cancelled", meaning="It was interrupted."),
-    FailureKind(word="lost", meaning="Its process is gone and left no record."),
-    FailureKind(word="unknown", meaning="Nothing says why.", follows=True),
+    FailureKind(word="cancelled", meaning="The run was interrupted."),
+    FailureKind(word="lost", meaning="The process of the run ended without a record."),
+    FailureKind(word="unknown", meaning="The cause is unknown.", follows=True),
 )
 
 # Every word that a run's `kind` can be.

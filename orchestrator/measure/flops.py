@@ -146,7 +146,7 @@ def utilization(*, flops_per_token: float, tokens_per_s_per_gpu: float, peak: fl
     if share > 1:
         raise Overcounted(
             f"{flops_per_token:.4g} FLOP/token at {tokens_per_s_per_gpu:.5g} tokens/s are {share:.0%} of the peak of "
-            f"{peak / 1e12:g} TFLOP/s, which cannot be"
+            f"{peak / 1e12:g} TFLOP/s, which is impossible"
         )
     return share
 

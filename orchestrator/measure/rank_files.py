@@ -73,13 +73,13 @@ def warnings(workers: Sequence[Worker], numbers: Cells) -> Iterator[str]:
         if worker.get("instrument_error"):
             yield f"rank {rank} could not be measured to its end: {worker['instrument_error']}"
         elif tokens.get("steps") and not tokens.get("micro", 1):
-            yield f"{unknown}: its Trainer has a training step of its own, without the base class's"
+            yield f"{unknown}: its Trainer overrides training_step and does not call the base class's"
         elif tokens.get("steps") and tokens.get("processed", 0) is None:
-            yield f"{unknown}: a batch had none in `input_ids`, or none that could be counted"
+            yield f"{unknown}: a batch had no `input_ids`, or its tokens could not be counted"
     if note := workers[0].get("steps_note"):
         yield note
     if block := workers[0].get("toggle_steps"):
-        yield f"the instrument was off in every other block of {block} steps (TUNEBENCH_TOGGLE_STEPS): speeds are of the rest"
+        yield f"the instrument was off in every other block of {block} steps (TUNEBENCH_TOGGLE_STEPS): speeds are of the others"
     if retries := numbers.get("alloc_retries"):
         yield (
             f"the allocator freed its cache and tried again {retries} time(s): memory is nearly full, "

@@ -128,7 +128,7 @@ def _series(run_dir: Path, reporters: int, at_most: int | None) -> _Series | Cav
     if not ranks:
         return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail="the run left no steps")
     if set(ranks) != set(range(reporters)):
-        there = f"steps of the ranks {', '.join(map(str, ranks))} are there, and there were {reporters} rank(s)"
+        there = f"the steps are from rank(s) {', '.join(map(str, ranks))}, and the run had {reporters} rank(s)"
         return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=there)
     together = steps.together(ranks)[:at_most]
     numbered = {rank: {step.number: step for step in own} for rank, own in ranks.items()}

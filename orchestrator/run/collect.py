@@ -138,7 +138,7 @@ def _broken_promises(
     for number in own:
         if number.value is None and number.name in promised:
             why = f"the run was ended early ({early})" if early else number.why_missing
-            yield Caveat(detail=f"{number.name} was promised by custom.metrics and did not come: {why}")
+            yield Caveat(detail=f"custom.metrics declares {number.name}, but the run has no value for it: {why}")
 
 
 def _monitor_warnings(

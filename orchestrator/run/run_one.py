@@ -193,7 +193,7 @@ def _evidence(
     if judged.status is Status.OK:
         judged = invalid(experiment, findings) or judged
     survivors = [f"process {name} could not be ended and may still hold memory" for name in outcome.survivors]
-    edited = why_changed(experiment, "during the run, which may have run either content")
+    edited = why_changed(experiment, "during the run, so it is unknown which content was in use")
     at_end = filter(None, (*survivors, *residue, edited))
     before, after = ([Caveat(detail=text) for text in texts] for texts in (disturbed, at_end))
     broken = findings.broken_promises if judged.status is Status.OK or judged.kind == "no_metrics" else ()

@@ -87,7 +87,7 @@ def mismatches(experiment: Experiment, settings: Settings) -> tuple[str, ...]:
         *_optimizer(asked, settings),
         *_processes(experiment, asked, settings),
     )
-    return tuple(f"{name} was asked to be {wanted} and is {actual}" for name, wanted, actual in differences)
+    return tuple(f"{name} should be {wanted} and is {actual}" for name, wanted, actual in differences)
 
 
 def of_ranks(experiment: Experiment, workers: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:

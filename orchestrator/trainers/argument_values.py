@@ -106,7 +106,7 @@ def doubt(name: str, trainer: str) -> Doubt | None:
     if own:
         cure = f"write {near}, or {MODEL_CONFIG}{name}" if near else f"write {MODEL_CONFIG}{name}"
         missing = f"there is no argument {name!r} of the trainer or of the model's configuration"
-        return Doubt(f"{missing}; {cure} to hand it on unchecked", certain=True)
+        return Doubt(f"{missing}; {cure} to pass it on unchecked", certain=True)
     slip = next((known for known in sorted(names(trainer)) if _one_slip(name, known)), None)
     if slip:
         return Doubt(f"trainer {trainer} has no argument {name!r}; write {slip}", certain=True)

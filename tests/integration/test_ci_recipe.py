@@ -303,4 +303,7 @@ def test_what_is_open_gets_more_runs(both: tuple[Nights, PullRequests], tmp_path
     assert len(starts(tmp_path / "base")) == len(starts(tmp_path / "new")) == 5 + int(due[1]) // 2
     more = blocks("ci.md", "sh", "More runs")[0]
     done = project.bash(f"code=3 base=base new=new\n{more}", "-eu")
-    assert "The open pairs already have their runs" in done.stdout and "experiment on both sides" in done.stdout
+    assert (
+        "The inconclusive experiments already have their further runs" in done.stdout
+        and "experiment on both sides" in done.stdout
+    )

@@ -144,14 +144,14 @@ def test_a_run_is_not_started_with_other_files_than_its_plan_and_only_the_next_c
     assert ended.code == 1
     assert first.status is Status.OK
     assert [caveat.sentence for caveat in first.warnings][-1] == (
-        "model.py changed during the run, which may have run either content"
+        "model.py changed during the run, so it is unknown which content was in use"
     )
     assert (second.status, second.kind, second.cause) == (
         Status.FAILED,
         "files_changed",
         "model.py changed after the plan of this run",
     )
-    assert second.hint == "the same `tunebench run` plans the new content as a new experiment"
+    assert second.hint == "give the same `tunebench run` again: it makes a new experiment from the changed file"
     (folder / "model.py").write_text("factor = 1\n")
     again = tunebench(folder, *words)
     (runs,) = again.records().values()

@@ -72,7 +72,7 @@ def test_the_search_ends_where_the_data_do(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "per_device_train_batch_size 12 fits, and a larger one could not be tried (not_in_effect: " in done.stdout
-    assert "per_device_train_batch_size was asked to be 24 and is 16, all rows of the data" in done.stdout
+    assert "per_device_train_batch_size should be 24 and is 16, all rows of the data" in done.stdout
 
 
 @dataclass(frozen=True, kw_only=True)

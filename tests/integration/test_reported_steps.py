@@ -84,7 +84,7 @@ def test_enough_steps_end_the_program(tmp_path: Path) -> None:
     assert (numbers["steps"], numbers["steady_steps"], numbers["stopped_early"]) == (30, 25, "at_most_steps")
     assert record.wall_s < 60
     assert said(record) == [
-        f"{name} was promised by custom.metrics and did not come: the run was ended early (at_most_steps)"
+        f"custom.metrics declares {name}, but the run has no value for it: the run was ended early (at_most_steps)"
         for name in ("train_runtime", "train_loss")
     ]
 
@@ -171,8 +171,8 @@ def test_a_promised_metric_that_did_not_come_is_a_warning(tmp_path: Path) -> Non
     _, record = carried_out(tmp_path, experiment(code, steps=None, custom=custom))
     assert record.status is Status.OK
     assert said(record) == [
-        "tokens_per_s was promised by custom.metrics and did not come: no key tokens_per_s in the last line of stdout",
-        "train_runtime was promised by custom.metrics and did not come: 'soon' is not a number",
+        "custom.metrics declares tokens_per_s, but the run has no value for it: no key tokens_per_s in the last line of stdout",
+        "custom.metrics declares train_runtime, but the run has no value for it: 'soon' is not a number",
     ]
 
 

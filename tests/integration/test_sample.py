@@ -52,7 +52,10 @@ def test_the_texts_say_what_its_records_say(sample: Path, in_process: Call) -> N
     assert len(factors) == 3
     assert all(f"{value} times ({low} to {high})" in said for value, low, high, _ in factors)
     ((busy, baselines),) = re.findall(r"GPUs busy (\d+) % of the time against (\d+) %", printed)
-    assert f"busy {busy} % of the time, without Liger {baselines} %" in readme and f"and {busy} % of the time" in said
+    assert (
+        f"busy {busy} % of the time on 2 GPUs, and {baselines} % without Liger" in readme
+        and f"and {busy} % of the time" in said
+    )
     words = ("compare", "docs/sample", "docs/sample/packed.csv", "--ignore", "neighbours", "--format", "json")
     _, compared, _ = in_process(*words, width=200)
     fleet = {one["metric"]: one["ratio"] for one in json.loads(compared)["fleet"]}["tokens_per_s"]

@@ -25,7 +25,7 @@ scenarios:
   matrix: {x: [1, 2]}
   custom: {command: ["{python}", -c, "0", "{arguments}"], launcher: none}
 """
-FULL = "error: stdout cannot be written: No space left on device; its text is incomplete"
+FULL = "error: stdout cannot be written: No space left on device; the output is incomplete"
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_lost_lines_of_json_are_not_blamed_on_the_results_folder(folder: Path) -
     code, _, err = shell(folder, "run s.yaml --yes --results unread --json-lines", ">/dev/full")
     assert code == 2
     assert [line for line in err.splitlines() if "error" in line] == [
-        f"{FULL}: make room, or write it to another place"
+        f"{FULL}; make room, or redirect it to another place"
     ]
     assert statuses(folder / "unread") == ["ok", "ok"], "the campaign went on"
 

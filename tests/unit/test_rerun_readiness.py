@@ -124,9 +124,7 @@ def test_what_needs_more_than_the_limit_is_named_and_left(folder: Path, tmp_path
     other = stored(tmp_path / "other", (BASE, records()))
     pair = Pair(label="full", base=entry(folder, runs=records()), new=entry(other, runs=records()))
     rows = [row(Verdict.INCONCLUSIVE, needs=3), row(Verdict.INCONCLUSIVE, needs=361, metric="first_step_s")]
-    said = (
-        "full: first_step_s is hopeless and left as it is: it needs about 361 more runs per side, and --max-runs is 20"
-    )
+    said = "full: first_step_s gets no more runs: it would need about 361 more per side, and --max-runs is 20"
     found = prepare(comparison([pair], rows), here=here)
     assert found.warnings == (said,) and [side.repeats for side in found.contests[0].sides] == [(4, 5, 6)] * 2
     found = prepare(comparison([pair], rows[1:]), here=here)
@@ -351,7 +349,7 @@ def test_lines_say_what_will_run(folder: Path, tmp_path: Path) -> None:
         "No row of this comparison is inconclusive: there is nothing to run again."
     ]
     stuck = prepared(None, tmp_path / "gone")
-    assert list(contests.lines(stuck, ())) == ["None of the open pairs can be settled by runs here."]
+    assert list(contests.lines(stuck, ())) == ["No inconclusive experiment can be settled by runs on this machine."]
 
 
 # The order.

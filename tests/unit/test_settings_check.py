@@ -35,13 +35,13 @@ def test_what_is_unknown_proves_nothing_and_what_was_not_asked_is_not_compared()
 @pytest.mark.parametrize(
     ("changes", "settings", "sentence"),
     [
-        ({"num_gpus": 2}, {"world_size": 1}, "number of training processes was asked to be 2 and is 1"),
-        ({"num_gpus": 2, "accelerate": FSDP}, {"distributed_type": "MULTI_GPU"}, "asked to be FSDP and is MULTI_GPU"),
+        ({"num_gpus": 2}, {"world_size": 1}, "number of training processes should be 2 and is 1"),
+        ({"num_gpus": 2, "accelerate": FSDP}, {"distributed_type": "MULTI_GPU"}, "should be FSDP and is MULTI_GPU"),
         ({"num_gpus": 2, "accelerate": FSDP}, {"distributed_type": "FSDP"}, ""),
         ({"num_gpus": 2, "device": Device.CPU}, {"distributed_type": "MULTI_CPU", "device": "cpu"}, ""),
         ({"num_gpus": 2}, {"distributed_type": "NO"}, "distributed_type"),
         ({"accelerate": FSDP}, {"distributed_type": "NO"}, ""),
-        ({}, {"device": "cpu"}, "the device was asked to be cuda and is cpu"),
+        ({}, {"device": "cpu"}, "the device should be cuda and is cpu"),
         ({}, {"device": "cuda:0"}, ""),
     ],
 )
@@ -54,8 +54,8 @@ def test_processes(changes: dict[str, Any], settings: dict[str, Any], sentence: 
     ("attention", "said"),
     [
         (("eager", "eager", "eager"), ()),
-        (("sdpa", "sdpa", "sdpa"), ("attn_implementation was asked to be eager and is sdpa",)),
-        (("eager", "sdpa", "sdpa"), ("attn_implementation was asked to be eager and is sdpa on rank 1, 2",)),
+        (("sdpa", "sdpa", "sdpa"), ("attn_implementation should be eager and is sdpa",)),
+        (("eager", "sdpa", "sdpa"), ("attn_implementation should be eager and is sdpa on rank 1, 2",)),
     ],
 )
 def test_every_rank_is_asked(attention: tuple[str, ...], said: tuple[str, ...]) -> None:
@@ -68,7 +68,7 @@ def test_a_launchers_own_optimizer_is_none_of_ours() -> None:
     settings = {"optimizer": "DeepSpeedZeroOptimizer", "optimizer_fused": False, "distributed_type": "DEEPSPEED"}
     how: dict[str, Any] = {"num_gpus": 2, "accelerate": {"distributed_type": "DEEPSPEED"}}
     assert "optim" not in found(settings, arguments={"optim": "adamw_torch"}, **how)
-    assert "optim was asked" in found(
+    assert "optim should be" in found(
         {**settings, "distributed_type": "MULTI_GPU"}, arguments={"optim": "adamw_torch"}, num_gpus=2
     )
 
@@ -76,10 +76,10 @@ def test_a_launchers_own_optimizer_is_none_of_ours() -> None:
 @pytest.mark.parametrize(
     ("arguments", "settings", "sentence"),
     [
-        ({"bf16": "True"}, {"mixed_precision": "no"}, "mixed precision bf16 was asked to be on and is no"),
+        ({"bf16": "True"}, {"mixed_precision": "no"}, "mixed precision bf16 should be on and is no"),
         ({"bf16": "True"}, {"mixed_precision": "no", "dtype": "bfloat16"}, ""),
-        ({"bf16": "False"}, {"mixed_precision": "bf16", "dtype": "bfloat16"}, "bf16 was asked to be off"),
-        ({"gradient_checkpointing": "True"}, {"gradient_checkpointing": False}, "gradient_checkpointing was asked"),
+        ({"bf16": "False"}, {"mixed_precision": "bf16", "dtype": "bfloat16"}, "bf16 should be off"),
+        ({"gradient_checkpointing": "True"}, {"gradient_checkpointing": False}, "gradient_checkpointing should be"),
         ({"r": "4", "packing": "yes", "quantization": "mine"}, {"lora_rank": 8, "packing": False}, ""),
     ],
 )

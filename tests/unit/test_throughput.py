@@ -203,7 +203,7 @@ def test_a_rank_that_left_nothing_takes_the_number_away(tmp_path: Path) -> None:
     reading = read(tmp_path, [worker(0, world_size=2)], world_size=2)
     assert numbers(reading)["tokens_per_s"] is None
     assert "peak_allocated_bytes" not in numbers(reading)
-    assert "steps of the ranks 0 are there, and there were 2 rank(s)" in reading.warnings[-1].detail
+    assert "the steps are from rank(s) 0, and the run had 2 rank(s)" in reading.warnings[-1].detail
 
 
 def test_steps_of_a_rank_that_there_was_not_take_the_number_away(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_steps_of_a_rank_that_there_was_not_take_the_number_away(tmp_path: Path)
         write_steps(tmp_path, rank, [0.1] * 40)
     reading = read(tmp_path, [worker(rank, world_size=2) for rank in range(2)], world_size=2)
     assert numbers(reading)["tokens_per_s"] is None
-    assert "steps of the ranks 0, 1, 2 are there, and there were 2 rank(s)" in reading.warnings[-1].detail
+    assert "the steps are from rank(s) 0, 1, 2, and the run had 2 rank(s)" in reading.warnings[-1].detail
 
 
 def test_a_step_that_could_not_be_counted_takes_the_token_speeds_away_and_no_others(tmp_path: Path) -> None:
@@ -224,7 +224,9 @@ def test_a_step_that_could_not_be_counted_takes_the_token_speeds_away_and_no_oth
     assert not {name for name in found if "tokens_per_s" in name or name in ("samples_per_s", "padding_share")}
 
 
-@pytest.mark.parametrize(("micro", "why"), [(0, "a training step of its own"), (40, "a batch had none in `input_ids`")])
+@pytest.mark.parametrize(
+    ("micro", "why"), [(0, "its Trainer overrides training_step"), (40, "a batch had no `input_ids`")]
+)
 def test_tokens_that_are_unknown_are_said(micro: int, why: str, tmp_path: Path) -> None:
     unknown: list[int | None] = [None] * 40
     tokens = {"processed": None, "steps": 40, "micro": micro}

@@ -298,7 +298,7 @@ def test_a_word_for_a_number_is_missing_and_leaves_other_runs_their_numbers(word
     assert losses(table) == {GOOD.id: 2.5, BAD.id: None}
     assert table.experiments["gpu_device_name"].tolist()[1] == "H100"
     (warning,) = [one for one in table.warnings if "train_loss" in one]
-    assert warning.endswith("train_loss: unfit for arithmetic, left out")
+    assert warning.endswith("train_loss: not a number that can be used, left out")
 
 
 def test_a_record_does_not_say_what_the_table_does(root: Path) -> None:

@@ -79,7 +79,7 @@ def _without_copies(found: Sequence[Side], warnings: list[str]) -> Iterator[Side
             continue
         if after < before:
             runs = counted(before - after, "run")
-            warnings.append(f"{side.name}: {runs} of other campaigns, which a copy brought here, count only there")
+            warnings.append(f"{side.name}: {runs} copied from other campaigns count only in those campaigns")
         yield replace(side, entries=tuple(entries))
 
 

@@ -56,9 +56,9 @@ def _on_hopeless_rows(pair: Undecided, max_runs: int) -> Iterator[str]:
     """Yield a sentence for the rows of a pair that get no runs, with the reason."""
     for metric, needs in pair.hopeless.items():
         limit = f"--max-runs is {max_runs}"
-        yield f"{metric:.200} is hopeless and left as it is: it needs about {needs} more runs per side, and {limit}"
+        yield f"{metric:.200} gets no more runs: it would need about {needs} more per side, and {limit}"
     if pair.runs is None and not pair.hopeless:
-        yield "no number of runs is known to settle it; --runs N makes N per side"
+        yield "it is unknown how many runs would settle it; --runs N makes N more per side"
 
 
 def _sides(pair: Undecided, *, runs: int, ignore: Collection[str], here: Here) -> Iterator[tuple[str, Ready | Refused]]:
@@ -75,9 +75,9 @@ def lines(prepared: Prepared, order: Sequence[Turn]) -> Iterator[str]:
     if not prepared.open:
         yield "No row of this comparison is inconclusive: there is nothing to run again."
     elif prepared.is_stuck:
-        yield "None of the open pairs can be settled by runs here."
+        yield "No inconclusive experiment can be settled by runs on this machine."
     elif not order:
-        yield "The open pairs already have their runs: compare again."
+        yield "The inconclusive experiments already have their further runs: compare again."
     else:
         sides = [side for contest in prepared.contests for side in contest.sides if side.repeats]
         rounds = max(len(side.repeats) for side in sides)

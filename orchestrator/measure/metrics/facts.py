@@ -17,7 +17,11 @@ _ending = partial(_outcome, show=Show.COUNT, where=Where.FILES)
 
 _FACTS = (
     _fact("results", "results", "Results folder of the row; only if several are reported at once.", where=_KEPT_PAGE),
-    _fact("id", "experiment", "Identity: scenario, readable tag, digest of everything that changes the measurement."),
+    _fact(
+        "id",
+        "experiment",
+        "Id of the experiment: scenario, readable tag, and a digest of everything that can change the measurement.",
+    ),
     _fact("scenario", "scenario", "Name of the scenario in its file.", where=_PAGE),
     _fact(
         "framework_config",
@@ -42,20 +46,27 @@ _FACTS = (
         where=_PAGE,
     ),
     _fact("tags", "tags", "Tags of the scenario."),
-    _outcome("status", "status", "`ok`, or the status of its last repeat that is not ok.", where=_KEPT_PAGE),
+    _outcome(
+        "status",
+        "status",
+        "`ok` if all repeats ended ok, else the status of the last repeat that did not.",
+        where=_KEPT_PAGE,
+    ),
     _outcome("failure_kind", "kind", "Word for the failure, such as `oom_cuda`.", where=_KEPT_PAGE),
     _outcome("failure_cause", "cause", "The failure in a sentence.", where=_KEPT),
-    _outcome("failure_hint", "hint", "What to do about it, if something helpful is known.", where=_KEPT),
+    _outcome("failure_hint", "hint", "What to do about the failure, if helpful advice is known.", where=_KEPT),
     _count("runs", "runs", "Repeats that ended.", source="run folders"),
-    _count("runs_ok", "ok runs", "Repeats that ended ok; means are over these.", source="run folders", where=_PAGE),
+    _count(
+        "runs_ok", "ok runs", "Repeats that ended ok. Means are over these repeats.", source="run folders", where=_PAGE
+    ),
     _count("repeat", "repeat", "Number of the repeat, from 1.", source=_RECORD),
     _count("attempt", "attempt", "Number of the try at this repeat, from 1.", source=_RECORD),
     _outcome("started_at", "started", "Start of the run, UTC."),
     _ending("exit_code", "exit code", "Exit code of the trainer, if its launcher reports it."),
     _ending("signal", "signal", "Signal that ended the trainer, if its launcher reports it."),
     _outcome("warnings", "warnings", "What to know about the numbers.", where=Where.FILES),
-    _fact("dtype", "dtype", "Argument: type of the weights, as asked for (`torch_dtype` in older files).", where=_KEPT),
-    _fact("torch_dtype", "dtype", "Argument: type of the weights, as asked for.", where=_KEPT),
+    _fact("dtype", "dtype", "Argument: requested type of the weights (`torch_dtype` in older files).", where=_KEPT),
+    _fact("torch_dtype", "dtype", "Argument: requested type of the weights.", where=_KEPT),
     _fact("peft_method", "peft", "Argument: `lora`, or empty for full fine-tuning.", where=_KEPT),
     _count(
         "per_device_train_batch_size", "batch/device", "Argument: samples per device and micro-batch.", where=_KEPT_PAGE
@@ -94,7 +105,7 @@ SETTINGS: dict[str, tuple[str, str]] = {
     "packing": (TRUTH, "Whether rows are packed."),
     "packed_attention": (
         TEXT,
-        "What a packed sample attends to: `block-diagonal`, only itself; `concatenated`, also the sample before it.",
+        "What a packed sample attends to. `block-diagonal`: only itself; `concatenated`: also the earlier samples of the row.",
     ),
     "padding_free": (TRUTH, "Whether batches are flattened without padding."),
     "max_seq_len": (WHOLE, "Longest row."),

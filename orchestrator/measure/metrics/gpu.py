@@ -28,7 +28,7 @@ GPU = (
     _bytes(
         "mem_nvidia_mem_reserved",
         "GPU mem (smi)",
-        "Device memory: each device's maximum less its reading before the run, mean over devices.",
+        "Memory in use on a device: the maximum minus the reading before the run, as the mean over devices.",
         unit="MiB",
         show=Show.MIB,
         min_effect=0.05,
@@ -51,19 +51,23 @@ GPU = (
     _share(
         "device_peak_imbalance",
         "GPU imbalance",
-        "Highest device's peak ÷ the mean over devices, less 1.",
+        "Peak memory of the device with the highest peak ÷ mean of the peaks over devices, minus 1.",
         leaves_out="",
         where=Where.FILES,
     ),
-    _more_bytes("device_baseline_bytes", "GPU before", "Memory in use before the run, highest device."),
     _more_bytes(
-        "device_residue_bytes", "GPU after", "Memory in use after the run, less the memory before it. Highest device."
+        "device_baseline_bytes", "GPU before", "Memory in use before the run, on the device where it is highest."
+    ),
+    _more_bytes(
+        "device_residue_bytes",
+        "GPU after",
+        "Memory in use after the run, minus the memory before the run, on the device where this difference is highest.",
     ),
     _steady("energy_j", "energy", "Energy of the steady state by the devices' counters.", unit="J, all devices"),
     _more_steady(
         "integrated_energy_j",
         "energy (power)",
-        "The same by integrating power readings: a check of the counter.",
+        "Energy of the steady state, computed from the power readings: a check of energy_j.",
         unit="J, all devices",
     ),
     _steady(
@@ -83,7 +87,7 @@ GPU = (
         "GPU util",
         "Share of the steady state in which any kernel ran, mean over devices.",
         direction=Direction.HIGHER,
-        leaves_out="How much of the device a kernel used; waiting for another rank is a kernel too. It is not efficiency.",
+        leaves_out="How much of the device a kernel used. A kernel that waits for another rank counts, so it is not efficiency.",
         where=Where.FILES,
     ),
     _more_steady("sm_clock_mhz", "SM clock", "Mean clock of the multiprocessors in the steady state.", unit="MHz"),
@@ -92,7 +96,7 @@ GPU = (
         "throttled_share",
         "throttled",
         "Share of the steady state in which power or heat limited a device's clocks.",
-        leaves_out="How much speed that cost.",
+        leaves_out="How much speed the limit cost.",
     ),
     _text("throttle_reasons", "throttled by", "Reasons that limited the clocks, with the share of each."),
     _text(

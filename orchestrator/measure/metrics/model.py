@@ -42,7 +42,7 @@ MODEL = (
     Metric(
         "neighbours",
         "neighbours",
-        "Runs of this campaign that went on at the same time on its machine (`--parallel`).",
+        "Number of other runs of this campaign that were in progress on the same machine at the same time (`--parallel`).",
         unit="runs",
         show=Show.COUNT,
         source="the executor",
@@ -53,7 +53,7 @@ MODEL = (
         "waited for a core",
         (
             "Time for which the threads of the training were ready to run and had no core, as a share of the time after the "
-            "first step; of the rank with the most. Above 10 % the speed is that of a busy host, and no finding uses it."
+            "first step, on the rank where this share is highest. Above 10 % the host is too busy, and no finding uses the speed."
         ),
         unit="share",
         direction=Direction.LOWER,
@@ -72,7 +72,7 @@ MODEL = (
         unit="runnable threads per core",
         show=Show.NUMBER,
         source="the operating system",
-        leaves_out="Whose load it is: the run's own threads are part of it.",
+        leaves_out="It does not say which program causes the load: the run's own threads are part of it.",
         where=Where.FILES,
     ),
     Metric(
@@ -83,7 +83,7 @@ MODEL = (
         direction=Direction.LOWER,
         show=Show.SHARE,
         source="the operating system",
-        leaves_out="Missing where the system has no such counter.",
+        leaves_out="Missing if the operating system has no such counter.",
         where=Where.FILES,
     ),
     Metric(

@@ -9,7 +9,7 @@ from functools import partial
 
 from orchestrator.measure.metrics.metric import Direction, Metric, Show, Where
 
-_ALIKE = "Missing where no cell of the baseline differs only in the axis."
+_ALIKE = "Missing if no cell with the baseline's value is otherwise equal."
 
 _ratio = partial(
     Metric,
@@ -25,9 +25,9 @@ RELATIVE = (
         "speedup",
         "speed-up",
         (
-            "Tokens per second ÷ the baseline's, for the same cell: real_tokens_per_s, else tokens_per_s, "
-            "samples_per_s, 1 ÷ step_time_s; means of logs over runs. If no run of the trainer has steps: "
-            "train_tokens_per_second, else train_samples_per_second, 1 ÷ train_runtime."
+            "The row's speed ÷ the speed of the same cell with the baseline's value, as means of logs over runs. The speed is the "
+            "first of these that both rows have: real_tokens_per_s, tokens_per_s, samples_per_s, 1 ÷ step_time_s. If no run of "
+            "the trainer has steps, it is the first of train_tokens_per_second, train_samples_per_second, 1 ÷ train_runtime."
         ),
         leaves_out=_ALIKE,
         where=Where.FIRST | Where.KEPT | Where.PAGE,
@@ -37,7 +37,7 @@ RELATIVE = (
         "speedup_low",
         "speed-up low",
         "Lower end of the 95 % interval of speedup: Welch's t over the logarithms of the runs.",
-        leaves_out="Differences that all runs share. Missing where a side has one run.",
+        leaves_out="Differences that all runs share. Missing if one of the two rows has only one run.",
         where=Where.FIRST | Where.KEPT,
         order=60,
     ),
@@ -52,7 +52,8 @@ RELATIVE = (
         "memory_ratio",
         "memory ×",
         (
-            "Peak memory ÷ the baseline's, by the first source that both have: peak_allocated_bytes, peak_reserved_bytes, "
+            "Peak memory ÷ peak memory of the same cell with the baseline's value, by the first metric that both rows have: "
+            "peak_allocated_bytes, peak_reserved_bytes, "
             "device_peak_used_bytes, mem_peak_torch_mem_alloc_in_bytes, mem_nvidia_mem_reserved."
         ),
         direction=Direction.LOWER,
@@ -63,10 +64,10 @@ RELATIVE = (
     Metric(
         "compared_with",
         "compared with",
-        "Reference of speedup and memory_ratio, as `--baseline` names it: `optim=sgd`, or a framework configuration.",
+        "The value that speedup and memory_ratio compare with, as in `--baseline`: `optim=sgd`, or a framework configuration.",
         show=Show.TEXT,
         source="`--baseline`, the scenario's `baseline:`, or the first value of the axis",
-        leaves_out="Missing where all experiments are compared with a framework configuration.",
+        leaves_out="Missing if all experiments are compared with a framework configuration.",
         where=Where.TABLES | Where.KEPT,
     ),
 )

@@ -45,7 +45,7 @@ SPEED = (
         "real tok/s",
         (
             "tokens_per_s with only the tokens that are not padding: the sum of the attention mask. Without a mask all "
-            "tokens count, except several zeros at the end of a row's positions."
+            "tokens count, except at the end of a row whose positions end in several zeros."
         ),
         unit="tokens/s, all devices",
         leaves_out="Tokens without loss count too.",
@@ -70,7 +70,7 @@ SPEED = (
     _rate(
         "samples_per_s",
         "samples/s (steady)",
-        "Samples of the steady steps ÷ their time; a row with several samples counts as several.",
+        "Samples of the steady steps ÷ the time of these steps; a row with several samples counts as several.",
         unit="samples/s, all devices",
         leaves_out="A sample that packing cuts counts twice.",
         where=Where.FILES,
@@ -78,7 +78,7 @@ SPEED = (
     _rate(
         "steps_per_s",
         "steps/s (steady)",
-        "Steady steps ÷ their time.",
+        "Number of steady steps ÷ the time of these steps.",
         unit="optimizer steps/s",
         leaves_out="Steps of different global batches are not comparable.",
         where=Where.FILES,
@@ -86,9 +86,9 @@ SPEED = (
     _time(
         "step_time_s",
         "step time",
-        "Median time of a steady optimizer step, from the end of the previous step to its own end.",
+        "Median time of a steady optimizer step, from the end of the previous step to the end of this step.",
         by_ratio=True,
-        leaves_out="Spikes move it little; spike_share is their cost.",
+        leaves_out="Spikes hardly change the median; spike_share is the cost of the spikes.",
         where=Where.FIRST | Where.KEPT | Where.PAGE | Where.COMPARED,
         order=90,
     ),
@@ -96,8 +96,8 @@ SPEED = (
         "step_time_low_s",
         "step time low",
         (
-            "Lower end of the 95 % interval of step_time_s. With several repeats, it is the t interval of their logs; "
-            "with one run, it comes from that run's steps."
+            "Lower end of the 95 % interval of step_time_s. With several repeats, it is the t interval over their logs; "
+            "with one run, it is computed from the steps of the run."
         ),
         leaves_out="With one run: the differences between runs.",
         where=Where.FILES,
@@ -123,8 +123,8 @@ SPEED = (
         "tokens_per_s_spread",
         "spread",
         (
-            "Typical factor between a run and the mean, less 1: exp(standard deviation of the logs of "
-            "tokens_per_s over repeats) − 1. If small, this is the relative standard deviation."
+            "Typical factor between a run and the mean, minus 1: exp(standard deviation of the logs of "
+            "tokens_per_s over repeats) − 1. A small value is about the relative standard deviation."
         ),
         source="experiments with two ok runs or more",
         where=Where.FIRST | Where.PAGE,
@@ -133,7 +133,7 @@ SPEED = (
     _steps(
         "tokens_per_s_runs",
         "n",
-        "Number of repeats in the mean of tokens_per_s: those that ended ok and reached a steady state.",
+        "Number of repeats in the mean of tokens_per_s: the repeats that ended ok and reached a steady state.",
         unit=None,
         source="experiments with two ok runs or more",
         where=Where.FILES,
@@ -149,7 +149,7 @@ SPEED = (
     _once(
         "compile_s",
         "compile",
-        "Time of the steps before the steady state, less that of as many steady steps; only with torch.compile.",
+        "Time of the steps before the steady state, minus the time of the same number of steady steps; only with torch.compile.",
         leaves_out="Recompilation in the steady state, which counts as spikes.",
         where=Where.TABLES | Where.COMPARED,
         order=110,
@@ -158,20 +158,20 @@ SPEED = (
         "recompiled_steps",
         "recompiled",
         (
-            "Number of steps in which torch.compile compiled again: after the first step of the training, and after the first "
-            "step that compiled. Steps of the warm-up count too. 0 if nothing was compiled again."
+            "Number of steps in which torch.compile compiled again. The training's first step and the first step that compiled "
+            "do not count; later steps of the warm-up do. 0 if nothing was compiled again."
         ),
         source="torch's count of compiled graphs, in steps of all ranks",
         direction=Direction.LOWER,
-        leaves_out="Compilation between steps, as for an evaluation. Missing where nothing was compiled.",
+        leaves_out="Compilation between steps, as for an evaluation. Missing if nothing was compiled.",
     ),
     _once("warmup_s", "warm-up", "Time of the steps before the steady state.", where=Where.FILES),
     _time(
         "steady_s",
         "steady",
-        "Time of the steps that the steady state's numbers come from.",
+        "Total time of the steady steps.",
         direction=Direction.NONE,
-        leaves_out="Its length depends on how many steps were asked for: it is not a speed.",
+        leaves_out="It depends on the number of steps in the scenario: it is not a speed.",
         where=Where.FILES,
     ),
     _start("startup_s", "start-up", "Time from the start of the training process until its libraries were imported."),
@@ -188,12 +188,10 @@ SPEED = (
     _steps(
         "discarded_steps",
         "cut",
-        "Number of steps before the steady state; its numbers leave them out.",
+        "Number of steps before the steady state. Speeds do not include these steps.",
         where=Where.TABLES | Where.KEPT,
     ),
-    _steps(
-        "steady_steps", "steady steps", "Number of steps that the steady state's numbers come from.", where=Where.FILES
-    ),
+    _steps("steady_steps", "steady steps", "Number of steady steps.", where=Where.FILES),
     Metric(
         "steady_found_by",
         "cut by",
@@ -212,8 +210,8 @@ SPEED = (
     _share(
         "data_wait_share",
         "data wait",
-        "Share of the steady time between the end of a step and the beginning of the next.",
-        leaves_out="Includes logging, evaluation and saving. Loading that the GPU's work hides is not in it.",
+        "Share of the steady time that is between the end of a step and the beginning of the next step.",
+        leaves_out="Data loading while the GPU still works is not included. Logging, evaluation and saving are included.",
     ),
     _share("padding_share", "padding", "Share of the steady steps' tokens that are padding."),
     _steps(

@@ -30,7 +30,7 @@ FINAL = (
     _speed(
         "train_tokens_per_second",
         "Trainer tok/s",
-        "Processed tokens ÷ train_runtime ÷ world size, padding included: the number that the reference's users know.",
+        "Processed tokens, padding included, ÷ train_runtime ÷ world size. The reference system reports this number.",
         unit="tokens/s per device",
         leaves_out="Counts padding as work. Includes warm-up, compilation, evaluation and saving: not a steady-state speed.",
         where=Where.FIRST | Where.KEPT | Where.PAGE | Where.SPEED,
@@ -82,8 +82,8 @@ FINAL = (
         "logged_losses",
         "losses",
         (
-            "The loss over the training as points `step:loss`; a loss is the mean since the previous point. There "
-            "are at most four points for each doubling of the steps, and the last."
+            "The loss over the training as points `step:loss`; a loss is the mean since the previous point. While the number of "
+            "steps doubles, there are at most four points. The last logged step also has a point."
         ),
         show=Show.TEXT,
         source="worker file of rank 0",
@@ -136,7 +136,7 @@ MEMORY = (
         for device, where in (("cpu", "of the process (resident)"), ("gpu", "on the GPU"))
         for change, text in (
             ("alloc", "Change of memory {where} {when}."),
-            ("peaked", "Highest memory {where} {when}, less what was held at its end."),
+            ("peaked", "Highest memory {where} {when}, minus the memory at the end of that stage."),
         )
         for name in [f"{stage}_mem_{device}_{change}_delta"]
     ),

@@ -14,9 +14,9 @@ WORK = (
         "model_flops_per_token",
         "FLOP/token",
         (
-            "Work per processed token that the mathematics of training needs. Matrices: 6 × their weights, 4 × "
-            "if they are frozen, as the base model under LoRA. The lm_head counts, the embedding look-up does "
-            "not; of the experts, only those count that a token uses. Attention: 12 × Σ over layers of (query "
+            "Operations per processed token that the mathematics of training needs. A trained matrix counts 6 × its weights, and a "
+            "frozen matrix (such as the base model's under LoRA) 4 × its weights. The lm_head counts, the embedding look-up does "
+            "not. Only the experts that a token uses count. Attention counts 12 × Σ over layers of (query "
             "heads × head dim) × s, where s = Σ sᵢ² ÷ Σ sᵢ over samples. Causal attention needs half of that."
         ),
         unit="FLOP/token",
@@ -24,9 +24,9 @@ WORK = (
         where=Where.FILES,
         leaves_out=(
             "Recomputation, norms, activations, rotary embeddings, softmax, the loss, the optimizer. "
-            "Quantised weights count as the numbers that they represent. Missing: architectures that the "
-            "reader does not know, adapters other than plain LoRA, frozen layers below all trained ones, "
-            "sequences that may outgrow a sliding window."
+            "Quantised weights count as the numbers that they represent. Missing for architectures that "
+            "Tunebench does not know, adapters other than plain LoRA, frozen layers below all trained layers, "
+            "and sequences that may be longer than a sliding window."
         ),
     ),
     Metric(
@@ -46,7 +46,7 @@ WORK = (
         source="model FLOPs and the table of peaks in flops.py",
         leaves_out=(
             "Missing for devices not in the table (MIG parts, H200 NVL), quantised weights, fp32 without "
-            "autocast, fp8. The peak is that of the data sheet, not of the run's clocks."
+            "autocast, fp8. The peak is from the data sheet; the clocks of the run may be lower."
         ),
         where=Where.FIRST | Where.PAGE,
         order=130,
@@ -55,14 +55,14 @@ WORK = (
         "hfu",
         "HFU",
         (
-            "MFU plus what gradient checkpointing computes again: the layers' forward pass, without each "
-            "layer's last matrix if torch may stop before it."
+            "MFU plus the work that gradient checkpointing repeats: the forward pass of the layers. If torch is allowed to stop a "
+            "layer's repetition early, the layer's last matrix product does not count."
         ),
         source="hardware FLOPs and the table of peaks in flops.py",
         leaves_out=(
             "Work that kernels repeat (flash attention's backward pass), and the masked half of attention, which "
             "eager and SDPA kernels compute. Missing under torch.compile with checkpointing, and if it is "
-            "unknown which layers are computed again, or how much of them."
+            "unknown which layers, or which parts of the layers, are computed again."
         ),
     ),
     _count("tokens_processed", "tokens", "Tokens of the whole run, padding included."),
@@ -75,7 +75,7 @@ COMPARISON = (
     _share(
         "scaling_efficiency",
         "scaling",
-        "tokens_per_s_per_gpu ÷ that of the same cell at its smallest GPU count.",
+        "tokens_per_s_per_gpu ÷ tokens_per_s_per_gpu of the same cell with its smallest GPU count.",
         source="the table: experiments that differ only in GPUs",
         leaves_out="The global batch grows with the GPU count unless it is fixed.",
         where=Where.FIRST | Where.PAGE,
@@ -85,10 +85,10 @@ COMPARISON = (
         "loss_difference",
         "loss ≠ baseline",
         (
-            "train_loss ÷ train_loss of the baseline framework, less 1. The baseline framework is `baseline`, "
-            "else `none`, else the first that has a loss. Only cells of one scenario that should learn alike "
-            "are compared. A row beyond the tolerance is marked. If a run ended early, only the steps that both "
-            "made are compared, by logged_losses. Along another axis: ÷ that of the row that `compared_with` names."
+            "train_loss ÷ train_loss of the baseline framework, minus 1. The baseline framework is `baseline`, "
+            "else `none`, else the first framework configuration that has a loss. Only cells of one scenario that should learn "
+            "alike are compared. A row beyond the tolerance is marked. If a run ended early, the losses are means over the steps "
+            "that both runs made (logged_losses). Along another axis, the other loss is that of the row that `compared_with` names."
         ),
         unit="share",
         show=Show.SHARE,
@@ -99,9 +99,10 @@ COMPARISON = (
         "doubt",
         "doubt",
         (
-            "Why the number may mean less work: `faster but wrong`, or `other loss` if it is not faster. "
-            "`loss not compared`: the baseline has no loss, or a run ended early and both logged none at "
-            "the same step. Of arguments, only those that do not change what is learned are marked."
+            "Reason to doubt the row's speed. `faster but wrong`: the row is faster than the baseline and has a different loss. "
+            "`other loss`: the loss differs, but the row is not faster. `loss not compared`: the baseline has no loss, or a run "
+            "ended early and the two runs logged no loss at a common step. If rows differ in an argument that changes what is "
+            "learned, there is no doubt about the loss."
         ),
         show=Show.TEXT,
         source="the table",

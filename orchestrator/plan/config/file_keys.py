@@ -59,7 +59,7 @@ class Custom(Model):
         description="The command as a list; `{NAME}` is replaced by that argument of the experiment."
     )
     launcher: Literal["accelerate", "none"] = Field(
-        "accelerate", description="`accelerate`: start it through accelerate; `none`: start it unchanged."
+        "accelerate", description="`accelerate`: start the command through accelerate; `none`: start it unchanged."
     )
     results: Annotated[str, AfterValidator(value_types.results)] = Field(
         "stdout",
@@ -86,7 +86,7 @@ class Measure(Model):
         description="Smallest number of steady steps: for a speed (default 10), or before an early stop (default 20).",
     )
     at_most_steps: Whole | None = Field(
-        None, description="Training ends after this number of steps, whatever max_steps says."
+        None, description="Training ends after this number of steps, even if max_steps is larger."
     )
     within: Share | None = Field(
         None, description="Training ends when the step time is known within ± this share, such as 1%."
@@ -107,7 +107,7 @@ class Measure(Model):
 
 
 class RepeatsRange(Model):
-    """Repeats until the runs agree: at least `min` and at most `max`, until their interval is within ± `within`."""
+    """Repeat an experiment until the interval of its speed is within ± `within`: at least `min` times and at most `max` times."""
 
     min: Annotated[int, Field(ge=2, le=1000), BeforeValidator(value_types.refuse_bool)] = Field(
         3, description="Number of runs before the interval is checked."
@@ -139,20 +139,21 @@ class Scenario(Model):
     name: str = Field(min_length=1, description="Name that `--scenario` chooses; unique in the file.")
     framework_config: Frameworks = Field(
         (None,),
-        description="Short names of framework configurations; a list in the list combines some; null means without.",
+        description="Short names of framework configurations; an inner list combines its names; null means no configuration.",
     )
     slow: bool = Field(False, description="Run only if `--scenario` names it.")
     arguments: Arguments = Field(
         default_factory=dict,
-        description="Trainer arguments; a list for `model_name_or_path` is an axis, null removes a default.",
+        description="Trainer arguments; a list for `model_name_or_path` is an axis; null removes a default.",
     )
     matrix: dict[str, AxisValues] = Field(default_factory=dict, description="Any argument as an axis: name → values.")
     zip: Zip = Field(
-        (), description="Axes that change together: the first values of all, then the second; or a list of such groups."
+        (),
+        description="Axes that change together: the first value of each axis, then the second; or a list of such groups.",
     )
     include: tuple[dict[str, Any], ...] = Field((), description="Cells to add, or arguments for the cells that match.")
     exclude: tuple[dict[str, Any], ...] = Field(
-        (), description="Cells to leave out: a cell that matches all keys. `'>= 8192'` compares numbers."
+        (), description="Cells to leave out: all that match every key of an entry. `'>= 8192'` compares numbers."
     )
     num_gpus: GpuCounts | None = Field(None, description="Training processes; one GPU each, or CPU processes.")
     device: Device = Field(
@@ -165,7 +166,7 @@ class Scenario(Model):
         (), description="Your own training script; in a list, the words after it come before the arguments."
     )
     module: Annotated[Words, AfterValidator(value_types.module)] = Field(
-        (), description="The same as a module, such as `pkg.train`, as `python -m` would start it."
+        (), description="Your own training script as a module, such as `pkg.train`, started as by `python -m`."
     )
     cwd: Literal["scenario"] | None = Field(
         None, description="`scenario`: start the script in the scenario file's folder. Default: a folder of the run."
@@ -192,7 +193,9 @@ class Scenario(Model):
     stall_timeout_s: Seconds | None = Field(
         None, description="Longest time without a step after the first step, in seconds."
     )
-    keep: Literal["none", "all"] = Field("none", description="Files to keep of the run's output folder: none, or all.")
+    keep: Literal["none", "all"] = Field(
+        "none", description="Files of the run's output folder that are kept: none, or all."
+    )
     tags: Words = Field((), description="Words for selecting and grouping; they do not change the experiment.")
     baseline: Baseline = Field(
         default_factory=dict,
@@ -235,8 +238,8 @@ class DataProcessing(Model):
     )
     input_field: str = Field("input", description="Field with the context of the instruction.")
     dataset_text_field: str = Field("output", description="Field with the answer, and name of the prepared text.")
-    response_field: str | None = Field(None, description="Field with the only text that is trained on.")
-    response_template: str | None = Field(None, description="Text after which the trained part begins.")
+    response_field: str | None = Field(None, description="Field whose text is the only text with a loss.")
+    response_template: str | None = Field(None, description="The loss is computed only on the text after this text.")
     samples: Whole | None = Field(None, description="Rows of `builtin:synthetic`.")
     seed: Annotated[int, BeforeValidator(value_types.refuse_bool)] = Field(
         0, description="Seed of `builtin:synthetic`."
@@ -261,17 +264,19 @@ class SuiteFile(Model):
 class FrameworkFile(Model):
     """A framework configuration: a named bundle of settings that make training fast."""
 
-    description: str = Field("", description="One sentence on its effect.")
+    description: str = Field("", description="One sentence on the effect of the configuration.")
     arguments: Arguments = Field(default_factory=dict, description="Trainer arguments; null removes one.")
     accelerate: dict[str, Any] = Field(default_factory=dict, description="Changes to the accelerate configuration.")
     env: Environment = Field(default_factory=dict, description="Environment variables; null unsets one.")
     requires: Annotated[Words, AfterValidator(value_types.requirements)] = Field(
         (), description="Packages that must be installed, with version ranges where needed."
     )
-    device: Literal[Device.CUDA, Device.CPU] | None = Field(None, description="The only device on which it works.")
+    device: Literal[Device.CUDA, Device.CPU] | None = Field(
+        None, description="The only device on which the configuration works."
+    )
     min_gpus: Whole = Field(1, description="Smallest number of processes.")
     trainers: Annotated[Words, AfterValidator(value_types.not_empty)] | None = Field(
-        None, description="Trainers that the arguments are written for. Default: all."
+        None, description="Trainers that understand the arguments. Default: all."
     )
 
 

@@ -64,7 +64,9 @@ def _zip(value: Any) -> Any:
                 raise ValueError(f"{name} is {as_yaml(values)}; write a list of values")
         if len({len(values) for values in group.values()}) > 1:
             lengths = ", ".join(f"{name} has {len(values)}" for name, values in group.items())
-            raise ValueError(f"the axes have different numbers of values ({lengths}); write as many for each")
+            raise ValueError(
+                f"the axes have different numbers of values ({lengths}); give each axis the same number of values"
+            )
     return tuple(groups)
 
 

@@ -76,7 +76,9 @@ def leave_out_what_may_not_fit(experiments: Sequence[Experiment], machine: Machi
     """
     sizes = [gpu.memory_bytes or 0 for gpu in machine.gpus]
     if sizes and not min(sizes):
-        raise SelectionError("--fit-only needs the memory of the GPUs, and NVML does not say it; leave --fit-only out")
+        raise SelectionError(
+            "--fit-only needs the memory of the GPUs, and NVML does not report it; leave --fit-only out"
+        )
     return tuple(_marked(experiment, min(sizes)) if sizes else experiment for experiment in experiments)
 
 

@@ -9,8 +9,8 @@ _INTRODUCTION = """# Columns and metrics
 
 Made from `orchestrator/measure/metrics/`. A test compares them, and `pytest --accept` writes this page again.
 
-- `benchmarks.csv` has a row for each experiment. Every metric is the mean over its repeats that ended ok, `runs_ok`
-  of `runs`. If the column *mean* says "of logs", it is the mean of their logarithms.
+- `benchmarks.csv` has a row for each experiment. Every metric is the mean over the repeats that ended ok: `runs_ok`
+  of `runs` repeats. If the column *mean* says "of logs", the logarithms of the values are averaged.
 - `raw_summary.csv` has a row for each run and every column.
 - `ranks.csv` has a row for each training process of each run. A rank's tokens per second are its own tokens divided by
   the time of the run's steps. So the ranks of a run add up to the run's tokens per second.
@@ -22,8 +22,9 @@ items are separated by blanks, and `[]` is an empty list. If another column alre
 argument's column is `argument_<name>`. The columns `provenance_<name>` describe the host and the software.
 
 Memory from different sources is in different metrics: allocated (tensors) ≤ reserved (allocator) ≤ used on the device.
-One cannot be computed from another. [method.md](method.md#why-three-numbers-called-tokens-per-second-differ) explains
-why three numbers are called tokens per second, and by how much they differ.
+None of these metrics can be computed from another.
+[method.md](method.md#why-three-numbers-called-tokens-per-second-differ) explains why three numbers are called tokens per
+second, and by how much they differ.
 
 *dtype* is the pandas type of a column. It is nullable: a missing value is NA. `tunebench.load` and Parquet files
 (`--format parquet`) have exactly these types. A CSV file has no types, and plain `read_csv` guesses them. To get the

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 # Columns that the registry does not have: type, meaning.
 OTHERS: Mapping[str, tuple[str, str]] = {
-    "provenance_git_dirty": (TRUTH, "Whether the checkout held changes that no commit has."),
+    "provenance_git_dirty": (TRUTH, "Whether the checkout had uncommitted changes."),
     "provenance_host_cpu_count": (WHOLE, "CPUs of the host."),
     "provenance_host_memory_bytes": (WHOLE, "Memory of the host."),
     "rank": (WHOLE, "`ranks.csv`: number of the training process."),
-    "host": (TEXT, "`ranks.csv`: host that it ran on."),
+    "host": (TEXT, "`ranks.csv`: host of the training process."),
     "gpu": (TEXT, "`ranks.csv`, `devices.csv`: UUID of the GPU."),
     "real_tokens": (NUMBER, "`ranks.csv`: tokens of the whole run that are not padding."),
     "labelled_tokens": (NUMBER, "`ranks.csv`: tokens of the whole run that have a label."),
@@ -36,11 +36,20 @@ OTHERS: Mapping[str, tuple[str, str]] = {
         NUMBER,
         "`ranks.csv`: highest memory of torch's allocator until training began.",
     ),
-    "peak_reserved_first_step_bytes": (NUMBER, "`ranks.csv`: the same during the first step."),
-    "peak_reserved_steady_bytes": (NUMBER, "`ranks.csv`: the same after the first step."),
+    "peak_reserved_first_step_bytes": (
+        NUMBER,
+        "`ranks.csv`: highest memory of torch's allocator during the first step.",
+    ),
+    "peak_reserved_steady_bytes": (NUMBER, "`ranks.csv`: highest memory of torch's allocator after the first step."),
     "host_rss_after_load_bytes": (NUMBER, "`ranks.csv`: host memory of the rank and its children when training began."),
-    "host_rss_first_step_bytes": (NUMBER, "`ranks.csv`: the same at the first step's end."),
-    "host_rss_steady_bytes": (NUMBER, "`ranks.csv`: the same at the training's end."),
+    "host_rss_first_step_bytes": (
+        NUMBER,
+        "`ranks.csv`: host memory of the rank and its children at the end of the first step.",
+    ),
+    "host_rss_steady_bytes": (
+        NUMBER,
+        "`ranks.csv`: host memory of the rank and its children at the end of the training.",
+    ),
     "experiments": (WHOLE, "`--group-by`: experiments of the group."),
     "experiments_ok": (WHOLE, "`--group-by`: experiments of the group whose repeats all ended ok."),
 }

@@ -58,7 +58,7 @@ def run_row(experiment: Experiment, job: Job, record: RunRecord, warnings: list[
         return None
     measured = {measurement.name: measurement.value for measurement in record.measurements}
     missing = ", ".join([*_unsound(measured), *_words(measured)])
-    note = Caveat(detail=f"{missing[:200]}: unfit for arithmetic, left out")
+    note = Caveat(detail=f"{missing[:200]}: not a number that can be used, left out")
     return replace(row, warnings=(*row.warnings, note)) if missing else row
 
 

@@ -67,7 +67,9 @@ def pivot(table: ResultsTable, asked: str) -> View:
     }
     most = max(map(len, by_cell.values()), default=0)
     kind = "geometric mean" if metric(name).by_ratio else "mean"
-    notes = (f"a value is the {kind} of up to {most} experiments: they differ in what is neither row nor column",)
+    notes = (
+        f"a value is the {kind} of up to {most} experiments, which differ in other columns than those of the pivot",
+    )
     return View(
         frame=_framed(_key_columns(rows, order) | cells_of),
         title=f"{name} by {ALSO.join(rows)} and {ALSO.join(columns)}",

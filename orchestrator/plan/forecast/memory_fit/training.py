@@ -217,7 +217,7 @@ def _refuse_combinations(training: Training, attention: str) -> None:
     adapters, shape = training.adapters, training.shape
     if training.compiled:
         if training.checkpointed or training.liger or training.attention is Attention.EAGER or shape.head_norms:
-            raise NotKnown("compilation with checkpointing, Liger, eager attention or normed heads")
+            raise NotKnown("compilation with checkpointing, Liger, eager attention, or norms on queries and keys")
         if attention.startswith("flash"):
             raise NotKnown("compilation with flash attention")
         if adapters is not None and (adapters.dropout or len(adapters.targets) < len(shape.matrices)):

@@ -103,7 +103,7 @@ def _stored(path: Path, warnings: list[str]) -> dict[str, object] | None:
     return None
 
 
-_DAMAGED = "results.json is not whole; the command line is used instead."
+_DAMAGED = "results.json is incomplete; the command line is used instead."
 # Only the end of a log is read: the Trainer's metrics and the exception are there.
 _END_BYTES = 4 * reading.MIB
 
