@@ -28,7 +28,7 @@ RECORD_BYTES: Final = (
 )  # `record.json`, `experiment.json`, worker files; a record of 1,000 GPUs takes about 1 MiB
 SUITE_BYTES: Final = (
     256 * MIB
-)  # `suite.json`, which lists every id; a plan's limit of a million ids takes 180 MB at most
+)  # `suite.json`, which lists every id; a million ids, twice a plan's limit, takes 180 MB at most
 CLAIM_BYTES: Final = 1 * MIB  # `job.json`, `owner.json` and other small files
 LOG_BYTES: Final = 64 * MIB  # a text that is read whole
 

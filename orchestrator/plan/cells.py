@@ -26,7 +26,6 @@ MODEL, FRAMEWORK, GPUS = "model_name_or_path", "framework_config", "num_gpus"
 BATCH, ACCUMULATION, EFFECTIVE = "per_device_train_batch_size", "gradient_accumulation_steps", "effective_batch_size"
 TRAINER_BATCH_DEFAULT = 8
 FIRST = (MODEL, FRAMEWORK, EFFECTIVE, GPUS, "packing", "max_seq_len")
-MAX_CELLS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +50,12 @@ class MatrixMistake(Exception):
         super().__init__(message)
 
 
+def number_of_cells(axes: Mapping[str, Sequence[Any]], zipped: Sequence[Collection[str]]) -> int:
+    """Return how many cells the axes give without `include:` and `exclude:`. The axes of a group count once."""
+    others = {name for group in zipped for name in [name for name in axes if name in group][1:]}
+    return prod(len(values) for name, values in axes.items() if name not in others)
+
+
 def cells(
     axes: Mapping[str, Sequence[Any]],
     zipped: Sequence[Collection[str]] = (),
@@ -63,11 +68,7 @@ def cells(
     `zipped` has groups of axes. The axes of a group have the same number of values and change together.
     """
     axes = {name: axes[name] for name in (*FIRST, *axes) if name in axes}
-    names, rows, count = _crossed(axes, zipped)
-    if count > MAX_CELLS:
-        sizes = " × ".join(f"{name} {len(values)}" for name, values in axes.items() if len(values) > 1)
-        message = f"the axes give more than {MAX_CELLS:,} experiments ({sizes}); remove some values"
-        raise MatrixMistake(("matrix",), message)
+    names, rows = _crossed(axes, zipped)
     excluded = [_conditions(entry) for entry in exclude]
     added = [argument_texts(entry) for entry in include]
     matched: set[int] = set()
@@ -90,8 +91,8 @@ def cells(
 
 def _crossed(
     axes: Mapping[str, Sequence[Any]], zipped: Sequence[Collection[str]]
-) -> tuple[Sequence[str], Iterator[tuple[Any, ...]], int]:
-    """Return the axes' names, the values of each cell, and the number of cells.
+) -> tuple[Sequence[str], Iterator[tuple[Any, ...]]]:
+    """Return the axes' names, and the values of each cell.
 
     A group takes the place of its first axis in the order.
     """
@@ -99,11 +100,10 @@ def _crossed(
     members = [groups.get(name, [name]) for name in axes]
     members = [group for name, group in zip(axes, members, strict=True) if group[0] == name]
     names = [name for group in members for name in group]
-    count = prod(len(axes[group[0]]) for group in members)
     if len(members) == len(axes):
-        return names, product(*(axes[name] for name in names)), count
+        return names, product(*(axes[name] for name in names))
     columns = [list(zip(*(axes[name] for name in group), strict=True)) for group in members]
-    return names, (tuple(chain.from_iterable(parts)) for parts in product(*columns)), count
+    return names, (tuple(chain.from_iterable(parts)) for parts in product(*columns))
 
 
 Compared = Mapping[str, Comparison]

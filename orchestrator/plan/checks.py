@@ -15,7 +15,7 @@ from orchestrator import monitors, trainers
 from orchestrator.errors import suggestion
 from orchestrator.files.redaction import is_secret_name
 from orchestrator.monitors.nvml import PERIOD_VARIABLE
-from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, FRAMEWORK, GPUS, MODEL
+from orchestrator.plan.cells import ACCUMULATION, BATCH, EFFECTIVE, FRAMEWORK, GPUS, MODEL, number_of_cells
 from orchestrator.plan.config import Scenario, argument_text, own_script
 from orchestrator.plan.config.argument_text import as_yaml
 from orchestrator.plan.config.combined import members
@@ -28,6 +28,10 @@ from orchestrator.trainers.argument_values import Doubt, doubt, known, unlikely,
 from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
 
 Found = Iterator[tuple[YamlPath, str]]
+
+MAX_CELLS = 500_000  # of a scenario and of a plan: a plan of so many takes half a minute
+# The limit of comparisons between cells and the entries of include: and exclude:. They take half a minute, too.
+MAX_COMPARED = 50_000_000
 
 # Monitors that ask the Trainer for its memory metrics.
 TRACKERS = frozenset({"hf_memory", "hf_memory_native"})
@@ -149,6 +153,17 @@ def zipped_gpus(scenario: Scenario) -> Found:
     for message in (_wrong_type(GPUS, value) for group in scenario.zip for value in group.get(GPUS, ())):
         if message:
             yield ("zip", GPUS), f"zip: {message}"
+
+
+def size(scenario: Scenario, axes: Mapping[str, Sequence[Any]], zipped: Sequence[Collection[str]]) -> Found:
+    """Check that a plan of these cells ends in half a minute. `scenario` is the scenario as written in its file."""
+    count, entries = number_of_cells(axes, zipped), len(scenario.include) + len(scenario.exclude)
+    if count > MAX_CELLS:
+        sizes = " × ".join(f"{name} {len(values)}" for name, values in axes.items() if len(values) > 1)
+        yield ("matrix",), f"the axes give more than {MAX_CELLS:,} experiments ({sizes}); remove some values"
+    elif count * entries > MAX_COMPARED:
+        text = f"{count:,} experiments with {entries:,} entries of include: and exclude: take too long"
+        yield ("matrix",), f"{text}; remove some values or entries"
 
 
 def entries(scenario: Scenario, axes: Mapping[str, Sequence[Any]], frameworks: Collection[str]) -> Found:

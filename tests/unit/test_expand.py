@@ -576,3 +576,26 @@ def test_a_secret_in_a_scenario_is_pointed_out_by_its_name_alone(tmp_path: Path)
         note.startswith("scenario 's' sets the secret HF_TOKEN, and no run accepts secrets from a file")
         and "hush" not in note
     )
+
+
+# -------------------------------------------------------------------------------------------------- too many cells
+
+
+def test_a_plan_with_too_many_experiments_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scenario has the same limit, see golden/errors/scenarios/matrix-too-large; here no scenario exceeds it."""
+    monkeypatch.setattr("orchestrator.plan.expand.plan.MAX_CELLS", 3)
+    one = {"arguments": {"model_name_or_path": "m"}, "matrix": {"seed": [1, 2]}}
+    three = suite(tmp_path, {"scenarios": [{**one, "name": name} for name in "abc"]})
+    with pytest.raises(SelectionError, match="with scenario 'b' the plan has more than 3 experiments; choose fewer"):
+        expand(three, Selection(), Machine())
+    assert len(expand(three, Selection(scenarios=("c",)), Machine()).experiments) == 2
+
+
+@pytest.mark.parametrize("key", ["include", "exclude"])
+def test_more_comparisons_than_fit_into_half_a_minute_are_refused(key: str, tmp_path: Path) -> None:
+    entries = [{"seed": number, "max_steps": 1} for number in range(6000)]
+    one = {"name": "s", "arguments": {"model_name_or_path": "m"}, "matrix": {"seed": [*range(10_000)]}, key: entries}
+    with pytest.raises(
+        ConfigError, match="10,000 experiments with 6,000 entries of include: and exclude: take too long"
+    ):
+        planned(tmp_path, {"scenarios": [one]})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,11 @@ class Suite:
     files: Mapping[str, Path] = field(default_factory=dict)
     shipped: tuple[str, ...] = ()
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @cached_property
+    def written(self) -> Mapping[str, Scenario]:
+        """Return each scenario of the files under its name."""
+        return {scenario.name: scenario for scenario in self.scenarios}
 
     def defaults_for(self, trainer: Trainer) -> Mapping[str, Text | None]:
         """Return the default arguments for a trainer.

@@ -70,12 +70,13 @@ class Expansion:
     def experiments(self) -> Iterator[Experiment]:
         """Yield an experiment for each cell. Raises ConfigError with all mistakes of the first kind that is found."""
         self._refuse(checks.watching(self.scenario, self.trainer))
-        written = next(scenario for scenario in self.suite.scenarios if scenario.name == self.scenario.name)
+        written = self.suite.written[self.scenario.name]
         self._refuse(checks.zipped_gpus(written))
+        together = zipped_axes(self.scenario, self.selection)
+        self._refuse(checks.size(written, self.axes, together))
         self._refuse(checks.entries(written, self.axes, self.suite.frameworks))
         self._refuse(checks.baseline(self.scenario, written, self.axes))
         try:
-            together = zipped_axes(self.scenario, self.selection)
             for cell in cells(self.axes, together, include=self.scenario.include, exclude=self.scenario.exclude):
                 yield self._experiment(cell)
         except MatrixMistake as error:

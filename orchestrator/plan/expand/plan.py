@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.errors import ConfigError, Problem
+from orchestrator.errors import ConfigError, Problem, SelectionError
 from orchestrator.machine.provenance import Machine
+from orchestrator.plan.checks import MAX_CELLS
 from orchestrator.plan.config import Suite
 from orchestrator.plan.expand.expansion import Expansion
 from orchestrator.plan.identity.sources import Sources
@@ -47,6 +48,9 @@ def expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
                     raise ConfigError([suite.problem(scenario, ("name",), text)])
                 if known is not experiment:
                     collapsed.append(experiment)
+                if len(experiments) + len(collapsed) > MAX_CELLS:
+                    text = f"with scenario {scenario.name!r} the plan has more than {MAX_CELLS:,} experiments"
+                    raise SelectionError(f"{text}; choose fewer scenarios with --scenario, or remove some values")
             notes.update(dict.fromkeys((*expansion.notes, *expansion.layers.notes)))
             defaults_used |= expansion.trainer.takes_defaults
         except ConfigError as error:
