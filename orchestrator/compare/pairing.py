@@ -32,8 +32,8 @@ def pair(base: Side, new: Side, *, by: Sequence[str] = (), ignore: Sequence[str]
 
     The entries of base come first, in their order, then entries that only the new side has.
 
-    `by` names the keys and replaces the default. `ignore` names facts of the environment that may differ, or `all`. Raises
-    SelectionError for a name that no side has.
+    `by` names the keys and replaces the default. `ignore` names facts of the environment that are allowed to differ, or `all`.
+    Raises SelectionError for a name that no side has.
     """
     keys.refuse_unknown(by, (base.entries, new.entries))
     entries = (*base.entries, *new.entries)
@@ -84,7 +84,7 @@ def _in_group(base: list[Entry], new: list[Entry]) -> Iterator[Match]:
 
 
 def _unstated(base: Entry | None, new: Entry | None, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that only one of the two entries has. The entries may differ in these names."""
+    """Return the names that only one of the two entries has. It is unknown whether the entries differ in these names."""
     if base is None or new is None:
         return ()
     before, after = keys.cells(base), keys.cells(new)

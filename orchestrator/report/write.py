@@ -1,8 +1,8 @@
 """The steps of `tunebench report`, and of the report at the end of a campaign: load, find, show, write.
 
 Each function is one step; `cli` calls them and prints. Heavy modules (pandas, plotly) are imported by the steps that need them.
-The report of one results folder that Tunebench made is written into this folder. The report of several folders, or of a foreign
-folder, is written into the folder that `--output` names.
+The report of one results folder that Tunebench made is written into this folder. The report of several folders, or of a folder that
+Tunebench did not make, is written into the folder that `--output` names.
 """
 
 from __future__ import annotations
@@ -212,8 +212,8 @@ def writer(folders: Sequence[Path], output: Path | None) -> Write | None:
 
     It writes into `output`, or into the only results folder.
 
-    Return None if there is no `output`, and there are several folders or the folder is foreign. Raise ResultsError for an output
-    folder with foreign files.
+    Return None without `output` if there are several folders, or if Tunebench did not make the folder. Raise ResultsError for an
+    output folder with files that Tunebench did not make.
     """
     own = folders[0] if len(folders) == 1 and results_folder.is_ours(folders[0]) else None
     if output is not None and (own is None or output.resolve() != own.resolve()):

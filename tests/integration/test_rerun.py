@@ -177,4 +177,4 @@ def test_killed_in_the_midst_the_same_command_makes_the_rest(folder: Path) -> No
     assert {name: len({one.repeat for one in made}) for name, made in found.items()} == expected
     assert all(record.attempt == 1 or record.repeat > 3 for one in found.values() for record in one)
     again = rerun(folder, "--runs", "2")
-    assert "already have their runs" in again.out
+    assert "already have their further runs" in again.out

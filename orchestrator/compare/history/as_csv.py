@@ -26,7 +26,7 @@ STEPS = (
 def points(history: History) -> str:
     """Return the CSV file of the points.
 
-    `level` is the fitted level. `changes` lists the differences from the previous campaign. After it come columns with the names of
+    `level` is the fitted level. `changes` lists the differences from the previous campaign. Then follow columns with the names of
     the experiment's key.
     """
     keys = dict.fromkeys(name for series in history.series for name in series.key if name not in POINTS)

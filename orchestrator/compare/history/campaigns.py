@@ -2,7 +2,8 @@
 
 A campaign is a results folder, or a file that `compare` accepts. The user names the folder itself, or a folder that contains it.
 Some files have no start times: a CSV file with one row per experiment, or a file of the reference. With such a file, all campaigns
-keep the order of the command line. If several campaigns have the same run, it counts only in the first of them on the command line.
+keep the order of the command line. If several campaigns have the same run, the run counts only in the first of these campaigns on
+the command line.
 """
 
 from __future__ import annotations

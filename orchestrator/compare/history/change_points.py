@@ -8,7 +8,7 @@ The fit does not find a step at the last campaign (`MIN_LENGTH`), or changes tha
 steps. benchmarks/change_points.py simulates white noise of width 1:
 
 - Series of 4 to 40 campaigns without a step show a false step in less than 3 % of the cases. If successive campaigns are correlated
-  (AR(1), 0.3), they show it in 6 % of the cases.
+  (AR(1), 0.3), they show one in 6 % of the cases.
 - A step of 3 in the middle is found in 88 % of the series of 16 campaigns, and in 99 % of the series of 24.
 - A step of 5 is found in 95 % of the series of 8 campaigns, nearly always within one campaign of its place.
 """

@@ -13,7 +13,7 @@ JSON, POINTS, STEPS, PAGE = "history.json", "history.csv", "steps.csv", "history
 
 
 def refuse_foreign(folder: Path) -> None:
-    """Raise ResultsError if the folder has foreign files, or is inside a results folder."""
+    """Raise ResultsError if the folder has files that Tunebench did not make, or is inside a results folder."""
     absolute = folder.absolute()
     results = next((place for place in (absolute, *absolute.parents) if results_folder.is_ours(place)), None)
     if results is not None:

@@ -35,7 +35,7 @@ class Turn:
 
 
 def moment(seconds: float | None) -> datetime | None:
-    """Return seconds since the epoch as a time in UTC. Return None if it is unknown or outside the range of dates."""
+    """Return seconds since the epoch as a time in UTC. Return None if the time is unknown or outside the range of dates."""
     try:
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):

@@ -26,7 +26,7 @@ class Undecided:
 
     @property
     def is_same_experiment(self) -> bool:
-        """Return whether both sides are the same experiment of the same folder. They are after `compare --aa`."""
+        """Return whether both sides are the same experiment of the same folder. This is the case after `compare --aa`."""
         return self.new.folder is not None and (self.new.folder, self.new.id) == (self.base.folder, self.base.id)
 
 

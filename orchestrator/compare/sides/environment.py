@@ -8,7 +8,7 @@ comparison:
 - `device`: a CPU against a GPU;
 - `data` and its details (`data_split`, `data_formatting`, `data_samples`, `data_seed`, `data_fingerprint`);
 - `neighbours`: runs that shared the machine against runs that did not. Different numbers of neighbours are allowed;
-- `gpu_power_limit_w`, `gpu_sm_clock_max_mhz`: other limits of the GPU's speed;
+- `gpu_power_limit_w`, `gpu_sm_clock_max_mhz`: the limits of the GPU's speed differ between the sides;
 - `monitors`: a monitor that slows the run watched only one side. A monitor that is not installed here counts as such a monitor.
 
 A fact that only one side has does not forbid a comparison. For example, a CSV file names no GPU. The exception is `data` between

@@ -1,6 +1,6 @@
-"""Write the texts of a comparison into files: choose the form by the suffix, and refuse to overwrite foreign files.
+"""Write the texts of a comparison into files: choose the format by the suffix, and refuse to overwrite other files.
 
-An existing file is replaced only if it is an older comparison in the same form. Any other file belongs to the user and is kept.
+An existing file is replaced only if it is an older comparison in the same format. Any other file belongs to the user and is kept.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _changes(run: str) -> int:
 
 
 def random_values(environ: Mapping[str, str], identifiers: Collection[str] = ()) -> dict[str, str]:
-    """Return the long and random words in the values of an environment, by themselves. `identifiers` are no secrets."""
+    """Return the long and random words in the values of an environment, by themselves. `identifiers` are not secrets."""
     found = set()
     for name, value in environ.items():
         if _PUBLIC.fullmatch(name.upper()):
@@ -82,7 +82,7 @@ class UnnamedSecrets:
             self.source = f"detect-secrets {metadata.version('detect-secrets')}"
 
     def find(self, text: str) -> Iterator[Secret]:
-        """Yield the secrets in a text. A form counts only if what has it looks random."""
+        """Yield the secrets in a text. A text in such a form counts only if it looks random."""
         yield from by_value(text, self._values)
         for pattern in self._patterns:
             for match in pattern.finditer(text):

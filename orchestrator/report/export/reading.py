@@ -44,7 +44,7 @@ class Reading:
 
 
 def read(folder: Path) -> Reading:
-    """Return the runs of a results folder. Raise ResultsError if it is missing or contains no results."""
+    """Return the runs of a results folder. Raise ResultsError if the folder is missing or contains no results."""
     if not folder.is_dir():
         raise ResultsError(f"{folder}: there is no such folder; name a results folder, which `tunebench run` made")
     masked = redactor()

@@ -1,4 +1,4 @@
-"""The HTML file of a page, with its sections, its charts and their data, its style and its scripts. It loads nothing.
+"""The HTML file of a page, with its sections, its charts and their data, its style and its scripts. The file loads nothing.
 
 The file may be opened from a disk, sent by mail and kept for years, without a network or a folder next to it. A policy in its head
 (Content-Security-Policy) forbids everything remote. It allows only the page's own scripts, and names their digests. So text in a

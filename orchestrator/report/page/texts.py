@@ -1,4 +1,6 @@
-"""Functions that prepare text from anywhere for a page. It is put on one line, cut to a length, and escaped for charts. Pure.
+"""Functions that prepare text of unknown origin for a page.
+
+The text is put on one line, cut to a length, and escaped for charts. Pure.
 
 The templates escape all HTML. Labels of charts are escaped here, because Plotly reads `<b>`, `<a href>` and entities in them as
 markup.

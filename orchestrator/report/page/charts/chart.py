@@ -26,7 +26,9 @@ WIDE = "wide"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """One drawing of a chart. `at` has the chosen word of each facet.
+    """One drawing of a chart.
+
+    A reader chooses one value of each facet, such as the model. `at` has the chosen values for which this view is shown.
 
     `summary` describes the drawing in a sentence. `columns` and `rows` are its numbers as a table.
     """

@@ -46,7 +46,7 @@ REST = "the rest (launching, pauses, ending)"
 def memory(cells: Sequence[Cell], facet: str, *, gpu_bytes: Mapping[Key, float]) -> Chart:
     """Return the chart of the parts of each row's peak memory, with the GPU's capacity.
 
-    `gpu_bytes` maps an experiment's key to it.
+    `gpu_bytes` maps an experiment's key to this capacity.
     """
     parts = [(name, source) for name, names in MEMORY if (source := first_measured(cells, names)) is not None]
     views = []
