@@ -7,6 +7,7 @@ import settings
 from factories.cases import cases
 
 from orchestrator.measure.metrics import FACTS, METRICS, SETTINGS, metric, show
+from orchestrator.measure.metrics.limits import broken_limit
 from orchestrator.report.tables.metrics_page import page
 
 
@@ -34,3 +35,18 @@ def test_an_unknown_name_is_allowed() -> None:
 
 def test_the_page_in_docs_is_the_registry(golden) -> None:
     golden("../../docs/metrics.md", page())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "possible"),
+    [
+        ("core_wait_share", 1.08, True),  # several threads of a rank waited at the same time
+        ("core_wait_share", -0.1, False),
+        ("data_wait_share", 1.08, False),
+        ("tokens_per_s", 0.0, False),
+        ("train_loss", -1.0, True),
+        ("train_runtime", 12.0, False),  # longer than the run
+    ],
+)
+def test_limits_of_values(name: str, value: float, possible: bool) -> None:
+    assert (broken_limit(metric(name), value, wall_s=4.0) is None) == possible

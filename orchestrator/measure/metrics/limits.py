@@ -11,11 +11,8 @@ from orchestrator.measure.metrics.metric import Metric, Where
 _SIGNED_UNITS = ("nats", "°C")
 _SIGNED = ("loss_difference", "device_residue_bytes")
 _CHANGE = "_delta"
-# Shares of a whole.
-_AT_MOST_ONE = (
-    *("mfu", "hfu", "gpu_utilization", "data_wait_share", "padding_share", "spike_share"),
-    *("core_wait_share", "steal_share"),
-)
+# Shares of a whole. `core_wait_share` is none: it adds up threads that wait at the same time.
+_AT_MOST_ONE = ("mfu", "hfu", "gpu_utilization", "data_wait_share", "padding_share", "spike_share", "steal_share")
 # A program may round its times, and its clock is not the clock of this process.
 LATE_S, LATE_SHARE = 5.0, 0.01
 
