@@ -43,10 +43,10 @@ def smi(tmp_path, monkeypatch):
 def test_the_first_reading_precedes_the_run_and_the_sidecar_ends_with_it(smi, tmp_path):
     code = (
         "import json, pathlib, sys, time\n"
-        f"before = pathlib.Path({SAMPLES!r}).read_text().count('MiB\\n') - 0\n"
+        f"before = pathlib.Path('..', {SAMPLES!r}).read_text().count('MiB\\n') - 0\n"
         f"pathlib.Path({str(smi / 'running')!r}).touch()\n"
         # Until both devices were read meanwhile, however busy this machine is.
-        f"while not all(f', {{used}} MiB' in pathlib.Path({SAMPLES!r}).read_text() for used in (4100, 4111)):\n"
+        f"while not all(f', {{used}} MiB' in pathlib.Path('..', {SAMPLES!r}).read_text() for used in (4100, 4111)):\n"
         "    time.sleep(0.05)\n"
         "print(json.dumps({'train_runtime': 1.0, 'train_loss': before}))"
     )
