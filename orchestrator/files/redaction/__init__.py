@@ -52,7 +52,8 @@ Finder = Callable[[str], Iterable[Secret]]
 _NAME = r"(?P<name>[A-Za-z_][\w.-]{0,80})"
 _NAMED = rf"""(?<![\w.-]){_NAME}(?P<closed>\\*["'])?\s*[=:]\s*"""
 _OPTION = rf"""--{_NAME}(?P<closed>\\*["'],)?\s+"""
-_VALUE = re.compile(r"""(?P<opened>\\*["'])?(?P<value>(?!--|:|\$?\{\w+[:}])[^\s"'\\,;&)}\]<>]+)""")
+# No value is `==` with a version, as in a list of packages (`detect-secrets==1.5.0`).
+_VALUE = re.compile(r"""(?P<opened>\\*["'])?(?P<value>(?!--|:|\$?\{\w+[:}]|={1,2}\d+\.\d)[^\s"'\\,;&)}\]<>]+)""")
 # A value in plain quotes. In single quotes it has no double quotes, so that the mask does not cross the end of a text of JSON.
 _QUOTED = re.compile(r""""(?:[^"\\\n]|\\.){1,8192}"|'(?:[^"'\\\n]|\\.){1,8192}'""")
 _NO_VALUES = frozenset(
