@@ -50,5 +50,5 @@ def bundle(
     """Pack a campaign into one file for others, without secrets, addresses, and names of hosts and users."""
     from orchestrator.report import bundle as packing
 
-    for line in packing.summary(packing.bundle(folder, output=output, whole_logs=whole_logs)):
+    for line in packing.summary(packing.bundle(folder, output=output, whole_logs=whole_logs, say=tell)):
         say(line)

@@ -25,6 +25,7 @@ from orchestrator.report.bundle.archive import Add, archive, new_file
 from orchestrator.report.bundle.contents import LOG_END_BYTES, Content, LeftOut, Piece, content, survey
 from orchestrator.report.bundle.gathering import gather
 from orchestrator.report.bundle.names import Names
+from orchestrator.report.bundle.progress import Say, announced
 from orchestrator.report.bundle.unnamed_secrets import UnnamedSecrets
 from orchestrator.results.folder import TOOL
 from orchestrator.results.store import Store
@@ -35,6 +36,10 @@ MANIFEST, SCHEMA = "MANIFEST.json", 2
 
 # Parts of a page that are the same in every campaign. The policy in the head names each script by its digest.
 _PROGRAMS = re.compile(r"(<meta http-equiv=[^>]*>|<script>.*?</script>)", re.DOTALL)
+
+
+def _silent(_sentence: str) -> None:
+    """Say nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +65,11 @@ class _Hide:
         return redact(text, also=self.unnamed.find)
 
 
-def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False) -> Bundled:
-    """Write the bundle of a campaign. Raise OrchestratorError if the folder is not a results folder, or if the file exists."""
+def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False, say: Say = _silent) -> Bundled:
+    """Write the bundle of a campaign. If that takes long, say how far the work is.
+
+    Raise OrchestratorError if the folder is not a results folder, or if the file exists.
+    """
     root = Store.resume(folder).root.resolve()
     target = output or Path(f"{root.name}-bundle.tar.gz")
     if target.resolve().is_relative_to(root):
@@ -70,14 +78,14 @@ def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False
         )
     contents = [*survey(root)]
     pieces = [entry for entry in contents if isinstance(entry, Piece)]
-    known = gather(pieces, whole_logs=whole_logs)
+    known = gather(announced(pieces, "looking for names", whole_logs=whole_logs, say=say), whole_logs=whole_logs)
     hide = _Hide(names=Names(known), unnamed=UnnamedSecrets(os.environ, known.identifiers))
     left_out = [entry for entry in contents if isinstance(entry, LeftOut)]
     manifest: dict[str, Any] = {"tool": TOOL, "schema": SCHEMA, "files": [], "cut": [], "secrets": 0}
     manifest["forms"] = hide.unnamed.source
     with new_file(target) as file:
         with archive(file, folder=_folder_name(root, hide)) as add:
-            for piece in pieces:
+            for piece in announced(pieces, "packing", whole_logs=whole_logs, say=say):
                 refusal = _add(add, piece, hide, manifest, whole_logs=whole_logs)
                 left_out += [LeftOut(path=piece.path, why=refusal)] if refusal else []
             manifest["left_out"] = [asdict(entry) | {"path": hide(entry.path)} for entry in left_out]

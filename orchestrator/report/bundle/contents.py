@@ -121,6 +121,19 @@ def content(piece: Piece, *, whole_logs: bool) -> Content:
     """Return the content of a file. Raise OSError or Unreadable if the file cannot be read."""
     if not piece.is_log:
         return Content(text=reading.read_text(piece.source, limit=_LARGEST_FILE))
-    limit = _LARGEST_LOG if whole_logs else LOG_END_BYTES + LONGEST_SECRET
+    limit = _log_limit(whole_logs)
     cut = piece.source.lstat().st_size > limit
     return Content(text=reading.read_tail(piece.source, limit=limit), cut=cut)
+
+
+def size(piece: Piece, *, whole_logs: bool) -> int:
+    """Return the number of bytes of a file that go into the bundle, or 0 for a file that cannot be read."""
+    try:
+        found = piece.source.lstat().st_size
+    except OSError:
+        return 0
+    return min(found, _log_limit(whole_logs) if piece.is_log else _LARGEST_FILE)
+
+
+def _log_limit(whole_logs: bool) -> int:
+    return _LARGEST_LOG if whole_logs else LOG_END_BYTES + LONGEST_SECRET
