@@ -1,20 +1,27 @@
-"""The load of this machine during a run: the load average per core, and the time that a hypervisor gave to other guests.
+"""The load of this machine during a run: the load average per core, stolen core time, and the wait of processes for a core.
 
-The system's own counters are read before and after the run. The numbers do not show who caused the load. The run's own processes
-are part of the load.
+The system's own counters are read before and after the run. They do not show who caused the load: the run's own processes are part
+of it. The wait for a core is read while the processes run, since the kernel forgets it when they end. The instrument does that
+from within; for other programs `CoreWait` does it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
 from orchestrator.records import Measurement
 
 _SOURCE = "the host's counters"
+# The looks become rarer with time, so that the last look at a short run is close to its end.
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S, _PAUSE_SHARE = 0.25, 15.0, 0.25
+_SHORTEST_TIME_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,3 +48,73 @@ def measurements(before: CoreTime) -> Iterator[Measurement]:
     passed_s = now.total_s - before.total_s
     if passed_s > 0:
         yield Measurement(name="steal_share", value=(now.steal_s - before.steal_s) / passed_s, source=_SOURCE)
+
+
+def core_wait(share: float | None) -> Iterator[Measurement]:
+    """Yield the share of time for which a process of the run waited for a core, if it is known."""
+    if share is not None:
+        yield Measurement(name="core_wait_share", value=share, source="the kernel's schedstat, read during the run")
+
+
+def look_pause_s(passed_s: float) -> float:
+    """Return the seconds until the next look at the cores, for a run that started `passed_s` seconds ago."""
+    return min(_LONGEST_PAUSE_S, max(_SHORTEST_PAUSE_S, passed_s * _PAUSE_SHARE))
+
+
+class CoreWait:
+    """The time for which the threads of some processes were ready to run and had no core. Only Linux counts it."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, _Waits] = {}
+
+    def look(self, pids: Iterable[int]) -> None:
+        """Read the kernel's counters of these processes."""
+        for pid in pids:
+            threads = dict(_waits_s(pid))
+            if pid in self._processes:
+                self._processes[pid].update(threads)
+            elif threads:
+                self._processes[pid] = _Waits(first=threads, last=dict(threads))
+
+    @property
+    def share(self) -> float | None:
+        """The largest wait of a process, as a share of the time in which it was seen. None if none was seen for a second.
+
+        A process counts only if it was seen for at least half of the time of the longest one.
+        """
+        longest_s = max((waits.seen_s for waits in self._processes.values()), default=0.0)
+        if longest_s < _SHORTEST_TIME_S:
+            return None
+        return max(waits.share for waits in self._processes.values() if waits.seen_s >= longest_s / 2)
+
+
+@dataclass(kw_only=True, slots=True)
+class _Waits:
+    """The waits of a process's threads in seconds, at the first look and at the last. A thread that ended keeps its last one."""
+
+    first: dict[int, float]
+    last: dict[int, float]
+    began: float = field(default_factory=time.monotonic)
+    seen_s: float = 0.0
+
+    def update(self, threads: dict[int, float]) -> None:
+        if threads:
+            self.last |= threads
+            self.seen_s = time.monotonic() - self.began
+
+    @property
+    def share(self) -> float:
+        waited_s = sum(wait - self.first.get(thread, 0.0) for thread, wait in self.last.items())
+        return max(0.0, waited_s) / self.seen_s
+
+
+def _waits_s(pid: int) -> Iterator[tuple[int, float]]:
+    """Yield each thread of a process with the seconds for which it has waited for a core."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return  # the process has ended
+    for thread in threads:
+        with suppress(OSError, ValueError, IndexError):  # the thread has ended
+            text = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text(encoding="ascii")
+            yield int(thread), int(text.split()[1]) / 1e9

@@ -69,12 +69,16 @@ def collect_adopted(own: Iterable[int]) -> None:
                 os.waitpid(child.pid, os.WNOHANG)
 
 
-def note(folder: RunFolder, group: cgroup.ControlGroup | None) -> None:
-    """Note the control group and the descendants of this process in the run's folder, for `end_tree` by another process."""
+def descendants() -> set[int]:
+    """Return the ids of this process's descendants without its sidecars. In `run-one` these are the processes of the run."""
     import psutil
 
-    pids = {process.pid for process in psutil.Process().children(recursive=True)} - SIDECARS
-    process_identity.note(folder.processes, group=group.path if group else None, pids=pids)
+    return {process.pid for process in psutil.Process().children(recursive=True)} - SIDECARS
+
+
+def note(folder: RunFolder, group: cgroup.ControlGroup | None) -> None:
+    """Note the control group and the descendants of this process in the run's folder, for `end_tree` by another process."""
+    process_identity.note(folder.processes, group=group.path if group else None, pids=descendants())
 
 
 def _left_behind(folder: RunFolder) -> set[int]:

@@ -57,11 +57,10 @@ def _core_wait(worker: Worker) -> float | None:
     return waited_s / wall_s if waited_s is not None and wall_s else None
 
 
-def busy_host(numbers: Cells) -> Iterator[Caveat]:
+def busy_host(core_wait_share: float | None) -> Iterator[Caveat]:
     """Yield a caveat if the training waited long for a core."""
-    share = numbers.get("core_wait_share")
-    if share is not None and share > LONG_CORE_WAIT:
-        detail = f"a rank's threads waited for a core in {share:.0%} of the time"
+    if core_wait_share is not None and core_wait_share > LONG_CORE_WAIT:
+        detail = f"a process's threads waited for a core in {core_wait_share:.0%} of the time"
         yield Caveat(kind=CaveatKind.BUSY_HOST, detail=detail)
 
 

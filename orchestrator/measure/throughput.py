@@ -92,7 +92,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
         ranks=tuple(_rank_rows(ordered, series, state)),
         warnings=(
             *(Caveat(detail=note) for note in notes),
-            *rank_files.busy_host(numbers),
+            *rank_files.busy_host(numbers.get("core_wait_share")),
             *recompilations.caveats(series.together, state),
             *([state] if isinstance(state, Caveat) else []),
         ),

@@ -12,21 +12,21 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from orchestrator import monitors, trainers
+from orchestrator import monitors
 from orchestrator.errors import LaunchError, OrchestratorError, ResultsError
 from orchestrator.files.redaction import redact
-from orchestrator.files.writing import make_writable
-from orchestrator.machine import cgroup, host_load, kernel_log, process, process_tree, provenance, stacks
+from orchestrator.machine import host_load, provenance
 from orchestrator.machine.child_environment import MARKER
 from orchestrator.machine.cores import use_only
 from orchestrator.machine.stop_signals import StopSignals
 from orchestrator.measure.failure_kinds import FILES_CHANGED, hint, known
-from orchestrator.measure.failures import Verdict, log_tail, named_pids, verdict
+from orchestrator.measure.failures import Verdict, log_tail, verdict
+from orchestrator.measure.rank_files import busy_host
 from orchestrator.monitors import Monitor
 from orchestrator.plan.command import build_command
 from orchestrator.plan.identity.sources import why_changed
@@ -36,7 +36,6 @@ from orchestrator.records import (
     Device,
     Experiment,
     Gpu,
-    Limit,
     ProcessOutcome,
     RunFolder,
     RunRecord,
@@ -45,9 +44,10 @@ from orchestrator.records import (
 )
 from orchestrator.results import claims
 from orchestrator.results.store import Store, set_record_aside, write_record
-from orchestrator.run import collect, gpu_access, reported_steps, run_files, watchdog
+from orchestrator.run import collect, gpu_access, reported_steps, run_files
 from orchestrator.run.collect import Findings
 from orchestrator.run.data_preparation import why_missing
+from orchestrator.run.training import train
 from orchestrator.run.validity import gave_up, invalid, of_gone_folder
 
 
@@ -178,8 +178,8 @@ def _evidence(
     with ExitStack() as stack:
         for _, monitor in watching:
             stack.enter_context(monitor.watch(folder.path, gpus))
-        outcome, out_of_memory = _train(experiment, command, folder, claim=claim, stop=stop)
-    residue = gpu_access.given_back(gpus, taken_before)
+        trained = train(experiment, command, folder, claim=claim, stop=stop)
+    outcome, residue = trained.outcome, gpu_access.given_back(gpus, taken_before)
     run_files.mask_worker_files(folder)
     findings = collect.read(experiment, folder.path, watching=watching, gpus=gpus, wall_s=outcome.wall_s)
     judged = verdict(
@@ -187,11 +187,14 @@ def _evidence(
         workers=findings.workers,
         log=run_files.log_end(folder),
         complete=findings.complete,
-        out_of_memory=out_of_memory,
+        out_of_memory=trained.out_of_memory,
         disk_full=run_files.is_disk_full(folder),
     )
     if judged.status is Status.OK:
         judged = invalid(experiment, findings) or judged
+    # The instrument, which a custom command may start by hand, has measured it from within.
+    share = None if any(worker.get("core_wait") for worker in findings.workers) else trained.core_wait_share
+    of_host = (*host_load.measurements(core_time_before), *host_load.core_wait(share))
     survivors = [f"process {name} could not be ended and may still hold memory" for name in outcome.survivors]
     edited = why_changed(experiment, "during the run, so it is unknown which content was in use")
     at_end = filter(None, (*survivors, *residue, edited))
@@ -201,65 +204,8 @@ def _evidence(
         outcome=outcome,
         verdict=judged,
         hint=hint(judged.kind, _errors_and_log(findings, folder), experiment),
-        findings=replace(findings, measurements=(*findings.measurements, *host_load.measurements(core_time_before))),
-        warnings=(*before, *findings.warnings, *broken, *after),
-    )
-
-
-def _train(
-    experiment: Experiment, command: Command, folder: RunFolder, *, claim: claims.Claim, stop: StopSignals
-) -> tuple[ProcessOutcome, bool]:
-    """Run the training. Return how its processes ended, and whether the kernel killed one of them for memory."""
-    logs = {"stdout": folder.stdout, "stderr": folder.stderr}
-    reported = reported_steps.of_run(experiment, folder)
-    instrumented = reported is None and trainers.get(experiment.trainer).instrumented
-    by_files = partial(watchdog.by_steps, folder.path) if instrumented else partial(watchdog.by_output, *logs.values())
-    limit_s, group = experiment.timeout_s, cgroup.create(claim.marker)
-
-    def beat() -> None:
-        claims.beat(folder.path)
-        process_tree.note(folder, group)
-
-    watch = watchdog.Watch(
-        reported.signs if reported else by_files,
-        startup_timeout_s=experiment.startup_timeout_s,
-        stall_timeout_s=experiment.stall_timeout_s,
-        late_s=watchdog.WRITTEN_LATE_S if instrumented else 0.0,
-        ending=reported,
-        beat=beat,
-        beat_every_s=claims.HEARTBEAT_S,
-    )
-
-    def save_stacks(limit: Limit) -> None:
-        if limit in (Limit.STARTUP, Limit.STALL):
-            with suppress(OSError):  # even on a full disk, the tree must be ended
-                stacks.save(claim.marker, folder)
-
-    process_tree.note(folder, group)
-    with kernel_log.open_kernel_log() as kernel:
-        killed_before = cgroup.memory_kills_around()
-        try:
-            outcome = process.run(
-                command, **logs, timeout_s=limit_s, watch=watch, before_ending=save_stacks, group=group, stop=stop
-            )
-        finally:
-            if group is not None:  # also if the run could not be started
-                group.remove()
-        make_writable(folder.path)
-        if reported is not None:
-            reported.finish(outcome)
-        counted = outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before
-        return outcome, counted or out_of_memory(kernel.read(), outcome, folder)
-
-
-def out_of_memory(log: str, outcome: ProcessOutcome, folder: RunFolder) -> bool:
-    """Return whether the kernel's log says that the kernel killed a process of this run for memory.
-
-    This is for machines without a control group.
-    """
-    killed = kernel_log.killed_for_memory(log)
-    return bool(killed) and not killed.isdisjoint(
-        {outcome.pid, *run_files.pids(folder), *named_pids(run_files.log_end(folder))}
+        findings=replace(findings, measurements=(*findings.measurements, *of_host)),
+        warnings=(*before, *findings.warnings, *busy_host(share), *broken, *after),
     )
 
 

@@ -1,4 +1,4 @@
-"""The watch over a run's progress. It checks that the first step and the next steps come in time, and keeps the claim fresh.
+"""The watch over a run's progress. It checks that the first step and the next steps come in time, and does regular chores.
 
 The sign of progress is the size of the instrument's step files. For a trainer without step files it is the size of the output.
 This size is read only a few times before each limit. If a program reports its own steps, the watch also checks whether it has
@@ -8,7 +8,7 @@ made enough steps (`reported_steps`). `process.run` enforces the limit of the wh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -73,6 +73,14 @@ class Ending(Protocol):
     def enough(self) -> bool: ...
 
 
+@dataclass(slots=True)
+class Chore:
+    """Work to do again and again during a run. `pause_s` returns the pause before the next time, given the run's seconds so far."""
+
+    work: Callable[[], None]
+    pause_s: Callable[[float], float]
+
+
 class Watch:
     """A watch over a run, from now on, by a monotonic clock. The result of `signs` may be `late_s` seconds old."""
 
@@ -84,20 +92,18 @@ class Watch:
         stall_timeout_s: float | None = None,
         late_s: float = 0.0,
         ending: Ending | None = None,
-        beat: Callable[[], None] = lambda: None,
-        beat_every_s: float | None = None,
+        chores: Sequence[Chore] = (),
     ) -> None:
         self.signs = signs
         self.startup_timeout_s, self.stall_timeout_s, self.late_s = startup_timeout_s, stall_timeout_s, late_s
-        self.ending, self.beat, self.beat_every_s = ending, beat, beat_every_s
-        self.began = self.changed = self.beaten = self.looked = time.monotonic()
+        self.ending, self.chores = ending, chores
+        self.began = self.changed = self.looked = time.monotonic()
+        self.due = [self.began + chore.pause_s(0.0) for chore in chores]
         self.seen = Signs(begun=False, mark=None)
 
     def next_look_s(self) -> float | None:
         """Return the seconds until the next look, or None without a limit."""
-        due = []
-        if self.beat_every_s is not None:
-            due.append(self.beaten + self.beat_every_s)
+        due = [*self.due]
         if self.startup_timeout_s is not None and not self.seen.begun:
             due.append(self.began + self.startup_timeout_s)
         if self.stall_timeout_s is not None and not self.seen.over:
@@ -110,11 +116,12 @@ class Watch:
         return min(LONGEST_LOOK_S, max(SHORTEST_LOOK_S, (self.stall_timeout_s or 0.0) / LOOKS_PER_LIMIT))
 
     def look(self) -> Limit | None:
-        """Return the limit that the run reached, if any. Keep the claim fresh."""
+        """Return the limit that the run reached, if any. Do the chores that are due."""
         now = time.monotonic()
-        if self.beat_every_s is not None and now >= self.beaten + self.beat_every_s:
-            self.beaten = now
-            self.beat()
+        for place, chore in enumerate(self.chores):
+            if now >= self.due[place]:
+                self.due[place] = now + chore.pause_s(now - self.began)
+                chore.work()
         if self.ending is not None and self.ending.enough():
             return Limit.MEASURED
         if self.startup_timeout_s is None and self.stall_timeout_s is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,17 @@ for number in range(1, {steps} + 1):
     time.sleep(0.01)
     print(json.dumps({{"step": number, "seconds": 0.005 + 0.00001 * (number % 3), "tokens": 1000, "samples": 4}}))
 print(json.dumps({{"train_runtime": 2.5, "train_loss": 0.5}}))
+"""
+# Two processes that share a core for two seconds: each waits half of its time.
+WAITS = """
+import json, os, time
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+print(json.dumps({"step": 1, "seconds": 0.1, "tokens": 1}), flush=True)
+os.fork()
+end = time.monotonic() + 2.5
+while time.monotonic() < end:
+    pass
+print(json.dumps({"step": 2, "seconds": 0.1, "tokens": 1}), flush=True)
 """
 CALLS = """
 import sys, time
@@ -74,6 +86,21 @@ def test_printed_steps_have_a_steady_state_and_an_interval(tmp_path: Path) -> No
     assert (numbers["train_loss"], numbers["train_runtime"]) == (0.5, 2.5)
     assert "data_wait_share" not in numbers, "unknown, and not 0"
     assert len((run_dir / "steps-rank0.jsonl").read_text().splitlines()) == 40
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel does not count it")
+@pytest.mark.parametrize("steps", [StepSource.STDOUT, None])
+def test_a_program_that_waits_for_a_core_ran_on_a_busy_host(tmp_path: Path, steps: StepSource | None) -> None:
+    _, record = carried_out(tmp_path, experiment(WAITS, steps=steps))
+    share = values(record)["core_wait_share"]
+    assert 0.3 < share < 0.95
+    (busy,) = [caveat for caveat in record.warnings if caveat.kind is CaveatKind.BUSY_HOST]
+    assert busy.detail == f"a process's threads waited for a core in {share:.0%} of the time"
+
+
+def test_a_program_that_sleeps_does_not_wait_for_a_core(tmp_path: Path) -> None:
+    _, record = carried_out(tmp_path, experiment("import time; time.sleep(2)", steps=None))
+    assert values(record)["core_wait_share"] < 0.1
 
 
 def test_enough_steps_end_the_program(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from orchestrator.machine import kernel_log
 from orchestrator.machine.kernel_log import KMSG, KernelLog, killed_for_memory
 from orchestrator.records import ProcessOutcome, RunFolder
-from orchestrator.run.run_one import out_of_memory
+from orchestrator.run.training import out_of_memory
 
 INVOKED = (
     "4,812,5140900122,-;python invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE), order=0, oom_score_adj=0\n"

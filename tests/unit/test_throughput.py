@@ -290,7 +290,7 @@ def test_waiting_long_for_a_core_is_a_caveat_with_a_number(tmp_path: Path, waite
     reading = one_rank(tmp_path, [0.1] * 40, of_worker={"core_wait": {"waited_s": waited_s, "wall_s": 10.0}})
     assert numbers(reading)["core_wait_share"] == pytest.approx(waited_s / 10)
     caveats = [caveat for caveat in reading.warnings if caveat.kind is CaveatKind.BUSY_HOST]
-    assert [caveat.detail for caveat in caveats] == ["a rank's threads waited for a core in 11% of the time"] * busy
+    assert [caveat.detail for caveat in caveats] == ["a process's threads waited for a core in 11% of the time"] * busy
 
 
 def recompiled(at: dict[int, float], *, of: int = 60) -> dict[str, Any]:

@@ -93,8 +93,7 @@ def test_the_heart_beats_on_time_and_costs_no_looks(clock: list[float]) -> None:
     beats: list[float] = []
     watch = watchdog.Watch(
         lambda: pytest.fail("there is nothing to look for"),
-        beat=lambda: beats.append(clock[0]),
-        beat_every_s=30.0,
+        chores=[watchdog.Chore(lambda: beats.append(clock[0]), pause_s=lambda _: 30.0)],
     )
     assert looked(watch, clock, until=1100.0) is None
     assert beats == pytest.approx([1030.0, 1060.0, 1090.0], abs=0.01)

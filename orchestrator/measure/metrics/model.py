@@ -53,15 +53,17 @@ MODEL = (
         "waited for a core",
         (
             "Time for which the threads of the training were ready to run and had no core, as a share of the time after the "
-            "first step, on the rank where this share is highest. Above 10 % the host is too busy, and no finding uses the speed."
+            "first step, in the process where this share is highest. Above 10 % the host is too busy, and no finding uses the "
+            "speed."
         ),
         unit="share",
         direction=Direction.LOWER,
         show=Show.SHARE,
-        source="the kernel's schedstat, added up over the threads of a rank",
+        source="the kernel's schedstat, added up over the threads of a process",
         leaves_out=(
-            "Threads that ended before the training did; data loader processes; programs that report their own steps; systems "
-            "other than Linux."
+            "With a Trainer: data loader processes, and threads that ended before the training did. Other programs are observed "
+            "from outside, a custom command without `steps:` from its start: the first and last moments are missing, and times "
+            "of less than a second. Systems other than Linux."
         ),
         where=Where.FILES,
     ),

@@ -1,0 +1,93 @@
+"""The training of a run: starts its processes, watches them, and returns how they ended."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from orchestrator import trainers
+from orchestrator.files.writing import make_writable
+from orchestrator.machine import cgroup, host_load, kernel_log, process, process_tree, stacks
+from orchestrator.machine.stop_signals import StopSignals
+from orchestrator.measure.failures import named_pids
+from orchestrator.records import Command, Experiment, Limit, ProcessOutcome, RunFolder
+from orchestrator.results import claims
+from orchestrator.run import reported_steps, run_files, watchdog
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """The end of a training.
+
+    `out_of_memory`: the kernel killed one of its processes for memory. `core_wait_share`: the time for which a process waited
+    for a core, as a share; None for a trainer that measures this itself.
+    """
+
+    outcome: ProcessOutcome
+    out_of_memory: bool
+    core_wait_share: float | None
+
+
+def train(
+    experiment: Experiment, command: Command, folder: RunFolder, *, claim: claims.Claim, stop: StopSignals
+) -> Trained:
+    """Run the training until it ends, reaches a limit or is stopped."""
+    logs = {"stdout": folder.stdout, "stderr": folder.stderr}
+    reported = reported_steps.of_run(experiment, folder)
+    instrumented = reported is None and trainers.get(experiment.trainer).instrumented
+    by_files = partial(watchdog.by_steps, folder.path) if instrumented else partial(watchdog.by_output, *logs.values())
+    limit_s, group, core_wait = experiment.timeout_s, cgroup.create(claim.marker), host_load.CoreWait()
+
+    def beat() -> None:
+        claims.beat(folder.path)
+        process_tree.note(folder, group)
+
+    def look_at_cores() -> None:
+        if reported is None or reported.signs().begun:
+            core_wait.look(process_tree.descendants())
+
+    watch = watchdog.Watch(
+        reported.signs if reported else by_files,
+        startup_timeout_s=experiment.startup_timeout_s,
+        stall_timeout_s=experiment.stall_timeout_s,
+        late_s=watchdog.WRITTEN_LATE_S if instrumented else 0.0,
+        ending=reported,
+        chores=(
+            watchdog.Chore(beat, pause_s=lambda _: claims.HEARTBEAT_S),
+            *([] if instrumented else [watchdog.Chore(look_at_cores, pause_s=host_load.look_pause_s)]),
+        ),
+    )
+
+    def save_stacks(limit: Limit) -> None:
+        if limit in (Limit.STARTUP, Limit.STALL):
+            with suppress(OSError):  # even on a full disk, the tree must be ended
+                stacks.save(claim.marker, folder)
+
+    process_tree.note(folder, group)
+    with kernel_log.open_kernel_log() as kernel:
+        killed_before = cgroup.memory_kills_around()
+        try:
+            outcome = process.run(
+                command, **logs, timeout_s=limit_s, watch=watch, before_ending=save_stacks, group=group, stop=stop
+            )
+        finally:
+            if group is not None:  # also if the run could not be started
+                group.remove()
+        make_writable(folder.path)
+        if reported is not None:
+            reported.finish(outcome)
+        counted = outcome.memory_kills > 0 or cgroup.memory_kills_around() > killed_before
+        killed = counted or out_of_memory(kernel.read(), outcome, folder)
+        return Trained(outcome=outcome, out_of_memory=killed, core_wait_share=core_wait.share)
+
+
+def out_of_memory(log: str, outcome: ProcessOutcome, folder: RunFolder) -> bool:
+    """Return whether the kernel's log says that the kernel killed a process of this run for memory.
+
+    This is for machines without a control group.
+    """
+    killed = kernel_log.killed_for_memory(log)
+    return bool(killed) and not killed.isdisjoint(
+        {outcome.pid, *run_files.pids(folder), *named_pids(run_files.log_end(folder))}
+    )
