@@ -1,1 +1,1 @@
-"""Read files from anywhere safely, write files all or nothing, and keep secrets and control characters out of shown text."""
+"""Read files from anywhere safely. Write a file completely or not at all. Keep secrets and control characters out of shown text."""

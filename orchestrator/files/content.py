@@ -1,7 +1,7 @@
 """The parts of a file that a digest covers: all of a small file, or the beginning and the end of a large file.
 
-A data file may be larger than the memory. Reading all of it would take minutes in every plan. If such a file changes only after
-its first 64 MiB and before its last MiB, and keeps its size, the change is not seen.
+A data file may be larger than the memory. Reading all of it would take minutes in every plan. A change between the first 64 MiB
+and the last MiB of a large file is not seen if the file keeps its size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PIECE_BYTES = MIB
 
 
 def pieces(file: Path, size: int) -> Iterator[bytes]:
-    """Yield the content of a file of this size. For a large file, yield the first 64 MiB and the last MiB."""
+    """Yield the content of a file that has `size` bytes. For a large file, yield only the first 64 MiB and the last MiB."""
     left = WHOLE_FILE_BYTES
     with file.open("rb") as stream:
         while left > 0 and (piece := stream.read(min(left, _PIECE_BYTES))):
@@ -29,7 +29,7 @@ def pieces(file: Path, size: int) -> Iterator[bytes]:
 
 
 def digest(file: Path) -> str:
-    """Return the first twelve hexadecimal digits of the content's SHA-256. For a large file, hash its size and `pieces`.
+    """Return the first twelve hexadecimal digits of the content's SHA-256. For a large file, hash the size and the `pieces`.
 
     Raise OSError if the file cannot be read.
     """

@@ -1,6 +1,6 @@
-"""Escape text from anywhere, so that Markdown shows it unchanged: without tags, links, mentions, entities and headings. Pure.
+"""Escape text from anywhere, so that Markdown shows it unchanged and finds no tag, link, mention, entity or heading in it. Pure.
 
-A name, an argument or an error of a trainer may contain any character. Tags become entities, since not every reader knows `\\<`.
+A name, an argument or a trainer's error may contain any character. `<` becomes an entity, since not every program knows `\\<`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.files.printable_text import printable
 
-# It shows as nothing. It keeps `@name` from notifying a person, and an address from becoming a link.
+# This comment is invisible. It keeps `@name` from notifying a person, and a web address from becoming a link.
 EMPTY_COMMENT = "<!-- -->"
 
 _MARKS = re.compile(r"[\\|`*\[~@]|(?<![^\W_])_|_(?![^\W_])|(?<=://)|(?<=www)(?=\.)")
@@ -32,7 +32,7 @@ def _escaped_mark(match: re.Match[str]) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return the text escaped for the beginning of a line, where a mark makes a heading, a list, or a rule."""
+    """Return the text escaped for the beginning of a line. There, `#`, `-` or `1.` would make a heading or a list."""
     return re.sub(r"^(?=[#+=~-])", r"\\", re.sub(r"^(\d+)(?=[.)])", r"\1\\", escaped(text)))
 
 
@@ -44,7 +44,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iter
 
 
 def folded(summary: str, inside: str) -> str:
-    """Return a section that opens by a click on its summary. The summary is escaped; `inside` is Markdown."""
+    """Return a section that opens when a reader clicks on its summary. The summary is escaped; `inside` is Markdown."""
     return f"<details><summary>{escaped(summary)}</summary>\n\n{inside}\n\n</details>"
 
 

@@ -1,4 +1,4 @@
-"""The paths of this package's folder, and of its programs that run in the training environment."""
+"""The path of this package's folder, and the paths of its programs that run in the training environment."""
 
 from __future__ import annotations
 

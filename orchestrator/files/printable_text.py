@@ -1,8 +1,8 @@
-"""Make text from anywhere fit to be shown: characters that control a terminal or hide text become visible signs. Pure.
+"""Make text from anywhere safe to show: characters that control a terminal or hide text become visible signs. Pure.
 
-Names, arguments and lines of logs may contain escape sequences (colours, the window's title, answers that a terminal types itself).
-They may contain carriage returns that overwrite a line, and marks that reverse the direction of reading. Each such character
-becomes one other character, so that columns stay aligned. Stored text is not changed.
+Names, arguments and lines of logs may contain escape sequences. These set colours or the window's title, or make the terminal type
+text. Carriage returns overwrite a line, and some marks reverse the direction of reading. Each such character becomes one other
+character, so that columns stay aligned. Stored text is not changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STYLE: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def printable(text: str) -> str:
-    """Return the text with a visible sign for every mark of direction and every control character except tab and newline."""
+    """Return the text with visible signs instead of control characters and marks of direction. Tabs and newlines stay."""
     return text.translate(_SHOWN) if _UNFIT.search(text) else text
 
 
@@ -45,7 +45,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def joined_lines(text: str) -> str:
-    """Return a text with its lines joined to one. A second line would end a comment or a table's cell."""
+    """Return a text of several lines as one line. A second line would end a comment or a table's cell."""
     return printable(" ".join(text.splitlines()))
 
 
@@ -60,7 +60,7 @@ def is_printable(text: str) -> bool:
 
 
 def is_utf8(text: str) -> bool:
-    """Return whether a file can store the text.
+    """Return whether a UTF-8 file can store the text.
 
     In arguments, variables and paths, Python represents bytes that are not UTF-8 as surrogates ("half characters").
     """
@@ -78,15 +78,15 @@ def with_bytes(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return JSON text with `\\uXXXX` for characters that are unfit for a terminal.
+    """Return JSON text with `\\uXXXX` instead of each character that is unfit for a terminal.
 
-    Such characters occur only in JSON's strings.
+    Valid JSON has such characters only inside strings.
     """
     return _UNFIT.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def shell_word(text: str) -> str:
-    """Return the text as one word for bash, quoted only where needed. Characters unfit for a terminal become `$'\\x1b'`."""
+    """Return the text as one word for bash, quoted only where needed. A character unfit for a terminal becomes `$'\\x1b'`."""
     if is_printable(text):
         return shlex.quote(text)
     return "$'" + "".join(_for_bash(character) for character in text) + "'"

@@ -1,12 +1,12 @@
 """Read files so that none of them can do harm: a results folder may come from another person.
 
 Only regular files are read. Pipes, terminals, devices, and paths that are symbolic links are refused. A read never waits, and
-it stops at a limit. The depth of JSON is limited, too. Every problem is `Unreadable`, a ValueError. Functions that read a
-results folder catch `(OSError, ValueError)`, name the file in a warning, and go on. A missing file stays a FileNotFoundError.
+it stops at a limit. The depth of JSON is limited, too. A refused file raises `Unreadable`, a ValueError; a missing file raises
+FileNotFoundError. Functions that read a results folder catch `(OSError, ValueError)`, name the file in a warning, and go on.
 Content is never run: there is no pickle and no eval.
 
 This module does not judge the content. `results/table/foreign_rows.py` checks that a run's record belongs to the folder that
-contains it. Links in the folders above a file are followed, since people move `experiments/` to another disk.
+contains it. A folder in a file's path may be a symbolic link, since people move `experiments/` to another disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final
 
 MIB: Final = 2**20
 
-# The limits of a file's size.
+# Limits for the sizes of files.
 RECORD_BYTES: Final = (
     16 * MIB
 )  # `record.json`, `experiment.json`, worker files; a record of 1,000 GPUs takes about 1 MiB
@@ -32,10 +32,10 @@ SUITE_BYTES: Final = (
 CLAIM_BYTES: Final = 1 * MIB  # `job.json`, `owner.json` and other small files
 LOG_BYTES: Final = 64 * MIB  # a text that is read whole
 
-# The limit of JSON's depth; a record has five levels.
+# The limit for the depth of JSON; a record has five levels.
 DEEPEST: Final = 64
 
-# The largest number that is used: sums, squares and quotients of such numbers are finite.
+# The largest number that is accepted. Sums, squares and quotients of accepted numbers are finite.
 LARGEST: Final = 1e150
 
 _NUMBER: Final = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf(inity)?)", re.ASCII | re.IGNORECASE)
@@ -56,7 +56,7 @@ def reason(error: OSError | ValueError) -> str:
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file for reading bytes, without waiting. Raise Unreadable or OSError."""
-    # Checked before opening, since opening a device may have an effect. Checked again, since the file may have been exchanged.
+    # Check before opening, since opening a device may have an effect. Check again afterwards: the file may have been replaced.
     _require_regular(path.lstat().st_mode)
     flags = os.O_RDONLY
     for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"):  # some systems lack some flags
@@ -77,7 +77,7 @@ def read_bytes(path: Path, *, limit: int) -> bytes:
         too_large = os.fstat(file.fileno()).st_size > limit
         content = (
             b"" if too_large else _read(file, limit + 1)
-        )  # it may have grown, and files of the kernel have no size
+        )  # the file may have grown, and the kernel's own files show no size
     if too_large or len(content) > limit:
         raise Unreadable(f"the file exceeds the limit of {limit / MIB:g} MiB")
     return content
@@ -102,9 +102,9 @@ def sound_number(value: float | int) -> float | int | None:
 
 
 def number_in(text: str) -> float | None:
-    """Return the number that a text consists of, else None.
+    """Return the number if the whole text is one, else None.
 
-    Python's float() also reads digits of other scripts, and underscores between digits. They are no numbers here.
+    Python's float() also accepts digits of other scripts, and underscores between digits. This function refuses both.
     """
     return float(text) if _NUMBER.fullmatch(text.strip()) else None
 
@@ -147,9 +147,9 @@ def read_lines(path: Path, *, limit: int, longest: int) -> Iterator[bytes]:
 
 
 def read_json(path: Path, *, limit: int, finite: bool = True) -> Any:
-    """Return the file as JSON. Raise Unreadable if it is invalid, nests too deep, or contains half characters.
+    """Return the JSON value in a file. Raise Unreadable if the JSON is invalid, too deep, or contains half characters.
 
-    NaN and Infinity, which Python writes although they are not JSON, are refused unless `finite` is False.
+    Refuse NaN and Infinity unless `finite` is False: they are not JSON, but Python writes them.
     """
     return parse_json(read_bytes(path, limit=limit), finite=finite)
 

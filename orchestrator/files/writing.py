@@ -2,7 +2,7 @@
 
 `replace` is for files that may change (`suite.json`, reports). `place_once` is for files that may not change (`record.json`).
 `place_once` links the finished file to its name, so that the first of two writers wins.
-A file that was reserved for the content needs no new disk space, and keeps the content if it cannot be placed.
+A reserved file (`reserve`) needs no new disk space for the content. It keeps the content if the content cannot be placed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from orchestrator.errors import ResultsError
 
-# The errors of link(2) on a file system that has no links. Others, such as a full disk, may pass.
+# The errors of link(2) on a file system without links. Other errors, such as a full disk, may be temporary.
 _CANNOT_LINK = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 
 
@@ -35,7 +35,7 @@ def _write_aside(path: Path, content: str | bytes) -> Path:
 
 
 def make_writable(folder: Path) -> None:
-    """Let the owner of a folder read it and write into it again, if a program has changed that and the system allows it."""
+    """Give a folder's owner all rights to the folder again, if a program took some away. Do nothing if the system forbids it."""
     with suppress(OSError):
         mode = stat.S_IMODE(folder.stat().st_mode)
         if mode & stat.S_IRWXU != stat.S_IRWXU:
@@ -43,13 +43,13 @@ def make_writable(folder: Path) -> None:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Make the file `path` with zeros, for a later content of at most this size. A full disk is not an error."""
+    """Fill the file `path` with `size` zeros, so that later content finds its disk space. A full disk is not an error."""
     with suppress(OSError), path.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
 
 
 def _write_reserved(path: Path, text: str) -> bool:
-    """Write the text into a reserved file, or a new one, and return whether that succeeded. Never follow a link."""
+    """Write the text into a reserved file or a new file. Return whether that succeeded. Never follow a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with suppress(OSError), open(os.open(path, flags, 0o666), "wb") as file:
         status = os.fstat(file.fileno())
@@ -64,7 +64,7 @@ def _write_reserved(path: Path, text: str) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder, so that names that were just put into it survive a power cut."""
+    """Sync a folder, so that its new names survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -85,8 +85,8 @@ def replace(path: Path, content: str | bytes) -> None:
 def place_once(path: Path, text: str, *, reserved: Path | None = None) -> bool:
     """Create the file `path` with this text unless it exists. Return whether it was created.
 
-    With `reserved`, write the text into that file first. The caller removes it; until then it has the text, also after an error.
-    Raise ResultsError if the file system cannot link files.
+    If `reserved` is given, write the text into that file first. The file keeps the text, even after an error, until the caller
+    removes it. Raise ResultsError if the file system cannot link files.
     """
     if reserved is not None and not _write_reserved(reserved, text):
         reserved = None

@@ -7,9 +7,13 @@
 
 Secrets stay in the environment of the person who runs the benchmark: the runs inherit them.
 
-Not found: a secret without a known form under a harmless name; a secret of fewer than eight characters that is not next to its
-name; an ordinary word; and encodings other than those of `values`. A mask neither contains nor removes quotes, so that a redacted
-record is still JSON.
+These secrets are not found:
+
+- a secret under a harmless name, if the secret has no known form;
+- a secret of fewer than eight characters, or an ordinary word, if its name is not next to it;
+- a secret in an encoding that `values` does not know.
+
+A mask neither contains nor removes quotes, so that a redacted record is still JSON.
 """
 
 from __future__ import annotations
@@ -52,9 +56,9 @@ Finder = Callable[[str], Iterable[Secret]]
 _NAME = r"(?P<name>[A-Za-z_][\w.-]{0,80})"
 _NAMED = rf"""(?<![\w.-]){_NAME}(?P<closed>\\*["'])?\s*[=:]\s*"""
 _OPTION = rf"""--{_NAME}(?P<closed>\\*["'],)?\s+"""
-# No value is `==` with a version, as in a list of packages (`detect-secrets==1.5.0`).
+# `==` with a version is not a value: a list of packages has it (`detect-secrets==1.5.0`).
 _VALUE = re.compile(r"""(?P<opened>\\*["'])?(?P<value>(?!--|:|\$?\{\w+[:}]|={1,2}\d+\.\d)[^\s"'\\,;&)}\]<>]+)""")
-# A value in plain quotes. In single quotes it has no double quotes, so that the mask does not cross the end of a text of JSON.
+# A value in plain quotes. Single quotes contain no double quote, so that the mask does not cross the end of a JSON string.
 _QUOTED = re.compile(r""""(?:[^"\\\n]|\\.){1,8192}"|'(?:[^"'\\\n]|\\.){1,8192}'""")
 _NO_VALUES = frozenset(
     (
@@ -65,7 +69,7 @@ _NO_VALUES = frozenset(
 
 
 def redact(text: str, environ: Mapping[str, str] = os.environ, *, also: Finder | None = None) -> str:
-    """Return the text with masked secrets, as valid UTF-8. JSON stays JSON. `also` finds further secrets in a text."""
+    """Return the text with masked secrets, as valid UTF-8. JSON stays JSON. The function `also` finds further secrets."""
     text = text.encode("utf-8", "replace").decode()
     pieces, at = [], 0
     for secret in _apart([*_found(text, environ), *(also(text) if also else ())]):
@@ -75,13 +79,13 @@ def redact(text: str, environ: Mapping[str, str] = os.environ, *, also: Finder |
 
 
 def redactor(environ: Mapping[str, str] = os.environ) -> Redactor:
-    """Return a function like `redact` for many texts. It reads the environment once, and remembers results."""
+    """Return a function like `redact` for many texts. The environment is read once, and results are remembered."""
     named = {name: value for name, value in environ.items() if is_secret_name(name)}
     return lru_cache(maxsize=65536)(lambda text: redact(text, named))
 
 
 def redact_end(text: str, *, cut: bool, environ: Mapping[str, str] = os.environ, also: Finder | None = None) -> str:
-    """Return the redacted end of a log. If `cut`, leave out its first LONGEST_SECRET characters: they may begin inside a secret."""
+    """Return the redacted end of a log. If `cut` is true, drop the first LONGEST_SECRET characters: a secret may be cut there."""
     masked = redact(text, environ, also=also)
     return masked[LONGEST_SECRET:] if cut else masked
 
@@ -127,7 +131,7 @@ def redact_words(words: Sequence[str], masked: Redactor = redact) -> list[str]:
 
 
 def _by_name(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator[Secret]:
-    """Yield the values next to names of secrets. A short value is a secret only if it is the value of this variable."""
+    """Yield the values next to names of secrets. A short value counts only if the variable of this name has this value."""
     for pattern, signs in ((_NAMED, "=:"), (_OPTION, ("--",))):
         if not any(sign in text for sign in signs):
             continue
@@ -137,7 +141,7 @@ def _by_name(text: str, environ: Mapping[str, str], *, quoted: bool) -> Iterator
                 continue
             match = _VALUE.match(text, named.end())
             if match is None or ((named["closed"] or quoted) and not match["opened"]):
-                continue  # in JSON a bare word is a number or null, and a mask would make it invalid
+                continue  # in JSON, a word without quotes is a number or null; a mask there would make the JSON invalid
             if match["value"].lower() in _NO_VALUES:
                 done = match.end()
                 continue

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from orchestrator.files.redaction.secret import Secret
 
 _FREE = r"(?<![A-Za-z0-9])"
-# The kind of secret, a hint that every such secret contains, and its form. The group `secret`, if any, is masked.
-# `re` compiles a form at its first use and keeps it: `--help` and most plans need none.
+# Each entry has the kind of secret, a hint that every such secret contains, and the secret's form. If the form has a group
+# `secret`, only this group is masked. `re` compiles a form at its first use. `--help` and most plans use no form.
 _FORMS: tuple[tuple[str, str, str], ...] = (
     ("a password in a URL", "://", r"""(?<=://)[^/\s@:"'\\<>]*:[^/\s"'\\<>]*(?=@)"""),
     ("a token in a URL", "://", r"""(?:(?<=https://)|(?<=http://))[^/\s:"'\\<>]+(?=@)"""),
@@ -59,7 +59,7 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
     ),
     ("a bearer token", "(?i:bearer)", r"(?i:bearer)\s+(?P<secret>(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,})"),
     (
-        "a key of Weights & Biases",  # it looks like a commit of git, so a word before it must name it
+        "a key of Weights & Biases",  # the key looks like a Git commit, so a word before it must say what it is
         "(?i:api[ _-]?key|wandb[ -]login)",
         r"""(?i:api[ _-]?key|wandb[ -]login)[\s:\\"']{1,6}(?P<secret>(?:local-)?[0-9a-f]{40})(?![0-9a-f])""",
     ),
@@ -70,12 +70,12 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
     ),
 )
 
-# A text without a match contains none of these forms.
+# If this pattern finds nothing in a text, the text contains no secret of these forms.
 _HINT = "|".join(dict.fromkeys(hint for _, hint, _ in _FORMS))
 
 
 def by_form(text: str) -> Iterator[Secret]:
-    """Yield the secrets with a known form. Most texts are searched only for the hints, since a plan may have very many commands."""
+    """Yield the secrets with a known form. For speed, search most texts only for the hints: a plan may have very many commands."""
     if not re.search(_HINT, text):
         return
     for what, hint, pattern in _FORMS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-# Words that make a name secret wherever they are in it.
+# A name that has one of these words, in any place, is the name of a secret.
 _ALWAYS = frozenset(
     (
         *(
@@ -22,7 +22,7 @@ _ALWAYS = frozenset(
         *("CREDS", "COOKIE", "COOKIES", "WEBHOOK", "WEBHOOKS", "DSN"),
     )
 )
-# Words that are written without a separator: `PGPASSWORD`, `OPENAIAPIKEY`.
+# These also count at the end of a longer word: `PGPASSWORD`, `OPENAIAPIKEY`.
 _JOINED = (
     "PASSWORD",
     "PASSWD",
@@ -36,7 +36,7 @@ _JOINED = (
 )
 
 _AT_THE_END = frozenset(("TOKEN", "KEY", "KEYS", "PAT", "AUTHORIZATION", "BEARER", "AUTH", "SSHPASS", "DBPASS"))
-# Short words that are secret at the end of an environment variable, or after the name of an account: `smtp_pass`, not `pre_pass`.
+# These short words count at the end of a name in capitals, or after the name of an account: `smtp_pass`, not `pre_pass`.
 _AFTER_AN_ACCOUNT = frozenset(("PASS", "PW"))
 _ACCOUNTS = frozenset(
     (
@@ -83,7 +83,7 @@ def is_secret_name(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def says_secret(name: str) -> bool:
-    """Return whether a name in a log is the name of a secret. The name in `cache_key = …` is not: that is a line of code."""
+    """Return whether a name in a log is the name of a secret. `cache_key = …` is a line of code, so this name is not."""
     words = _words(name)
     if words[-1] in ("KEY", "KEYS"):
         return len(words) > 1 and words[-2] in _QUALIFIED
@@ -91,7 +91,7 @@ def says_secret(name: str) -> bool:
 
 
 def _words(name: str) -> list[str]:
-    """Return the words of a name in capitals. A number at the end is left out, as in `HF_TOKEN_2` and `PASSWORD2`."""
+    """Return the words of a name, changed to capitals. Leave out a number at the end, as in `HF_TOKEN_2` and `PASSWORD2`."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.lstrip("-+"))
     words = re.split(r"[_.-]+", spaced.upper())
     if len(words) > 2 and words[-1].isdigit():

@@ -1,4 +1,4 @@
-"""Secrets that are known because an environment variable contains them, in every encoding in which a text may have them.
+"""Find the values of secret environment variables in a text, in any encoding that the text may use.
 
 An ordinary word or a number under a secret name (`API_KEY=disabled`) is hidden only next to its name. Otherwise the mask would
 replace this word in all texts, including the keys and numbers of a JSON document.
@@ -24,7 +24,7 @@ _LONGEST_WORD = 15
 _WORD = re.compile(r"[^\W\d_]+")
 _NUMBER = re.compile(r"[\d\s.,:+eE-]+")
 _IDENTIFIER = re.compile(r"[a-z_.-]+|[A-Z_.-]+")
-# The end of a line inside a value: as it is, or as JSON writes it. Backslashes of the value itself may come before it.
+# A line end inside a value, plain or as JSON writes it. Backslashes of the value itself may come before the line end.
 _LINE_END = re.compile(r"\r?\n|(\\+)(?:r\\+)?n")
 
 
@@ -35,7 +35,7 @@ def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 @lru_cache(maxsize=1024)
 def _is_ordinary(name: str, value: str) -> bool:
-    """Return whether the value is short, a word or a number. The value of a name such as `SORT_KEY` may also be a name."""
+    """Return whether the value is short, a word or a number. Under a name such as `CACHE_KEY`, an identifier is ordinary, too."""
     if len(value) < _SHORTEST_SECRET:
         return True
     word = len(value) <= _LONGEST_WORD and _WORD.fullmatch(value)
@@ -43,7 +43,7 @@ def _is_ordinary(name: str, value: str) -> bool:
 
 
 def by_value(text: str, variables: Mapping[str, str]) -> Iterator[Secret]:
-    """Yield the values of these variables in a text, however they are written."""
+    """Yield each place in the text that has the value of one of these variables, in any encoding."""
     if not variables:
         return
     for name, value in variables.items():
@@ -63,7 +63,7 @@ def _has_a_piece(text: str, value: str) -> bool:
 
 
 def _across_lines(text: str, variables: Mapping[str, str]) -> Iterator[Secret]:
-    """Yield the values that this text contains with a line end inside the value."""
+    """Yield each value that a line end interrupts in this text."""
     if not variables:
         return
     breaks = list(_line_ends(text))
@@ -83,7 +83,7 @@ def _across_lines(text: str, variables: Mapping[str, str]) -> Iterator[Secret]:
 
 
 def _line_ends(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where line ends begin and end. JSON writes one with one backslash, and JSON inside JSON with two."""
+    """Yield the start and the end of each line end. JSON writes a line end with one backslash, JSON inside JSON with two."""
     for match in _LINE_END.finditer(text):
         start, end = match.span()
         yield (match.end(1) - (2 - len(match[1]) % 2) if match[1] else start), end
@@ -91,7 +91,7 @@ def _line_ends(text: str) -> Iterator[tuple[int, int]]:
 
 @lru_cache(maxsize=1024)
 def _written(value: str) -> frozenset[str]:
-    """Return the forms that a value can have in a text: plain, encoded, quoted, and each line of a long value.
+    """Return the forms that a value can have in a text: plain, encoded or quoted. Each long line of a value has forms, too.
 
     Bytes that are not UTF-8 appear in a text as `?` or as a replacement character.
     """
@@ -114,7 +114,7 @@ def _in_json(text: str) -> set[str]:
 
 
 def _encoded(text: str) -> set[str]:
-    """Return the text as URLs, base64 and hexadecimal digits write it."""
+    """Return the text as it appears in a URL, in base64 and in hexadecimal digits."""
     quoted = {quote(text, safe=safe, errors="surrogateescape") for safe in ("", "/")}
     quoted.add(quote_plus(text, errors="surrogateescape"))
     quoted |= {re.sub("%..", lambda code: code[0].lower(), form) for form in quoted}
@@ -123,7 +123,7 @@ def _encoded(text: str) -> set[str]:
 
 
 def _base64(data: bytes) -> Iterator[str]:
-    """Yield the base64 digits of the data, for each position that the data can have in a longer text."""
+    """Yield the base64 digits of the data. The digits depend on where the data begin in a longer text, so there are three forms."""
     for before in range(3):
         bits = 8 * (before + len(data))
         for encode in (b64encode, urlsafe_b64encode):

@@ -14,7 +14,7 @@ def secret_words(words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
 
     Each item is the index of a word, the position in this word at which the value starts, and the option's name.
 
-    An option is `--name` with its value in the next word, `--name=value`, or a whole word `name=value`, also after `--set=`.
+    An option is `--name` with its value in the next word, `--name=value`, or `name=value`. `--set=` or `--axis=` may precede it.
     """
     if not any(map(_names_secret, words)):
         return
@@ -35,7 +35,7 @@ def _names_secret(word: str) -> bool:
 
 
 def _assigned(word: str) -> tuple[str, int]:
-    """Return the name of a word `name=value` and the position of its value."""
+    """Return the name in a word `name=value`, and the position of the value; an empty name and 0 for any other word."""
     before = re.match("--(?:set|axis)=", word)
     begin = before.end() if before else 0
     name, equals, _ = word[begin:].partition("=")

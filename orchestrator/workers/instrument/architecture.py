@@ -1,18 +1,18 @@
-"""Reads from a built model the facts that determine its work: its matrices, its experts and its attention.
+"""Reads the facts that determine the work of a built model: its matrices, its experts and its attention.
 
-`read` returns a dict for JSON. The orchestrator computes FLOPs per token from this dict. Numbers are counts of weights:
+`read` returns a dict for JSON. The orchestrator computes FLOPs per token from this dict:
 
-    frozen, trainable                 in matrices that multiply every token: linear layers, routers, lm_head (tied to the
-                                      embedding or not); not the embedding, which is looked up
-    expert_frozen, expert_trainable   in all experts together; 0 without experts
-    experts, experts_per_token        experts in a layer, and experts that a token passes (None without experts)
+    frozen, trainable                 number of weights in matrices that multiply every token: linear layers, routers and the
+                                      lm_head (tied to the embedding or not); not the embedding, which is looked up
+    expert_frozen, expert_trainable   number of weights in all experts together; 0 without experts
+    experts, experts_per_token        number of experts in a layer, and of experts that a token passes; None without experts
     outside_layers                    weights of `frozen` and `trainable` outside the repeated layers, such as the lm_head
-    spared                            weights that recomputing a layer does not need if it may stop early: the layer's
-                                      last matrix, unless a later module keeps its result
+    spared                            number of weights that recomputation leaves out if it may stop early: the last matrix
+                                      of each layer, unless a later module needs the matrix's result
     layers, heads, head_dim, kv_heads
     attention_width                   query heads × head dim (mean of keys' and values'), summed over the layers
     causal, window                    whether a token sees only previous tokens, and how many (None: all of them)
-    unknown                           a sentence for each fact that is not known
+    unknown                           a sentence for each group of facts that is not known
 
 Quantised weights count as the numbers that they represent. Nothing is guessed. In these cases a group of facts is None, and
 a sentence says why: a parameter of two or more dimensions in an unknown kind of module; an adapter other than LoRA; a model
@@ -46,7 +46,7 @@ class Unknown(Exception):
 
 
 class Matrix(NamedTuple):
-    """A matrix that multiplies activations, or a tensor of `experts` experts."""
+    """A matrix that multiplies activations, or one tensor with a matrix for each expert. `experts` is the number of experts."""
 
     path: str
     numbers: int
@@ -55,7 +55,7 @@ class Matrix(NamedTuple):
 
 
 def read(trainer: Any) -> dict[str, Any]:
-    """Return the facts that the module's text lists, for a Trainer's model. A fact that the model does not show is None."""
+    """Return the facts of a Trainer's model that the docstring above lists. A fact that the model does not show is None."""
     facts: dict[str, Any] = {}
     unknown: list[str] = []
     for names, reader in ((MATRICES, matrix_facts), (ATTENTION, attention_facts)):
@@ -112,7 +112,7 @@ def check_adapter(model: Any) -> None:
 
 
 def stack_of(model: Any, config: Any) -> tuple[str, Any]:
-    """Return the path and the list of the model's repeated layers."""
+    """Return two values: the path of the list of the model's repeated layers, and that list."""
     for path, module in model.named_modules():
         if type(module).__name__ == "ModuleList" and len(module) == config.num_hidden_layers:
             return path, module
@@ -148,7 +148,7 @@ def matrices(model: Any) -> Iterator[Matrix]:
 
 
 def matrices_in(module: Any) -> Iterator[tuple[int, bool, Optional[int]]]:
-    """Yield the size of each of a module's own matrices, whether it is trained, and its number of experts."""
+    """Yield three values for each of a module's own matrices: its size, whether it is trained, and its number of experts."""
     if is_linear(module):
         trained = bool(getattr(getattr(module, "weight", None), "requires_grad", False))  # GPTQ has buffers instead
         yield module.in_features * module.out_features, trained, None
@@ -157,7 +157,7 @@ def matrices_in(module: Any) -> Iterator[tuple[int, bool, Optional[int]]]:
     if is_a(module, "Embedding") or kind.endswith("Norm"):
         return
     if kind == "ParamWrapper" or ("linear" in kind.lower() and not any(True for _ in module.children())):
-        raise Unknown(f"what a {kind} computes")  # the first is an adapter that adds itself to a tensor of all experts
+        raise Unknown(f"what a {kind} computes")  # a ParamWrapper is an adapter of the tensor of all experts
     for name, parameter in module.named_parameters(recurse=False):
         shape = tuple(getattr(parameter, "ds_shape", None) or parameter.shape)
         if len(shape) < 2 or "bias" in name:
@@ -171,13 +171,13 @@ def matrices_in(module: Any) -> Iterator[tuple[int, bool, Optional[int]]]:
 
 
 def is_linear(module: Any) -> bool:
-    """Return whether this is a linear layer, quantised or not; an adapter's wrapper is not."""
+    """Return whether this is a linear layer. A quantised layer is one; an adapter's wrapper is not."""
     sizes = (getattr(module, "in_features", None), getattr(module, "out_features", None))
     return all(isinstance(size, int) for size in sizes) and not any(True for _ in module.children())
 
 
 def spared(layers: Any) -> Optional[int]:
-    """Return the number of weights in all layers that recomputation need not multiply if it may stop early."""
+    """Return how many weights of all layers recomputation leaves out if it may stop early."""
     known = [end for end in map(end_of, layers) if end is not None]
     return sum(known) if len(known) == len(layers) else None
 
@@ -225,7 +225,7 @@ def attention_facts(model: Any) -> dict[str, Any]:
 
 
 def sizes_of(attention: Any) -> Optional[tuple[int, int, int]]:
-    """Return the number of query heads, the size of a key and the size of a value; None for a module without heads."""
+    """Return three values: the number of query heads, a key's size and a value's size. Return None for a module without heads."""
     config = getattr(attention, "config", None)
     heads = first(attention, "num_heads", "num_attention_heads") or first(config, "num_attention_heads")
     keys = first(attention, "qk_head_dim", "head_dim", "head_size")
@@ -276,7 +276,7 @@ def recomputation(trainer: Any) -> Optional[str]:
     flags = {getattr(module, "gradient_checkpointing", False) is True for module in trainer.model.modules()}
     if True not in flags and not wrapped:
         return "none"
-    if wrapped:  # by FSDP, which wraps the layers that it shards, and nothing else
+    if wrapped:  # FSDP wraps exactly the layers that it shards
         kinds = {str(getattr(module, "checkpoint_impl", None)).rpartition(".")[2] for module in wrapped}
         whole = len(wrapped) == config_of(trainer.model).num_hidden_layers and True not in flags
         return "early_stop" if whole and kinds == {"NO_REENTRANT"} else None

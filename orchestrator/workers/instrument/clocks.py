@@ -1,10 +1,10 @@
-"""The clock that times steps: the GPU's own if the Trainer computes on CUDA, else the host's.
+"""The clock that times steps: the GPU's own clock if the Trainer computes on CUDA, else the host's clock.
 
 A mark is a moment whose time may not be known yet. On CUDA a mark is an event on the current stream, and its time is known once
-the GPU has passed the event. Only `anchor` waits, once in a training. What the times leave out: work on other streams for which
-the current stream does not wait, and the drift between the clocks of GPU and host.
+the GPU has passed the event. Only `anchor` waits, once in a training. What the times leave out: work on other streams, unless the
+current stream waits for it; and the drift between the clocks of GPU and host.
 
-`waited_s` reads from the kernel how long this process's threads were ready to run and had no core.
+`waited_s` reads from the kernel how long this process's threads were ready to run but had no core.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
@@ -38,7 +38,7 @@ class HostClock:
 
 
 def cuda_event(**how: Any) -> Any:
-    """Return an event of torch's newer class. The older class looks up the stream in Python, and the GPU waits meanwhile."""
+    """Return a CUDA event, of torch's newer class if possible. The older class is slow: it looks up the stream in Python."""
     torch = sys.modules["torch"]
     return torch.Event("cuda", **how) if hasattr(torch, "Event") else torch.cuda.Event(**how)
 

@@ -5,8 +5,8 @@ step begins, after each micro-batch, and where the step ends. The first step of 
 step that compiles the process's first graph. A later step that compiles has recompiled. A width is the number of positions in a
 row of `input_ids`. A new width is the reason if torch compiled during a micro-batch whose width no earlier micro-batch had.
 
-What the counts leave out: graphs compiled between steps, as for an evaluation; code that a compiler finds in its cache still counts
-as compiled; CUDA graphs that are recorded again do not count.
+What the counts leave out: graphs compiled between steps, as for an evaluation, and CUDA graphs that are recorded again. Code that a
+compiler finds in its cache still counts as compiled.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
@@ -30,7 +30,7 @@ def width_of(inputs: Any) -> Any:
 
 
 class Compilations:
-    """The compilations of one training. Call `begin`, then `batch` after each micro-batch, then `end`, in each step."""
+    """The compilations of one training. In each step, call `begin`, then `batch` after each micro-batch, then `end`."""
 
     def __init__(self) -> None:
         self.widths: set[Any] = set()
@@ -41,7 +41,7 @@ class Compilations:
         self.new_width = False
 
     def batch(self, inputs: Any) -> None:
-        """Note the width of a micro-batch that was trained on."""
+        """Record the width of a micro-batch after its training step."""
         now = graphs()
         if now:
             width = width_of(inputs)
@@ -51,10 +51,10 @@ class Compilations:
             self.last = now
 
     def end(self, *, first: bool) -> dict[str, Any]:
-        """Return the fields of the step's line, none if nothing was compiled. `first` is true for a training's first step."""
+        """Return fields for the step's line; an empty dict if nothing was compiled. `first` is true for a training's first step."""
         count, before, new_width = graphs() - self.before, self.before, self.new_width
         self.begin()
-        if count <= 0:  # less if the target has set the counts to zero
+        if count <= 0:  # negative if the target has set torch's count to zero
             return {}
         if first or not before:
             return {"compiled": count}

@@ -1,14 +1,14 @@
-"""Counts a micro-batch: tokens, tokens that are not padding, tokens with a label, samples, and their squared lengths.
+"""Counts a micro-batch: tokens, tokens that are not padding, tokens with a label, samples, and the samples' squared lengths.
 
-What is measured, and how: each micro-batch is counted on the host, before accelerate sends it to the device. The GPU still
-works on the previous step, so nothing waits for the counting. The counts are kept with the tensors that were sent. They are
+What is measured, and how: each micro-batch is counted on the host, before accelerate sends it to the device. Meanwhile the GPU
+still works on the previous step, so nothing waits for the counting. The counts are stored for the tensors that were sent, and are
 valid as long as these tensors do not change. Some batches cannot be counted on the host: for an iterable data set, accelerate
 sends the batches of all ranks as one and cuts them later. These batches, and batches that were changed, are counted on the
 device after the backward pass. Sums on a GPU are copied to pinned memory, and nothing waits for them.
 
-What the numbers leave out: padding is known from a mask of the tokens' shape. Without a mask every token counts as real, with
-one exception: several tokens at the end of a row whose `position_ids` are all 0 count as padding. A new sample in a row shows
-by `position_ids` that do not continue from the previous token. Counting on a GPU other than CUDA's waits for that GPU.
+What the numbers leave out: padding is known only from a mask that has the shape of the tokens. Without a mask, every token counts
+as real. One exception: if several tokens at the end of a row have the position 0, they count as padding. A new sample in a row is
+recognised by a position that does not continue from the previous token. Counting on a GPU without CUDA waits for that GPU.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
@@ -35,18 +35,18 @@ class Sent(NamedTuple):
     parts: dict[str, tuple[weakref.ref[Any], int]]
 
 
-# What was sent, by the id of a batch's tokens, as long as the tokens exist. It is not an attribute of the tensors: a batch must
-# pickle and copy as it does without the instrument.
+# Maps the id() of a batch's tokens to what was sent, as long as the tokens exist. The counts are not attributes of the tensors:
+# pickling and copying a batch must work as they do without the instrument.
 _sent: dict[int, Sent] = {}
 
 
 def noting(send: Callable[..., Any], *, wanted: Callable[[], bool]) -> Callable[..., Any]:
-    """Wrap accelerate's `send_to_device` to count a batch before it leaves the host, while `wanted()` is true."""
+    """Wrap accelerate's `send_to_device`: while `wanted()` is true, count each batch before it leaves the host."""
 
     @functools.wraps(send)
     def send_to_device(batch: Any, *args: Any, **kwargs: Any) -> Any:
         counts = None
-        with contextlib.suppress(Exception):  # the count after the training step fails too, and reports it
+        with contextlib.suppress(Exception):  # the count after the training step will fail, too, and report the error
             counts = counted(held(batch)) if wanted() else None
         sent = send(batch, *args, **kwargs)
         if counts is not None:
@@ -58,7 +58,7 @@ def noting(send: Callable[..., Any], *, wanted: Callable[[], bool]) -> Callable[
 
 
 def counted(parts: Mapping[str, Any]) -> Optional[list[int]]:
-    """Return the COUNTS of a batch on the host; None if it is on a GPU already or has no tokens."""
+    """Return the COUNTS of a batch on the host; None if the batch is already on a GPU or has no tokens."""
     if any(getattr(part, "is_cuda", False) for part in parts.values()):
         return None
     values = sizes(parts)
@@ -74,7 +74,7 @@ def note(parts: Mapping[str, Any], counts: list[int]) -> None:
 
 
 def noted(parts: Mapping[str, Any]) -> Optional[list[int]]:
-    """Return the counts noted for these tensors. Return None if the tensors are different ones, or if a tensor has changed."""
+    """Return the counts stored for these tensors. Return None for other tensors, or if a tensor has changed since."""
     sent = _sent.get(id(parts.get(COUNTED[0])))
     if sent is None or sent.parts.keys() != parts.keys():
         return None
@@ -86,7 +86,7 @@ def noted(parts: Mapping[str, Any]) -> Optional[list[int]]:
 
 
 def kept(inputs: Any) -> Union[list[int], dict[str, Any]]:
-    """Return the counts noted for a micro-batch, else the tensors to count; an empty dict if `inputs` is not a batch.
+    """Return the counts stored for a micro-batch, or the tensors to count. Return an empty dict if `inputs` is not a batch.
 
     Call this function before the training step: the step may remove or change the labels of its batch.
     """
@@ -121,10 +121,10 @@ def sizes(inputs: Mapping[str, Any]) -> Optional[list[Any]]:
 
 
 def packed(positions: Any, mask: Any) -> tuple[Any, Any, Any]:
-    """Return the real tokens, the samples and the sum of their squared lengths, for rows with several samples.
+    """Return three counts of rows with several samples: real tokens, samples, and the sum of the samples' squared lengths.
 
-    A sample begins after padding, and where a position is 0 or does not continue from the previous position. Without a mask,
-    several zeros at the end of a row are padding, as trl makes it. A single zero at the end is a sample of one token.
+    A sample begins after padding. It also begins where a position is 0 or does not continue from the previous position. Without
+    a mask, several zeros at the end of a row are padding, as trl makes it. A single zero at the end is a sample of one token.
     """
     torch = sys.modules["torch"]
     begins = positions == 0
@@ -140,12 +140,12 @@ def packed(positions: Any, mask: Any) -> tuple[Any, Any, Any]:
         real, samples = here.sum(), (begins & here).sum()
     index = torch.arange(positions.shape[-1], device=positions.device)
     place = index - torch.where(begins, index, 0).cummax(-1).values
-    # 0 + 1 + … + (n - 1) twice, and n, is n².
+    # 2 × (0 + 1 + … + (n - 1)) + n = n².
     return real, samples, 2 * place.sum() + positions.numel() - padding
 
 
 class Batch:
-    """The counts of one micro-batch. Counts on a GPU are being copied to the host."""
+    """The counts of one micro-batch. Counts on a GPU are copied to the host; `ready` says whether they have arrived."""
 
     def __init__(self, values: list[Any], counter: Counter) -> None:
         away = [value for value in values if getattr(value, "is_cuda", False)]

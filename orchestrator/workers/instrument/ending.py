@@ -1,14 +1,14 @@
 """Ends a training early, on all ranks at the same step: after a number of steps, or once the step time is known well enough.
 
-Every rank knows the number of steps. Every LOOK_EVERY steps, rank 0 decides from its own steps (`stopping.py`) whether the step
-time is known well enough. The other ranks must learn the decision without a collective operation, because such an operation
+Every rank knows the largest number of steps. Every LOOK_EVERY steps, rank 0 decides from its own steps (`stopping.py`) whether the
+step time is known well enough. The other ranks must learn the decision without a collective operation, because such an operation
 would wait for the GPUs. So the decision goes from host to host, through the key-value store of the process group. All ranks
 obey it LOOK_EVERY steps later.
 
 Each decision is one key, written by compare-and-set. Rank 0 writes its decision. A rank that has waited too long for this decision
 writes that training continues. The first writer wins. All ranks, including rank 0, act on the content of the store, so they agree.
 Without a store, training is not ended early. If the store keeps failing for a rank, that rank fails: ranks that stop at different
-steps would wait for each other until a time-out. Only the first wait for a silent rank 0 lasts LONGEST_WAIT_S.
+steps would wait for each other until a time-out. The first wait for a silent rank 0 lasts LONGEST_WAIT_S; later ones end at once.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
@@ -31,7 +31,7 @@ trainings = itertools.count()
 
 
 def patiently(ask: Callable[[], Any]) -> Any:
-    """Return the store's answer, and ask again if the store fails. Raise the store's error after TRIES tries.
+    """Ask the store and return its answer. Ask again if the store fails. Raise the store's error after TRIES tries.
 
     After such an error, this rank cannot know whether the other ranks stop.
     """
@@ -67,7 +67,7 @@ class Board:
 class Ending:
     """The object that decides at which step one training ends early.
 
-    `measure` is the content of TUNEBENCH_MEASURE, `stopping` the rule of rank 0. `board` is None if this is the only rank.
+    `measure` is the content of TUNEBENCH_MEASURE. `stopping` is the rule, if any. `board` is None if this is the only rank.
     """
 
     def __init__(self, measure: Mapping[str, Any], *, rank: int, stopping: Any, board: Optional[Board]) -> None:

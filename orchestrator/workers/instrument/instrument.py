@@ -1,8 +1,8 @@
-"""Runs a training script or module as Python itself would, and writes down what happened inside its process.
+"""Runs a training script or module (the target) as Python itself would, and writes down what happened inside its process.
 
     instrument.py -- SCRIPT.py ARGUMENTS…        instrument.py [--modules-in FOLDER] -- -m MODULE ARGUMENTS…
 
-Python finds a module as if it was started in FOLDER, by default in the current folder.
+Modules are found as if Python had been started in FOLDER. FOLDER is by default the current folder.
 
 What is measured, and how: `recorder.py` adds a callback to the Hugging Face Trainer and wraps `Trainer.training_step`. It
 passes each step to the meter (`meter.py`: its time; `counting.py`: its tokens; `compilations.py`: what torch compiled in it).
@@ -14,15 +14,15 @@ files in the folder TUNEBENCH_RUN_DIR:
     steps-rank{R}.jsonl   a line per step, appended
     pids.txt              a line per process
 
-In Tunebench's own tree these parts are files next to this one. A run gets one file with all parts, which `trainers/instrumented.py`
-makes. Its table PARTS has the texts of the parts. That file can be copied and run anywhere, and stays with the run that it
+In Tunebench's own tree these parts are files next to this one. For a run, `trainers/instrumented.py` makes one file with all parts.
+In that file, the table PARTS has the texts of the parts. The file can be copied and run anywhere, and stays with the run that it
 measured.
 
 Each part says what its numbers leave out. A loss that is not finite is written as null, since JSON has no word for it.
 
     TUNEBENCH_MEASURE         {"discard_steps", "at_least_steps", "at_most_steps", "within"} as JSON; unset: train to the end
-    TUNEBENCH_MEMORY_TRACKER  `native`: use the Trainer's memory tracker; `light`: without its spinning thread (`tracker.py`)
-    TUNEBENCH_TOGGLE_STEPS    for an overhead study: measure only every other block of so many steps
+    TUNEBENCH_MEMORY_TRACKER  `native`: use the Trainer's memory tracker; `light`: use it without its thread (`tracker.py`)
+    TUNEBENCH_TOGGLE_STEPS    a number N, for an overhead study: measure only every other block of N steps
     TUNEBENCH_INSTRUMENT      `off`, for an overhead study: record only errors, final metrics and settings; do nothing at a step
 
 SIGUSR2 writes the stacks of all threads to stderr, unless the target uses the signal itself. The watchdog asks for these stacks
@@ -76,7 +76,7 @@ def part(name: str) -> Any:
 
 
 def sentence_of_argparse(trace: types.TracebackType | None) -> str | None:
-    """Return the error sentence of argparse if argparse ended the process: the exit itself has only a code."""
+    """Return the error sentence of argparse if argparse ended the process, else None. The exit itself has only a code."""
     while trace is not None:
         frame = trace.tb_frame
         if frame.f_code.co_name == "error" and os.path.basename(frame.f_code.co_filename) == "argparse.py":
@@ -112,7 +112,7 @@ def describe(error: BaseException, *, step: int | None) -> dict[str, Any] | None
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """An import finder that calls a function with a module as soon as the module has been imported."""
+    """An import finder that calls `then` with the module `name` as soon as this module has been imported."""
 
     def __init__(self, name: str, then: Callable[[Any], None]) -> None:
         self.name, self.then, self.asking = name, then, False
@@ -129,7 +129,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
         finally:
             self.asking = False
         loader: Any = None if spec is None else spec.loader
-        # A loader that a finder reuses is wrapped already.
+        # A finder may return the same loader again, which is already wrapped.
         if loader is self.loader or not hasattr(loader, "exec_module"):
             return spec
         execute = loader.exec_module
@@ -138,14 +138,14 @@ class AfterImport(importlib.abc.MetaPathFinder):
             execute(module)
             self.then(module)
 
-        with contextlib.suppress(AttributeError):  # a loader that refuses it: the target runs unmeasured
+        with contextlib.suppress(AttributeError):  # some loaders forbid this: the target then runs unmeasured
             loader.exec_module = exec_module
             self.loader = loader
         return spec
 
 
 def main_module(target: list[str], modules_in: str | None) -> tuple[types.ModuleType, Any]:
-    """Return the `__main__` module and code for these words. Set sys.argv and sys.path as Python does."""
+    """Return two values for the target: its `__main__` module and its code. Set sys.argv and sys.path as Python does."""
     main = types.ModuleType("__main__")
     start = modules_in or os.getcwd() if target[0] == "-m" else os.path.dirname(os.path.realpath(target[0]))
     if not getattr(sys.flags, "safe_path", False):
@@ -199,7 +199,7 @@ def write(folder: str, seen: Any, error: dict[str, Any] | None) -> None:
 
 
 def on_cpu(module: types.ModuleType) -> None:
-    """Set `use_cpu` in each TrainingArguments, if the launcher chose the CPU. Without `use_cpu`, they would refuse bfloat16."""
+    """Set `use_cpu` in each TrainingArguments, since the launcher chose the CPU. Otherwise TrainingArguments refuse bfloat16."""
     kind = module.TrainingArguments
     finish = kind.__post_init__
 
@@ -243,13 +243,13 @@ def start() -> None:
         recorder = part("recorder").Recorder(folder, load=part, started=STARTED)
     except ValueError as error:
         sys.exit(f"error: TUNEBENCH_MEASURE must be a mapping as JSON, TUNEBENCH_TOGGLE_STEPS a whole number: {error}.")
-    # A process that the kernel killed can be found in this file. A full disk is ignored.
+    # If the kernel kills this process, its id is in this file. A full disk is ignored.
     with contextlib.suppress(OSError), open(os.path.join(folder, "pids.txt"), "a", encoding="ascii") as file:
         file.write(f"{os.getpid()}\n")
     run(words, folder, recorder, modules_in)
 
 
-# Name → the number of lines in this file above the part's text, and the text.
+# Maps the name of a part to two values: the number of lines above the part's text in this file, and the text.
 PARTS: dict[str, tuple[int, str]] = {}
 
 

@@ -1,11 +1,11 @@
 """Times the optimizer steps of a training on one rank. Writes a line for each step, with the step's tokens (`counting.py`).
 
-The line of a step that compiled says so (`compilations.py`).
+If torch compiled in a step, the step's line says so (`compilations.py`).
 
-What is measured, and how: a mark of the clock (`clocks.py`: on CUDA the GPU's own) is set where a step begins and ends. The
-mark is read some steps later, once the GPU has passed it, so nothing in this module waits for a GPU. Several steps are written
-together, because code that runs once per step finds cold caches and takes ten times as long. So the file may lack the last ten
-steps, or the last second, while training continues or hangs.
+What is measured, and how: a mark of the clock (`clocks.py`: on CUDA the GPU's clock) is set where a step begins and where it ends.
+A mark is read some steps later, once the GPU has passed it, so the measurement of a step waits for no GPU. Several steps are
+written together, because code that runs once per step finds cold caches and takes ten times as long. So the file may lack the last
+ten steps, or the last second, while training continues or hangs.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library.
 """
@@ -27,7 +27,7 @@ FIRST_STEPS, EVERY_STEPS, EVERY_S = 10, 10, 1.0
 class Step(NamedTuple):
     """A step that has ended on the host.
 
-    `start` is the end of the previous step. `counting` makes `batches`, and `compilations` makes `compiled`.
+    `start` is the end of the previous step. The module `counting` makes `batches`, and `compilations` makes `compiled`.
     """
 
     number: int
@@ -72,7 +72,7 @@ def lines(folder: str, name: str) -> Any:
 class Meter:
     """The steps of one training. `counting` and `compilations` are the modules of these names.
 
-    With `toggle`, for an overhead study, steps form blocks of `toggle` steps, and only every other block is measured.
+    `toggle` is for an overhead study: only every other block of `toggle` steps is measured.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Meter:
 
     @careful
     def count(self, batch: Any, inputs: Any = None) -> None:
-        """Count a micro-batch that was trained on: `inputs`. `batch` is what `counting` kept of it."""
+        """Count the micro-batch `inputs` after its training step. `batch` is the result of `counting.kept` for it."""
         if self.on:
             self.batches.append(self.counter.count(batch))
             self.compilations.batch(inputs)
@@ -113,7 +113,7 @@ class Meter:
 
     @careful
     def end(self, number: int) -> None:
-        """Note that a step has ended on the host."""
+        """Record the end of a step on the host."""
         self.ended += 1
         self.in_block += 1
         edge = self.in_block == self.toggle
@@ -130,7 +130,7 @@ class Meter:
             self.block, self.in_block, self.on = self.block + 1, 0, not self.on
 
     def happened(self, what: str) -> None:
-        """Note an evaluation or a save. Its time is part of the next step."""
+        """Record an evaluation or a save. Its time is part of the next step."""
         if what not in self.after:
             self.after.append(what)
 
@@ -150,7 +150,7 @@ class Meter:
 
     @careful
     def harvest(self, *, wait_s: float = 0.0) -> list[float]:
-        """Write the steps that the GPU has done, in order, and return their seconds."""
+        """Write the steps that the GPU has finished, in order, and return their seconds."""
         found: list[float] = []
         self.harvested = time.monotonic()
         deadline = self.harvested + wait_s
@@ -171,7 +171,7 @@ class Meter:
         return found
 
     def passed(self, item: Union[Step, Block]) -> bool:
-        """Return whether the GPU has done this step or block and counted its batches."""
+        """Return whether the GPU has finished this step or block. The counts of a step's batches must have arrived, too."""
         batches = item.batches if isinstance(item, Step) else []
         return self.clock.ready(item.end) and all(batch is None or batch.ready() for batch in batches)
 
@@ -191,7 +191,7 @@ class Meter:
 
     def write_block(self, block: Block) -> None:
         seconds = self.clock.between(block.start, block.end)
-        if not block.on:  # the steps of a measured block have added their time already
+        if not block.on:  # the steps of a measured block have already added their time
             self.wall += seconds
         line = {"block": block.number, "on": block.on, "steps": block.steps, "s": round(seconds, 7)}
         self.blocks.write(json.dumps(line) + "\n")
@@ -210,7 +210,7 @@ class Meter:
         return sums
 
     def tokens(self) -> dict[str, Optional[int]]:
-        """Return exact totals of the measured steps; unknown once measuring has failed."""
+        """Return the exact totals of the measured steps. If measuring has failed, the counts of tokens are None."""
         counts = dict.fromkeys(self.names) if self.trouble else self.totals
         return {"processed": counts["tokens"], **{name: counts[name] for name in self.names[1:]}, "steps": self.steps,
                 "micro": self.micro}  # fmt: skip
@@ -219,5 +219,5 @@ class Meter:
     def close(self) -> None:
         """Write the last lines, and a line that ends the file. Wait only a limited time for a GPU that hangs."""
         self.harvest(wait_s=LONGEST_WAIT_S)
-        if not self.pending:  # saving or a last evaluation may follow
+        if not self.pending:  # training has ended, though a save or a last evaluation may follow
             self.lines.write(json.dumps({"ended": round(time.time(), 6)}) + "\n")

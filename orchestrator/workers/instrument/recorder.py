@@ -5,9 +5,9 @@ function that sends a batch to the device. The recorder changes nothing else. It
 (`ending.py`). Each step goes to the meter (`meter.py`). `stages.py` reads memory at stages; `settings.py` and `architecture.py`
 read the settings. `instrument.py` makes the recorder and writes its results.
 
-What it leaves out: training without `transformers.Trainer`; all but the last of several trainings in a process; and the rest of
-a training if a second training begins in one of the first one's callbacks. If a derived Trainer's training step does not call
-the base class's, its steps are timed but their tokens are unknown.
+What it leaves out: training without `transformers.Trainer`, and all but the last of several trainings in a process. If a callback
+of a training begins a second training, the rest of the first training is left out, too. If a derived Trainer's training step does
+not call that of the base class, the steps are timed but their tokens are unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STAMPS = (
 
 
 def finite(value: Any) -> Any:
-    """Return the value for JSON: None for a number that is not finite, and `str()` of other types."""
+    """Return the value for JSON. A number that is not finite becomes None. A value of another type becomes its `str()`."""
     if hasattr(value, "item"):
         with contextlib.suppress(TypeError, ValueError, RuntimeError):  # a tensor with several values
             value = value.item()
@@ -48,7 +48,7 @@ class Built(NamedTuple):
 
 
 class Recorder:
-    """The record of one rank's training. Methods named on_… are the Trainer's events."""
+    """The record of one rank's training. The Trainer calls the methods on_… at its events."""
 
     def __init__(self, folder: str, *, load: Callable[[str], Any], started: float) -> None:
         self.folder, self.load = folder, load
@@ -87,7 +87,7 @@ class Recorder:
         self.stamps[name] = time.time()
 
     def patch(self, module: Any) -> None:
-        """Put the recorder into `transformers.trainer`, which was just imported."""
+        """Put the recorder into `transformers.trainer`, which has just been imported."""
         self.stamp("imports_done")
         self.setting_readers, self.architecture, self.endings = map(self.load, ("settings", "architecture", "ending"))
         self.clocks, self.meters = map(self.load, ("clocks", "meter"))
@@ -115,7 +115,7 @@ class Recorder:
         @functools.wraps(build)
         def init(trainer: Any, *args: Any, **kwargs: Any) -> None:
             stamps = {"model_built": time.time()}
-            # A Trainer that is made after a training began may only evaluate.
+            # A Trainer that is made after a training began may be one that only evaluates.
             first = self.stamps["train_begin"] is None
             self.stamps.update(stamps if first else {})
             self.memory.peaks.note()
@@ -136,7 +136,7 @@ class Recorder:
         self.stamps.update(built.stamps)
 
     def training(self, state: Any) -> Any:
-        """Find the Trainer that trains with this state, note its settings, and return it; None if it is unknown."""
+        """Return the Trainer that trains with this state, and record its settings. Return None if no such Trainer is known."""
         for built in self.built:
             trainer = built.trainer()
             if getattr(trainer, "state", None) is state:
@@ -154,7 +154,7 @@ class Recorder:
             kept = self.counting.kept(inputs) if seen else None
             loss = train(trainer, model, inputs, *args, **kwargs)
             if seen:
-                # Now the GPU has work to do. At a step's edges it waits for the host, and would wait longer.
+                # Now the GPU has work to do. At the edges of a step, the GPU would have to wait for the harvest.
                 self.meter.count(kept, inputs)
                 self.harvest()
             self.look_at(loss, trainer)
@@ -173,9 +173,9 @@ class Recorder:
             self.known += self.meter.harvest() or []
 
     def look_at(self, loss: Any, trainer: Any) -> None:
-        """Note a loss that is not finite if the Trainer's filter hides it. The filter logs the mean of the finite losses.
+        """Record the step of a loss that is not finite if the Trainer's filter hides it. The filter logs the mean of finite losses.
 
-        The filter itself waits for each loss, so this costs no more.
+        The filter itself waits for each loss, so this check costs no additional wait.
         """
         filtered = trainer.args.logging_nan_inf_filter and self.nonfinite is None and self.state is not None
         if filtered and finite(float(loss)) is None:
@@ -206,7 +206,7 @@ class Recorder:
         if self.meter is not None:
             if not self.meter.batches:  # a custom training step, which does not call the Trainer's
                 self.harvest()
-            # The first step has all batches; the end of an epoch may have fewer.
+            # The first step has all its micro-batches; the last step of an epoch may have fewer.
             if self.steps == 1 and self.meter.batches:
                 self.settings["gradient_accumulation_steps"] = len(self.meter.batches)
             self.meter.end(state.global_step)
@@ -231,7 +231,7 @@ class Recorder:
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         logs = logs or {}
-        if "loss" in logs:  # with token counting on, these have a train_runtime as the final metrics do
+        if "loss" in logs:  # if tokens are counted, these logs have a train_runtime, as the final metrics do
             loss = finite(logs["loss"])
             self.losses.append((state.global_step, loss))
             self.log_times.append((state.global_step, time.time()))
@@ -242,7 +242,7 @@ class Recorder:
         elif "train_runtime" in logs:
             self.metrics = {name: finite(value) for name, value in logs.items()}
             if "train_loss" in logs and self.metrics["train_loss"] is None and self.nonfinite is None:
-                self.nonfinite = state.global_step  # after the last logged loss, or without any
+                self.nonfinite = state.global_step  # no logged loss showed it
             if self.stopped:
                 self.metrics = self.endings.for_steps_done(self.metrics, done=self.steps, planned=state.max_steps)
 

@@ -1,7 +1,7 @@
 """Reads the settings that really took effect from a Trainer's model, wrappers, optimizer, data loader and accelerator.
 
 An argument is read only if no object shows the setting. So a flag that a library silently ignored does not count as a setting in
-effect. A setting that a version of the libraries does not show is None.
+effect. If the installed libraries do not show a setting, the setting is None.
 
 This is a part of the instrument (`instrument.py`). It imports neither torch nor transformers: it gets the Trainer, and reads
 everything through that object.
@@ -27,7 +27,7 @@ def base_model(trainer: Any) -> Any:
 
 
 def packages_of(trainer: Any) -> set[str]:
-    """Return the modules that define the classes and patched `forward`s of the model's layers."""
+    """Return the names of the modules that define the classes of the model's layers, or that replaced a layer's `forward`."""
     found: set[str] = set()
     for layer in trainer.model.modules():
         forward = layer.forward
@@ -36,7 +36,7 @@ def packages_of(trainer: Any) -> set[str]:
 
 
 def size_of(parameter: Any) -> int:
-    """Return the number of values in a parameter, even if two values share a byte or are on another rank."""
+    """Return the number of values in a parameter, even if two values share a byte, or if values are on another rank."""
     if type(parameter).__name__ == "Params4bit" and getattr(parameter, "bnb_quantized", False):
         return int(parameter.numel() * 2 * parameter.element_size())
     return int(getattr(parameter, "ds_numel", None) or parameter.numel())
@@ -52,7 +52,7 @@ def main_dtype(trainer: Any) -> str | None:
 
 
 def quantization(trainer: Any) -> str | None:
-    """Return nf4, fp4, int8 or gptq, from the class of the linear layers."""
+    """Return nf4, fp4, int8 or gptq, as the class of the linear layers shows; None without quantisation."""
     for layer in trainer.model.modules():
         name, home = type(layer).__name__, type(layer).__module__
         if name == "Linear4bit":
@@ -65,7 +65,7 @@ def quantization(trainer: Any) -> str | None:
 
 
 def total_parameters(trainer: Any) -> int | None:
-    # GPTQ keeps its weights in buffers, in layouts of its own: unknown is better than a count without them.
+    # GPTQ keeps its weights in buffers with layouts of its own. None is better than a count without these weights.
     return None if quantization(trainer) == "gptq" else sum(map(size_of, trainer.model.parameters()))
 
 
@@ -91,7 +91,7 @@ def attention(trainer: Any) -> str | None:
 
 
 def model_fingerprint(trainer: Any) -> str | None:
-    """Return a digest of a local model folder: configuration, index, and names and sizes of weight files."""
+    """Return a digest of a local model folder. It covers the configuration, the index, and the weight files' names and sizes."""
     folder = getattr(base_model(trainer), "name_or_path", "") or ""
     if not os.path.isfile(os.path.join(folder, "config.json")):
         return None
@@ -107,7 +107,7 @@ def model_fingerprint(trainer: Any) -> str | None:
 
 
 def wrapper_classes(trainer: Any) -> list[str]:
-    """Return the model's wrappers, the outermost first. FSDP 2 has none: it changes the model's own class."""
+    """Return the model's wrappers, the outermost first. FSDP 2 has no wrapper: it changes the model's own class."""
     model, names = trainer.model_wrapped, []
     while type(model).__name__ in WRAPPERS:
         names.append(type(model).__name__)
@@ -158,7 +158,7 @@ def per_device_batch(trainer: Any) -> int | None:
     if getattr(sampler, "split_batches", False):
         return int(sampler.batch_size // sampler.num_processes)
     size = getattr(sampler, "batch_size", None) or getattr(loader, "batch_size", None)
-    # With several processes accelerate fills the last batch with the first rows.
+    # With several processes, accelerate fills the last batch with the first rows.
     drawn: Any = None if type(sampler).__name__ == "BatchSamplerShard" else getattr(sampler, "sampler", None)
     rows = len(drawn) if hasattr(drawn, "__len__") else size
     return int(min(size, rows)) if size and rows else None
@@ -180,7 +180,7 @@ def packed(trainer: Any) -> bool:
     return bool(getattr(trainer.train_dataset, "packed", getattr(trainer.args, "packing", False)))
 
 
-# Read when Trainer.__init__ returns: sharding and wrapping would change these values.
+# These are read when Trainer.__init__ returns: sharding and wrapping would change the values.
 BUILT: Readers = {
     "model_class": lambda trainer: type(base_model(trainer)).__name__,
     "attn_implementation": attention,
@@ -200,9 +200,9 @@ BUILT: Readers = {
     "skip_memory_metrics": lambda trainer: trainer._memory_tracker.skip_memory_metrics,
 }
 
-# Read when training begins: model wrapped, optimizer and data loader prepared.
+# These are read when training begins: the model is wrapped, the optimizer and the data loader are prepared.
 PREPARED: Readers = {
-    # The Trainer replaces kernels just before its loop, not when it is made.
+    # The Trainer replaces kernels just before its loop, not in its __init__.
     "liger": lambda trainer: any(home.startswith("liger_kernel") for home in packages_of(trainer)),
     "wrapper_classes": wrapper_classes,
     "mixed_precision": lambda trainer: trainer.accelerator.mixed_precision,

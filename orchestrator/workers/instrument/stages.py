@@ -1,13 +1,12 @@
 """Reads the memory of one rank at the stages of its training: after loading, in the first step, in all later steps.
 
-What is measured, and how: on CUDA, the counters of the caching allocator. These are the bytes of tensors, the bytes that the
-allocator reserves, and the peaks of these two in the stage. Two more counters are the number of times the allocator freed its
-cache to retry, and the number of retries that failed. On any Linux, the resident memory of this process and its children, from
-/proc.
+What is measured, and how: on CUDA, the counters of the caching allocator are read. These are the bytes of tensors, the bytes that
+the allocator reserves, and the peaks of these two in the stage. Two more counters say how often the allocator freed its cache to
+retry, and how often a retry failed. On Linux, the resident memory of this process and its descendants is read from /proc.
 
 What the numbers leave out: CUDA contexts, communication buffers and other memory that torch does not allocate. Resident memory
-is read only at the end of a stage, and pages that a child shares with its parent count twice. Only this process's own peak
-comes from the kernel. Torch keeps one peak, so it is reset between the stages. The Trainer's own memory tracker resets it too.
+is read only at the end of a stage, and pages that a child shares with its parent count twice. The kernel reports the peak of this
+process only. Torch keeps only one peak, so this peak is reset between the stages. The Trainer's own memory tracker resets it, too.
 If that tracker is used, the stages have no peaks, and the peak of the process comes from readings before the tracker's resets.
 
 This is a part of the instrument (`instrument.py`). It imports only the standard library, and uses torch once it is loaded.
@@ -72,7 +71,7 @@ class Memory:
         self.stage: Optional[str] = None
 
     def begin(self, *, resets: bool) -> None:
-        """Note that loading ends and a training begins. From an earlier training, keep only the peaks of the process.
+        """Record the end of loading and the beginning of a training. Of an earlier training, keep only the peaks of the process.
 
         `resets` says whether this object may reset torch's peaks.
         """
@@ -106,13 +105,13 @@ class Memory:
         return {"allocated_bytes": allocated, "reserved_bytes": reserved, "rss_bytes": self.highest_rss or None}
 
     def high_water(self) -> int:
-        """Return the kernel's peak of this process's resident memory since the last restart; 0 if unknown."""
+        """Return this process's highest resident memory since `restart_high_water`, as the kernel knows it; 0 if unknown."""
         peak = resident("VmHWM") or 0
         self.highest_rss = max(self.highest_rss, peak)
         return peak
 
     def restart_high_water(self) -> bool:
-        """Restart the kernel's peak, keep the peak so far, and return whether the kernel allowed the restart."""
+        """Make the kernel begin a new peak, and remember the old peak. Return whether the kernel allowed this."""
         self.high_water()
         try:
             with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
@@ -123,7 +122,7 @@ class Memory:
 
 
 def resident(field: str, pid: Any = "self") -> Optional[int]:
-    """Return VmRSS (now) or VmHWM (highest) of a process in bytes; None if it is gone or a kernel thread."""
+    """Return VmRSS (now) or VmHWM (highest) of a process in bytes; None if the process has ended or is a kernel thread."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
             return next((int(line.split()[1]) * 1024 for line in file if line.startswith(field + ":")), None)
@@ -148,7 +147,7 @@ def tree_rss() -> Optional[int]:
 
 
 def stat_fields(pid: Any) -> list[str]:
-    """Return the words of /proc/<pid>/stat after the command's name, which may contain blanks: state, parent…"""
+    """Return the words of /proc/<pid>/stat after the command's name: state, parent… The name itself may contain blanks."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()

@@ -2,8 +2,8 @@
 
 The rule uses the steps after the warm-up. These are the steps after the first `discard_steps` if that is set, else the second
 half of all steps. The medians of 4 batches of steps (6 batches from 100 steps on) give a 95 % interval by Student's t. Training
-ends when half the interval is at most `within` of the median at two checks in a row. The second check comes after 20 % more
-steps. At least `at_least_steps` steps (default 20) must follow the warm-up.
+ends when half the interval, divided by the median, is at most `within` at two checks in a row. The second check comes after 20 %
+more steps. At least `at_least_steps` steps (default 20) must follow the warm-up.
 
 The cost: the rule checks again and again, so training may end at a check where the interval is narrow by chance. Two checks in a
 row reduce this error but do not remove it. So the interval of a run that ended early contains the true value in fewer than 95 of
@@ -34,7 +34,7 @@ def half_width(seconds: Sequence[float]) -> Optional[float]:
 
 
 class Stopping:
-    """The rule that the module's text describes. It gets the time of each step."""
+    """The rule that the docstring above describes. It gets the time of each step."""
 
     def __init__(self, discard_steps: Optional[int], at_least_steps: Optional[int], within: float) -> None:
         self.discard_steps, self.within = discard_steps, within
@@ -48,7 +48,7 @@ class Stopping:
         self.seconds.append(seconds)
 
     def verdict(self) -> Tuple[bool, Optional[float]]:
-        """Return whether the step time is known well enough, and the last result of `half_width`, if any."""
+        """Return two values: whether the step time is known well enough, and the last result of `half_width`, if any."""
         cut = len(self.seconds) // 2 if self.discard_steps is None else self.discard_steps
         steady = self.seconds[cut:]
         if len(steady) >= self.next_look:

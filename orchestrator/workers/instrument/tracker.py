@@ -1,17 +1,16 @@
-"""Two memory trackers: the Trainer's own, always on, and one without its cost that gives the same keys, and on CUDA the same bytes.
+"""Two memory trackers: the Trainer's own tracker, always on, and a light tracker that costs nearly no time.
 
-The tracker of transformers notes memory at the beginning and end of a stage (init, train, eval, test). To know the peak, it starts
-a thread that reads the process's resident memory without a pause. That thread slows every training step. Here the thread ends at
-once. The peak is the kernel's VmHWM, restarted for each stage. If the kernel does not allow the restart, the peak is the larger of
-the readings at both ends, which misses a peak between them.
+The light tracker gives the same keys, and on CUDA the same bytes. The tracker of transformers reads memory at the beginning and end
+of a stage (init, train, eval, test). To know the peak, it starts a thread that reads the process's resident memory without a pause.
+That thread slows every training step. In the light tracker, the thread ends at once. The peak is the kernel's VmHWM, restarted for
+each stage. If the kernel does not allow the restart, the peak is the larger reading of the two ends, and a peak between is missed.
 
 On CUDA everything is as in the original tracker: garbage collection, emptying the cache, resetting torch's peak, and the
 arithmetic. The instrument also resets that peak between its own stages. So the tracker takes the highest peak before and after
 these resets.
 
 This is a part of the instrument (`instrument.py`). It derives its class from the tracker of the installed transformers, so each
-version of transformers keeps its own keys. The numbers were compared with those of transformers 4.46 to 5.23. If transformers
-has no tracker class, there is no tracker here either.
+version of transformers keeps its own keys. The numbers were compared with those of transformers 4.46 to 5.23.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ def light(original: Any, memory: Any) -> Any:
         def concerns(self, stage: str) -> bool:
             """Return whether the original tracker acts in this stage.
 
-            It ignores a stage inside another stage, such as an evaluation during training.
+            The original ignores a stage inside another stage, such as an evaluation during training.
             """
             return not self.skip_memory_metrics and self.cur_stage in (None, stage)
 
         def peak_monitor_func(self) -> None:
-            """Do nothing, so that the thread that the original tracker starts ends at once."""
+            """Do nothing. The original tracker runs this function in a thread, which therefore ends at once."""
 
         def start(self) -> None:
             acts = not self.skip_memory_metrics and self.concerns(self.derive_stage())

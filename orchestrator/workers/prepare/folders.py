@@ -1,8 +1,7 @@
 """Makes folders that appear complete or not at all: each is filled under a temporary name, synced to the disk, and renamed.
 
 Two processes may make the same folder at once. The process that renames first wins, and the copy of the second process is
-deleted. `described` says what is in a folder, so that damage can be found later. The orchestrator runs this file to use that
-function.
+deleted. `described` says what is in a file, so that damage can be found later. The orchestrator runs this file to use `described`.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import shutil
 import tempfile
 from typing import Any, Callable
 
-# The parts of a file that `described` reads: all of a file of up to 1 MiB.
+# `described` reads this number of parts of this size. They cover all of a file of up to 1 MiB.
 PARTS, PART_BYTES = 64, 16 * 1024
 
 
 def make_folder(path: str, fill: Callable[[str], None]) -> bool:
-    """Fill a temporary folder by `fill` and rename it to `path`, unless `path` exists. Return whether this process made `path`."""
+    """Let `fill` fill a temporary folder, and rename it to `path` unless `path` exists. Return whether this process made `path`."""
     path = os.path.abspath(path)
     if os.path.isdir(path):
         return False
@@ -40,7 +39,7 @@ def make_folder(path: str, fill: Callable[[str], None]) -> bool:
 
 
 def sync(folder: str) -> None:
-    """Flush all files below the folder to the disk, so that they are whole after a crash."""
+    """Sync all files below the folder to the disk, so that they are complete after a crash."""
     for home, _, names in os.walk(folder):
         for name in names:
             with open(os.path.join(home, name), "rb") as file:

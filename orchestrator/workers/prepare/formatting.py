@@ -2,12 +2,12 @@
 
 Text is made in one of three ways:
 
-- a chat template, rendered as transformers does on a list of one message;
+- a chat template: it is rendered on a list of one message, as transformers does;
 - the instruct format (the default): a fixed prompt and the answer;
 - `none`: a field of the row is the text.
 
-Either all tokens are labels, or only the response. The response is the text after the last `response_template`, or the content of
-`response_field`, which is then appended to the rendered text. A tokenizer has `encode` as in `tokenizing.Tokenizer`.
+Either all tokens are labels, or only those of the response. The response is the text after the last `response_template`. Or it is
+the content of `response_field`: this content is appended to the rendered text. A tokenizer has `encode` as in `tokenizing.py`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Spec:
 class Sample:
     """The text of a row.
 
-    `prompt` is the part before a separate response. The model does not learn this part. Without a separate response it is None.
+    `prompt` is the part before a separate response; the model does not learn it. `prompt` is None without a separate response.
     """
 
     text: str
@@ -133,14 +133,14 @@ def format_rows(rows: Sequence[Row], spec: Spec, *, special_tokens: Mapping[str,
 
 
 def instruct(row: Row, spec: Spec) -> Sample:
-    """Return the prompt, a space and the answer. The prompt has a section for the input only if the row has an input."""
+    """Return a sample: the prompt, a space and the answer. The prompt has a section for the input only if the row has an input."""
     prompt = (WITH_INPUT if row.get(spec.input_field, "") != "" else WITHOUT_INPUT).format_map(row)
     answer = row[spec.response_field or spec.text_field]
     return Sample(text=f"{prompt} {answer}", prompt=prompt if spec.response_field else None)
 
 
 def chat(row: Row, spec: Spec, *, template: Any, special_tokens: Mapping[str, str]) -> Sample:
-    """Return the template rendered on this one message, followed by the response field if tokens are wanted."""
+    """Return the sample that the template makes of this one message. If tokens are wanted, append the response field."""
     from jinja2.exceptions import TemplateError
 
     try:
@@ -183,8 +183,8 @@ def tokenize_samples(samples: Sequence[Sample], spec: Spec, *, tokenizer: Any) -
     """Return every sample as tokens and labels.
 
     A chat template writes special tokens itself, so no special tokens are added to its text, as in transformers. Other text
-    gets the special tokens of the tokenizer. Every row ends with an end-of-sequence token, except rows that a chat template
-    made for a trainer other than the built-in one.
+    gets the special tokens of the tokenizer. Every row ends with an end-of-sequence token, with one exception: a row that a
+    chat template makes for a trainer other than the built-in trainer.
     """
     special = spec.chat_template is None
     close = tokenizer.eos_token_id if special or spec.form == "tokens" else None
@@ -205,7 +205,7 @@ def tokenize_samples(samples: Sequence[Sample], spec: Spec, *, tokenizer: Any) -
 
 
 def response_start(sample: Sample, spec: Spec) -> int:
-    """Return the position in the text where the labels begin: past the end if the response template is not found."""
+    """Return the position in the text where the labels begin. It is past the end if the response template is not found."""
     if sample.prompt is not None:
         return len(sample.prompt)
     if not spec.response_template:

@@ -1,12 +1,12 @@
 """Prepares training data once, outside of every measurement: `prepare.py SPEC.json`.
 
-SPEC.json has the fields of `formatting.Spec`. The program makes the folder `path`, unless it exists. The folder has these files:
+SPEC.json has the fields of `formatting.Spec`. The program makes the folder `path` unless this folder exists. It has these files:
 
     form `tokens` (built-in trainer)   `tokens.npz` (`input_ids`, `labels`: flat int32; `offsets`: int64), `tokenizer/`
     form `text` (other trainers)       `train.json`, one object per line
     both                               `manifest.json`, which describes the content and its origin
 
-The exit code is 0, or 1 after a last line `error: …` on stderr. Of the model, the program reads only the tokenizer.
+The exit code is 0. After an error it is 1, and the last line on stderr is `error: …`. Of the model, only the tokenizer is read.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def find_tokenizer(spec: Spec) -> Any:
 
 
 def already_tokenized(rows: Sequence[dict[str, Any]], spec: Spec) -> list[Tokenized]:
-    """Return the rows unchanged if all have `input_ids` and nothing is to be formatted, else an empty list."""
+    """Return the rows' own tokens if all rows have `input_ids` and `formatting` is `none`, else an empty list."""
     if spec.formatting != "none" or not all("input_ids" in row for row in rows):
         return []
     part = slice(spec.max_length)
@@ -91,7 +91,7 @@ def learnable(samples: Sequence[Sample], spec: Spec, tokenizer: Any) -> list[Tok
 
 
 def synthetic(spec: Spec) -> list[Tokenized]:
-    """Return rows of one length with random tokens from a seeded generator. Token 0 is reserved for padding."""
+    """Return rows of random tokens, all of one length, from a seeded generator. Token 0 is reserved for padding."""
     rows, length = spec.samples or SYNTHETIC_ROWS, spec.max_length or SYNTHETIC_LENGTH
     values = np.random.default_rng(spec.seed).integers(1, spec.vocab_size or SYNTHETIC_VOCABULARY, size=(rows, length))
     return [Tokenized(input_ids=row, labels=row) for row in values.tolist()]

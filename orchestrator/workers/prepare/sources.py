@@ -1,8 +1,8 @@
 """Reads the rows of a training set as mappings: a built-in set, a local file or folder, or a data set of a hub.
 
-JSON and JSON Lines are read here. The package `datasets` reads Parquet, saved data sets and hub names, and is imported only for
-them. A split such as `train[:2000]` or `train[10%:20%]` means the same for every source. A mistake is a PreparationError of one
-sentence.
+This module reads JSON and JSON Lines. The package `datasets` reads Parquet files, saved data sets and data sets of a hub; it is
+imported only for these. A split such as `train[:2000]` or `train[10%:20%]` means the same for every source. A mistake raises a
+PreparationError of one sentence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Optional
 from formatting import PreparationError, Row
 
 SPLIT = re.compile(r"^(?P<name>[\w.-]+)(\[(?P<start>-?\d+%?)?:(?P<stop>-?\d+%?)?\])?$")
-LISTS = ("data", "train", "rows")  # keys of a JSON document that may hold its rows
+LISTS = ("data", "train", "rows")  # the rows of a JSON document may be under one of these keys
 JSON_ENDINGS, ENDINGS = (".json", ".jsonl"), (".json", ".jsonl", ".parquet")
 
 
@@ -49,7 +49,7 @@ def builtin(source: str) -> list[Row]:
 
 
 def split_of(text: Optional[str]) -> tuple[str, Optional[str], Optional[str]]:
-    """Return a split such as `train[:10%]` as name, start and stop. Raise PreparationError for any other text."""
+    """Return the name, start and stop of a split such as `train[:10%]`. Raise PreparationError for text that is not a split."""
     match = SPLIT.match(text or "train")
     if not match:
         raise PreparationError(f"the split {text!r} is invalid; write train, train[:2000] or train[10%:20%].")
@@ -66,7 +66,7 @@ def part(rows: list[Row], split: Optional[str], source: str) -> list[Row]:
 
 
 def position(text: Optional[str], rows: int) -> Optional[int]:
-    """Return a row number. A percentage becomes the nearest row."""
+    """Return the start or stop of a split as a row number. A percentage becomes the nearest row."""
     if text is None:
         return None
     return round(int(text[:-1]) * rows / 100) if text.endswith("%") else int(text)
@@ -78,7 +78,8 @@ def position(text: Optional[str], rows: int) -> Optional[int]:
 def files_of(source: str, split: Optional[str]) -> list[str]:
     """Return the data files of a path.
 
-    In a folder, these are the files whose names begin with the split's name. If there are none for `train`, all files count.
+    In a folder, these are the files with names that begin with the split's name. If no name begins with `train`, `train` means
+    all files.
     """
     name, _, _ = split_of(split)
     if not os.path.isdir(source):
@@ -107,7 +108,7 @@ def read_file(path: str) -> list[Row]:
 
 
 def whole_document(text: str) -> Optional[list[Any]]:
-    """Return the rows of a JSON list, or of an object such as `{"data": [...]}`; None if the text is JSON Lines."""
+    """Return the rows of a JSON list, or of an object such as `{"data": [...]}`. Return None if the text is JSON Lines."""
     try:
         document = json.loads(text)
     except ValueError:

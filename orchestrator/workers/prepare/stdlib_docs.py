@@ -1,4 +1,4 @@
-"""Makes instruction pairs from the docstrings of Python's standard library: real English text on every machine.
+"""Makes instruction pairs from the docstrings of Python's standard library, so that every machine has real English text.
 
 Sources are parsed in a fixed order and never imported, so one Python version gives the same pairs everywhere. A different
 version has different docstrings, and so gives different data. `prepare.py` records the version and a digest next to the data.
@@ -21,7 +21,7 @@ Documented = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef]
 
 
 def stdlib_pairs() -> list[dict[str, str]]:
-    """Return rows of `instruction`, `input` (the signature) and `output` (the docstring), by module and line."""
+    """Return rows with `instruction`, `input` (the signature) and `output` (the docstring), sorted by module and line."""
     root = sysconfig.get_paths()["stdlib"]
     return [pair for path in source_files(root) for pair in pairs_of(path, module_name(path, root))]
 
@@ -40,7 +40,7 @@ def module_name(path: str, root: str) -> str:
 
 
 def pairs_of(path: str, module: str) -> Iterator[dict[str, str]]:
-    """Yield a pair for each public function, class and method of a file that has a docstring."""
+    """Yield a pair for each public function, class and method with a docstring in a file."""
     try:
         with open(path, encoding="utf-8") as file:
             tree = ast.parse(file.read())

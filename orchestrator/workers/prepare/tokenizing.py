@@ -1,7 +1,7 @@
 """Loads a model's tokenizer. For a model without a tokenizer, trains a byte-level BPE on the docstrings of the standard library.
 
-The trained tokenizer needs only the package `tokenizers`. It depends only on the Python version and the size, and every
-supported transformers loads it. The tokenizer is trained once and kept next to the prepared data.
+The trained tokenizer needs only the package `tokenizers`, and every supported version of transformers loads it. It depends on the
+size and on the versions of Python and `tokenizers`. It is trained once and kept next to the prepared data.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Encoded = Tuple[Sequence[int], Sequence[int]]
 
 
 class Tokenizer:
-    """A tokenizer from either package. For each text, `encode` returns its token ids, and the position where each token ends."""
+    """A tokenizer of `tokenizers` or transformers. `encode` returns the token ids of each text, and the end of each token in it."""
 
     def __init__(self, inner: Any, *, special_tokens: dict[str, str], eos: Optional[int], pad: Optional[int]) -> None:
         self.inner, self.special_tokens, self.eos_token_id, self.pad_token_id = inner, special_tokens, eos, pad
@@ -74,7 +74,7 @@ class Pretrained(Tokenizer):
 def load_tokenizer(name: Optional[str], *, vocab_size: Optional[int], cache: str) -> Tokenizer:
     """Return the model's own tokenizer.
 
-    Return the trained tokenizer for None, a `config:` model, and a folder without tokenizer.
+    Return the trained tokenizer if the name is None, a `config:` model, or a folder without tokenizer.
     """
     if (
         name is None

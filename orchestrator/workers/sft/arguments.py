@@ -1,10 +1,10 @@
-"""Reads the command line of the built-in trainer: its own arguments, TrainingArguments' fields, and the model's.
+"""Reads the command line of the built-in trainer: its own arguments, fields of TrainingArguments, and fields of the model.
 
 `parse` needs neither torch nor transformers: `sft.py` gives it the fields that exist. Values arrive as words, `--key item item`.
-The annotation of the field decides their type. A mistake is one sentence, before any model is loaded.
+The annotation of the field decides the type of the value. A mistake gives one sentence, before any model is loaded.
 
-This module does not use HfArgumentParser, because the words are `str()` of YAML values. HfArgumentParser refuses `None`, `1e3`
-for a whole number, a mapping in Python's notation, and `False` where a choice has `no`.
+This module does not use HfArgumentParser, because the words are `str()` of YAML values. HfArgumentParser refuses four kinds of such
+words: `None`; `1e3` for a whole number; a mapping in Python's notation; `False` for the choice `no`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Dict, List, Optional, Union
 
 TRUE, FALSE = ("true", "yes", "on"), ("false", "no", "off")
-# Common short names that are too far from the real one to be guessed.
+# Common short names that differ too much from the real names to be guessed.
 SHORT_NAMES = {"batch_size": "per_device_train_batch_size", "liger": "use_liger_kernel"}
 
 
 class ArgumentError(Exception):
     """A mistake in the arguments, in one sentence."""
 
-    __module__ = "builtins"  # shown by its bare name in the run's error
+    __module__ = "builtins"  # the run's error then shows the name of this class without a module
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ REQUIRED = ("model_name_or_path", "training_data_path")
 
 
 class Parsed(typing.NamedTuple):
-    """A command line in three parts. `model` has the words for the model's configuration, not yet typed."""
+    """A command line in three parts. `model` has the words for the model's configuration, which are not yet converted."""
 
     own: Own
     training: Mapping[str, Any]
@@ -77,7 +77,7 @@ class Parsed(typing.NamedTuple):
 
 
 def words_by_name(argv: Sequence[str]) -> dict[str, list[str]]:
-    """Return `--key item item` as a mapping. `--key=value` and `--some-key` work too; a repeated key is a mistake."""
+    """Return the words of each argument by name, from `--key item item` or `--key=value`. Refuse a repeated key."""
     found: dict[str, list[str]] = {}
     current: list[str] | None = None
     for word in argv:
@@ -114,7 +114,7 @@ def parse(argv: Sequence[str], training_fields: Mapping[str, Any]) -> Parsed:
 
 
 def check_own(own: Mapping[str, Any]) -> None:
-    """Refuse the built-in trainer's own arguments if they are missing, out of range, or exclude each other."""
+    """Refuse the built-in trainer's own arguments if one is missing or out of range, or if two exclude each other."""
     for name in REQUIRED:
         if not own.get(name):
             raise ArgumentError(f"--{name} is missing; it is needed for every run.")
@@ -136,7 +136,7 @@ def check_own(own: Mapping[str, Any]) -> None:
 
 
 def check_unknown(names: Iterable[str], known: Iterable[str], *, what: str) -> None:
-    """Raise ArgumentError for names that neither the trainer nor `what` knows, with the nearest known name."""
+    """Raise ArgumentError for a name that neither the trainer nor `what` knows. The error names the nearest known name."""
     for name in names:
         near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
         hint = f"did you mean --{near[0]}?" if near else "remove it, or look at the list in TrainingArguments."
@@ -176,7 +176,7 @@ def convert(name: str, words: Sequence[str], kind: Any) -> Any:
 
 
 def as_list(name: str, words: Sequence[str], kind: Any) -> List[Any]:
-    """Return a list of this kind. The words are its items, or a single word is the whole list in JSON or Python notation."""
+    """Return a list of this kind. Either each word is an item, or one word is the whole list in JSON or Python notation."""
     items = literal(words[0]) if len(words) == 1 and words[0].startswith("[") else list(words)
     if not isinstance(items, list):
         raise ArgumentError(f"--{name} is {words[0]!r}, which is not a list; give its items one after the other.")

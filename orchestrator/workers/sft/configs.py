@@ -1,7 +1,7 @@
 """The sizes of the models named `config:NAME`, as published in the models' config.json files. Only data.
 
-`models.py` builds models from them. The orchestrator, which imports no worker, reads this file by its path to count
-parameters in a plan. So it needs only the standard library.
+`models.py` builds models from these sizes. To count parameters in a plan, the orchestrator reads this file by its path: it imports
+no worker. So this file needs only the standard library.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "granite-3-8b": sizes(GRANITE, 4096, 12800, 40, 32, 8, attention_multiplier=0.0078125, logits_scaling=16.0),
 }  # fmt: skip
 
-# Models of the hub that have these sizes, without "-Instruct" and "-chat" in their names. A plan knows them without their files.
+# Models of the hub that have these sizes. "-Instruct" and "-chat" are left out of the names. A plan needs no files of these models.
 HUB_NAMES: dict[str, str] = {
     "TinyLlama/TinyLlama-1.1B-Chat-v1.0": "llama-1b",
     "meta-llama/Llama-2-7b-hf": "llama-2-7b",

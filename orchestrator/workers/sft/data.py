@@ -3,13 +3,13 @@
 `prepare.py` has written the tokens. There are three kinds of batch:
 
 - padded (the default): rows are filled to the longest with padding, which attention and loss ignore;
-- padding-free: the rows follow one another in one long row; `position_ids` begin at 0 for each;
-- packed: all rows are cut into chunks of exactly `max_seq_len`; every token is work, and all batches have one shape.
+- padding-free: the rows of a batch are joined into one long row; the `position_ids` of each joined row begin at 0;
+- packed: all rows are joined and cut into chunks of exactly `max_seq_len`. No token is padding, and all batches have one shape.
 
-Samples of one row stay separate in attention (block-diagonal) if the attention reads `position_ids`. Flash attention reads
-them; sdpa, eager and flex read them from transformers 4.53 on. With an older version, packing is the classic concatenation, in
-which a sample sees the end of the previous sample. With an older version, padding-free batches are refused. The setting
-`packed_attention` says which of these two a run had.
+The samples in a row stay separate in attention (block-diagonal) if the attention reads `position_ids`. Flash attention reads
+them; sdpa, eager and flex read them from transformers 4.53 on. With an older version, packed samples are only concatenated: a
+sample sees the end of the previous sample. The setting `packed_attention` says whether a run was block-diagonal or concatenated.
+With an older version, padding-free batches are refused.
 
 A sample that is cut at the end of a chunk continues in the next chunk, without its beginning. No label crosses a border.
 The last, incomplete chunk and chunks without a label are left out.
@@ -35,9 +35,9 @@ BLOCK_DIAGONAL, CONCATENATED = "block-diagonal", "concatenated"
 
 
 class DataError(Exception):
-    """Prepared data that cannot be read, in one sentence."""
+    """An error in prepared data, in one sentence."""
 
-    __module__ = "builtins"  # shown by its bare name in the run's error
+    __module__ = "builtins"  # the run's error then shows the name of this class without a module
 
 
 class Tokens(NamedTuple):
@@ -85,7 +85,7 @@ def truncated(tokens: Tokens, limit: Optional[int]) -> Tokens:
 
 
 class Rows(Dataset):  # type: ignore[misc]
-    """A data set. Row i has the numbers offsets[i] to offsets[i + 1] of each array."""
+    """A data set. Row i is array[offsets[i]:offsets[i + 1]] of each array."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Rows(Dataset):  # type: ignore[misc]
 
 
 def packed_rows(tokens: Tokens, max_seq_len: int, *, packed_attention: str) -> Rows:
-    """Return chunks of exactly `max_seq_len` tokens, as described above. If all tokens fill no chunk, they make one short row."""
+    """Return chunks of exactly `max_seq_len` tokens. If all tokens together do not fill a chunk, return them as one short row."""
     total = len(tokens.input_ids)
     length, count = min(max_seq_len, total), max(1, total // max_seq_len)
     used = count * length
@@ -156,7 +156,7 @@ def build_rows(own: Own, tokens: Tokens, *, attention: Optional[str]) -> Any:
 
 
 def padded(rows: Sequence[Mapping[str, Any]], *, pad_token_id: int) -> dict[str, Any]:
-    """Return a batch of rows that are filled on the right to the longest."""
+    """Return a batch. Each row is padded on the right to the length of the longest row."""
     filled = {"input_ids": pad_token_id, "labels": IGNORED, "attention_mask": 0}
     masked = [{**row, "attention_mask": torch.ones_like(row["input_ids"])} for row in rows]
     return {
@@ -166,7 +166,7 @@ def padded(rows: Sequence[Mapping[str, Any]], *, pad_token_id: int) -> dict[str,
 
 
 def stacked(rows: Sequence[Mapping[str, Any]], *, flatten: bool) -> dict[str, Any]:
-    """Return a batch of rows of one length. Flash attention needs one long row: it separates samples only inside a row."""
+    """Return a batch of rows that have the same length. `flatten` joins them: flash attention separates samples only in one row."""
     batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     return {name: values.reshape(1, -1) for name, values in batch.items()} if flatten else batch
 

@@ -1,9 +1,9 @@
 """Builds the model to fine-tune: from a local folder, a hub name, or `config:<name>`, with LoRA adapters and quantisation.
 
 A `config:` model has random weights at the sizes of a published model. Such a model is for measuring speed and memory: it has
-the shapes of the published model, and so the same kernels and bytes. Any field of the configuration can be overridden. `--NAME`
-must be one of its fields; `--model_config.NAME` is passed on unchecked. The weights depend only on the seed and the kind of
-device that draws them. torch and transformers are imported in functions.
+the shapes of the published model, and so the same kernels and bytes. Any field of the configuration can be overridden. In `--NAME`,
+NAME must be a field of the configuration; `--model_config.NAME` is passed on unchecked. The random weights depend only on the seed
+and on the kind of device that draws them. torch and transformers are imported in functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNCHECKED = "model_config."
 
 
 def load_config(own: Own, words: Mapping[str, Sequence[str]]) -> Any:
-    """Return the model's configuration with `words` of the command line as overrides. Load no weights."""
+    """Return the model's configuration, with `words` of the command line as overrides. Load no weights."""
     from transformers import AutoConfig
 
     name = own.model_name_or_path
@@ -63,7 +63,7 @@ def overrides(config: Any, words: Mapping[str, Sequence[str]], model: str) -> di
 
 
 def fields_of(config: Any) -> dict[str, Any]:
-    """Return the fields that can be overridden, with their values. transformers 5 keeps rope_theta in a mapping."""
+    """Return the fields that can be overridden, with their values. transformers 5 has rope_theta in `rope_parameters`."""
     known = config.to_dict()
     return {**(known.get("rope_parameters") or {}), **known}
 
@@ -81,7 +81,7 @@ def override(name: str, items: Sequence[str], now: Any) -> Any:
 
 
 def read_value(text: str) -> Any:
-    """Return the value that the text represents: None, True, False, a number, a list or a mapping. Return other text unchanged."""
+    """Return the value that a text represents: None, a Boolean, a number, a list or a mapping. Return other text unchanged."""
     plain = {"none": None, "null": None, "true": True, "false": False}
     value = literal(text)
     return plain.get(text.lower(), text if value is None else value)
@@ -104,7 +104,7 @@ def build_model(own: Own, config: Any, *, seed: int) -> Any:
     """Return the model with the requested dtype, attention and quantisation, or raise ArgumentError."""
     from transformers import AutoModelForCausalLM, set_seed
 
-    config.use_cache = False  # a cache is for generation, and turns the block-diagonal attention of packed rows off
+    config.use_cache = False  # a cache is for generation; it would turn off the block-diagonal attention of packed rows
     options: dict[str, Any] = dtype_option(own)
     if own.attn_implementation:
         options["attn_implementation"] = own.attn_implementation
@@ -121,7 +121,7 @@ def build_model(own: Own, config: Any, *, seed: int) -> Any:
 
 
 def load_quantized(model: Any, **options: Any) -> Any:
-    """Return the quantised model. As the library requires, save the model and load it like any saved model."""
+    """Return the quantised model. The library quantises only while loading, so save the model first."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("TUNEBENCH_RUN_DIR")) as folder:
         model.save_pretrained(folder)
         return type(model).from_pretrained(folder, **options)
@@ -157,7 +157,7 @@ def count_parameters(config: Any) -> int:
 def quantization_options(own: Own, config: Any) -> dict[str, Any]:
     """Return the options of from_pretrained for quantisation.
 
-    A GPTQ model is quantised already; other models are quantised while loading.
+    A GPTQ model is already quantised; other models are quantised while loading.
     """
     import torch
 
@@ -203,7 +203,7 @@ def adapt(model: Any, own: Own, *, checkpointing: bool, reentrant: bool) -> Any:
             model, use_gradient_checkpointing=checkpointing, gradient_checkpointing_kwargs=options
         )
     elif checkpointing and reentrant:
-        model.enable_input_require_grads()  # else re-entrant checkpointing sees only frozen inputs, and no gradient
+        model.enable_input_require_grads()  # else re-entrant checkpointing sees only frozen inputs and computes no gradient
     targets: Any = "all-linear" if own.target_modules == ["all-linear"] else own.target_modules or None
     config = LoraConfig(
         r=own.r, lora_alpha=own.lora_alpha, lora_dropout=own.lora_dropout, target_modules=targets,

@@ -1,11 +1,11 @@
 """The built-in trainer: fine-tunes a causal language model with the Hugging Face Trainer.
 
-It is a plain Trainer script, measures nothing itself, and also runs without `instrument.py`. Its arguments are those of
-`arguments.Own`, every field of the installed TrainingArguments, and any field of the model's configuration. A mistake in these
-arguments ends the script with one sentence and exit code 2, before the model is loaded. Data come from `prepare.py`.
+This is a plain Trainer script. It measures nothing itself, and also runs without `instrument.py`. Its arguments are the fields of
+`arguments.Own`, of the installed TrainingArguments, and of the model's configuration. A mistake in these arguments ends the script
+with one sentence and exit code 2, before the model is loaded. The data come from `prepare.py`.
 
-Some defaults differ from the Trainer's: no reports, no checkpoints, no progress bars; no test of each loss for NaN and no
-search for unused parameters, since both cost time in every step; non-reentrant gradient checkpointing. The script writes
+Some defaults differ from the Trainer's. There are no reports, checkpoints or progress bars. No loss is tested for NaN, and unused
+parameters are not searched for, since both cost time in every step. Gradient checkpointing is non-reentrant. The script writes
 `all_results.json` and `trainer_state.json` to `output_dir`.
 """
 
@@ -28,7 +28,7 @@ DEFAULTS = {
     "ddp_find_unused_parameters": False,
     "remove_unused_columns": False,
 }
-# Two names of one argument, the newer first.
+# Two names of one argument; the newer name comes first.
 CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
 
 
@@ -38,21 +38,21 @@ def training_fields() -> dict[str, Any]:
 
     try:
         types = typing.get_type_hints(TrainingArguments)
-    except (NameError, TypeError):  # a type of an optional package that is not installed, or newer than this Python
+    except (NameError, TypeError):  # a type is from a package that is not installed, or needs a newer Python
         types = {}
     fields = [field for field in dataclasses.fields(TrainingArguments) if field.init]
     return {field.name: types.get(field.name, field.type) for field in fields}
 
 
 def training_arguments(given: typing.Mapping[str, Any]) -> Any:
-    """Return TrainingArguments with the given values and our defaults. Raise ArgumentError if it refuses them."""
+    """Return TrainingArguments with the given values and our defaults. Raise ArgumentError if TrainingArguments refuses them."""
     from transformers import TrainingArguments
 
     known = training_fields()
     folder = os.path.join(os.environ.get("TUNEBENCH_RUN_DIR", "."), "output")
     values = {"output_dir": folder, **DEFAULTS, **on_device(known), **given}
     newest = next(name for name in CHECKPOINTING if name + "_kwargs" in known)
-    for old in CHECKPOINTING:  # under the name that this version prefers, so that it does not warn
+    for old in CHECKPOINTING:  # use the name that the installed version prefers, so that this version does not warn
         for ending in ("", "_kwargs"):
             if old + ending in values:
                 values.setdefault(newest + ending, values[old + ending])
@@ -66,7 +66,7 @@ def training_arguments(given: typing.Mapping[str, Any]) -> Any:
 
 
 def on_device(known: typing.Container[str]) -> dict[str, Any]:
-    """Return the arguments for a CPU if there is no accelerator or `ACCELERATE_USE_CPU` says not to use it."""
+    """Return the arguments for a CPU if there is no accelerator, or if `ACCELERATE_USE_CPU` is true. Else return an empty dict."""
     import torch
 
     accelerated = getattr(torch, "accelerator", torch.cuda).is_available()
@@ -76,14 +76,14 @@ def on_device(known: typing.Container[str]) -> dict[str, Any]:
 
 
 def checkpointing(args: Any) -> tuple[bool, bool]:
-    """Return whether activations are recomputed, and whether checkpointing is re-entrant."""
+    """Return two values: whether activations are recomputed, and whether checkpointing is re-entrant."""
     on = any(getattr(args, name, None) for name in CHECKPOINTING)
     options = [getattr(args, name + "_kwargs", None) or {} for name in CHECKPOINTING]
     return on, any(option.get("use_reentrant") for option in options)
 
 
 def check_data(own: Own, manifest: typing.Mapping[str, Any], config: Any) -> None:
-    """Raise ArgumentError if the model lacks a token of the data, or if all tokens have labels but only the response should."""
+    """Raise ArgumentError if the model lacks a token of the data, or if all tokens have labels and only the response should."""
     size = getattr(config, "vocab_size", None)
     largest = manifest.get("largest_token_id")
     if size and largest is not None and largest >= size:
@@ -99,7 +99,7 @@ def check_data(own: Own, manifest: typing.Mapping[str, Any], config: Any) -> Non
 
 
 def build_trainer(argv: typing.Sequence[str]) -> Any:
-    """Return the Trainer that the command line asks for. Check arguments first, then load data, then build the model."""
+    """Return the Trainer that the command line asks for. Check the arguments first, then load the data, then build the model."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -114,7 +114,7 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
     args = training_arguments(parsed.training)
     if str(getattr(args.eval_strategy, "value", args.eval_strategy)) != "no":
         raise ArgumentError("--eval_strategy must be no: the built-in trainer has no evaluation data.")
-    if own.packing or own.padding_free:  # before the model is loaded, as far as that can be known
+    if own.packing or own.padding_free:  # find mistakes before the model is loaded, as far as possible
         data.build_rows(own, tokens, attention=own.attn_implementation)
     model = models.build_model(own, config, seed=args.seed)
     attention = getattr(model.config, "_attn_implementation", None)
@@ -128,7 +128,7 @@ def build_trainer(argv: typing.Sequence[str]) -> Any:
 
 
 def train(argv: typing.Sequence[str]) -> None:
-    """Build, train, and save the numbers. No object of the Trainer exists after this function."""
+    """Build the model, train it, and save the metrics. No object of the Trainer exists after this function."""
     trainer = build_trainer(argv)
     result = trainer.train(resume_from_checkpoint=trainer.args.resume_from_checkpoint)
     trainer.save_metrics("train", result.metrics)
