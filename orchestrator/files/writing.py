@@ -48,12 +48,26 @@ def reserve(path: Path, size: int) -> None:
         os.posix_fallocate(file.fileno(), 0, size)
 
 
+def append(path: Path, text: str) -> None:
+    """Append a text to a file, or to a new one. Raise OSError for a link, a pipe or a device, which a program may have made."""
+    with open(_regular(path, os.O_APPEND), "a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _regular(path: Path, flags: int) -> int:
+    """Return the descriptor of a regular file that is open for writing, without following a link or waiting for a reader."""
+    flags |= os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a regular file")
+
+
 def _write_reserved(path: Path, text: str) -> bool:
     """Write the text into a reserved file or a new file. Return whether that succeeded. Never follow a link."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with suppress(OSError), open(os.open(path, flags, 0o666), "wb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+    with suppress(OSError), open(_regular(path, 0), "wb") as file:
+        if os.fstat(file.fileno()).st_nlink > 1:
             return False
         file.write(text.encode("utf-8", "surrogateescape"))
         file.truncate()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import LaunchError
+from orchestrator.files import writing
 from orchestrator.machine import process, process_tree
 from orchestrator.records import RunFolder
 
@@ -30,7 +31,7 @@ def save(marker: str, folder: RunFolder) -> Path | None:
     stacks = [stack for member in process_tree.members(marker) if (stack := _stack(member, folder.stderr))]
     if not stacks:
         return None
-    folder.stacks.write_text("\n".join(stacks), encoding="utf-8")
+    writing.replace(folder.stacks, "\n".join(stacks))
     return folder.stacks
 
 

@@ -64,7 +64,7 @@ def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: f
     first = ordered[0]
     series = _series(run_dir, _reporters(first, world_size), _rule(first).get("at_most_steps"))
     if isinstance(series, Caveat):
-        state: steady_state.Steady | Caveat = series
+        state: steady_state.Steady | Caveat = _problem(first) or series
         series = _Series(ranks={}, together=(), lines={})
     else:
         state = _state(series.together, first)
@@ -136,9 +136,14 @@ def _series(run_dir: Path, reporters: int, at_most: int | None) -> _Series | Cav
     return _Series(ranks=shared, together=together, lines=ranks)
 
 
+def _problem(first: Worker) -> Caveat | None:
+    problem = first.get("steps_problem")
+    return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=str(problem)) if problem else None
+
+
 def _state(series: Sequence[Step], first: Worker) -> steady_state.Steady | Caveat:
-    if problem := first.get("steps_problem"):
-        return Caveat(kind=CaveatKind.NO_STEADY_SPEED, detail=str(problem))
+    if problem := _problem(first):
+        return problem
     rule = _rule(first)
     return steady_state.find(
         [step.seconds for step in series],

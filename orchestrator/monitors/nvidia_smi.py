@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from orchestrator.files import reading
+from orchestrator.files import reading, writing
 from orchestrator.measure.memory_logs import read_summary, readings
 from orchestrator.monitors.monitor import Monitor
 from orchestrator.records import Caveat, Gpu, Measurement
@@ -63,4 +63,5 @@ def _watching(path: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
     with sampling(lambda: argv, path, has_read=lambda text: len(readings(text)) >= len(gpus)) as sampler:
         yield
         if sampler is not None:
-            (path.parent / COST).write_text(json.dumps(process.usage(sampler)) + "\n", encoding="utf-8")
+            with suppress(OSError):  # such as a full disk: only the cost is lost
+                writing.replace(path.parent / COST, json.dumps(process.usage(sampler)) + "\n")

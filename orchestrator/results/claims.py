@@ -158,8 +158,8 @@ def take_over(run_dir: Path) -> None:
 
 def note_neighbours(run_dir: Path, experiment_ids: Sequence[str]) -> None:
     """Append a line to a file in the run's folder: the experiments of the runs that share this machine from now on."""
-    with suppress(OSError), RunFolder(run_dir).neighbours.open("a", encoding="utf-8") as file:
-        file.write(" ".join(experiment_ids) + "\n")
+    with suppress(OSError):
+        writing.append(RunFolder(run_dir).neighbours, " ".join(experiment_ids) + "\n")
 
 
 def neighbours(run_dir: Path) -> tuple[tuple[str, ...], int]:

@@ -107,8 +107,7 @@ class ReportedSteps:
 
     def _write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         try:
-            with self.folder.steps(0).open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(row) + "\n" for row in rows)
+            writing.append(self.folder.steps(0), "".join(json.dumps(row) + "\n" for row in rows))
         except OSError as error:  # such as a full disk
             self.lines.problem = f"the steps could not be written: {reading.reason(error)}"
 

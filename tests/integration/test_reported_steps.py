@@ -103,6 +103,23 @@ def test_a_program_that_sleeps_does_not_wait_for_a_core(tmp_path: Path) -> None:
     assert values(record)["core_wait_share"] < 0.1
 
 
+@pytest.mark.parametrize("how", ["os.mkfifo(name)", "os.symlink('/dev/zero', name)"])
+def test_a_step_file_that_the_program_made_a_pipe_or_a_link_neither_blocks_the_run_nor_is_written(
+    tmp_path: Path, how: str
+) -> None:
+    """Opening a pipe for writing waits for a reader: without care for ever, and beyond every time limit."""
+    code = f"import os, sys; name = sys.argv[1] + '/steps-rank0.jsonl'; {how}"
+    one = of_command(
+        *("{python}", "-c", "{code}", "{run_dir}"),
+        arguments={"code": code + PRINTS.format(steps=3)},
+        steps=StepSource.STDOUT,
+        timeout_s=10.0,
+    )
+    _, record = carried_out(tmp_path, one)
+    assert record.wall_s < 9 and values(record).get("tokens_per_s") is None
+    assert any("the steps could not be written" in text for text in said(record)), said(record)
+
+
 def test_enough_steps_end_the_program(tmp_path: Path) -> None:
     code = PRINTS.format(steps=100_000)
     _, record = carried_out(tmp_path, experiment(code, measure=Measure(at_most_steps=30, discard_steps=5)))
