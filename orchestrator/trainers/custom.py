@@ -281,7 +281,8 @@ def _last_match(pattern: str, log: Path, ends: float) -> object:
 
 def _last_line(path: Path) -> str:
     """Return the last line that is not blank. Only the end of the log is read, since it may be large."""
-    lines = reading.read_tail(path, limit=_TAIL_BYTES).splitlines()
+    # Not splitlines: a text in JSON may contain its other line separators, such as U+2028.
+    lines = re.split(r"[\r\n]+", reading.read_tail(path, limit=_TAIL_BYTES))
     return next((line for line in reversed(lines) if line.strip()), "")
 
 

@@ -42,7 +42,8 @@ def read(tmp_path: Path, results: str, **sources: MetricSource) -> dict[str, Any
 
 
 def test_the_last_line_of_stdout_as_json(tmp_path: Path) -> None:
-    (tmp_path / "stdout.log").write_text('{"loss": 9}\nnoise\n{"loss": 1.5, "speed": {"tok": 2}, "ms": 250}\n\n')
+    last = '{"note": "no end of a line:\u2028\x85", "loss": 1.5, "speed": {"tok": 2}, "ms": 250}'
+    (tmp_path / "stdout.log").write_text(f'{{"loss": 9}}\nnoise\r{last}\n\n', newline="", encoding="utf-8")
     assert read(
         tmp_path,
         "stdout",
