@@ -1,5 +1,19 @@
-"""`python -m orchestrator` is the command `tunebench`."""
+"""The program of the command `tunebench`, also as `python -m orchestrator`."""
 
-from orchestrator.cli import main
+import signal
 
-main()
+
+def main() -> None:
+    """Import the command and run it. A Ctrl-C during the import ends this process without a traceback."""
+    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else the caller ignores it
+    if heard:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from orchestrator import cli
+
+    if heard:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -20,7 +20,7 @@ from types import FrameType
 from orchestrator.errors import ResultsError, remedy
 from orchestrator.executors import Executor
 from orchestrator.machine.process_tree import end_tree
-from orchestrator.machine.stop_signals import STOPPING
+from orchestrator.machine.stop_signals import stopping
 from orchestrator.measure.failure_kinds import FILES_CHANGED
 from orchestrator.records import Experiment, Job, JobState, RunRecord, Status
 from orchestrator.results import claims
@@ -275,7 +275,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, interrupt) for number in STOPPING if number is not signal.SIGINT}
+    before = {number: signal.signal(number, interrupt) for number in stopping() if number != signal.SIGINT}
     try:
         yield
     finally:

@@ -72,6 +72,8 @@ def main() -> Any:
     try:
         _in_a_folder()
         code = _app_for(sys.argv[1:])(args=_with_optional_values(sys.argv[1:]), standalone_mode=False)
+    except KeyboardInterrupt:  # before or after the sub-command, which has its own care
+        code = INTERRUPTED
     except OrchestratorError as error:
         code = _mistake(str(error))
     except OSError as error:

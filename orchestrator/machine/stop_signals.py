@@ -14,8 +14,15 @@ from types import FrameType
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
+def stopping() -> tuple[signal.Signals, ...]:
+    """Return the signals that ask this process to stop. After `nohup`, the end of the terminal (HUP) does not."""
+    return tuple(
+        number for number in STOPPING if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
+    )
+
+
 class StopSignals:
-    """A context that holds back the signals in STOPPING.
+    """A context that holds back the signals that ask to stop.
 
     The context becomes readable, like a file, when one of these signals or SIGCHLD arrives. `received` is the first signal that
     asked to stop, and `count` the number of such signals: a second signal asks to stop at once. Outside the main thread, where
@@ -51,7 +58,7 @@ class StopSignals:
         self._read.setblocking(False)
         self._write.setblocking(False)
         if threading.current_thread() is threading.main_thread():
-            for number in STOPPING:
+            for number in stopping():
                 self._previous[number] = signal.signal(number, self._note)
             # Only with a handler in Python does the end of a child wake a waiter.
             self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
