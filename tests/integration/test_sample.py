@@ -53,7 +53,7 @@ def test_the_texts_say_what_its_records_say(sample: Path, in_process: Call) -> N
     assert all(f"{value} times ({low} to {high})" in said for value, low, high, _ in factors)
     ((busy, baselines),) = re.findall(r"GPUs busy (\d+) % of the time against (\d+) %", printed)
     assert (
-        f"busy {busy} % of the time on 2 GPUs, and {baselines} % without Liger" in readme
+        f"busy {busy} % of the time with Liger, and {baselines} % without it" in readme
         and f"and {busy} % of the time" in said
     )
     words = ("compare", "docs/sample", "docs/sample/packed.csv", "--ignore", "neighbours", "--format", "json")
