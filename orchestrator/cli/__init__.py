@@ -1,7 +1,7 @@
-"""The command `tunebench`: its sub-commands and its exit codes. The only package that prints or exits.
+"""The command `tunebench`: its sub-commands and its exit codes. No other package prints or exits.
 
-Exit codes: 0; 1 when an experiment failed (`doctor`, `monitor`: when this machine lacks something); 2 for a mistake of the
-user; 130 interrupted; `compare` has its own exit codes. A sub-command imports heavy modules (pandas, the readers of results)
+Exit codes: 0 success; 1 an experiment failed (`doctor`, `monitor`: this machine lacks something); 2 a mistake of the user; 130 the
+user interrupted the command. `compare` has its own exit codes. A sub-command imports heavy modules (pandas, the readers of results)
 inside its function, so that `--help` and `plan` start quickly.
 """
 
@@ -66,8 +66,8 @@ INTERRUPTED = 130
 
 
 def main() -> Any:
-    """Run the command. Report a known mistake on stderr, with exit code 2."""
-    gc.set_threshold(50_000)  # with 700, Python looks for garbage 33 times while typer and pydantic load
+    """Run the command. If the user made a known mistake, report it on stderr and exit with code 2."""
+    gc.set_threshold(50_000)  # with 700, the default, Python looks for garbage 33 times while typer and pydantic load
     streams.prepare()
     try:
         _in_a_folder()
@@ -98,7 +98,7 @@ def _mistake(text: str) -> int:
 
 
 def _refused_file(error: OSError) -> int:
-    """Show that the system refuses a file: its name is too long, its disk is full or read-only… Raise an error without a file."""
+    """Report an error of the system about a file: a name that is too long, a full disk… If the error names no file, raise it."""
     if error.filename is None or not error.strerror:
         return _usage_error(error)
     return _mistake(f"{one_line(error.filename, longest=300)}: {error.strerror}; {remedy(error)}")
@@ -113,9 +113,9 @@ def _in_a_folder() -> None:
 
 
 def _app_for(words: list[str]) -> typer.Typer:
-    """Return the app with only the sub-command that the first word names. Without such a word, return the whole app.
+    """Return the app with one sub-command: the one that the first word names. If it names none, return the whole app.
 
-    typer would read the options of every sub-command in the app, which takes a twentieth of a small plan's time.
+    typer reads the options of every sub-command in its app. For the whole app, this takes a twentieth of a small plan's time.
     """
     named = [command for command in app.registered_commands if command.name in words[:1]]
     if not named:
@@ -126,7 +126,7 @@ def _app_for(words: list[str]) -> typer.Typer:
 
 
 def _with_optional_values(words: list[str]) -> list[str]:
-    """Replace `--retry-failed` without a value by `--retry-failed=all`, because the parser has no optional values."""
+    """Write `--retry-failed=all` where `--retry-failed` has no value, because the parser does not know optional values."""
     if "--retry-failed" not in words:
         return words
     from orchestrator.measure.failure_kinds import KINDS
@@ -148,17 +148,17 @@ def _usage_error(error: Exception) -> int:
     """
     if hasattr(error, "show") and hasattr(error, "exit_code"):
         mistake: Any = error
-        mistake.message = mistake.message.removeprefix("Value error, ")  # these are pydantic's words
+        mistake.message = mistake.message.removeprefix("Value error, ")  # pydantic adds these words
         mistake.show()
         return int(mistake.exit_code)
     sys.excepthook = _without_secrets
-    if type(error).__name__ == "Abort":  # Ctrl-C in older versions of typer; today's return the code
+    if type(error).__name__ == "Abort":  # Ctrl-C in older versions of typer; newer versions return the code
         return INTERRUPTED
     raise error
 
 
 def _without_secrets(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Write a defect's traceback without secrets, since the `run-one.log` of a run may contain it."""
+    """Write the traceback of a defect, but hide the secrets in it: `run-one.log` may keep the traceback."""
     from traceback import format_exception
 
     err().file.write(redact("".join(format_exception(kind, error, trace))))

@@ -1,4 +1,4 @@
-"""`compare`: read two sides, print a verdict for each row, exit with a code for CI."""
+"""The command `compare`: it reads two sides, prints a verdict for each row, and exits with a code for CI."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class View(StrEnum):
-    """The formats in which a comparison is printed."""
+    """The formats of a printed comparison."""
 
     TERMINAL = "terminal"
     MARKDOWN = "markdown"
@@ -30,7 +30,7 @@ class View(StrEnum):
 
 
 class Correction(StrEnum):
-    """The corrections of p values for many rows."""
+    """The ways to correct p values if there are many rows."""
 
     BH = "bh"
     NONE = "none"
@@ -95,9 +95,9 @@ class CompareOptions:
 
 @takes(CompareOptions)
 def compare(options: CompareOptions) -> None:
-    """Compare two sides: faster, slower, unchanged, or inconclusive.
+    """Compare two sides. Each row is faster, slower, unchanged, or inconclusive.
 
-    Exit codes: 0 nothing worse, 1 worse, 3 inconclusive, 4 nothing comparable.
+    Exit codes: 0 nothing is worse, 1 something is worse, 3 the result is inconclusive, 4 nothing is comparable.
     """
     from orchestrator.compare import gate, pairing, rules, verdicts
     from orchestrator.compare.view import files
@@ -146,13 +146,16 @@ def _sides(places: list[str], aa: Path | None, *, by: tuple[str, ...]) -> tuple[
 
 
 def _places(text: str) -> list[Path]:
-    """Return the folders and files of one side, which commas separate. A comma may also be part of an existing name."""
+    """Return the folders and files of one side. Commas separate them, but an existing name may contain commas, too."""
     whole = Path(text)
     return [whole] if whole.exists() else [Path(word) for word in text.split(",") if word] or [whole]
 
 
 def _show(comparison: Comparison, form: View, *, causes: tuple[Cause, ...], everything: bool, written: bool) -> None:
-    """Print the comparison in the chosen format, by default as a table. Print nothing if it was `written` to a file."""
+    """Print the comparison in the chosen format, and its conclusion.
+
+    If `written`, a file already has this format. Then only a table is printed again.
+    """
     from orchestrator.compare.view import terminal, wording
 
     if form is not View.TERMINAL:

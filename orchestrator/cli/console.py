@@ -1,7 +1,7 @@
-"""Input and output of the command: two consoles, plain text for other programs, the question before a long campaign.
+"""Input and output of the command: two consoles, plain text for other programs, and the question before a long campaign.
 
-Only `cli` prints, and it prints here. Names and logs may contain control codes of terminals. Only rich's own codes reach the
-terminal.
+Only the package `cli` prints, and it prints with this module. Names and logs may contain control codes of terminals. These codes
+are shown as visible characters. Only rich's own codes control the terminal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @cache
 def out() -> Output:
-    """Return the console on stdout. rich is imported here, since `--help` prints without it."""
+    """Return the console on stdout. rich is imported inside the function, because `--help` does not need it."""
     from orchestrator.cli.output import Output
 
     return Output(highlight=False, emoji=False)
@@ -37,17 +37,17 @@ def err() -> Output:
 
 
 def say(text: str) -> None:
-    """Print a line on stdout, unwrapped."""
+    """Print a line on stdout without wrapping it."""
     out().print(text, markup=False, soft_wrap=True)
 
 
 def tell(text: str) -> None:
-    """Print a line on stderr, unwrapped."""
+    """Print a line on stderr without wrapping it."""
     err().print(text, markup=False, soft_wrap=True)
 
 
 def print_raw(pieces: Iterable[str]) -> None:
-    """Print text for another program, unchanged. On a terminal, show control characters as visible text."""
+    """Print unchanged text for another program. On a terminal, show control characters as visible text."""
     on_terminal = sys.stdout.isatty()
     for piece in pieces:
         sys.stdout.write(printable(piece) if on_terminal else piece)
@@ -55,7 +55,7 @@ def print_raw(pieces: Iterable[str]) -> None:
 
 
 def words(texts: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the words of an option that may be repeated and may contain commas."""
+    """Return the words of an option. The user may repeat the option, or separate words by commas."""
     return tuple(word for text in texts or () for word in text.split(",") if word)
 
 

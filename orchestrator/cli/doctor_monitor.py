@@ -1,4 +1,4 @@
-"""`doctor` and `monitor`, which are about this machine, and `run-one`, which every executor starts."""
+"""The commands `doctor` and `monitor`, which examine this machine, and `run-one`, which every executor starts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def monitor(
     once: Annotated[bool, Option("--once", help="Show one view and exit.")] = False,
     as_json: Annotated[bool, Option("--json", help="Print a line of JSON for each view.")] = False,
 ) -> None:
-    """Show what the GPUs are doing now, even during a benchmark. Ctrl-C ends it."""
+    """Show what the GPUs are doing now, even during a benchmark. Ctrl-C ends the view."""
     from itertools import islice
 
     from orchestrator.campaign.gpu_monitor import readings

@@ -1,4 +1,4 @@
-"""`export` to a tracker, and `bundle` into one file for other people."""
+"""The commands `export`, which sends runs to a tracker, and `bundle`, which packs a campaign into one file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.cli.console import say, tell
 
 
 class Target(StrEnum):
-    """The trackers that runs can be sent to."""
+    """The trackers that can receive runs."""
 
     TENSORBOARD = "tensorboard"
     MLFLOW = "mlflow"
@@ -31,7 +31,7 @@ def export(
         str | None, Option(help="Experiment or project in the tracker. [default: the folder's name]")
     ] = None,
 ) -> None:
-    """Send the runs of a results folder to a tracker. Runs that are already there stay as they are."""
+    """Send the runs of a results folder to a tracker. Runs that the tracker already has stay unchanged."""
     from orchestrator.report.export import export as hand_over
 
     done = hand_over(folder, to=to.value, destination=destination, project=experiment)
@@ -47,7 +47,7 @@ def bundle(
     ] = None,
     whole_logs: Annotated[bool, Option("--whole-logs", help="Include complete logs instead of their ends.")] = False,
 ) -> None:
-    """Pack a campaign into one file for others, without secrets, addresses, and names of hosts and users."""
+    """Pack a campaign into one file for other people. The file has no secrets, no addresses, and no names of hosts or users."""
     from orchestrator.report import bundle as packing
 
     for line in packing.summary(packing.bundle(folder, output=output, whole_logs=whole_logs, say=tell)):

@@ -1,4 +1,4 @@
-"""`history`, which follows many campaigns, and `rerun`, which repeats the inconclusive part of a comparison."""
+"""The commands `history`, which follows many campaigns, and `rerun`, which repeats the inconclusive part of a comparison."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def history(
     by: options.By = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Follow each experiment over many campaigns: when its level changed, and what changed at that time."""
+    """Follow each experiment over many campaigns. Show when its level changed, and what else changed at that time."""
     from orchestrator.compare import rules
     from orchestrator.compare.history import as_csv, campaigns, files, terminal, trends
     from orchestrator.compare.history import as_json as document
@@ -83,7 +83,7 @@ def rerun(
     confirm_above: options.ConfirmAbove = 8.0,
     yes: options.Yes = False,
 ) -> None:
-    """Repeat what a comparison left inconclusive, alternating between its two sides."""
+    """Repeat the experiments that are inconclusive in a comparison. The runs alternate between its two sides."""
     from orchestrator import executors
     from orchestrator.campaign.live_display import Progress
     from orchestrator.compare.rerun import contests, rounds
@@ -109,7 +109,7 @@ def rerun(
 
 
 def _after(compared: Comparison, order: Sequence[Turn]) -> None:
-    """Write the reports of the folders again, and print the next command."""
+    """Write the reports of the folders with new runs again, and print the next command."""
     from orchestrator.compare.rerun import contests
 
     for root in dict.fromkeys(turn.ready.store.root for turn in order):

@@ -1,4 +1,4 @@
-"""`list`: the names that a scenario file may use, with their meanings."""
+"""The command `list`: it shows the names that a scenario file may use, and their meanings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def list_names(
 
 
 def _frameworks(scenarios: Path, given: Path | None) -> Rows:
-    """Return the configurations of the folder that a plan would use. Raise ConfigError for mistakes in its files."""
+    """Return the framework configurations in the folder that a plan would use. Raise ConfigError for mistakes in its files."""
     from orchestrator.plan.config.frameworks import load_frameworks
     from orchestrator.plan.config.suite import frameworks_folder
 
@@ -127,7 +127,7 @@ def _cell(text: str, width: int, *, right: bool) -> str:
 
 
 def _texts(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the cells of a row, with the first sentence of a description. A missing unit or direction is an empty cell."""
+    """Return the texts of a row's cells. A description is cut to its first sentence. A missing value is an empty text."""
     texts = {}
     for name, value in row.items():
         if isinstance(value, int):

@@ -1,7 +1,7 @@
-"""The options and arguments of the command: names, types and help. `takes` passes them to a function as one value.
+"""The options and arguments of the command: names, types and help. `takes` passes the options to a function as one value.
 
-This module has no `from __future__ import annotations`. That import turns annotations into texts, and typer would compile these
-texts at every start.
+This module has no `from __future__ import annotations`. That import would turn annotations into texts, and typer would compile
+these texts at every start.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Memory(StrEnum):
-    """The ways to measure memory, in the reference's words."""
+    """The ways to measure memory, with the names of the reference system."""
 
     HUGGINGFACE = "huggingface"
     NVIDIA = "nvidia"
@@ -52,7 +52,7 @@ Folder = Annotated[Path, Argument(help="Results folder.")]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuiteOptions:
-    """The options that `plan` and `run` share: the files, and what to choose and change in them."""
+    """The options that `plan` and `run` share. They name the files, choose parts of them, and change values."""
 
     scenarios: Annotated[
         Path | None, Argument(help="Scenario file. [default: scenario 'quickstart' of the shipped file]")
@@ -205,7 +205,10 @@ class ReportOptions:
 
 
 def takes(kind: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Return a decorator. It makes a command from a function that takes one `kind`. Each field of `kind` becomes an option."""
+    """Return a decorator that makes a command from a function.
+
+    The function takes one value of type `kind`. Each field of `kind` becomes an option of the command.
+    """
     fields = signature(kind, eval_str=True)
 
     def decorated(function: Callable[[T], None]) -> Callable[..., None]:

@@ -1,6 +1,6 @@
-"""`plan` and `run`: the way from a scenario file to a finished campaign, one call for each step.
+"""The commands `plan` and `run`: the way from a scenario file to a finished campaign.
 
-`run`: load the suite, expand it, open the results folder, prepare the data, run what is due, report.
+`run` has one call for each step: load the suite, expand it, open the results folder, prepare the data, run what is due, report.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _way(options: RunOptions, suite: Suite) -> Way:
 
 
 def _refuse_unknown_executor(suite: Suite, name: str | None) -> None:
-    if (name or suite.executor) != "local":  # `local` always exists: a plan needs not load the executors
+    if (name or suite.executor) != "local":  # `local` always exists, so a plan does not load the executors
         from orchestrator.campaign import steps
 
         steps.refuse_unknown_executor(suite, name)
@@ -174,7 +174,7 @@ def _refuse_views_of_plans(options: RunOptions) -> None:
 
 
 def _use_only(gpus: str | None) -> None:
-    """Restrict this process and its runs to these GPUs. Refuse a word that names no GPU, because CUDA would silently ignore it."""
+    """Restrict this process and its runs to these GPUs. Refuse words that name no GPU: CUDA would ignore them silently."""
     if gpus is None:
         return
     from orchestrator.machine.gpus import select_gpus, visible_gpus
@@ -201,7 +201,7 @@ def _expand(suite: Suite, selection: Selection, machine: Machine) -> Plan:
 
 
 def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
-    """Show the plan, the files that changed since the runs in the results folder, and the number of ended runs there."""
+    """Show the plan. Below a table, also show which files changed since earlier runs, and how many runs are due."""
     from orchestrator.campaign import steps
     from orchestrator.results import folder
 
@@ -213,7 +213,10 @@ def _show_dry_run(planned: Plan, options: RunOptions, way: Way) -> None:
 
 
 def _show_changed_files(planned: Plan, options: PlanOptions | RunOptions, root: Path) -> None:
-    """Show below a table which files changed since the runs in a results folder. Only a user's own program has files."""
+    """If the plan is a table, show which files changed since the runs in a results folder.
+
+    Only files of users' own programs count.
+    """
     if options.as_json or options.commands or not any(experiment.sources for experiment in planned.experiments):
         return
     from orchestrator.campaign.changed_files import changed_files

@@ -1,4 +1,4 @@
-"""`report`, `show` and `status`, which read a results folder, and `cancel`, which ends its runs from outside."""
+"""The commands `report`, `show` and `status`, which read a results folder, and `cancel`, which stops its runs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def status(
     watch: Annotated[bool, Option("--watch", help="Update the view until everything is done.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show the state of a campaign's runs, and how long the rest may take."""
+    """Show the state of a campaign's runs, and how long the remaining runs may take."""
     from orchestrator.campaign.status import view
     from orchestrator.campaign.status.campaign import Reader, looks, pause_on
     from orchestrator.machine.stop_signals import StopSignals
@@ -95,7 +95,7 @@ def cancel(
         list[str] | None, Argument(help="Experiments: ids, or unique parts of them. [default: all that are running]")
     ] = None,
 ) -> None:
-    """Stop runs from outside. Their records say cancelled, and the next `tunebench run` repeats them."""
+    """Stop running experiments. Their runs are recorded as cancelled, and the next `tunebench run` repeats these runs."""
     from orchestrator.campaign import cancel as ending
     from orchestrator.results.store import Store
 
@@ -124,7 +124,7 @@ def _remade(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
 
 
 def write_report(folders: list[Path], *, keep: tuple[str, ...], drop: tuple[str, ...], form: Format | None) -> None:
-    """Write the report at a campaign's end, the CSV files first. If `form` (the format) is None, print nothing on stdout."""
+    """Write the report at the end of a campaign, the CSV files first. If `form` (the format) is None, print nothing on stdout."""
     from orchestrator.report import write as reporting
 
     made = reporting.report_of(folders, keep=keep, drop=drop)
@@ -147,7 +147,7 @@ def _warn(made: Report, problem: str | None = None) -> None:
 
 
 def _show(made: Report, forms: Sequence[Format]) -> None:
-    """If one format is requested and it is text, print it. If the table or no format is requested, print the table."""
+    """If a single text format is requested, print it. If the table or no format is requested, print the table."""
     from orchestrator.report import write as reporting
 
     if reporting.is_one_text(forms):

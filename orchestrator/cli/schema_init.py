@@ -23,7 +23,7 @@ def init(
         Path | None, Option(help="Write a scenario file that benchmarks this training script.", show_default=False)
     ] = None,
 ) -> None:
-    """Write a commented starter scenario file."""
+    """Write a small scenario file to start from. Comments explain it."""
     from orchestrator.plan.config.starter_file import write_starter
 
     write_starter(file, script=script)

@@ -1,7 +1,7 @@
 """The standard streams of the command. An output that cannot be written never stops a campaign.
 
-What follows the first error of a stream is dropped, and `finish` reports it. It does not report a reader that leaves early
-(`| head`). A stream that was closed (`>&-`) becomes the null device. Otherwise the next file that is opened would have its number,
+After the first error of a stream, its output is dropped, and `finish` reports the error. A reader that leaves early (`| head`) is
+no error. A stream that was closed (`>&-`) becomes the null device. Otherwise the next opened file would get the stream's number,
 and a library that writes to stderr would write into that file.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Outlet(io.RawIOBase):
-    """The unbuffered end of a stream. After an error it drops what it is given, and `error` says why."""
+    """The unbuffered end of a stream. After an error, output is dropped, and `error` has the reason."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -48,7 +48,7 @@ _outlets: dict[str, _Outlet] = {}
 
 
 def prepare() -> None:
-    """Replace stdout and stderr by streams whose errors are kept. A character that cannot be shown is replaced by its number."""
+    """Replace stdout and stderr by streams that remember an error. A character that cannot be shown is written as its number."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             descriptor = os.open(os.devnull, os.O_RDWR)
@@ -72,12 +72,15 @@ def _patient(name: str, stream: io.TextIOWrapper) -> io.TextIOWrapper:
 
 
 def is_lost() -> bool:
-    """Return whether stdout can no longer be written, so that no one sees what is shown."""
+    """Return whether stdout can no longer be written. Then nobody sees the output."""
     return "stdout" in _outlets and _outlets["stdout"].error is not None
 
 
 def finish() -> str | None:
-    """Write what is still in memory. Return a sentence if stdout is incomplete for another reason than a reader that left."""
+    """Write the output that is still in memory. Return a sentence if an error made stdout incomplete.
+
+    A reader that leaves early is no error.
+    """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     error = _outlets["stdout"].error if is_lost() else None

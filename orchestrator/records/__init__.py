@@ -1,8 +1,8 @@
-"""The frozen values that travel between the steps of a campaign, and their form in JSON files (`dump`, `load`).
+"""The frozen values that the steps of a campaign pass to each other, and their form in JSON files (`dump`, `load`).
 
-Suite → Experiment → Job → Command → ProcessOutcome → RunRecord → ResultsTable. `experiment` says what to run, and `run` says how it
-ran. `Suite` is in `plan/config`, since it is the content of YAML files. `ResultsTable` is in `results/table`, since it contains
-data frames.
+Suite → Experiment → Job → Command → ProcessOutcome → RunRecord → ResultsTable. The values in `experiment` say what to run. The
+values in `run` say how it ran. `Suite` is in `plan/config`, since it is the content of YAML files. `ResultsTable` is in
+`results/table`, since it contains data frames.
 """
 
 from orchestrator.records.as_json import dump, load

@@ -23,14 +23,15 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
 
 
 def dump(value: Any) -> str:
-    """Return a value as JSON text, keys in the order of the fields."""
+    """Return a value as JSON text. The keys are in the order of the fields."""
     return _adapter(type(value)).dump_json(value, indent=2).decode() + "\n"
 
 
 def load(kind: type[T], text: str | bytes) -> T:
-    """Return a value of `kind` from JSON text. Raise ValueError that names the first field that is missing or has another type.
+    """Return the value of type `kind` that a JSON text contains.
 
-    More than a thousand wrong fields are only counted: a hostile file may have millions, and describing them takes gigabytes.
+    If a field is missing or has a wrong type, raise a ValueError that names the first such field. If more than a thousand fields
+    are wrong, the error has only their number: a hostile file may have millions of them, and describing them all takes gigabytes.
     """
     from pydantic import ValidationError
 

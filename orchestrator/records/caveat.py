@@ -26,7 +26,7 @@ class CaveatKind(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> CaveatKind:
-        return cls.NOTE  # a kind of a newer version: the detail is still shown
+        return cls.NOTE  # a newer version wrote this kind; its detail is still shown
 
 
 SENTENCES = {
@@ -44,7 +44,7 @@ SENTENCES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caveat:
-    """One caveat. The detail of a note is a whole sentence; other details complete the sentence of their kind."""
+    """One caveat. The detail of a note is a whole sentence. The detail of another kind completes the sentence in `SENTENCES`."""
 
     kind: CaveatKind = CaveatKind.NOTE
     detail: str
@@ -62,7 +62,7 @@ class Caveat:
         return cls(detail=sentence)
 
 
-# Sentences that concern the speed; the last one is of records before version 3.
+# Patterns of the sentences about the speed. Only records before version 3 contain the last sentence.
 _KNOWN = (
     (CaveatKind.NOT_LEVEL, r"no steady-state speed: (.*); let it run longer, or look for what changes"),
     (CaveatKind.NO_STEADY_SPEED, r"no steady-state speed:? ?(.*)"),
@@ -84,5 +84,5 @@ class AcceptsSentence:
 
 
 def _fields(value: object) -> object:
-    """Return a sentence as the fields of a caveat. Return any other value unchanged."""
+    """If the value is a sentence, return the fields of its caveat. Return any other value unchanged."""
     return asdict(Caveat.of_sentence(value)) if isinstance(value, str) else value

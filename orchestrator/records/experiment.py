@@ -1,4 +1,4 @@
-"""An experiment and its parts: everything that says what to run. Values only."""
+"""An experiment and its parts: the values that say what to run."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any
 # The value that a trainer receives for one argument: a text, or the items of a list.
 Text = str | tuple[str, ...]
 
-# The number of steady steps that a speed needs, if `measure:` does not say it.
+# The number of steady steps that a speed needs, if `measure:` gives no number.
 AT_LEAST_STEPS = 10
 
-# The form of an experiment's id: one word in a shell, one folder name on any disk, and no path to another folder.
+# The form of an experiment's id. Such an id is one word in a shell and a valid folder name on any disk, but never a path.
 SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,250}")
 
 
 def as_items(value: Text) -> Sequence[str]:
-    """Return the command-line words of one argument's value."""
+    """Return one argument's value as the words of a command line."""
     return (value,) if isinstance(value, str) else value
 
 
 class Device(StrEnum):
-    """The device that trains. `auto` becomes `cuda`, or `cpu` on a machine without GPUs."""
+    """The device that trains. `auto` becomes `cuda` if the machine has enough GPUs, else `cpu`."""
 
     CUDA = "cuda"
     CPU = "cpu"
@@ -51,10 +51,10 @@ class Reason:
 class Framework:
     """A framework configuration: a named set of settings that make training fast.
 
-    For trainer `fms_hf_tuning`, `plugin_file` is the plugin file of the acceleration framework; the trainer gets the whole
-    file. `digest` is computed from the content, so that a changed configuration is another experiment. `requires` are
-    distribution names with optional version ranges. The configuration has no effect on fewer than `min_gpus` GPUs, or on a
-    device that is not `device`.
+    For trainer `fms_hf_tuning`, `plugin_file` is the plugin file of the acceleration framework; the trainer gets the whole file.
+    `digest` is computed from the content, so that a changed configuration makes another experiment. `requires` has names of
+    packages, some with a version range. The configuration has no effect on fewer than `min_gpus` GPUs, or on a device other than
+    `device`.
     """
 
     name: str
@@ -99,9 +99,9 @@ class DataSpec:
 class Measure:
     """The rule that finds the steady state of a run and ends the training early. A step is an optimizer step.
 
-    `discard_steps` declares the warm-up (None: see `measure.steady_state`). Training ends after `at_most_steps`. It ends
-    earlier if the interval of the step time is within ± `within` (0.01 is 1 %) and `at_least_steps` have followed the warm-up.
-    None of these is an argument of the trainer.
+    `discard_steps` is the number of warm-up steps (None: see `measure.steady_state`). Training ends after `at_most_steps` steps. It
+    ends earlier if two conditions hold: the confidence interval of the step time is within ± `within` (0.01 is 1 %), and
+    `at_least_steps` steps have followed the warm-up. None of these fields is an argument of the trainer.
     """
 
     discard_steps: int | None = None
@@ -112,7 +112,7 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repeats:
-    """Adaptive repeats: at least `min`, then more until the interval over runs is within ± `within`, but at most `max`."""
+    """The rule for adaptive repeats: at least `min` and at most `max` runs, until the interval over runs is within ± `within`."""
 
     min: int
     max: int
@@ -133,10 +133,10 @@ class MetricSource:
 class CustomCommand:
     """A `custom` trainer: a command with `{argument}` placeholders, and the place of its results.
 
-    `results` is `stdout` (its last line is a JSON object), `file:NAME.json`, `file:NAME.csv` (in the working folder or the
-    run's folder) or `log` (regular expressions over stdout). `metrics` maps Tunebench's metric names to their place and unit.
-    `folder` is the folder of the scenario file, `{scenario_dir}` in the command. `folder` is a path, so it is not part of the
-    experiment's identity.
+    `results` is `stdout` (its last line is a JSON object), `log` (regular expressions over stdout), `file:NAME.json` or
+    `file:NAME.csv`. Such a file is in the working folder or in the run's folder. `metrics` maps each of Tunebench's metric names to
+    the position and unit of its number. `folder` is the folder of the scenario file; the command names it `{scenario_dir}`.
+    `folder` is a path, so it is not part of the experiment's identity.
     """
 
     command: tuple[str, ...]
@@ -150,9 +150,10 @@ class CustomCommand:
 class Script:
     """The training script of the user, for trainer `script`: a file (`script`) or a `module`, and the `words` before its arguments.
 
-    `cwd` is `scenario` if the script starts in the folder of the scenario file, else None: it starts in a folder of the run.
-    `folder` is the folder of the scenario file. `files` are the texts among words and arguments that name files in that folder:
-    the script gets their absolute paths. `folder` and `files` are paths, so they are not part of the identity.
+    If `cwd` is `scenario`, the script starts in the folder of the scenario file. If `cwd` is None, the script starts in a folder of
+    the run. `folder` is the folder of the scenario file. `files` has the words and arguments that name files in `folder`; the
+    script gets the absolute paths of these files. `folder` and `files` are paths, so they are not part of the experiment's
+    identity.
     """
 
     script: str | None = None
@@ -164,13 +165,13 @@ class Script:
 
     @property
     def name(self) -> str:
-        """The name of the script or module for tables: without the path to a script in another folder."""
+        """The name of the script or module in tables. The name of a script in another folder has no path."""
         name = self.module or self.script or ""
         return name.rsplit("/", 1)[-1] if name.startswith(("/", "~", "..")) else name.removeprefix("./")
 
     @property
     def path(self) -> str:
-        """The absolute path of a script, whatever the scenario file says."""
+        """The absolute path of the script, even if the scenario file has a relative path."""
         return os.path.normpath(os.path.join(self.folder, os.path.expanduser(self.script or "")))
 
 
@@ -178,15 +179,15 @@ class Script:
 class Experiment:
     """One cell of the matrix: everything that a training run needs, and its identity.
 
-    `arguments` is what the trainer receives, in order. `accelerate` is the launcher's configuration without values that are
-    known only at launch. `env` are variables to set (None: to unset). `monitors` are names in `monitors.MONITORS`.
-    `global_batch` is samples per optimizer step over all processes (None: the trainer's default). `data_path` is the file or
-    folder of the prepared data. `sources` has the files of the user that a script or a `custom` command runs. It maps a path
-    relative to the scenario file's folder to twelve digits of the content's SHA-256. `repeats` runs are due from the start;
-    `adaptive` is the rule for further repeats. `busy_gpus` says what to do if other programs use a GPU: `wait`, `warn` or
-    `fail`. `steps` says how a program without a Trainer reports its steps. `baseline` has the values of axes that reports
-    compare with. `skip` is the reason why the experiment can run nowhere. `cannot_run_here` is the reason why it cannot run on
-    this machine.
+    `arguments` has the trainer's arguments, in order. `accelerate` is the launcher's configuration without values that are known
+    only at launch. `env` has variables to set; the value None unsets a variable. `monitors` are names in `monitors.MONITORS`.
+    `global_batch` is the number of samples per optimizer step over all processes (None: unknown). `data_path` is the file or folder
+    of the prepared data. `sources` has the files of the user that a script or a `custom` command runs. It maps a path relative to
+    the scenario file's folder to twelve digits of the content's SHA-256. `repeats` is the number of runs that are due from the
+    start; `adaptive` is the rule for further runs. `busy_gpus` says what to do if other programs use a GPU: `wait`, `warn` or
+    `fail`. `steps` says how a program without a Trainer reports its steps. `baseline` has values of axes; reports compare other
+    rows with the rows that have these values. `skip` is the reason why no machine can run the experiment. `cannot_run_here` is the
+    reason why this machine cannot run it.
     """
 
     id: str

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from orchestrator.records.caveat import AcceptsSentence, Caveat
 from orchestrator.records.run_folder import RunFolder
 
-# The version of `record.json`. Version 1 was written up to 2026-11. Version 2 adds `hint`, the runs next to a run, and the status
-# `stalled`; its exit code and signal are the trainer's. In version 3 `warnings` are caveats, and a missing measurement has its
-# reason in `missing`. A reader ignores unknown fields, and a missing field has its default: tests read a golden of each version.
+# The version of `record.json`. Version 1 was written up to 2026-11. Version 2 adds `hint`, `beside` and the status `stalled`; its
+# exit code and signal are those of the trainer. In version 3 `warnings` are caveats, and a missing measurement has its reason in
+# `missing`. A reader ignores unknown fields and gives missing fields their defaults. Tests read a golden record of each version.
 SCHEMA_VERSION = 3
 
 
@@ -30,7 +30,7 @@ class Status(StrEnum):
 
 
 class Limit(StrEnum):
-    """A limit at which a run is ended, by its name in a scenario. At `MEASURED`, the run has made all requested steps."""
+    """A limit that ends a run. Its value is its key in a scenario. At `MEASURED`, the run has made all requested steps."""
 
     WALL = "timeout_s"
     STARTUP = "startup_timeout_s"
@@ -39,7 +39,7 @@ class Limit(StrEnum):
 
 
 class JobState(StrEnum):
-    """The state of a run, derived from the files of its folder. `SILENT`: its heartbeat file is minutes old."""
+    """The state of a run, derived from the files of its folder. A run is `SILENT` if its heartbeat file is minutes old."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -93,9 +93,9 @@ class Command:
 class ProcessOutcome:
     """The end of a process tree. `exit_code` is None if a signal ended the process; times are seconds since the epoch.
 
-    `pid` is the id of the process that was started. `limit` is the limit that the process tree reached. `survivors` are
-    processes that could not be ended. `memory_kills` is the number of processes that the kernel killed for memory; 0 if the
-    kernel does not count for this tree.
+    `pid` is the id of the process that was started. `limit` is the limit that the process tree reached. `survivors` are processes
+    that could not be ended. `memory_kills` is the number of processes that the kernel killed because memory ran out. It is 0 if the
+    kernel does not count them for this tree.
     """
 
     exit_code: int | None
@@ -132,13 +132,13 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRecord:
-    """The result of a run, written once, at the run's end, and never changed.
+    """The result of a run. It is written once, at the end of the run, and never changed.
 
-    `kind` is the kind of failure (None if the run is ok), `cause` a sentence about it, and `tail` the end of the log.
-    `settings` are the settings in effect, read from the built model. `ranks` has a row for each training process and `devices`
-    for each GPU, with cells named as in `metrics`. `warnings` qualify the numbers. The last two fields describe experiments
-    that ran on the same machine at the same time: their ids, and the largest number of their runs at one time. That number is
-    None in older records.
+    `kind` is the kind of failure (None if the run is ok), `cause` is a sentence about the failure, and `tail` is the end of the
+    log. `settings` are the settings in effect, read from the built model. `ranks` has a row for each training process. `devices`
+    has a row for each GPU. The cells of these rows have names from `metrics`. `warnings` has caveats about the numbers. `beside`
+    has the ids of the experiments that ran on the same machine at the same time. `beside_at_once` is the largest number of their
+    runs at one time (None in older records).
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -165,5 +165,5 @@ class RunRecord:
 
     @property
     def neighbours(self) -> int:
-        """The largest number of other runs on the machine at one time; in older records, the number over the whole run."""
+        """The largest number of other runs on the machine at one time; in older records, over the whole run."""
         return len(self.beside) if self.beside_at_once is None else self.beside_at_once

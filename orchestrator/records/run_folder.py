@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-# MODULES is the folder with what a program imports from Tunebench. In WORK the training starts.
+# MODULES is the folder of the modules that a program imports from Tunebench. A training starts in the folder WORK.
 EXPERIMENT_FILE, OUTPUT, MODULES, WORK = "experiment.json", "output", "modules", "work"
 
 
@@ -24,7 +24,7 @@ def path_text(folder: Path, name: str) -> str:
 
 
 class _File:
-    """A file in a run's folder, as an attribute that is its path."""
+    """An attribute whose value is the path of a file in the run's folder."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,11 +66,11 @@ class RunFolder:
         return self.path / f"worker-rank{rank}.json"
 
     def all_steps(self) -> dict[int, Path]:
-        """Return the step file of each rank that has one, by rank."""
+        """Return rank → step file, for each rank that has such a file."""
         return self._by_rank("steps-rank", ".jsonl")
 
     def all_workers(self) -> dict[int, Path]:
-        """Return the worker file of each rank that has one, by rank."""
+        """Return rank → worker file, for each rank that has such a file."""
         return self._by_rank("worker-rank", ".json")
 
     def _by_rank(self, start: str, end: str) -> dict[int, Path]:
