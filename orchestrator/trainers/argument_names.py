@@ -1,8 +1,9 @@
 """Translate the names of arguments. Each trainer has a table of names.
 
 Scenario files use the names of the built-in trainer, or older names that new versions of transformers do not know. The table of a
-trainer maps them to its own names. A name that is not in the table passes unchanged: the trainer checks it. Names are translated
-one layer at a time (see `Trainer.translate`). If a layer has both the old and the new name, the later line wins.
+trainer maps these names to the trainer's own names. A name that is not in the table passes unchanged, and the trainer checks it.
+Names are translated one layer at a time (see `Trainer.translate`). If a layer has both the old and the new name, the later line
+wins.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Table = Mapping[str, Rule]
 
 
 def translate(table: Table, arguments: Mapping[str, Text | None]) -> tuple[Arguments, tuple[str, ...]]:
-    """Return a layer of arguments with the table's names, in their order, and a sentence for each change."""
+    """Return two values: the layer of arguments with the table's names, and a sentence for each change."""
     translated: Arguments = {}
     notes: list[str] = []
     for name, value in arguments.items():
@@ -61,7 +62,7 @@ def _dropped(name: str, why: str) -> tuple[str, Rule]:
 
 
 def _switch(name: str, *, on: Arguments, off: Arguments, called: str) -> tuple[str, Rule]:
-    """Return the rule for a yes/no argument that sets other arguments. `null` removes all of them."""
+    """Return the rule for a yes/no argument that sets other arguments. `null` removes all those other arguments."""
 
     def becomes(value: Text | None) -> Arguments:
         return dict.fromkeys([*on, *off]) if value is None else dict(on if is_true(value) else off)
@@ -70,7 +71,7 @@ def _switch(name: str, *, on: Arguments, off: Arguments, called: str) -> tuple[s
 
 
 def _by_value(name: str, cases: Mapping[str, Arguments]) -> tuple[str, Rule]:
-    """Return the rule for an argument whose listed values set different arguments. Any unlisted value keeps the name."""
+    """Return the rule for an argument. Each value in `cases` becomes other arguments. Any other value keeps the argument's name."""
 
     def becomes(value: Text | None) -> Arguments:
         if value is None:
@@ -86,7 +87,7 @@ def _table(*rules: tuple[str, Rule]) -> Table:
 
 _RUN_FOLDER = _dropped("output_dir", "every run writes into its own folder")
 
-# Names of transformers 4 that 5 does not have, for trainers that use 5.
+# Names of transformers 4 that transformers 5 does not have, for the trainers that use transformers 5.
 _GONE_FROM_TRANSFORMERS = (
     _renamed("evaluation_strategy", "eval_strategy"),
     _renamed("no_cuda", "use_cpu"),
@@ -141,11 +142,11 @@ SCRIPT = _table(
     ("output_dir", Rule(becomes=lambda value: {"output_dir": value}, note="output_dir becomes the run's own folder."))
 )
 
-# Its own names pass unchanged: the reference's files expand to the same arguments.
+# fms-hf-tuning's own names pass unchanged, so that the reference's files expand to the same arguments.
 FMS_HF_TUNING = _table(
     _called("dtype", "torch_dtype"),
     _called("activation_checkpointing", "gradient_checkpointing"),
-    # Without flash attention transformers uses sdpa.
+    # Without flash attention, transformers uses sdpa.
     _by_value(
         "attn_implementation",
         {"flash_attention_2": {"use_flash_attn": "True"}, "sdpa": {"use_flash_attn": "False"}},

@@ -1,12 +1,12 @@
-"""Check names and values of the Trainer's arguments without transformers.
+"""Check names and values of the Trainer's arguments. This module does not need transformers.
 
-The names and types are data: `argument_types.json`, made from transformers' TrainingArguments, the built-in trainer's own
-arguments, trl, and the configuration classes of common models. `tests/integration/test_values_table.py` writes that file and
-compares it with the installed packages. The names of older versions and of fms-hf-tuning are added to the file by hand. The
-built-in trainer accepts only known names, and any `model_config.NAME`, which becomes a field of the model's configuration
-unchecked. The lists for trl and fms_hf_tuning may be incomplete, so for these trainers only an obvious typing error is a
-mistake. All remaining trainers accept any name. A script most likely passes its arguments to the Trainer, so a likely typing
-error gives a note.
+The names and types are in `argument_types.json`. This file is made from four sources: TrainingArguments of transformers, the
+built-in trainer's own arguments, trl, and the configuration classes of common models. `tests/integration/test_values_table.py`
+writes the file and compares it with the installed packages. The names of older versions and of fms-hf-tuning are added to the file
+by hand. The built-in trainer accepts only known names and `model_config.NAME`. The NAME is not checked; it becomes a field of the
+model's configuration. The lists for trl and fms_hf_tuning may be incomplete, so for these trainers only an obvious typing error is
+a mistake. All remaining trainers accept any name. A user's script most likely passes its arguments to the Trainer, so a likely
+typing error gives a note.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ SCRIPT = "script"
 WHOLE, NUMBER, TRUTH, ANY = "a whole number", "a number", "true or false", "any"
 YES, NO = ("true", "yes", "on"), ("false", "no", "off")
 _OTHERS_YES_NO = (*YES, *NO, "t", "y", "1", "f", "n", "0")
-MODEL_CONFIG = "model_config."  # what follows is a field of the model's configuration
-# Parts of the file with the names that a trainer has besides those of today's Trainer.
+MODEL_CONFIG = "model_config."  # the rest of such a name is a field of the model's configuration
+# Parts of the file. They have the names that a trainer accepts in addition to the names of today's Trainer.
 _OWN_NAMES = {
     "huggingface": ("built-in trainer", "earlier transformers", "model configurations"),
     "trl": ("trl", "earlier transformers"),
     "fms_hf_tuning": ("fms_hf_tuning", "trl", "earlier transformers"),
 }
-_SHORTEST_SLIP = 4  # any shorter name is one slip from `r`, or from another short name
-_SHORTEST_SLIP_IN_SCRIPT = 6  # a script may well have a `speed` next to the Trainer's `seed`
+_SHORTEST_SLIP = 4  # any shorter name is one typing error away from `r` or another short name
+_SHORTEST_SLIP_IN_SCRIPT = 6  # a script may have its own `speed`, which is similar to the Trainer's `seed`
 
 
 class Doubt(NamedTuple):
@@ -54,7 +54,7 @@ def _file() -> Mapping[str, Any]:
 
 
 def types(part: str) -> Mapping[str, str | list[str]]:
-    """Return the arguments of a part, "Trainer" or "built-in trainer", each with its type or its allowed words."""
+    """Return the arguments in a part of the file ("Trainer" or "built-in trainer"), each with its type or its allowed words."""
     types: Mapping[str, str | list[str]] = _file()[part]
     return types
 
@@ -63,17 +63,20 @@ def types(part: str) -> Mapping[str, str | list[str]]:
 def wrong(name: str, value: Text, trainer: str) -> str | None:
     """Return a description of the allowed values if this value is certainly wrong, else None."""
     own = trainer == "huggingface"
-    if isinstance(value, tuple) and len(value) == 1:  # it becomes the same words as its item
+    if isinstance(value, tuple) and len(value) == 1:  # the list becomes the same words as its item
         return wrong(name, value[0], trainer)
     if trainer not in ON_TRAINING_ARGUMENTS or value == "None":
         return None
-    if value == () and not own:  # a flag without a value, which other trainers take for yes
+    if value == () and not own:  # a flag without a value means yes for other trainers
         return None
     return _expected(name, value, own=own)
 
 
 def unlikely(name: str, value: Text, trainer: str) -> str | None:
-    """Return a description of the values that the Trainer accepts if a script gets a wrong number or a wrong yes/no, else None."""
+    """Return a description of the allowed values if a script gets a value that the Trainer would refuse, else None.
+
+    Only numbers and yes/no values are checked.
+    """
     kind = types("Trainer").get(name) if trainer == SCRIPT and isinstance(value, str) and value != "None" else None
     return _expected(name, value, own=False) if kind in (WHOLE, NUMBER, TRUTH) else None
 
@@ -137,7 +140,7 @@ def _one_slip(word: str, known: str) -> bool:
     if len(word) < _SHORTEST_SLIP or abs(len(word) - len(known)) > 1:
         return False
     at = next((at for at, pair in enumerate(zip(word, known, strict=False)) if pair[0] != pair[1]), None)
-    if at is None:  # one is the beginning of the other
+    if at is None:  # one name is the beginning of the other name
         return word != known
     swapped = word[:at] + word[at + 1 : at + 2] + word[at] + word[at + 2 :]
     rests = (word[at + 1 :], known[at + 1 :]), (word[at:], known[at + 1 :]), (word[at + 1 :], known[at:])

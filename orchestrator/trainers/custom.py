@@ -1,10 +1,10 @@
 """The trainer `custom`, for any command of the user.
 
-The trainer fills the placeholders of the command, and reads the command's numbers. `{argument}` in the command is replaced by
-an argument of the experiment or by a value of PROVIDED. `{arguments}` as a separate word becomes all arguments as `--key value`
-words. `{{word}}` is a literal `{word}`. The numbers come from a JSON file, from the last line of stdout, from a CSV file, or
-from regular expressions searched in stdout. A number that cannot be read is a missing measurement, never an exception: the
-record of the run must be written.
+The trainer fills the placeholders of the command, and reads the command's numbers. `{argument}` in the command is replaced by an
+argument of the experiment or by a value of PROVIDED. If `{arguments}` is a separate word, all arguments replace it, each as `--key
+value`. `{{word}}` is a literal `{word}`. The numbers come from a JSON file, a CSV file, the last line of stdout, or regular
+expressions that are searched in stdout. A number that cannot be read is a missing measurement, never an exception: the record of
+the run must be written.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from orchestrator.records import (
 from orchestrator.trainers import instrumented, log_search
 from orchestrator.trainers.trainer import Trainer
 
-# Placeholders without an argument. `gpus` is `0,1`, `python` the interpreter that trains, `scenario_dir` the folder of the
-# scenario file.
+# Placeholders that need no argument. `gpus` becomes text such as `0,1`, `python` is the interpreter that trains, and `scenario_dir`
+# is the folder of the scenario file.
 PROVIDED = ("model_name_or_path", "num_gpus", "run_dir", "gpus", "port", "python", "scenario_dir", "arguments")
 
-# Only the end of a log is read, which has the results. A whole log may be larger than the memory.
+# Only the end of a log is read. It has the results, and a whole log may be larger than the memory.
 LONGEST_LOG_BYTES = 64 * 2**20
-# A pattern that backtracks may search for years.
+# The search for a pattern that backtracks may take years.
 LONGEST_SEARCH_S, ALL_SEARCHES_S = 10.0, 30.0
 LEFT_FOR_LAUNCH = ("gpus", "port", "python")
 
@@ -105,7 +105,7 @@ def unknown_placeholders(experiment: Experiment) -> set[str]:
 def filled(experiment: Experiment, *, run_dir: Path, at_launch: Mapping[str, str]) -> list[str]:
     """Return the command with every placeholder filled in one pass.
 
-    If a placeholder is a whole word and its value is a list, it becomes several words.
+    If a placeholder is a whole word and its value is a list, the word becomes several words.
     """
     if experiment.custom is None:
         return []
@@ -155,7 +155,7 @@ def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], ob
     place = results.removeprefix("file:") if results.startswith("file:") else "the last line of stdout"
     try:
         if results == "log":
-            reading.read_tail(RunFolder(run_dir).stdout, limit=0)  # it is refused unless it is a regular file
+            reading.read_tail(RunFolder(run_dir).stdout, limit=0)  # this refuses a log that is not a regular file
             ends = time.monotonic() + ALL_SEARCHES_S
             return lambda name, source: _last_match(source.pattern or "", RunFolder(run_dir).stdout, ends)
         if results == "stdout":
@@ -180,7 +180,7 @@ def _raw_values(results: str, run_dir: Path) -> Callable[[str, MetricSource], ob
 
 
 def _result_file(run_dir: Path, name: str) -> Path:
-    """Return the path of a file of results: in the working folder, else in the run's folder, where older runs wrote it.
+    """Return the path of a result file: in the working folder if the file is there, else in the run's folder (older runs).
 
     Raise Unreadable for a file outside these folders, and for a file that is older than the run.
     """
@@ -222,7 +222,7 @@ def _measurement(name: str, source: MetricSource, raw: object, results: str) -> 
 
 
 def to_base(name: str, number: float, unit: str | None) -> float | None:
-    """Return `number` in the unit of the metric `name`; None if `unit` is unknown."""
+    """Return `number`, converted from `unit` to the unit of the metric `name`. Return None if `unit` is unknown."""
     if unit is None:
         return number
     if unit not in UNITS:
@@ -251,7 +251,7 @@ def _number(raw: object) -> float | int | None:
 
 
 def _nested(values: Any, key: str) -> object:
-    """Return `values[key]`, or the value at the path that the dots of `key` describe."""
+    """Return `values[key]`. If there is no such key, its dots separate the keys of nested mappings."""
     if isinstance(values, dict) and key in values:
         return values[key]
     for part in key.split("."):
@@ -264,7 +264,7 @@ def _nested(values: Any, key: str) -> object:
 def _last_match(pattern: str, log: Path, ends: float) -> object:
     """Return the text of the pattern's last match in the log, or the reason if there is no match.
 
-    All searches of a run end at `ends` on the monotonic clock, but each has a second at least.
+    All searches of a run end at the time `ends` of the monotonic clock. But each search may take one second.
     """
     began = time.monotonic()
     limit_s = max(min(LONGEST_SEARCH_S, 1.0), min(LONGEST_SEARCH_S, ends - began))
@@ -280,8 +280,8 @@ def _last_match(pattern: str, log: Path, ends: float) -> object:
 
 
 def _last_line(path: Path) -> str:
-    """Return the last line that is not blank. Only the end of the log is read, since it may be large."""
-    # Not splitlines: a text in JSON may contain its other line separators, such as U+2028.
+    """Return the last line that is not blank. Only the end of the log is read, since the log may be large."""
+    # `splitlines` would also split at separators that a text in JSON may contain, such as U+2028.
     lines = re.split(r"[\r\n]+", reading.read_tail(path, limit=_TAIL_BYTES))
     return next((line for line in reversed(lines) if line.strip()), "")
 

@@ -31,7 +31,7 @@ class HuggingFace(InstrumentedTrainer):
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:
         arguments = dict(experiment.arguments)
         if experiment.data_path is not None:
-            arguments["training_data_path"] = experiment.data_path  # a user's own file is read as prepared, too
+            arguments["training_data_path"] = experiment.data_path  # a user's own file was prepared, too
         return instrumented.with_run_folder(arguments, run_dir)
 
     def requires_for(self, arguments: Mapping[str, Text]) -> tuple[str, ...]:

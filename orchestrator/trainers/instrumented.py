@@ -20,7 +20,7 @@ from orchestrator.trainers import argument_names
 from orchestrator.trainers.trainer import Trainer
 
 SOURCES = WORKERS / "instrument"
-# The instrument in a run's folder. Targets of `-m` look there for modules, and no module has this name.
+# The name of the instrument's file in a run's folder. `-m` searches this folder for modules, but no module can have this name.
 FILE_NAME = "tunebench-instrument.py"
 PARTS = (
     *("architecture", "clocks", "compilations", "counting", "ending", "meter"),
@@ -68,16 +68,16 @@ def single_file() -> str:
 
 
 def command(run_dir: Path, *target: str, modules_in: str | None = None) -> list[str]:
-    """Return the words that start `SCRIPT ARGUMENTS…` or `-m MODULE ARGUMENTS…` under the run's instrument.
+    """Return the command, as words, that runs `SCRIPT ARGUMENTS…` or `-m MODULE ARGUMENTS…` under the run's instrument.
 
-    Python finds a module as if it was started in the folder `modules_in`, by default in the working folder.
+    Python first searches the folder `modules_in` for the module. The default is the working folder.
     """
     place = [] if modules_in is None else ["--modules-in", modules_in]
     return [path_text(run_dir, FILE_NAME), *place, "--", *target]
 
 
 def flags(arguments: Mapping[str, Text]) -> list[str]:
-    """Return arguments as words of a command line: a `--key`, then each item."""
+    """Return arguments as words of a command line. Each argument is `--name`, then its items."""
     return list(chain.from_iterable(map(_words, arguments, arguments.values())))
 
 
@@ -98,7 +98,7 @@ def with_run_folder(arguments: Mapping[str, Text], run_dir: Path) -> dict[str, T
 
 
 def data_file(data_path: str) -> str:
-    """Return the prepared data's file, for a trainer that reads a file and not a folder."""
+    """Return the file of the prepared data, for trainers that read a file instead of a folder."""
     return data_path if Path(data_path).suffix in {".json", ".jsonl", ".parquet"} else f"{data_path}/train.json"
 
 
@@ -121,7 +121,7 @@ def measurements(run_dir: Path) -> list[Measurement]:
 
 
 def _counts(workers: Sequence[Mapping[str, Any]], first: Mapping[str, Any]) -> Iterator[Measurement]:
-    """Yield the work done by all ranks, and the size of the model."""
+    """Yield the amount of work of all ranks, and the size of the model."""
     settings = first.get("settings") or {}
     steps = None if first.get("toggle_steps") else (first.get("tokens") or {}).get("steps")
     counts = {
@@ -146,7 +146,10 @@ def _logged_losses(first: Mapping[str, Any]) -> Iterator[Measurement]:
 
 
 def _total(workers: Sequence[Mapping[str, Any]], name: str) -> int | None:
-    """Return the sum over ranks; None if a rank is missing or some steps were not measured. A partial sum would be wrong."""
+    """Return the sum over ranks. Return None if a rank is missing or some steps were not measured.
+
+    A partial sum would be wrong.
+    """
     counts = [(worker.get("tokens") or {}).get(name) or 0 for worker in workers]
     is_partial = len(counts) != workers[0].get("world_size") or any(worker.get("toggle_steps") for worker in workers)
     return None if is_partial or 0 in counts else sum(counts)

@@ -14,7 +14,7 @@ import sys
 
 
 def last_match(pattern: str, text: str) -> str | None:
-    """Return the group of the last match, or the whole match if the pattern has no group. Return None without a match."""
+    """Return the group of the last match, or the whole match if the pattern has no group. Return None if nothing matches."""
     last: str | None = None
     for match in re.finditer(pattern, text, re.MULTILINE):
         last = match[1] if match.re.groups else match[0]

@@ -1,9 +1,9 @@
 """The trainer `script`: the user's own training script or module, unchanged, under `workers/instrument/`.
 
-The script gets the arguments that the user wrote, as `--name value`, under the user's names. No argument is added, because a
-script may refuse unknown arguments. By default it starts in the run's output folder, so what it writes under a relative path
-belongs to the run. Therefore the script needs no `output_dir`. If the user gives one, its value becomes the run's output
-folder.
+The script gets the arguments that the user wrote, as `--name value`, under the user's names. No argument is added, because a script
+may refuse unknown arguments. By default the script starts in the run's output folder, so files with relative paths that it writes
+belong to the run. Therefore the script needs no `output_dir`. If the user gives an `output_dir`, the run's output folder replaces
+its value.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class OwnScript(InstrumentedTrainer):
 
 
 def may_name_file(argument: str) -> bool:
-    """Return whether the value of an argument may be the path of an existing file, as for few of the Trainer's arguments."""
+    """Return whether an argument's value may be the path of an existing file. Few of the Trainer's arguments have such values."""
     return argument in _FILES_OF_THE_TRAINER or argument not in types("Trainer")
 
 

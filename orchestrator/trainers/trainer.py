@@ -18,13 +18,13 @@ NOTHING: Mapping[str, Text] = MappingProxyType({})
 
 @runtime_checkable
 class Trainer(Protocol):
-    """A trainer, which turns an experiment into a command, and the files of that command into numbers.
+    """A trainer. It turns an experiment into a command, and it turns the files of this command into numbers.
 
-    `requires` are the distributions that the training interpreter must have. An `instrumented` trainer runs under
-    `workers/instrument/`, which writes the worker files. `data_form` is the form of prepared data that the trainer reads:
-    `tokens`, `text`, or None if it has its own data. `defaults.yaml` overrides `base_arguments`. A trainer with the built-in
-    trainer's arguments sets `takes_defaults` and gets `defaults.yaml`. Any other trainer gets only a file that `--defaults`
-    names. A trainer that sets `builds_models` can build the models named `config:NAME`, which are in no folder and on no hub.
+    `requires` has the packages that the training interpreter must have. An `instrumented` trainer runs under `workers/instrument/`,
+    which writes the worker files. `data_form` is the form of prepared data that the trainer reads: `tokens`, `text`, or None if it
+    has its own data. `defaults.yaml` overrides `base_arguments`. A trainer with the built-in trainer's arguments sets
+    `takes_defaults` and gets `defaults.yaml`. Any other trainer gets defaults only if `--defaults` names a file. A trainer that
+    sets `builds_models` can build the models named `config:NAME`, which are in no folder and on no hub.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Trainer(Protocol):
         ...
 
     def requires_for(self, arguments: Mapping[str, Text]) -> tuple[str, ...]:
-        """Return the distributions that these arguments need: `requires`, and more for some arguments."""
+        """Return the packages that a run with these arguments needs: `requires`, and more packages for some arguments."""
         return self.requires
 
     def translate(self, arguments: Mapping[str, Text | None]) -> tuple[dict[str, Text | None], tuple[str, ...]]:

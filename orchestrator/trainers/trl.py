@@ -17,7 +17,7 @@ from orchestrator.trainers.instrumented import InstrumentedTrainer
 ALWAYS_PASSED: Mapping[str, Text] = MappingProxyType({"bf16": "False", "gradient_checkpointing": "False"})
 
 
-# Argument that is true → package that it needs.
+# Argument → the package that is needed if the argument is true.
 PACKAGES = {
     **{"use_peft": "peft", "load_in_4bit": "bitsandbytes", "load_in_8bit": "bitsandbytes"},
     "use_liger_kernel": "liger-kernel",

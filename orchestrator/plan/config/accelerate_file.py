@@ -15,7 +15,7 @@ from typing import Any
 
 Path = tuple[str, ...]
 
-# Keys whose value in the file is ignored: every run gets its own.
+# The values of these keys in the file are ignored, because every run gets its own values.
 OVERRIDDEN = frozenset(
     {"gpu_ids", "machine_rank", "main_process_ip", "main_process_port", "num_machines", "num_processes", "rdzv_backend"}
     | {"same_network", "use_cpu"}
@@ -117,7 +117,7 @@ _UNSUPPORTED: Mapping[str, str] = {
 
 
 def check(mapping: Mapping[Any, Any]) -> list[tuple[Path, str]]:
-    """Return the path of every mistake in a configuration, or in a part of a configuration, with a sentence.
+    """Return a path and a sentence for every mistake in a configuration, or in a part of a configuration.
 
     A path is for example `("fsdp_config", "fsdp_version")`.
     """
@@ -179,7 +179,7 @@ def _unknown(name: str, table: Table, path: Path) -> str:
 
 
 def _version_problems(mapping: Mapping[Any, Any]) -> Iterator[tuple[Path, str]]:
-    """Yield each setting that the chosen version of FSDP refuses. With it, accelerate would fail in every rank."""
+    """Yield each setting that the chosen version of FSDP refuses. With such a setting, accelerate would fail in every rank."""
     section = "fsdp_config"
     settings = {f"fsdp_{str(key).removeprefix('fsdp_')}": value for key, value in (mapping.get(section) or {}).items()}
     prefetch, reshard = "fsdp_forward_prefetch", "fsdp_reshard_after_forward"

@@ -49,7 +49,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, default=str)
 
 
 def canonical(value: Any) -> str:
-    """Return the text of a value that a digest is computed from. The order of keys does not change the text."""
+    """Return a value as the text for a digest. The order of keys does not change the text."""
     try:
         return _ENCODER.encode(value)
     except TypeError:  # keys of several types, or of a type that JSON does not have

@@ -70,7 +70,7 @@ def misplaced(document: Document, arguments: Mapping[Any, Any], root: YamlPath) 
 
 
 def check(model: type[M], document: Document, problems: list[Problem]) -> M | None:
-    """Return the document as a `model`, or None after appending its mistakes to `problems`."""
+    """Return the document as a `model`. If it has mistakes, append them to `problems` and return None."""
     if not isinstance(document.value, dict):
         kind = {list: "a list", str: "a text", type(None): "nothing"}.get(type(document.value), "a single value")
         keys = ", ".join(model.model_fields)
@@ -87,9 +87,9 @@ def check(model: type[M], document: Document, problems: list[Problem]) -> M | No
 
 
 def _plain(loc: tuple[int | str, ...]) -> YamlPath:
-    """Return the path in the document that pydantic's path refers to.
+    """Return a path of pydantic as a path in the document.
 
-    pydantic adds `[key]` to the path of a wrong key, and the names of alternative types. The result has neither.
+    pydantic adds `[key]` to the path of a wrong key. It also adds the names of alternative types. The result has neither of them.
     """
     loc = tuple(
         part for at, part in enumerate(loc) if not (at and loc[at - 1] == "repeats" and part in ("number", "range"))
@@ -98,7 +98,7 @@ def _plain(loc: tuple[int | str, ...]) -> YamlPath:
 
 
 def _label(loc: tuple[int | str, ...], document: Document) -> str:
-    """Return `scenario 'lora': ` for a path inside a scenario, with its number if it has no name."""
+    """Return `scenario 'lora': ` for a path inside a scenario. If the scenario has no name, its number replaces the name."""
     if loc[:1] != ("scenarios",) or len(loc) < 2 or not isinstance(loc[1], int):
         return ""
     entry = document.value["scenarios"][loc[1]]
@@ -144,7 +144,7 @@ def _unknown_key(key: str, model: type[BaseModel]) -> str:
 
 
 def _model_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel]:
-    """Return the pydantic model that lists the allowed keys at `loc`, found through the annotations of the models."""
+    """Return the pydantic model that has the allowed keys at `loc`. The annotations of the models lead to it."""
     for part in loc:
         if isinstance(part, str) and part in model.model_fields:
             model = _nested_model(model.model_fields[part].annotation) or model

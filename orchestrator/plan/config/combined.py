@@ -46,7 +46,10 @@ def for_trainer(
     trainer: Trainer,
     translated: Callable[[Mapping[str, Text | None]], Mapping[str, Text | None]],
 ) -> list[FrameworkSource]:
-    """Return the configurations with the trainer's names of arguments. Arguments for different trainers are left out."""
+    """Return the configurations with the trainer's names of arguments.
+
+    If a configuration is for other trainers, its arguments are left out.
+    """
     changed = []
     for source in sources:
         given = source.framework.arguments if source.speaks_to(trainer.name) else {}
@@ -55,7 +58,7 @@ def for_trainer(
 
 
 def contradictions(sources: Sequence[FrameworkSource]) -> Iterator[str]:
-    """Yield a sentence for each setting to which two configurations give different values."""
+    """Yield a sentence for each setting that has different values in two configurations."""
     for first, second in combinations(sources, 2):
         for path, one, other in _differences(_settings(first.framework), _settings(second.framework), ()):
             name = ".".join(path[1:] if path[0] in ("arguments", "accelerate") else path)

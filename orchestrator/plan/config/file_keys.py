@@ -1,7 +1,7 @@
 """The pydantic models of the YAML files: keys, types, ranges and descriptions.
 
 `tunebench schema` prints the descriptions, and editors show them. `suite` does the checks that need several files or keys. This
-module has no `from __future__ import annotations`. That import turns annotations into texts, and pydantic would compile these
+module has no `from __future__ import annotations`. That import would turn annotations into texts, and pydantic would compile these
 texts at every start.
 """
 
@@ -221,7 +221,7 @@ class Scenario(Model):
 
 
 class DataProcessing(Model):
-    """The training data, and how rows become text. Prepared once, before anything is measured."""
+    """The training data, and how rows become text. The data is prepared once, before the first run."""
 
     dataset_name: str = Field(
         "yahma/alpaca-cleaned",

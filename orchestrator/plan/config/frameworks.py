@@ -79,7 +79,7 @@ def load_frameworks(folder: Path, problems: list[Problem]) -> dict[str, Framewor
 
 
 def are_plugin_files(known: Mapping[str, FrameworkSource]) -> bool:
-    """Return whether all configurations are plugin files. Then the folder is the reference system's, or like it."""
+    """Return whether all configurations are plugin files. Such a folder is from the reference system, or similar."""
     return bool(known) and all(source.framework.plugin_file for source in known.values())
 
 

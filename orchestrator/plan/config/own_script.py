@@ -44,7 +44,7 @@ def contradictions(scenario: Scenario) -> Found:
 def record(scenario: Scenario, folder: Path) -> Script:
     """Return the record of the scenario's script. `folder` is the scenario file's folder.
 
-    The record's `files` are empty, because each cell may name different files. `in_cell` adds them.
+    The record's `files` are empty, because each cell may name different files. `in_cell` adds the files.
     """
     script, module = (words[0] if words else None for words in (scenario.script, scenario.module))
     words = (*scenario.script, *scenario.module)[1:]

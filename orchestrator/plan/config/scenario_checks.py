@@ -44,9 +44,9 @@ class _Part(Document):
 def without_broken(
     document: Document, chosen: Collection[str], frameworks: Collection[str], *, whole: bool
 ) -> tuple[Document, Mapping[str, list[str]]]:
-    """Return the document without the scenarios that have mistakes and are not chosen.
+    """Return two values: the document without its broken scenarios, and their mistakes (name → sentences).
 
-    Also return the mistakes of these scenarios, as name → sentences.
+    A scenario is broken if it has mistakes and is not chosen.
     """
     entries = document.value.get(SCENARIOS) if isinstance(document.value, dict) else None
     if not chosen or not isinstance(entries, list):
@@ -77,7 +77,7 @@ def _problems(document: Document, frameworks: Collection[str], *, whole: bool) -
 def across(document: Document, suite: SuiteFile, frameworks: Collection[str], *, whole: bool) -> list[Problem]:
     """Return the problems that need several values: names used twice, unknown names, a key in two places.
 
-    `whole`: all framework configurations could be read. Only then is an unknown name a mistake in the scenario.
+    `whole` says whether all framework configurations could be read. If so, an unknown name is a mistake in the scenario.
     """
     problems: list[Problem] = []
     seen: dict[str, int] = {}
@@ -132,7 +132,7 @@ def _contradictions(scenario: Scenario) -> Found:
 
 
 def _zipped_twice(scenario: Scenario) -> Found:
-    """Yield a problem for each axis that is not allowed in `zip:`, or that the scenario also has under a second key."""
+    """Yield a problem for each axis that is not allowed in `zip:`, or that the scenario also has in another place."""
     single = {"num_gpus": scenario.num_gpus} if scenario.num_gpus else {}
     places: dict[str, str] = {
         **dict.fromkeys(scenario.arguments, "'arguments:'"),

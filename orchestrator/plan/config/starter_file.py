@@ -45,7 +45,7 @@ scenarios:
 """
 
 
-# One for a training script of the user.
+# The starter file for a training script of the user.
 STARTER_FOR_SCRIPT = """\
 # Benchmarks {script}. Show the trainings:   tunebench plan {name}
 # Run them, and write a report:   tunebench run {name} --results results
@@ -62,7 +62,7 @@ scenarios:
 
 
 def write_starter(file: Path, *, script: Path | None = None) -> None:
-    """Write the starter, or the starter for a script.
+    """Write the starter file. If a script is given, the file is for this script.
 
     Raises ResultsError if the file exists, and SelectionError if the script does not exist.
     """

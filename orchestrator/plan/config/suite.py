@@ -1,9 +1,9 @@
 """`load_suite` reads the YAML files of a campaign as one value. If they have mistakes, one error names all of them.
 
-`defaults.yaml`, `accelerate.yaml` and `frameworks/` are read from the folder of the scenario file. If one is missing there, the
-shipped file is read, and a note says so. Two places replace a missing `frameworks/`: the scenario file's own folder, if it has a
-`CONTENTS.yaml`, and the reference system's `sample-configurations/` next to it or above it. `expand` makes experiments from the
-suite.
+`defaults.yaml`, `accelerate.yaml` and `frameworks/` are read from the folder of the scenario file. If one of them is missing there,
+the shipped file is read, and a note says so. But for a missing `frameworks/`, two other places are tried first. The first is the
+scenario file's own folder, if it has a `CONTENTS.yaml`. The second is the reference system's `sample-configurations/`, next to the
+scenario file or in a folder above. `expand` makes experiments from the suite.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ SAMPLES = "sample-configurations"
 class Suite:
     """The checked content of a campaign's YAML files.
 
-    `defaults_given`: `--defaults` named the file with the defaults. `shipped` are the files that were not found next to the
-    scenario file. `left_out` maps the scenarios that have mistakes and were not chosen to sentences about the mistakes.
+    `defaults_given` says whether `--defaults` named the file with the defaults. `shipped` has the names of the files that were not
+    found near the scenario file. `left_out` has the scenarios with mistakes that were not chosen: name → sentences about the
+    mistakes.
     """
 
     document: Document
@@ -55,7 +56,7 @@ class Suite:
 
     @cached_property
     def written(self) -> Mapping[str, Scenario]:
-        """Return each scenario of the files under its name."""
+        """Return name → scenario, as written in the file."""
         return {scenario.name: scenario for scenario in self.scenarios}
 
     def defaults_for(self, trainer: Trainer) -> Mapping[str, Text | None]:
@@ -159,9 +160,9 @@ def load_suite(
 
 
 def _is_missing(scenarios: Path, problems: list[Problem]) -> bool:
-    """Return whether the scenario file is missing.
+    """Return whether the scenario file is missing. If so, append a problem.
 
-    If so, the problem says where Tunebench's own file is, or how to write a file.
+    The problem says where Tunebench's own file is, or how to write a file.
     """
     try:
         scenarios.stat()
@@ -175,12 +176,12 @@ def _is_missing(scenarios: Path, problems: list[Problem]) -> bool:
         problems.append(Problem(file=scenarios, message=f"there is no such file; {cure}"))
         return True
     except OSError:
-        return False  # reading it says why
+        return False  # the attempt to read the file gives the reason
     return False
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:
-    """Return the problems by file, line and column, without duplicates."""
+    """Return the problems without duplicates, sorted by file, line and column."""
     files = list(dict.fromkeys(str(problem.file) for problem in problems))
     return sorted(
         dict.fromkeys(problems), key=lambda problem: (files.index(str(problem.file)), problem.line, problem.column)
@@ -243,7 +244,7 @@ def _folder_not_found(suite: SuiteFile, known: Collection[str], scenarios: Path)
 
 
 def _stale(document: Document, suite: SuiteFile, known: Mapping[str, FrameworkSource]) -> dict[str, FrameworkSource]:
-    """Return the short names that the reference's list does not contain, or no longer contains.
+    """Return short name → configuration, for the names that the reference's list does not contain, or no longer contains.
 
     The cells with these names are skipped; all remaining cells run.
     """

@@ -71,7 +71,7 @@ def _zip(value: Any) -> Any:
 
 
 def _environment(value: Any) -> Any:
-    """Return variables with numbers as text. Null unsets a variable."""
+    """Return the variables. A number becomes a text. Null unsets a variable."""
     if isinstance(value, dict):
         return {name: str(item) if isinstance(item, (int, float)) else item for name, item in value.items()}
     return value

@@ -1,8 +1,8 @@
 """A YAML file as plain values, with the line and column of each key and item.
 
-Refuses files that are too large or nested too deeply, alias bombs, encodings other than UTF-8, and duplicate keys. Supports
-anchors and merge keys. Values follow YAML 1.1 (`yes` is True, `2e-5` is a text), because users' files for trainers follow YAML
-1.1. The other modules of `config` check the keys.
+This module refuses files that are too large or nested too deeply. It also refuses alias bombs, encodings other than UTF-8, and
+duplicate keys. It supports anchors and merge keys. Values follow YAML 1.1 (`yes` is True, `2e-5` is a text), because users' files
+for trainers follow YAML 1.1. The other modules of `config` check the keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 60
 MAX_VALUES = 200_000
 MAX_EXPANDED = 1_000_000
-# Whole numbers with more digits have no float, and Python refuses to print those with more than 4,300.
+# A whole number with more digits may not fit into a float. Python refuses to print a number with more than 4,300 digits.
 MAX_DIGITS = 300
 
 YamlPath = tuple[str | int, ...]
@@ -49,7 +49,7 @@ class _Loader(_CLoader):  # type: ignore[misc]
     """PyYAML's loader with a limit for the size of whole numbers."""
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        # The length first: numbers in base 60 (`1:59:59`) take quadratic time.
+        # The length is checked first, because numbers in base 60 (`1:59:59`) take quadratic time.
         if len(node.value) > 4 * MAX_DIGITS or abs(value := super().construct_yaml_int(node)) >= 10**MAX_DIGITS:
             raise OverflowError
         return int(value)
@@ -99,7 +99,7 @@ def read_document(file: Path) -> Document:
 
 
 def read_or_report(file: Path, problems: list[Problem]) -> Document | None:
-    """Return the content of one YAML file, or None after appending its mistakes to `problems`."""
+    """Return the content of one YAML file. If it has mistakes, append them to `problems` and return None."""
     try:
         return read_document(file)
     except ConfigError as error:
@@ -120,7 +120,7 @@ def parse_scalar(text: str) -> Any:
 
 def _read_text(file: Path) -> str:
     try:
-        with file.open("rb") as stream:  # bounded: a pipe has no size, and a device no end
+        with file.open("rb") as stream:  # limited, because a pipe has no size, and a device has no end
             raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise _error(file, None, f"cannot be read ({error.strerror or error}); check the path") from None
@@ -143,7 +143,7 @@ def _read_text(file: Path) -> str:
 
 
 def _refuse_extent(file: Path, text: str) -> None:
-    """Raise ConfigError if the file is too deep to be read, or has so many values that reading them takes long."""
+    """Raise ConfigError if the file is nested too deeply, or has so many values that reading takes too long."""
     depth = values = 0
     for event in yaml.parse(text, Loader=_Loader):
         values += isinstance(event, yaml.NodeEvent)
@@ -161,14 +161,14 @@ def _refuse_extent(file: Path, text: str) -> None:
 def _refuse_bomb(file: Path, root: yaml.Node) -> None:
     """Count the values that the file would have with its aliases expanded.
 
-    Raises ConfigError if they are too many for the memory.
+    Raises ConfigError if the memory cannot hold so many values.
     """
     measured: dict[int, tuple[int, int] | None] = {}
 
     def measure(node: yaml.Node) -> tuple[int, int]:
         if id(node) in measured:
             known = measured[id(node)]
-            if known is None:  # it is being measured
+            if known is None:  # the node is being measured
                 raise _error(file, node.start_mark, "the anchor contains itself; remove the alias inside it")
             return known
         measured[id(node)] = None
