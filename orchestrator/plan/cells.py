@@ -1,9 +1,9 @@
 """The cells of one scenario, and the layers of their arguments.
 
-The axes are crossed. The axes of a group of `zip:` change together. `exclude:` removes cells. `include:` adds arguments or
-cells. The axes, the one that changes most rarely first: model, framework configuration, effective batch size, number of GPUs,
-packing, max_seq_len, then all further axes as listed. Samples per optimizer step = per-device batch × accumulation × processes.
-An `effective_batch_size` determines the factor that is not given. `expand` makes experiments from the cells.
+The axes are crossed. The axes of a `zip:` group change together. `exclude:` removes cells. `include:` adds arguments or cells. The
+order of the axes, from the axis that changes most rarely: model, framework configuration, effective batch size, number of GPUs,
+packing, max_seq_len, then all further axes as listed. Samples per optimizer step = per-device batch × accumulation × processes. If
+`effective_batch_size` is given, the missing factor is computed from it. The package `expand` makes experiments from the cells.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MatrixMistake(Exception):
 
 
 def number_of_cells(axes: Mapping[str, Sequence[Any]], zipped: Sequence[Collection[str]]) -> int:
-    """Return how many cells the axes give without `include:` and `exclude:`. The axes of a group count once."""
+    """Return how many cells the axes give without `include:` and `exclude:`. The axes of a `zipped` group count as one axis."""
     others = {name for group in zipped for name in [name for name in axes if name in group][1:]}
     return prod(len(values) for name, values in axes.items() if name not in others)
 
@@ -63,7 +63,7 @@ def cells(
     include: Sequence[Mapping[str, Any]] = (),
     exclude: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Cell]:
-    """Yield the cells of `axes`, which must contain model, framework configuration and GPU count. Raises MatrixMistake.
+    """Yield the cells of `axes`, which must contain model, framework configuration and GPU count. May raise MatrixMistake.
 
     `zipped` has groups of axes. The axes of a group have the same number of values and change together.
     """
@@ -92,9 +92,9 @@ def cells(
 def _crossed(
     axes: Mapping[str, Sequence[Any]], zipped: Sequence[Collection[str]]
 ) -> tuple[Sequence[str], Iterator[tuple[Any, ...]]]:
-    """Return the axes' names, and the values of each cell.
+    """Return two values: the names of the axes, and an iterator over the values of each cell.
 
-    A group takes the place of its first axis in the order.
+    All axes of a group come at the position of the group's first axis.
     """
     groups = {name: [other for other in axes if other in group] for group in zipped for name in group}
     members = [groups.get(name, [name]) for name in axes]
@@ -110,7 +110,7 @@ Compared = Mapping[str, Comparison]
 
 
 def _conditions(entry: Mapping[str, Any]) -> tuple[Mapping[str, Text | None], Compared]:
-    """Return the plain values of an `exclude:` entry as texts, and its comparisons, such as `>= 8192`."""
+    """Return two parts of an `exclude:` entry: its plain values as texts, and its comparisons (such as `>= 8192`)."""
     compared = {name: found for name, value in entry.items() if (found := comparison(value))}
     plain = argument_texts({name: value for name, value in entry.items() if name not in compared})
     return plain, compared
@@ -128,7 +128,7 @@ def _holds(compared: Compared, point: Mapping[str, Any]) -> bool:
 def _new_cell(index: int, entry: Mapping[str, Text | None], axes: Mapping[str, Sequence[Any]]) -> Cell:
     """Return the new cell that an `include:` entry adds.
 
-    An axis that the entry does not name is added if this axis has a single value. Raises MatrixMistake if the model, the
+    If an axis is not in the entry, but has a single value, the cell gets this value. Raises MatrixMistake if the model, the
     framework configuration or the GPU count is missing.
     """
     point: dict[str, Any] = dict(entry)
@@ -162,7 +162,7 @@ class BatchMistake(Exception):
 
 
 def settle_batch(arguments: dict[str, Text | None], num_gpus: int) -> Reason | None:
-    """Derive batch or accumulation from an effective batch size, in place. Return a reason if the division leaves a remainder."""
+    """Replace an effective batch size in `arguments` by the missing factor. Return a reason if the division leaves a remainder."""
     wanted = arguments.pop(EFFECTIVE, None)
     if wanted is None:
         return None
@@ -187,9 +187,9 @@ def _whole(name: str, value: Text | None) -> int:
 
 
 def global_batch(arguments: Mapping[str, Text], num_gpus: int, trainer: Trainer) -> int | None:
-    """Return the samples per optimizer step over all processes, if they are known.
+    """Return the number of samples per optimizer step over all processes, or None if it is unknown.
 
-    A missing value is the Trainer's default. A user's own program may set the value, so there the value is unknown.
+    The Trainer's default replaces a missing argument, except for a user's own program. The defaults of such a program are unknown.
     """
     if not trainer.instrumented or not (trainer.takes_defaults or {BATCH, ACCUMULATION} <= arguments.keys()):
         return None
@@ -208,7 +208,7 @@ def _samples(batch: Text, accumulation: Text, num_gpus: int) -> int | None:
 class Layer(NamedTuple):
     """Arguments from one origin, in the trainer's names.
 
-    `path` is their position in the scenario, or () if they are not from the scenario.
+    `path` is the position of these arguments in the scenario, or () if they are not from the scenario.
     """
 
     origin: str
@@ -260,7 +260,7 @@ class Layers:
         return {**axes, **self.translated(named)}
 
     def add(self, framework: Framework) -> None:
-        """Add the layer of a framework configuration, whose arguments have the trainer's names."""
+        """Add the layer of a framework configuration. Its arguments already have the trainer's names."""
         name, arguments = framework.name, framework.arguments
         self._frameworks[name] = Layer(f"framework configuration {name!r}", (), arguments)
         self._lowest[name] = {**self._lowest[None], **arguments}

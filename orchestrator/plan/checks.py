@@ -1,8 +1,7 @@
-"""Checks of one scenario that need the registries, the scenario's axes or its merged arguments.
+"""Checks of one scenario. They need the registries, the scenario's axes or its merged arguments.
 
-For each mistake, a check yields a sentence, and its position inside the scenario or the argument's name. A check that makes
-notes yields only sentences. `config` has the checks that need only the file. `cells`, `command` and `placement` check single
-cells.
+For each mistake, a check yields the position inside the scenario (or the name of the argument), and a sentence. A check that makes
+notes yields only sentences. `config` has the checks that need only the file. `cells`, `command` and `placement` check single cells.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from orchestrator.trainers.custom import PROVIDED, UNITS, placeholders
 
 Found = Iterator[tuple[YamlPath, str]]
 
-MAX_CELLS = 500_000  # of a scenario and of a plan: a plan of so many takes half a minute
-# The limit of comparisons between cells and the entries of include: and exclude:. They take half a minute, too.
+MAX_CELLS = 500_000  # for a scenario, and for a plan; a plan of this size takes half a minute
+# The most comparisons of cells with the entries of include: and exclude:. So many comparisons take half a minute, too.
 MAX_COMPARED = 50_000_000
 
 # Monitors that ask the Trainer for its memory metrics.
@@ -94,7 +93,7 @@ def notes_on(
 
 
 def _too_few_steps(scenario: Scenario, arguments: Mapping[str, Text], trainer: Trainer) -> Iterator[str]:
-    """Yield a sentence if the training has too few steps for a speed."""
+    """Yield a sentence if the training has too few steps to measure a speed."""
     measure, max_steps = scenario.measure or Measure(), arguments.get("max_steps")
     if not trainer.instrumented or not isinstance(max_steps, str) or not max_steps.isdecimal() or not int(max_steps):
         return
@@ -140,7 +139,7 @@ def models(names: Sequence[str], trainer: Trainer) -> Found:
 
 
 def axes_without_effect(scenario: Scenario, axes: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return a sentence for each axis of the command line that an argument of the scenario overrides."""
+    """Return a sentence for each `--axis` that an argument of the scenario overrides."""
     return [
         f"--axis {name} has no effect in scenario {scenario.name!r}, whose 'arguments:' set it; remove it there"
         for name in axes
@@ -156,7 +155,7 @@ def zipped_gpus(scenario: Scenario) -> Found:
 
 
 def size(scenario: Scenario, axes: Mapping[str, Sequence[Any]], zipped: Sequence[Collection[str]]) -> Found:
-    """Check that a plan of these cells ends in half a minute. `scenario` is the scenario as written in its file."""
+    """Check that a plan of these cells takes at most half a minute. `scenario` is the scenario as written in its file."""
     count, entries = number_of_cells(axes, zipped), len(scenario.include) + len(scenario.exclude)
     if count > MAX_CELLS:
         sizes = " × ".join(f"{name} {len(values)}" for name, values in axes.items() if len(values) > 1)
@@ -234,7 +233,7 @@ def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str
 def baseline(scenario: Scenario, written: Scenario, axes: Mapping[str, Sequence[Any]]) -> Found:
     """Check the names and values of `baseline:`.
 
-    They must be in the axes, in `include:`, or in the scenario as its file has it (`written`).
+    They must be in the axes, in `include:`, or in `written`, which is the scenario as its file has it.
     """
     own = {FRAMEWORK: written.framework_config, GPUS: written.num_gpus or (1,), **written.own_axes}
     if isinstance(written.arguments.get(MODEL), (list, tuple)):
@@ -254,10 +253,10 @@ def baseline(scenario: Scenario, written: Scenario, axes: Mapping[str, Sequence[
 
 
 def custom(scenario: Scenario, given: Collection[str], *, withheld: Mapping[str, Text | None]) -> Found:
-    """Check the sources of a custom command's metrics, and the placeholders of the command. Each placeholder needs an argument.
+    """Check the sources of a custom command's metrics, and the placeholders of the command.
 
-    The arguments are `given` and those of `include:`. `withheld` are the arguments of defaults.yaml. The command gets the
-    withheld arguments only if `--defaults` names the file.
+    Each placeholder needs an argument in `given` or in an entry of `include:`. `withheld` has the arguments of defaults.yaml; the
+    command gets them only if `--defaults` names the file.
     """
     if scenario.custom is None:
         return

@@ -1,9 +1,9 @@
 """The command that runs an experiment: argv, environment, and the generated accelerate configuration.
 
-Pure: this module starts no process, and reads nothing from the machine. A plan shows the command with `{gpus}`, `{port}` and
+This module starts no process, and it reads nothing from the machine. A plan shows the command with `{gpus}`, `{port}` and
 `{run_dir}` for the values that are known only at launch. One process and several processes use the same launcher with the same
-settings. So in a comparison of 1 and n GPUs, only the number of GPUs differs. `machine.child_environment` removes variables
-such as `ACCELERATE_*` and `RANK` from the parent's environment.
+settings. So in a comparison of 1 and n GPUs, only the number of GPUs differs. `machine.child_environment` removes variables such as
+`ACCELERATE_*` and `RANK` from the parent's environment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from orchestrator.trainers import argument_names, custom, instrumented
 
 CONFIG_NAME = "accelerate.yaml"
 
-# torchrun's default is 1 for several processes and all cores for one. Contended threads cost a factor of 40 on 2 cores.
+# OMP_NUM_THREADS. torchrun's default is 1 for several processes, and all cores for one process. On 2 cores, competing threads made
+# a training 40 times slower.
 THREADS: Mapping[Device, str] = {Device.CUDA: "4", Device.CPU: "1"}
 
 _FSDP_ON_CPU = Reason(kind="fsdp_on_cpu", text="FSDP needs GPUs; with CPU processes, accelerate would silently run DDP")
@@ -34,7 +35,7 @@ _PLAIN = ("MULTI_GPU", "NO", "MULTI_CPU")
 _FSDP = "FSDP"
 _FOR_SHARDING = frozenset({"fsdp_config", "parallelism_config"})
 
-# The port is an option of the command and the GPUs are a variable; `gpu_ids` here would override the variable.
+# Tunebench decides these settings. The port is an option of the command. A variable has the GPUs, and `gpu_ids` would override it.
 _OURS = frozenset({"gpu_ids", "main_process_ip", "main_process_port", "distributed_type"})
 
 
@@ -76,9 +77,9 @@ def build_command(
 
 
 def _working_folder(experiment: Experiment, run_dir: Path) -> Path:
-    """Return the folder in which the command starts: `work/` in the run's folder.
+    """Return the folder in which the command starts: `work/` in the run's folder, except for a script.
 
-    A script starts in `output/` by default, which is removed after the run.
+    By default, a script starts in `output/`. This folder is removed after the run.
     """
     if experiment.script is None:
         return run_dir / WORK
@@ -181,7 +182,7 @@ def _model_problem(experiment: Experiment) -> Reason | None:
 
 def _distribution_problem(experiment: Experiment) -> Reason | None:
     requested = _requested_type(experiment)
-    if experiment.num_gpus == 1 or requested in _PLAIN:  # a single process is never wrapped
+    if experiment.num_gpus == 1 or requested in _PLAIN:  # a single process runs without DDP and FSDP
         return None
     if requested != _FSDP:
         text = f"distributed_type {requested} is not supported; use MULTI_GPU (DDP) or FSDP"
@@ -213,7 +214,7 @@ def _requested_type(experiment: Experiment) -> str:
 
 
 def _word(value: object) -> str:
-    """Return a value of a configuration as a word: `no` for False, because YAML reads a bare `no` as False."""
+    """Return a value of a configuration as a word. False and None become `no`, because YAML reads a bare `no` as False."""
     return "no" if value is None or value is False else str(value)
 
 

@@ -1,10 +1,10 @@
 """The model and the training data of an experiment: their files on this machine, and the path of the prepared data.
 
-Reads local files and writes nothing. A relative path is looked up next to the scenario file, then in the working folder. The
-path is then made absolute, because each run has its own working folder.
+This module reads local files and writes nothing. A relative path is searched next to the scenario file, then in the working folder.
+The path that is found is made absolute, because each run has its own working folder.
 
-The path of prepared data contains a digest of the content, template, tokenizer and length. Experiments and campaigns with the
-same digest share one copy in the cache (`$TUNEBENCH_CACHE`, else the user's cache folder). `workers/prepare` writes it.
+The path of prepared data contains a digest of the content, template, tokenizer and length. Experiments and campaigns with the same
+digest share one copy in the cache (`$TUNEBENCH_CACHE`, else the user's cache folder). `workers/prepare` writes the copy.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ Prepared = tuple[DataSpec | None, str | None]
 
 
 def prepared_data(suite: Suite, trainer: Trainer) -> Callable[[Mapping[str, Text]], Prepared]:
-    """Return a function that maps arguments to the data to prepare and its path, or to (None, None) if nothing is to be prepared.
+    """Return a function that takes an experiment's arguments and returns two values: a DataSpec, and the path of the prepared data.
 
-    Nothing is prepared if the trainer has its own data, or if the arguments name prepared data. The function caches the files
-    that it has read.
+    Both values are None if nothing is prepared: the trainer has its own data, or the arguments name prepared data. The function
+    caches the files that it has read.
     """
     form, folder = trainer.data_form, cache_folder()
 
@@ -104,14 +104,14 @@ def _spec(
 
 
 def _response_template(processing: DataProcessing, form: str, argument: str | None) -> str | None:
-    """Return the template that masks loss during preparation. A trainer that gets text masks the loss itself."""
+    """Return the template by which the preparation masks the loss. A trainer that gets text masks the loss itself."""
     if form == "tokens":
         return argument or processing.response_template
     return processing.response_template if processing.tokenize else None
 
 
 def _fingerprint(path: Path, suite: Suite) -> str:
-    """Return a digest over the content of a file. For a large file it covers size, beginning and end."""
+    """Return a digest over the content of a file. For a large file, the digest covers only its size, beginning and end."""
     digest = hashlib.sha256()
     try:
         for file in _files(path):
@@ -143,7 +143,7 @@ def cache_folder() -> Path:
 
 @cache
 def data_identity(spec: DataSpec) -> dict[str, Any]:
-    """Return what identifies the data: the content of a local file without its path, or the name of data that is not local."""
+    """Return the fields that identify the data. The content of a local file counts, not its path. Other data counts by its name."""
     return {name: value for name, value in asdict(spec).items() if name != "source" or spec.fingerprint is None}
 
 
@@ -180,16 +180,16 @@ def hub_model(name: str) -> Mapping[str, Any] | None:
 def find_local(name: str, base: Path) -> Path | None:
     """Return the absolute path of a name. Search next to the scenario file, then in the working folder.
 
-    Return None if neither has it.
+    Return None if it is in neither of them.
     """
     for candidate in (base / os.path.expanduser(name), Path(name)):
-        if os.path.exists(candidate):  # unlike Path.exists, no exception for a name that no disk can hold
+        if os.path.exists(candidate):  # unlike Path.exists, it raises nothing for a name that is too long
             return candidate.resolve()
     return None
 
 
 def local_model(name: str, base: Path) -> str:
-    """Return the folder of a model on this machine, or the name unchanged if there is none."""
+    """Return the folder of a model on this machine. If there is no such folder, return the name unchanged."""
     folder = None if name.startswith("config:") else find_local(name, base)
     return str(folder) if folder is not None and (folder / "config.json").is_file() else name
 

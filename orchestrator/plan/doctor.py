@@ -1,6 +1,6 @@
-"""The findings of `tunebench doctor`: what this machine can run, and what to do about missing parts. Changes nothing.
+"""The findings of `tunebench doctor`: what this machine can run, and what to do about missing parts.
 
-Versions come from the metadata of packages. Only torch is imported, in a process of its own.
+This module changes nothing. Versions come from the metadata of packages. Only torch is imported, in a process of its own.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def examine(python: str | None = None) -> list[Finding]:
 
 
 def _finding(name: str, found: str, *, todo: str | None = None, level: Level = Level.NOTE) -> Finding:
-    """Return a finding. A finding is ok if there is nothing to do. If not, `level` says how serious it is."""
+    """Return a finding. Without `todo`, the finding is ok. With `todo`, `level` says how serious the finding is."""
     return Finding(name=name, level=level if todo else Level.OK, found=found, todo=todo)
 
 

@@ -1,7 +1,7 @@
-"""Reasons why an experiment can't run: on any machine (`skip`), or only on this machine (`cannot_run_here`).
+"""Reasons why an experiment can't run. `skip`: no machine can run it. `cannot_run_here`: this machine can't run it.
 
-The two reasons are separate fields, so that a plan made on a laptop is valid for the cluster. Pure: `machine.provenance`
-provides the machine.
+The two reasons are separate fields, so that a plan made on a laptop is valid for the cluster. `machine.provenance` provides the
+facts about the machine.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def wrong_anywhere(experiment: Experiment, trainer: Trainer, requested: Device) 
 
 
 def written_for_others(sources: Iterable[FrameworkSource], trainer: Trainer) -> Reason | None:
-    """Return why a trainer does not get all arguments of a framework configuration, or None if it gets them all."""
+    """Return the reason why a trainer does not get all arguments of a framework configuration, else None."""
     for source in sources:
         if source.stale:
             return Reason(kind="stale_framework", text=source.stale)
@@ -76,9 +76,9 @@ def _no_steps(steps: str) -> Reason | None:
 
 
 def undone(framework: Framework, merged: Mapping[str, Text | None]) -> Reason | None:
-    """Return the reason if an argument replaces a value of the framework configuration, or None.
+    """Return a reason if an argument replaces a value of the framework configuration, else None.
 
-    The results would have the name of a configuration that did not run.
+    Such results would have the name of a configuration that was not used.
     """
     for name, expected in framework.arguments.items():
         value = merged.get(name)
@@ -151,7 +151,7 @@ def _no_package(experiment: Experiment, trainer: Trainer, machine: Machine) -> R
     shown = [
         f"{text} (installed: {installed[_name(text)]})" if _name(text) in installed else text
         for text in missing
-        if text != _name(text) or names[text] == 1  # a bare name adds nothing to one with a version
+        if text != _name(text) or names[text] == 1  # if a name is shown with a version, omit the bare name
     ]
     return Reason(kind="package_missing", text=f"missing {where}: {', '.join(shown)}; install with pip")
 
@@ -165,7 +165,7 @@ def _requirement(text: str) -> Any:
 
 @lru_cache(maxsize=1024)
 def _plain(text: str) -> bool:
-    """Return whether the text is only a name, so that `packaging` need not be imported."""
+    """Return whether the text is only a name. Then `packaging` is not imported."""
     return re.fullmatch(r"[\w.-]+", text) is not None
 
 

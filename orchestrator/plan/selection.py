@@ -17,12 +17,12 @@ from orchestrator.plan.data import local_model
 from orchestrator.records import Experiment, Text
 from orchestrator.trainers.argument_values import names
 
-# Keys of a scenario that `--set KEY=VALUE` can change; `arguments` and `env` are set part by part.
+# Keys of a scenario that `--set KEY=VALUE` can change; `arguments` and `env` can only be set part by part.
 SETTABLE = sorted(
     Scenario.model_fields.keys() - {"arguments", "custom", "env", "exclude", "include", "matrix", "name", "slow", "zip"}
 )
 
-MOST_IDS = 8  # ids that an error names
+MOST_IDS = 8  # an error names at most so many ids
 
 # Keys of a scenario whose parts can be set one by one, too.
 NESTED = ("measure", "repeats")
@@ -30,7 +30,7 @@ NESTED = ("measure", "repeats")
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The choices on one command line. If `scenarios` is empty, all scenarios are chosen that are not marked as slow.
+    """The choices on one command line. If `scenarios` is empty, all scenarios except slow ones are chosen.
 
     `overrides` are arguments that replace the values from every other source.
 
@@ -56,9 +56,11 @@ def parse_selection(
     settings: Sequence[str] = (),
     **keys: Any,
 ) -> Selection:
-    """Return the selection that `--scenario`, `--framework`, `--model`, `--cell`, `--axis NAME=V,V` and `--set PATH=VALUE` make.
+    """Return the selection for the values of options.
 
-    `keys` are the values of the options that set one key of a scenario each.
+    The options are `--scenario`, `--framework`, `--model`, `--cell`, `--axis NAME=V,V` and `--set PATH=VALUE`.
+
+    `keys` has the values of the other options. Each of them sets one key of a scenario.
     """
     for option, texts in (("--scenario", scenarios), ("--axis", axes), ("--set", settings)):
         _refuse_bytes(option, texts)
@@ -75,7 +77,7 @@ def parse_selection(
 
 
 def _settings(texts: Sequence[str], keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the arguments that `--set` changes, and the keys of scenarios that it and other options change."""
+    """Return two values: the arguments that `--set` changes, and the scenario keys that `--set` and other options change."""
     overrides: dict[str, Any] = {}
     changed: dict[str, Any] = {**keys}
     for text in texts:
@@ -90,7 +92,7 @@ def _settings(texts: Sequence[str], keys: Mapping[str, Any]) -> tuple[dict[str, 
         elif head in SETTABLE and not rest:
             changed[head] = parse_scalar(value)
         else:
-            key = "" if path in names("huggingface") else path  # an argument, not a slip of a key
+            key = "" if path in names("huggingface") else path  # this is an argument, not a misspelt key
             hint = suggestion(key, ("arguments.NAME", "env.NAME", "measure.within", *SETTABLE))
             example = f"; for an argument of the trainer write --set arguments.{path}={value}"
             raise SelectionError(
@@ -149,7 +151,7 @@ def _split(text: str, *, option: str, example: str) -> tuple[str, str]:
 
 
 def chosen_scenarios(suite: Suite, selection: Selection) -> list[Scenario]:
-    """Return the scenarios that run, in file order. Raises SelectionError for a name that is not in the file."""
+    """Return the scenarios that run, in the order of the file. Raises SelectionError for a name that is not in the file."""
     known = [scenario.name for scenario in suite.scenarios]
     for name in selection.scenarios:
         if name not in known:
@@ -228,7 +230,7 @@ def _with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
 
 
 def models_named(defaults: Mapping[str, Any], scenario: Scenario, selection: Selection) -> tuple[str, ...]:
-    """Return the models. If several places name models, the place with the highest precedence counts."""
+    """Return the names of the models. If several places name models, the place with the highest precedence counts."""
     places = (
         selection.overrides.get(MODEL),
         scenario.arguments.get(MODEL),

@@ -1,4 +1,4 @@
-"""`expand` makes experiments, each with its id, from a suite and a selection. Pure: the machine is an argument.
+"""`expand` makes experiments, each with its id, from a suite, a selection and a machine.
 
 `expansion` expands one scenario. `plan` joins the experiments of all chosen scenarios.
 """

@@ -1,10 +1,10 @@
 """The expansion of one scenario: from its layers of arguments to its experiments.
 
-Precedence of arguments, lowest first: the trainer's defaults < defaults.yaml < framework configuration < axis < scenario
-argument < `--set`. A trainer gets defaults.yaml and a framework configuration only if they are written for this trainer. Every
-layer is translated to the trainer's names before the layers are merged. So the old and the new name of one argument count as
-the same argument. A layer has its origin, so that an error can name the place in the file. `skip` is the reason why an
-experiment can run nowhere, `cannot_run_here` the reason why it cannot run on this machine.
+Precedence of arguments, lowest first: the trainer's defaults < defaults.yaml < framework configuration < axis < scenario argument <
+`--set`. A trainer gets defaults.yaml and a framework configuration only if they are written for this trainer. Every layer is
+translated to the trainer's names before the layers are merged. So the old and the new name of one argument count as the same
+argument. A layer has an origin, so that an error can name the place in the file. `skip` is the reason why no machine can run an
+experiment. `cannot_run_here` is the reason why this machine cannot run it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Expansion:
         self._launch = cache(self._launch_of)
 
     def experiments(self) -> Iterator[Experiment]:
-        """Yield an experiment for each cell. Raises ConfigError with all mistakes of the first kind that is found."""
+        """Yield an experiment for each cell. If a check finds mistakes, raises ConfigError with all that it found."""
         self._refuse(checks.watching(self.scenario, self.trainer))
         written = self.suite.written[self.scenario.name]
         self._refuse(checks.zipped_gpus(written))
@@ -107,7 +107,7 @@ class Expansion:
             raise ConfigError([self._problem(("trainer",), message)])
         if name == "custom" and self.scenario.custom is None:
             raise ConfigError([self._problem((), NEEDS_CUSTOM)])
-        self._refuse(own_script.contradictions(self.scenario))  # again, since --set may have made one
+        self._refuse(own_script.contradictions(self.scenario))  # checked again, since --set may have made one
         return get_trainer(name)
 
     @cached_property
@@ -163,7 +163,7 @@ class Expansion:
 
     @cached_property
     def strange(self) -> dict[str | None, Reason | None]:
-        """For each name: why the framework configuration is stale or written for different trainers, or None if it can be used."""
+        """Name → the reason why the framework configuration is stale or for other trainers. None if it can be used."""
         sources = {name: self.suite.sources(name) if name else [] for name in self.frameworks}
         return {name: written_for_others(joined, self.trainer) for name, joined in sources.items()}
 
@@ -201,7 +201,7 @@ class Expansion:
         }
 
     def _launch_of(self, name: str | None, model: str, num_gpus: int) -> tuple[str, dict[str, Any]]:
-        """Return what all experiments with this framework, model and GPU count share: the readable part of the id, and fields."""
+        """Return what experiments with these arguments share: the readable part of their ids, and a mapping of fields."""
         framework = self.frameworks[name]
         fields = {
             "framework": framework,
@@ -261,7 +261,7 @@ class Expansion:
             "script": own_script.in_cell(self.script, arguments) if self.script else None,
             "global_batch": None if skip else global_batch(arguments, cell.num_gpus, trainer),
         }
-        draft: Any = SimpleNamespace(**fields)  # what the checks and the id read, in a tenth of an Experiment's time
+        draft: Any = SimpleNamespace(**fields)  # the checks and the id read it; an Experiment takes ten times as long
         fields["sources"] = draft.sources = self.files.of(draft)
         return Experiment(
             id=f"{readable}-{self._digester.digest(draft)}",

@@ -1,6 +1,6 @@
 """The experiments of all chosen scenarios.
 
-If two cells of a scenario give the same experiment, it runs once.
+If two cells of a scenario give the same experiment, this experiment runs once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrator.records import Experiment
 class Plan:
     """The result of `expand`. `collapsed` are the duplicates that were left out. `notes` are sentences for the user.
 
-    `not_chosen` are the ids of the experiments in the chosen scenarios that the call did not choose.
+    `not_chosen` has ids of experiments in the chosen scenarios: those that `--framework`, `--model` or `--cell` left out.
     """
 
     experiments: tuple[Experiment, ...]

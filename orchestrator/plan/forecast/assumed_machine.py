@@ -16,7 +16,10 @@ _EXAMPLES = "write a number and a type, such as 8xH100, or a number and a capaci
 
 
 def assumed_machine(text: str) -> Machine:
-    """Return the machine of `8xH100` or `8x80GiB`. Raises SelectionError for other texts. GPUs given by capacity have no name."""
+    """Return the machine that `8xH100` or `8x80GiB` describes. Raises SelectionError for other texts.
+
+    GPUs that are described by their capacity have no name.
+    """
     match = _FORM.fullmatch(text.strip())
     count = int(match[1]) if match else 0
     if match is None or not 1 <= count <= _MOST_GPUS:

@@ -16,7 +16,7 @@ from orchestrator.results.store import Store
 
 
 class Kind(NamedTuple):
-    """The settings that the speed depends on most."""
+    """The settings that have the largest effect on the speed."""
 
     adapters: bool
     quantised: bool
@@ -67,7 +67,7 @@ class EarlierRuns:
         return EarlierRuns((stored.experiment, record) for stored in contents.experiments for record in stored.records)
 
     def like(self, experiment: Experiment) -> Measured | None:
-        """Return the medians of runs like this experiment, or None without such runs.
+        """Return the medians of runs like this experiment, or None if there are no such runs.
 
         Runs on the same number of GPUs are preferred.
         """
@@ -87,7 +87,7 @@ def _key(experiment: Experiment) -> tuple[object, ...]:
 
 
 def _run(experiment: Experiment, record: RunRecord) -> _Run | None:
-    """Return a run's GPU, its speed as a share of that GPU's peak, and its start-up time; None if a number is missing.
+    """Return a run's GPU, its speed (as a share of the GPU's peak) and its start-up time. Return None if a number is missing.
 
     The share is also computed for runs with quantised weights, although such runs have no metric `mfu`.
     """

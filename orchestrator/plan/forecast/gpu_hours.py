@@ -1,9 +1,9 @@
 """The GPU-hours of an experiment, from its FLOPs, its start-up time, and the share of the GPU's peak that training reaches (MFU).
 
-MFU and start-up time come from earlier runs of the same model, framework configuration and kind of training. Without such runs they
-are assumed. The assumptions are round numbers near measurements of a Llama of 1.1 billion parameters on one H100 (docs/method.md).
-The assumed MFU is 33 % for full fine-tuning, 19 % for LoRA, and about 0.8 of these values with checkpointing. The factors for
-quantised weights and for experts are guesses.
+MFU and start-up time come from earlier runs of the same model, framework configuration and kind of training. Without such runs, MFU
+and start-up time are assumed. The assumptions are round numbers near measurements of a Llama of 1.1 billion parameters on one H100
+(docs/method.md). The assumed MFU is 33 % for full fine-tuning, 19 % for LoRA, and about 0.8 of these values with checkpointing. The
+factors for quantised weights and for experts are guesses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STARTUP_S = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuHours:
-    """The GPU-hours of all runs of an experiment, and what they are computed from.
+    """The GPU-hours of all runs of an experiment, and the numbers from which the hours are computed.
 
     `mfu` and `startup_s` are values of a single run. `source` names the earlier runs that gave these values, or the kind of
     training for which they are assumed.

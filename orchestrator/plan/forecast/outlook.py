@@ -1,7 +1,7 @@
-"""The forecasts that a plan shows in its table, in its JSON document and in the lines below the table. Prints nothing.
+"""The forecasts that a plan shows in its table, in its JSON document and in the lines below the table.
 
-`MemoryOutlook` shows estimates of memory (`--fit`, `--gpu-memory`). `MachineOutlook` shows the state and the GPU-hours of each
-experiment on another machine (`--assume`).
+This module prints nothing. `MemoryOutlook` shows estimates of memory (`--fit`, `--gpu-memory`). `MachineOutlook` shows the state
+and the GPU-hours of each experiment on another machine (`--assume`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REASONS_SHOWN = 12
 class Outlook(Protocol):
     """A forecast. It adds cells, keys and lines to a view of a plan.
 
-    `elsewhere`: the plan is for another machine, so the lines show the experiments' states on that machine.
+    `elsewhere` says whether the plan is for another machine. Then the lines show the experiments' states on that machine.
     """
 
     elsewhere: ClassVar[bool]
@@ -182,7 +182,7 @@ def _reason_lines(found: Sequence[Forecast]) -> Iterator[str]:
 
 
 def _hours_lines(found: Sequence[Forecast]) -> Iterator[str]:
-    """Yield lines about the GPU-hours of experiments that run and that may run.
+    """Yield lines about the GPU-hours: a line for the experiments that run, and a line for those that may run.
 
     Further lines say why some hours are unknown, and where the hours come from.
     """
@@ -213,7 +213,7 @@ def _source_lines(known: Sequence[GpuHours]) -> Iterator[str]:
 
 
 def hours_text(hours: float) -> str:
-    """Return GPU-hours with two digits, or as a whole number from 10 on. More digits would be meaningless."""
+    """Return GPU-hours as text with two digits; from 10 hours on, as a whole number. More digits would be meaningless."""
     if hours < 0.005:
         return "<0.01"
     digits = next((digits for limit, digits in ((1, 2), (10, 1)) if round(hours, digits) < limit), 0)

@@ -17,7 +17,7 @@ from orchestrator.records import Device, Experiment, Reason
 
 
 class State(StrEnum):
-    """The state of an experiment on a machine. `UNKNOWN`: there is no estimate of the experiment's memory."""
+    """The state of an experiment on a machine. `UNKNOWN` means that the experiment's memory has no estimate."""
 
     RUNS = "runs"
     DOES_NOT_FIT = "does not fit"
@@ -30,9 +30,9 @@ class State(StrEnum):
 class Forecast:
     """The forecast for an experiment on a machine.
 
-    `reason` says why it is skipped or unknown. `memory` is the estimate; None if the experiment is skipped or uses no GPU. `hours`
-    are the GPU-hours; None if the experiment cannot run, or if the hours are unknown. `no_hours` is the reason why they are
-    unknown.
+    `reason` says why the experiment is skipped, or why its state is unknown. `memory` is None if the experiment is skipped, uses no
+    GPU, or has no estimate. `hours` is None if the experiment cannot run, or if the GPU-hours are unknown. `no_hours` says why the
+    GPU-hours are unknown.
     """
 
     state: State
@@ -71,8 +71,8 @@ def _state(memory: Estimate | Unknown, machine: Machine) -> tuple[State, Reason 
 def leave_out_what_may_not_fit(experiments: Sequence[Experiment], machine: Machine) -> tuple[Experiment, ...]:
     """Return all experiments. Experiments that may not fit are marked as unable to run here.
 
-    An experiment may not fit if its estimate exceeds the smallest GPU's memory or is too close to it. Experiments without an
-    estimate stay as they are. Raises SelectionError if the memory of the GPUs is unknown.
+    An experiment may not fit if its estimate exceeds the smallest GPU's memory or is too close to that memory. Experiments without
+    an estimate are not changed. Raises SelectionError if the memory of the GPUs is unknown.
     """
     sizes = [gpu.memory_bytes or 0 for gpu in machine.gpus]
     if sizes and not min(sizes):

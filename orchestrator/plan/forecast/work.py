@@ -1,7 +1,7 @@
 """The work of an experiment: the FLOPs of one optimizer step on each GPU, and the number of steps.
 
-`measure.flops` has the formulas. In a run, the instrument reads the formulas' inputs from the built model. Here they come from the
-model's configuration. Like the estimate of memory, this assumes that every row has `max_seq_len` tokens.
+`measure.flops` has the formulas. In a run, the instrument reads the formulas' inputs from the built model. Here the inputs come
+from the model's configuration. Like the estimate of memory, this assumes that every row has `max_seq_len` tokens.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """An experiment's id: a readable tag, and twelve digits of a hash of everything that can change the measurement.
 
-Hashed:
+These parts are hashed:
 
 - the arguments as the trainer gets them, the model, the trainer, the command of `custom:`, the name of a script;
 - GPU count, device, interpreter, variables, the launcher's configuration;
 - the contents of the framework configuration, of the data, and of the files that a user's own command runs (`sources`);
 - `measure`, `steps`, and the monitors that can change the measurement.
 
-Not hashed: repeats, limits, tags, Tunebench's own paths, ports, GPU ids, and package versions, which are provenance. So new or
-reordered scenarios do not change the ids of other scenarios. A results folder resumes the experiments with the same content.
+These parts are not hashed: repeats, limits, tags, Tunebench's own paths, ports, GPU ids, and the versions of packages. So new or
+reordered scenarios do not change the ids in other scenarios. In a results folder, experiments with the same content are resumed.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from orchestrator.records import Experiment, Framework, Text
 
 MAX_PART = 80
 
-# What an experiment's digest covers, apart from its arguments. Many experiments share these objects.
+# The fields that an experiment's digest covers, apart from its arguments. Many experiments share the objects in these fields.
 _shared = attrgetter(
     *("accelerate", "custom", "data", "device", "env", "framework", "measure", "model"),
     *("monitors", "num_gpus", "python", "script", "sources", "steps", "trainer"),
 )
 
-# Names of devices on Windows, also with a suffix after a dot.
+# Windows reserves these names for devices, even if a suffix follows after a dot.
 _RESERVED = frozenset(
     ("CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(1, 10)))
 )
 
 
 def accelerate_settings(base: Mapping[str, Any], framework: Framework | None) -> dict[str, Any]:
-    """Return the launcher's configuration: accelerate.yaml with the framework configuration's changes, section by section."""
+    """Return accelerate.yaml with the changes of the framework configuration. A section keeps the keys that are not changed."""
     settings = {name: value for name, value in base.items() if name not in OVERRIDDEN}
     return merged(settings, framework.accelerate) if framework else settings
 
@@ -104,7 +104,7 @@ class Digester:
 
 
 def readable_part(experiment: Experiment, form: str) -> str:
-    """Return an id without its digest: `<scenario>-<tag>`, safe as the beginning of a folder's name.
+    """Return an id without its digest: `<scenario>-<tag>`. The name of a folder can begin with it.
 
     `form` is the template of the tag, such as `{model}-{framework}`.
     """

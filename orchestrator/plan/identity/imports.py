@@ -1,8 +1,8 @@
 """The Python files that a script imports from folders of the user. The imports are found by reading the files; no file is run.
 
-Every `import` counts, also in a function, under an `if` or in a `try`. A name is looked for in the given folders as Python would
-look for it: a package, a module, or a folder without `__init__.py`. A name that is in no such folder is an installed package.
-Installed packages are not followed. A file that is not valid Python imports nothing. Names that a program makes at run time are not
+Every `import` counts, even inside a function, an `if` or a `try`. A name is searched in the given folders, in Python's order: a
+package, a module, then a folder without `__init__.py`. A name that is in none of these folders is an installed package. Installed
+packages are not followed. A file that is not valid Python imports nothing. Names that a program computes while it runs are not
 found.
 """
 
@@ -27,7 +27,7 @@ class Imports:
     def modules_of(self, script: str, folders: Sequence[str]) -> tuple[str, ...]:
         """Return the files that a script imports, directly or through other files, in the order in which they are found.
 
-        `folders` are the places in which Python looks for modules, the first one first.
+        `folders` are the folders in which Python looks for modules, in Python's order.
         """
         found: dict[str, None] = {script: None}
         unread = [script]
@@ -48,7 +48,7 @@ class Imports:
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Return whether a normal path is this folder or inside it."""
+    """Return whether a path is this folder or is inside this folder. The path must be normalised."""
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 

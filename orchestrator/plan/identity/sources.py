@@ -10,8 +10,8 @@ Only a script or a command of the user (trainers `script` and `custom`) has such
 - the modules that these Python files import from their own folder, from the scenario file's folder, or from a folder that `env:`
   puts into PYTHONPATH.
 
-A relative name is looked for in the scenario file's folder. Not included: folders, files in a results folder, and the target of `>`
-in a line for a shell. Interpreters and other programs of the system or of an environment are not included either.
+A relative name is searched in the scenario file's folder. These are not included: folders, files in a results folder, and the
+target of `>` in a line for a shell. Interpreters and other programs of the system or of an environment are not included either.
 
 A file is named relative to the scenario file's folder, so that a copy of the folder has the same ids. A file in another folder
 keeps the absolute path from the command. `files/content.py` says which parts of a large file are hashed.
@@ -60,7 +60,7 @@ class Sources:
         self._of_word = lru_cache(maxsize=2**16)(self._files_of_word)
 
     def of(self, experiment: Experiment) -> Mapping[str, str]:
-        """Return the name and the digest of each file, in the order of the command. Other trainers have no such files.
+        """Return name → digest of each file, in the order of the command. Only trainers `script` and `custom` have such files.
 
         Experiments with the same files get the same object.
         """
@@ -94,7 +94,7 @@ class Sources:
 class _Named(NamedTuple):
     """A text in the command, the paths that it may mean, and the folder in which `-m` found its module.
 
-    `is_script`: the text follows an interpreter, so the file is Python with any suffix.
+    `is_script` says whether the text follows an interpreter. Then the file is Python, even with another suffix.
     """
 
     text: str
@@ -103,7 +103,7 @@ class _Named(NamedTuple):
     home: str | None = None
 
     def name(self, path: str, folder: str) -> str:
-        """Return the name that the experiment records for a file found through this text."""
+        """Return the name that the experiment records for the file at `path`, which this text names or leads to."""
         is_absolute = os.path.isabs(self.text) and not is_inside(path, folder)
         return path if is_absolute else os.path.relpath(path, folder)
 
@@ -115,7 +115,7 @@ def folder_of(experiment: Experiment) -> str | None:
 
 
 def changed(experiment: Experiment) -> tuple[str, ...]:
-    """Return the names of the experiment's files whose content has changed, or that are missing."""
+    """Return the names of the experiment's files that have changed or are missing."""
     folder = folder_of(experiment) or ""
     return tuple(
         name for name, known in experiment.sources.items() if _digest(os.path.join(folder, name), missing="") != known
@@ -129,7 +129,7 @@ def why_changed(experiment: Experiment, when: str) -> str | None:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first file names for a sentence, and how many more there are."""
+    """Return a text for a sentence: the first file names, and the number of further names."""
     more = len(names) - _SHOWN
     return f"{', '.join(names[:_SHOWN])}{f' and {more} more' if more > 0 else ''}"
 
@@ -197,7 +197,7 @@ def _is_program(path: str) -> bool:
 def _is_in_results(path: str) -> bool:
     for parent in Path(path).parents:
         if (parent / _RESULTS_FILE).exists():
-            from orchestrator.results.folder import is_ours  # it loads much, and such a file is rare
+            from orchestrator.results.folder import is_ours  # this import loads much, and such a file is rare
 
             if is_ours(parent):
                 return True

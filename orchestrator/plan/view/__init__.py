@@ -1,6 +1,6 @@
-"""A plan as a table, as one JSON document, or as a list of the runs' shell commands. Prints nothing.
+"""A plan as a table, as one JSON document, or as a list of the runs' shell commands.
 
-The document and the commands are generators, so that a plan of 100,000 cells needs little memory.
+This package prints nothing. The document and the commands are generators, so that a plan of 100,000 cells needs little memory.
 """
 
 from orchestrator.plan.view.as_commands import command_lines, planned_command

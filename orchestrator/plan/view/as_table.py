@@ -30,10 +30,10 @@ NAMES = ("scenario", "framework", "model", "arguments", "trainer")
 FLEXIBLE = frozenset({*NAMES, "memory", "state"})
 TO_THE_RIGHT = ("GPUs", "batch", "times", "GPU-hours")
 IN_COLUMNS = frozenset({EFFECTIVE, MODEL, BATCH, ACCUMULATION})
-# Columns whose values often begin alike: config:llama-1b, max_seq_len=2048.
+# Columns whose values often have equal beginnings, such as config:llama-1b or max_seq_len=2048.
 ENDS_DIFFER = frozenset({"model", "arguments"})
 GAP, MIN_WIDTH = "  ", 4
-# Columns of names that are cut to fewer characters than this go onto a second line.
+# If a column of names would be cut to fewer characters than this, its names go onto a second line.
 READABLE = 8
 GOOD_STATES, BOLD, YELLOW = ("ready", "runs"), Style(bold=True), Style(color="yellow")
 
@@ -61,7 +61,7 @@ def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
     below = [name for name in NAMES if name in needs] if _are_unclear(rows, needs, widths) else []
     if below:
         widths = _fitted({name: need for name, need in needs.items() if name not in below}, flexible, width)
-    # Each row is a finished line: rich needs many times as long to lay out a table.
+    # Each row is a finished line, because the layout of a table by rich takes many times as long.
     segments = [*_line(header, widths, style=BOLD, of_state=BOLD), *_names(header, below, width, style=BOLD)]
     for row in rows:
         segments += _line(row, widths, of_state=None if row["state"] in GOOD_STATES else YELLOW)
@@ -71,7 +71,7 @@ def table(plan: Plan, *, width: int, outlook: Outlook | None = None) -> Group:
 
 
 def _fitted(needs: Mapping[str, int], flexible: Collection[str], width: int) -> dict[str, int]:
-    """Return the widths of the columns. Of the flexible columns, narrow ones get their full width, wide ones share the rest."""
+    """Return the widths of the columns. Narrow flexible columns get their full width. Wide flexible columns share the rest."""
     room = width - sum(len(GAP) + (0 if name in flexible else need) for name, need in needs.items())
     cut: dict[str, int] = {}
     wanted = sorted((need, name) for name, need in needs.items() if name in flexible)
@@ -92,7 +92,7 @@ def _are_unclear(rows: Sequence[Mapping[str, str]], needs: Mapping[str, int], wi
 
 
 def _names(row: Mapping[str, str], below: Sequence[str], width: int, *, style: Style | None = None) -> list[Segment]:
-    """Return the lines below a row: its names, whole and as many on a line as fit. Without names below, return no lines."""
+    """Return the lines below a row: its full names, as many on a line as fit. Return no lines if `below` is empty."""
     lines: list[str] = []
     for text in (row[name] for name in below if row[name]):
         if lines and cell_len(f"{lines[-1]} · {text}") <= width:
@@ -114,7 +114,7 @@ def _line(
 
 
 def _cut(text: str, width: int, *, to_the_right: bool, end: bool) -> str:
-    """Return the text in this width. A longer text is cut with an ellipsis: its beginning is cut if `end`, else its end."""
+    """Return the text with this width. If the text is too long, an ellipsis replaces its beginning (if `end`) or its end."""
     missing = width - cell_len(text)
     if missing < 0 and end:
         return "…" + set_cell_size(text[::-1], width - 1)[::-1]

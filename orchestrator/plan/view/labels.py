@@ -26,7 +26,7 @@ def distinguishing(experiments: Iterable[Experiment], *, but: Collection[str] = 
 
 
 def assignments(experiment: Experiment, names: Collection[str]) -> str:
-    """Return the experiment's values of these arguments: `optim=sgd seed=1`. The values of secrets are masked."""
+    """Return the experiment's values of these arguments as text such as `optim=sgd seed=1`. The values of secrets are masked."""
     return " ".join(
         f"{name}={MASK if is_secret_name(name) else ','.join(as_items(value))}"
         for name, value in experiment.arguments.items()
@@ -35,6 +35,6 @@ def assignments(experiment: Experiment, names: Collection[str]) -> str:
 
 
 def labels(experiments: Sequence[Experiment]) -> dict[str, str]:
-    """Return, for each id, the values that distinguish its experiment from those whose ids have the same readable part."""
+    """Return id → text. The text has the arguments that distinguish the experiment from others with the same readable id."""
     names, redact = distinguishing(experiments), redactor()
     return {one.id: one_line(redact(assignments(one, names[one.scenario]))) for one in experiments}

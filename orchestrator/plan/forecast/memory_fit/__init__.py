@@ -4,12 +4,12 @@
 - `adapters`: the trained adapters;
 - `training`: the settings that memory depends on;
 - `launch`: number types, and the division of work between processes;
-- `model_states`: weights, gradients, copies; `optimizer`: the optimizer's states; `gathered`: what FSDP gathers;
-- `activations`: what the forward pass keeps for the backward pass;
+- `model_states`: weights, gradients, copies; `optimizer`: the optimizer's states; `gathered`: the weights that FSDP gathers;
+- `activations`: the bytes that the forward pass keeps for the backward pass;
 - `estimate`: the sum at each moment of a training step, and the largest sum;
 - `verdict`: the comparison with a GPU's capacity, in words.
 
-Needs no GPU, torch, transformers, process or network. docs/memory-fit.md lists the errors of the estimate.
+The estimate needs no GPU, torch, transformers, process or network. docs/memory-fit.md lists the errors of the estimate.
 """
 
 from orchestrator.plan.forecast.memory_fit.estimate import Estimate, Moment, Unknown, estimate

@@ -3,16 +3,16 @@
 Each function sums the tensors that torch saves. `torch.autograd.graph.saved_tensors_hooks` shows the saved tensors.
 tests/unit/test_fit.py compares the sums with these tensors. The terms per token, in a layer of hidden size h:
 
-- A norm keeps its input in float32 (4h). With float32 weights this is the residual itself. A norm whose weight is trained
+- A norm keeps its input in float32 (4h). With float32 weights, this input is the residual itself. A norm whose weight is trained
   also keeps the normed input.
 - A trained matrix keeps its input. Matrices with the same input share one copy. If autocast converts the input, each matrix keeps
   its own copy. Each adapter keeps a copy of its input, because PEFT casts the input to float32 and autocast casts it back.
-- Attention keeps queries, keys, values and its output. Eager attention also keeps every score, in float32 after softmax.
-- The gated MLP keeps the gate, its activation, up, and their product. With quantised matrices, these four are float32. So is
-  the input of every product except attention's output product.
+- Attention keeps queries, keys, values and its output. Eager attention also keeps all scores after softmax, in float32.
+- The gated MLP keeps four tensors: `gate`, its activation, `up`, and the product of the last two. With quantised matrices, these
+  four tensors are float32. The input of every matrix product is float32, too, except the input of attention's output matrix.
 
-With compilation, torch's partitioner keeps the inputs of matrix products and the residuals, and computes the rest again. Left out:
-position and mask tensors and random states, together less than 0.1 % of a real model.
+With compilation, torch's partitioner keeps the residuals and the inputs of matrix products, and computes the rest again. Position
+tensors, mask tensors and random states are left out. Together they are less than 0.1 % of a real model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FLOAT32 = 4
 INDEX = 8
 ATTENTION_MATRICES = ("q_proj", "k_proj", "v_proj", "o_proj")
 
-# Bytes per score for the product of gradients and probabilities, which softmax's backward pass makes on CUDA only.
+# Bytes per score for the product of gradients and probabilities. Softmax's backward pass makes this product only on CUDA.
 SOFTMAX_PRODUCT = FLOAT32
 
 
@@ -52,8 +52,8 @@ def layer_bytes(training: Training) -> int:
 class Phase:
     """A phase of a layer's backward pass.
 
-    `freed` and `needed` are in bytes per token. `freed` is the part of the kept bytes that is free by now. `needed` is memory
-    besides the kept bytes. `gradients` is the share of the layer's gradients that already exist.
+    `freed` and `needed` are in bytes per token. `freed` is the part of the kept bytes that is free by now. `needed` is the memory
+    in addition to the kept bytes. `gradients` is the share of the layer's gradients that already exist.
     """
 
     freed: int
@@ -93,11 +93,11 @@ def backward_bytes(training: Training) -> int:
     shape, compute = training.shape, training.compute_bytes
     gradients = 2 * compute * shape.intermediate_size
     if training.quantized and training.adapters is not None:
-        # Of the product, the activation and up, in float32. The adapter's copy of the product is free by then.
+        # The gradients of the product, the activation and `up`, in float32. The adapter's copy of the product is free by then.
         freed = compute if "down_proj" in training.adapters.targets else 0
         gradients = (3 * FLOAT32 - freed) * shape.intermediate_size
     elif shape.experts:
-        # Of the product, the activation and up; what the second product kept, and its output, are free by then.
+        # The gradients of the product, the activation and `up`. The second product's kept bytes and output are free by then.
         freed = shape.hidden_size + (shape.intermediate_size if training.adapters is None else 0)
         gradients = compute * shape.experts_per_token * (3 * shape.intermediate_size - freed)
     elif training.copies_for_adapters and training.compute_bytes == 2 and not training.compiled:
@@ -106,7 +106,7 @@ def backward_bytes(training: Training) -> int:
     if training.attention is Attention.EAGER:
         copy = compute if compute < FLOAT32 else 0
         scores = (2 * FLOAT32 + SOFTMAX_PRODUCT - copy) * shape.heads * training.row_tokens
-        most = max(most, scores - _mlp(training))  # what the MLP kept is free by then
+        most = max(most, scores - _mlp(training))  # the MLP's kept bytes are free by then
     return most
 
 
@@ -130,7 +130,7 @@ def _head_norms(training: Training) -> int:
 
 def _attention(training: Training) -> int:
     shape, compute = training.shape, training.compute_bytes
-    # A single head is repeated as a view, unless it is converted then.
+    # A single head of keys and values is repeated without a copy, unless it is converted afterwards.
     repeated = training.attention is Attention.EAGER or (training.masked and (shape.kv_heads > 1 or training.quantized))
     keys_and_values = 2 * (shape.query_width if repeated else shape.kv_width)
     kept = compute * (shape.query_width + keys_and_values)
@@ -166,7 +166,7 @@ def _experts(training: Training) -> int:
     gate_up_and_gated = 3 * chosen * shape.intermediate_size
     outputs = chosen * shape.hidden_size
     products = compute * (gate_up_and_gated + outputs)
-    if training.adapters is None:  # the inputs of router, first and second product
+    if training.adapters is None:  # the inputs of the router, the first product and the second product
         products += compute * (shape.hidden_size + chosen * (shape.hidden_size + shape.intermediate_size))
     routing = (compute + FLOAT32) * shape.experts + FLOAT32 * (chosen + 1) + 4 * INDEX * chosen
     return products + routing
@@ -193,7 +193,7 @@ def _inputs(training: Training, readers: tuple[str, ...], width: int) -> int:
 
 
 def _between_adapters(training: Training, readers: tuple[str, ...], width: int) -> int:
-    """Return what the adapters of `readers` keep besides their input: masks of dropout, and what is between their matrices."""
+    """Return the bytes of dropout's masks and of the numbers between each adapter's two matrices, for the adapters of `readers`."""
     adapters = training.adapters
     if adapters is None:
         return 0

@@ -5,7 +5,7 @@ activations and three float32 copies of the logits are in memory, but no gradien
 memory, but no activation. So this module adds up the parts of each moment. The largest sum is the estimate. Weights, optimizer
 states and buckets are part of every moment. The first step has a lower peak, because the optimizer states are made at its end.
 
-Pure: a function from an experiment to an Estimate or Unknown. Experiments with the same `Training` share one estimate.
+The function `estimate` returns an Estimate or Unknown for an experiment. Experiments with the same `Training` share one estimate.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from orchestrator.records import Experiment
 
 GIB = 1 << 30
 
-# The allocator's reserve as a share of the tensors. Measured: 6 to 19 %, and 31 % in one configuration of 9.6 GiB. The
-# allocator frees the reserve before memory runs out, so a run does not need it.
+# The allocator's reserve as a share of the tensors. Measured: 6 to 19 %, and 31 % in one configuration of 9.6 GiB. The allocator
+# frees the reserve before memory runs out, so a run does not need the reserve.
 RESERVE_SHARE = 0.15
 
 # CUDA context, kernels and libraries: 0.75 GiB in all measured runs of one process on an H100; 0.82 on an H200.
 CONTEXT_BYTES = int(0.75 * GIB)
 
-# NCCL's buffers and contexts of several processes. With CONTEXT_BYTES 1.6 to 1.9 GiB in four measurements.
+# NCCL's buffers and contexts, if there are several processes. Together with CONTEXT_BYTES: 1.6 to 1.9 GiB in four measurements.
 COMMUNICATION_BYTES = int(1.25 * GIB)
 
-# cuBLAS workspaces in torch's allocator: 32 MiB on Hopper (8 on others) for each of the threads of forward and backward pass.
+# cuBLAS workspaces in torch's allocator: 32 MiB on Hopper (8 MiB on other GPUs) for the thread of the forward pass, and as much for
+# the thread of the backward pass.
 CUBLAS_BYTES = 2 * (32 << 20)
 
 
@@ -172,9 +173,9 @@ def _at(
 
 
 def _kept_below(training: Training, kept: int, above: int) -> int:
-    """Return the bytes of activations in the backward pass of a layer with this number of layers above it.
+    """Return the bytes of activations in the backward pass of the layer with `above` layers above it.
 
-    `kept` are all activations.
+    `kept` is the number of bytes of all activations.
     """
     below = training.shape.layers - above
     layer = activations.layer_bytes(training) * training.tokens
@@ -188,9 +189,10 @@ def _kept_below(training: Training, kept: int, above: int) -> int:
 def _logits(training: Training) -> tuple[int, int]:
     """Return the bytes of logits and loss at two moments: at the end of the forward pass, and in the backward pass of the loss.
 
-    Forward: the logits, log-softmax in float32, and one float32 copy of 16-bit logits. Either the loss function or accelerate
-    makes this copy. Backward: log-softmax and two gradients. With compilation: only the logits and one gradient. Liger's loss
-    works on chunks of the logits. It keeps the gradients of its inputs and one chunk.
+    At the end of the forward pass, these are the logits, log-softmax in float32, and a float32 copy of 16-bit logits. Either the
+    loss function or accelerate makes this copy. In the backward pass, they are log-softmax and two gradients; with compilation,
+    only the logits and one gradient. Liger's loss works on chunks of the logits. It keeps one chunk and the gradients of its
+    inputs.
     """
     shape, compute, tokens = training.shape, training.compute_bytes, training.tokens
     logits = tokens * shape.vocab_size

@@ -1,10 +1,10 @@
-"""Memory that FSDP 2 uses besides the shards: gathered weights, and gradients that are not yet sharded.
+"""Memory that FSDP 2 uses in addition to the shards: gathered weights, and gradients that are not yet sharded.
 
 FSDP gathers one unit after the other: the embedding, each layer, and the tail. The tail is the last norm and the output matrix.
 Embedding and output matrix are one unit if they are tied. accelerate's `fsdp2_prepare_model` makes these units.
 
-- Forward: the all-gather's buffer of a unit stays in memory until the next unit has been gathered, besides the unit's weights. The
-  tail stays gathered, because the backward pass begins with it.
+- Forward: in addition to a unit's weights, the buffer of its all-gather stays in memory until the next unit has been gathered. The
+  tail stays gathered, because the backward pass begins with the tail.
 - Backward: while a layer is computed, the next layer is gathered, and the buffer with the previous layer's gradients is being
   reduced. After the first layer, the embedding is gathered, even if it is frozen.
 - Without a synchronisation at the end of a micro-batch, gradients stay whole on every GPU.
@@ -21,7 +21,7 @@ from orchestrator.plan.forecast.memory_fit.training import Training
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Units:
-    """The bytes of FSDP's units in the compute type, and of the units' gradients before sharding. 0 without FSDP."""
+    """The bytes of FSDP's units in the compute type, and of the units' gradients before sharding. Without FSDP, all are 0."""
 
     layer: int
     embedding: int
@@ -81,12 +81,12 @@ def in_loss(training: Training) -> Gathered:
 
 
 def in_layer(training: Training, *, above: int) -> Gathered:
-    """Return the gathered bytes in the backward pass of a layer with this number of layers above it.
+    """Return the gathered bytes in the backward pass of the layer with `above` layers above it.
 
     The gradients of the unit above are included, because they are being reduced at that time.
     """
     units, last = Units.of(training), training.shape.layers - 1
-    tied = training.shape.tied  # then the tail is not complete before the embedding's gradient is there
+    tied = training.shape.tied  # then the tail's gradient also needs the embedding's gradient
     weights = _kept(training, units, above=above) or units.layer + (units.embedding if above == last else units.layer)
     reduced = units.layer_gradient if above else units.tail_gradient
     if tied:

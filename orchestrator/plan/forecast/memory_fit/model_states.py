@@ -1,8 +1,8 @@
 """Memory on a GPU that does not depend on the batch: weights, gradients, optimizer states, and copies of them.
 
-Covers full fine-tuning and LoRA, with one process, DDP or FSDP 2. DDP keeps a second copy of all gradients in its buckets. FSDP 2
-shards weights, gradients and states. Under autocast it keeps trained weights in float32. `gathered` computes the rest of FSDP's
-memory. `estimate` decides which parts are in memory at which moment.
+This module covers full fine-tuning and LoRA, with one process, DDP or FSDP 2. DDP keeps a second copy of all gradients in its
+buckets. FSDP 2 shards weights, gradients and states. Under autocast, FSDP 2 keeps trained weights in float32. `gathered` computes
+the rest of FSDP's memory. `estimate` decides which parts are in memory at which moment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orchestrator.plan.forecast.memory_fit.optimizer import (
 from orchestrator.plan.forecast.memory_fit.shapes import Matrix
 from orchestrator.plan.forecast.memory_fit.training import Training
 
-# bitsandbytes: numbers of a 4-bit matrix that share one scale, and scales that share one of their own.
+# bitsandbytes: how many numbers of a 4-bit matrix share one scale, and how many scales share one scale of the second level.
 _BLOCK, _BLOCK_OF_SCALES = 64, 256
 
 
@@ -104,21 +104,24 @@ def _size(matrix: Matrix) -> int:
 
 
 def _packed(size: int, *, double: bool) -> int:
-    """Return the bytes of a matrix in 4 bits, and of its scales. The scales are float32, or 8 bits with scales of their own."""
+    """Return the bytes of a matrix in 4 bits with its scales.
+
+    The scales are float32. If `double`, they have 8 bits and scales of their own.
+    """
     blocks = -(-size // _BLOCK)
     scales = blocks + FLOAT32 * -(-blocks // _BLOCK_OF_SCALES) if double else FLOAT32 * blocks
     return -(-size // 2) + scales
 
 
 def _copies(training: Training) -> tuple[int, int, int]:
-    """Return the bytes of autocast's copies: for all matrices, for the output matrix, and for one layer."""
+    """Return three values: the bytes of autocast's copies of all matrices, of the output matrix, and of one layer."""
     shape, adapters = training.shape, _adapter_parameters(training)
     cast_adapters = adapters * training.compute_bytes if training.autocast and training.copies_for_adapters else 0
     one_layer = cast_adapters // shape.layers
     if not training.casts:
         return cast_adapters, 0, one_layer
     head = training.compute_bytes * shape.embedding_parameters
-    if training.quantized:  # their products are made of 16-bit numbers without autocast
+    if training.quantized:  # their products use 16-bit numbers even without autocast
         return one_layer * shape.layers + head, head, one_layer
     layer = training.compute_bytes * sum(matrix.parameters for matrix in shape.matrices) + one_layer
     return layer * shape.layers + head, head, layer

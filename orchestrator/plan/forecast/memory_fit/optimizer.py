@@ -1,7 +1,7 @@
 """Memory of an optimizer for the whole model: its states, and the extra memory of its step.
 
-Paged states of bitsandbytes are outside torch's allocator, and the driver moves them to the host when memory runs short. Paged
-states count as nothing. Small states are not paged, so they count.
+Paged states of bitsandbytes are outside torch's allocator, and the driver moves them to the host when memory runs short. So paged
+states are not counted. Small states are never paged, so they are counted.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ ADAMW = frozenset({"adamw_torch", "adamw_torch_fused"})
 EIGHT_BIT = frozenset({"adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit"})
 PAGED = frozenset({"paged_adamw_8bit", "paged_adamw_32bit", "paged_adamw"})
 
-# bitsandbytes: numbers of an 8-bit state that share one scale; smallest sizes of a state in 8 bits and of a paged state.
+# bitsandbytes: how many numbers of an 8-bit state share one scale; the smallest state in 8 bits; the smallest paged state.
 _BLOCK, _LEAST_8_BIT, _LEAST_PAGED = 256, 4096, 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Tensors:
-    """A number (`count`) of trained tensors of one shape."""
+    """Several (`count`) trained tensors of one shape."""
 
     count: int
     shape: tuple[int, ...]
@@ -79,7 +79,7 @@ def _of_one(tensors: Tensors, training: Training) -> int:
     optimizer, size = training.optimizer, tensors.size
     if optimizer in ADAMW:
         return 2 * trained_bytes(training) * size
-    if optimizer == "adafactor":  # a row and a column of each matrix, and all of norms and biases
+    if optimizer == "adafactor":  # one row and one column for each matrix; norms and biases in full
         *_, rows, columns = (1, *tensors.shape)
         return FLOAT32 * (size // rows + size // columns if len(tensors.shape) > 1 else size)
     if optimizer not in EIGHT_BIT | PAGED:
@@ -91,7 +91,7 @@ def _of_one(tensors: Tensors, training: Training) -> int:
 
 
 def step_workspace_bytes(training: Training) -> int:
-    """Return the bytes that the optimizer step needs besides the states.
+    """Return the bytes that the optimizer step needs in addition to the states.
 
     AdamW, and SGD with weight decay, copy all weights. The fused AdamW and the optimizers of bitsandbytes copy nothing. Adafactor
     makes two float32 updates of one weight at a time, and float32 copies of a 16-bit gradient and weight.

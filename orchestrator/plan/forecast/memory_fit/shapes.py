@@ -2,7 +2,7 @@
 
 Decoders like Llama and Mixtral are known (FAMILIES), and their counts of parameters are exact. Everything else raises NotKnown with
 the reason. Examples are other architectures, weights that are stored quantised, and a configuration that is not on this machine.
-Only reads files: no network, no transformers.
+This module only reads files. It needs neither a network nor transformers.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Matrix:
 class ModelShape:
     """The sizes that memory and work depend on.
 
-    `head_norms`: queries and keys are normed. `window`: reach of attention, in tokens. `dtype`: number type of the stored weights;
-    None if the configuration does not name it. A dense model has 0 `experts`.
+    `head_norms` says whether queries and keys are normed. `window` is the reach of attention in tokens. `dtype` is the number type
+    of the stored weights, or None if the configuration does not name it. A dense model has 0 `experts`.
     """
 
     family: str
@@ -250,7 +250,7 @@ def _fields(model: str, revision: str | None, hub: str) -> Mapping[str, Any]:
 def _config_file(model: str, revision: str | None, hub: str) -> Path | None:
     """Return the path of config.json in a local folder, or in the cached snapshot of the revision.
 
-    Return None without such a file.
+    Return None if there is no such file.
     """
     try:
         local = Path(model).expanduser() / "config.json"

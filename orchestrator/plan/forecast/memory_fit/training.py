@@ -27,7 +27,7 @@ from orchestrator.plan.forecast.memory_fit.shapes import ModelShape, NotKnown, h
 from orchestrator.records import Device, Experiment, Text
 from orchestrator.trainers.argument_names import is_true
 
-# Arguments that change memory in a way that has no estimate, unless their value means no.
+# Arguments that change memory, but have no estimate. A value that means no is allowed.
 UNKNOWN_ARGUMENTS: Mapping[str, str] = {
     "load_in_4bit": "quantised weights",
     "load_in_8bit": "quantised weights",
@@ -51,7 +51,7 @@ UNKNOWN_ARGUMENTS: Mapping[str, str] = {
 # Families for which Liger fuses the output matrix with the loss, and replaces only the usual norms.
 LIGER_FAMILIES = frozenset({"llama", "mistral", "qwen2"})
 
-# Optimizers whose states are estimated, in `optimizer`.
+# Optimizers whose states the module `optimizer` estimates.
 OPTIMIZERS = frozenset({
     *("adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit", "adamw_8bit", "adafactor", "sgd"),
     *("paged_adamw", "paged_adamw_8bit", "paged_adamw_32bit"),
@@ -234,7 +234,7 @@ def _refuse_combinations(training: Training, attention: str) -> None:
         if shape.layers == 1:
             raise NotKnown("FSDP with a single layer")
         if shape.experts % training.processes:
-            raise NotKnown("experts that FSDP cannot divide evenly")  # it divides them by whole experts
+            raise NotKnown("experts that FSDP cannot divide evenly")  # FSDP does not divide a single expert
         if training.compiled or training.liger:
             raise NotKnown("FSDP with compilation or Liger")
         if training.optimizer not in ("adamw_torch", "adamw_torch_fused"):
@@ -254,7 +254,7 @@ def _attention(arguments: Mapping[str, Text]) -> str:
 
 
 def _batch(arguments: Mapping[str, Text]) -> tuple[int, int]:
-    """Return the rows and the tokens per row. A padding-free batch is one long row."""
+    """Return two values: the number of rows, and the tokens per row. A padding-free batch is one long row."""
     rows, length = whole(arguments, "per_device_train_batch_size", 8), whole(arguments, "max_seq_len", None)
     return (1, rows * length) if is_true(arguments.get("padding_free")) else (rows, length)
 
@@ -262,7 +262,8 @@ def _batch(arguments: Mapping[str, Text]) -> tuple[int, int]:
 def _is_masked(experiment: Experiment, shape: ModelShape, rows: int, row_tokens: int) -> bool:
     """Return whether sdpa gets a mask. It gets a mask for rows of different lengths, several samples in a row, or a short window.
 
-    Compilation is ignored here. With it transformers always makes a mask, because compiled code can't depend on a mask's content.
+    Compilation is ignored here. With compilation, transformers always makes a mask, because compiled code can't depend on a mask's
+    content.
     """
     arguments = experiment.arguments
     if _attention(arguments).startswith("flash"):

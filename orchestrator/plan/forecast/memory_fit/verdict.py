@@ -1,10 +1,12 @@
-"""The comparison of an estimate with a GPU's capacity, and the words that a plan shows. Prints nothing.
+"""The comparison of an estimate with a GPU's capacity, and the words that a plan shows.
+
+This module prints nothing.
 
 - *fits*: the memory that the GPU would show as used is within the GPU's capacity.
 - *does not fit*: the tensors need more than the capacity minus the context. This would be true even if the estimate were 5 %
   too high (ESTIMATE_ERROR) and the allocator had no reserve.
-- *may not fit*: the estimate is between these two cases. The run may end out of memory, or succeed but be slow because the
-  allocator searches.
+- *may not fit*: the estimate is between these two cases. The run may fail because memory runs out. Or it may succeed but be slow,
+  because the allocator has to search for free memory.
 - *unknown*: there is no estimate.
 """
 
@@ -22,7 +24,7 @@ from orchestrator.plan.forecast.memory_fit.estimate import GIB, Estimate, Unknow
 from orchestrator.records import Experiment
 
 # Largest error of the estimate of the tensors, as a share. The largest error in 29 measured cells of three models was 1.7 %;
-# docs/memory-fit.md lists them.
+# docs/memory-fit.md lists these cells.
 ESTIMATE_ERROR = 0.05
 
 # Share of a GPU's nominal memory that torch can use: 79.6 of 80 GiB on an H100. The driver uses the rest.
