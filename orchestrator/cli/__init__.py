@@ -72,7 +72,7 @@ def main() -> Any:
     try:
         _in_a_folder()
         code = _app_for(sys.argv[1:])(args=_with_optional_values(sys.argv[1:]), standalone_mode=False)
-    except KeyboardInterrupt:  # before or after the sub-command, which has its own care
+    except KeyboardInterrupt:  # Ctrl-C before or after the sub-command; a sub-command handles Ctrl-C itself
         code = INTERRUPTED
     except OrchestratorError as error:
         code = _mistake(str(error))
@@ -98,7 +98,7 @@ def _mistake(text: str) -> int:
 
 
 def _refused_file(error: OSError) -> int:
-    """Report an error of the system about a file: a name that is too long, a full disk… If the error names no file, raise it."""
+    """Report an error of the system about a file: too long a name, a full disk… If the error names no file, raise the error."""
     if error.filename is None or not error.strerror:
         return _usage_error(error)
     return _mistake(f"{one_line(error.filename, longest=300)}: {error.strerror}; {remedy(error)}")
@@ -113,7 +113,7 @@ def _in_a_folder() -> None:
 
 
 def _app_for(words: list[str]) -> typer.Typer:
-    """Return the app with one sub-command: the one that the first word names. If it names none, return the whole app.
+    """Return the app with only the sub-command that the first word names. If it names no sub-command, return the whole app.
 
     typer reads the options of every sub-command in its app. For the whole app, this takes a twentieth of a small plan's time.
     """

@@ -146,7 +146,7 @@ def _sides(places: list[str], aa: Path | None, *, by: tuple[str, ...]) -> tuple[
 
 
 def _places(text: str) -> list[Path]:
-    """Return the folders and files of one side. Commas separate them, but an existing name may contain commas, too."""
+    """Return the folders and files of one side. Commas separate the names, but an existing name may contain commas, too."""
     whole = Path(text)
     return [whole] if whole.exists() else [Path(word) for word in text.split(",") if word] or [whole]
 

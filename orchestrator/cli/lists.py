@@ -50,7 +50,7 @@ def list_names(
 
 
 def _frameworks(scenarios: Path, given: Path | None) -> Rows:
-    """Return the framework configurations in the folder that a plan would use. Raise ConfigError for mistakes in its files."""
+    """Return the framework configurations in the folder that a plan would use. Raise ConfigError for mistakes in their files."""
     from orchestrator.plan.config.frameworks import load_frameworks
     from orchestrator.plan.config.suite import frameworks_folder
 

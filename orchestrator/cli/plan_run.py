@@ -36,7 +36,7 @@ QUICKSTART = "quickstart"
 
 @takes(PlanOptions)
 def plan(options: PlanOptions) -> None:
-    """Show what would run. This writes nothing and needs neither a GPU nor torch."""
+    """Show what would run. The command writes nothing and needs neither a GPU nor torch."""
     gc.disable()  # a plan makes no cycles of objects, and a search for them takes up to a tenth of the time
     suite = _load(options)
     _refuse_unknown_executor(suite, None)
@@ -141,7 +141,7 @@ def _select(options: SuiteOptions) -> Selection:
 
 
 def _way(options: RunOptions, suite: Suite) -> Way:
-    """Return the options that say how to carry out the campaign. Raise SelectionError if they contradict each other."""
+    """Return the options that say how to carry out the campaign. Raise SelectionError if options contradict each other."""
     from orchestrator.campaign import steps
 
     _refuse_unknown_executor(suite, options.executor)

@@ -163,7 +163,7 @@ def _written(made: Report, forms: Sequence[Format], write: Write) -> list[str]:
 
 
 def _page(made: Report, write: Write) -> list[str]:
-    """Write the page. Return a line with its path, or a warning if it cannot be written."""
+    """Write the page. Return a line with the path of the page, or a warning if the page cannot be written."""
     from orchestrator.report import write as reporting
 
     path, problem = reporting.or_sentence(lambda: write(reporting.PAGE, reporting.page(made)), what="the page")

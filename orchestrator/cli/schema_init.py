@@ -23,7 +23,7 @@ def init(
         Path | None, Option(help="Write a scenario file that benchmarks this training script.", show_default=False)
     ] = None,
 ) -> None:
-    """Write a small scenario file to start from. Comments explain it."""
+    """Write a first scenario file. Comments in the file explain its keys."""
     from orchestrator.plan.config.starter_file import write_starter
 
     write_starter(file, script=script)

@@ -1,8 +1,8 @@
 """The standard streams of the command. An output that cannot be written never stops a campaign.
 
-After the first error of a stream, its output is dropped, and `finish` reports the error. A reader that leaves early (`| head`) is
-no error. A stream that was closed (`>&-`) becomes the null device. Otherwise the next opened file would get the stream's number,
-and a library that writes to stderr would write into that file.
+After the first error of a stream, its output is dropped, and `finish` reports the error. A reader that leaves early (`| head`) does
+not count as an error. A stream that was closed (`>&-`) becomes the null device. Otherwise the next opened file would get the
+stream's number, and a library that writes to stderr would write into that file.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ def _patient(name: str, stream: io.TextIOWrapper) -> io.TextIOWrapper:
 
 
 def is_lost() -> bool:
-    """Return whether stdout can no longer be written. Then nobody sees the output."""
+    """Return whether stdout can no longer be written. Then no one sees the output."""
     return "stdout" in _outlets and _outlets["stdout"].error is not None
 
 
 def finish() -> str | None:
     """Write the output that is still in memory. Return a sentence if an error made stdout incomplete.
 
-    A reader that leaves early is no error.
+    A reader that leaves early does not count as an error.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -3,7 +3,7 @@
 The axes are crossed. The axes of a `zip:` group change together. `exclude:` removes cells. `include:` adds arguments or cells. The
 order of the axes, from the axis that changes most rarely: model, framework configuration, effective batch size, number of GPUs,
 packing, max_seq_len, then all further axes as listed. Samples per optimizer step = per-device batch × accumulation × processes. If
-`effective_batch_size` is given, the missing factor is computed from it. The package `expand` makes experiments from the cells.
+`effective_batch_size` is given, the missing factor is computed from this size. `expand` makes experiments from the cells.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of one scenario. They need the registries, the scenario's axes or its merged arguments.
+"""Checks of one scenario. These checks need the registries, the scenario's axes or its merged arguments.
 
 For each mistake, a check yields the position inside the scenario (or the name of the argument), and a sentence. A check that makes
 notes yields only sentences. `config` has the checks that need only the file. `cells`, `command` and `placement` check single cells.
@@ -80,7 +80,7 @@ def secrets(scenario: Scenario) -> Iterator[str]:
 def notes_on(
     arguments: Mapping[str, Text], scenario: Scenario, trainer: Trainer, script: Script | None
 ) -> Iterator[str]:
-    """Yield a sentence for each argument that is allowed but may not be what the user meant."""
+    """Yield a sentence for each argument that is allowed, but may be a mistake of the user."""
     yield from (doubtful.sentence for _, doubtful in _doubts(arguments, trainer) if not doubtful.certain)
     for name in known(arguments):
         expected = unlikely(name, arguments[name], trainer.name)
@@ -233,7 +233,7 @@ def _matches_nothing(key: str, value: Any, scenario: Scenario, axes: Mapping[str
 def baseline(scenario: Scenario, written: Scenario, axes: Mapping[str, Sequence[Any]]) -> Found:
     """Check the names and values of `baseline:`.
 
-    They must be in the axes, in `include:`, or in `written`, which is the scenario as its file has it.
+    The names and values must be in the axes, in `include:`, or in `written`, which is the scenario as its file has it.
     """
     own = {FRAMEWORK: written.framework_config, GPUS: written.num_gpus or (1,), **written.own_axes}
     if isinstance(written.arguments.get(MODEL), (list, tuple)):

@@ -50,7 +50,7 @@ def build_command(
 ) -> Command:
     """Return the command of one run, in its folder `run_dir`, on `gpus` (their ids, or a placeholder for them).
 
-    A plan passes `files=False` to leave out the files that the command reads, because it shows only the command line and
+    A plan passes `files=False` to leave out the files that the command reads, because a plan shows only the command line and
     variables. Raises LaunchError for an experiment that the plan should have refused.
     """
     visible = gpus if isinstance(gpus, str) else ",".join(gpus)

@@ -104,7 +104,7 @@ def _spec(
 
 
 def _response_template(processing: DataProcessing, form: str, argument: str | None) -> str | None:
-    """Return the template by which the preparation masks the loss. A trainer that gets text masks the loss itself."""
+    """Return the template that tells the preparation which text has a loss. A trainer that gets text masks the loss itself."""
     if form == "tokens":
         return argument or processing.response_template
     return processing.response_template if processing.tokenize else None
@@ -180,10 +180,10 @@ def hub_model(name: str) -> Mapping[str, Any] | None:
 def find_local(name: str, base: Path) -> Path | None:
     """Return the absolute path of a name. Search next to the scenario file, then in the working folder.
 
-    Return None if it is in neither of them.
+    Return None if there is no such file or folder.
     """
     for candidate in (base / os.path.expanduser(name), Path(name)):
-        if os.path.exists(candidate):  # unlike Path.exists, it raises nothing for a name that is too long
+        if os.path.exists(candidate):  # Path.exists would raise an error if a name is too long
             return candidate.resolve()
     return None
 

@@ -1,4 +1,4 @@
-"""The scenarios and cells that the command line chooses, and the axes and single values that it changes."""
+"""The choices of a command line: scenarios, cells, and changes of axes or of single values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTABLE = sorted(
 
 MOST_IDS = 8  # an error names at most so many ids
 
-# Keys of a scenario whose parts can be set one by one, too.
+# Keys of a scenario. Each part of such a key can also be set separately.
 NESTED = ("measure", "repeats")
 
 
@@ -34,7 +34,7 @@ class Selection:
 
     `overrides` are arguments that replace the values from every other source.
 
-    `frameworks`, `models` and `cells` choose among the experiments, which keep their ids.
+    `frameworks`, `models` and `cells` choose among the experiments. The chosen experiments keep their ids.
     """
 
     scenarios: tuple[str, ...] = ()
@@ -169,7 +169,7 @@ def chosen_experiments(
 ) -> Mapping[str, Experiment]:
     """Return the experiments that `--framework`, `--model` and `--cell` choose.
 
-    Raises SelectionError if they choose no experiment.
+    Raises SelectionError if these options choose no experiment.
     """
     if not (selection.frameworks or selection.models or selection.cells):
         return experiments

@@ -75,7 +75,7 @@ _KNOWN = (
 
 
 class AcceptsSentence:
-    """An annotation of the type Caveat. With it, a sentence in a record of an older version is read as a caveat."""
+    """An annotation of the type Caveat. It makes a reader accept a sentence of an older record as a caveat."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema

@@ -72,9 +72,9 @@ class Framework:
 class DataSpec:
     """The training data of an experiment, before its preparation; see `workers/prepare/prepare.py`.
 
-    `source` is `builtin:…`, a local file or folder, or a hub name. `tokenizer` names the model whose tokenizer is used (None:
-    the text is the same for all models). `form` is `tokens` for the built-in trainer, `text` for other trainers. `fingerprint`
-    is computed from the content of a local source, so that an edited file is prepared anew.
+    `source` is `builtin:…`, a local file or folder, or a hub name. `tokenizer` names the model that provides the tokenizer (None:
+    the text is the same for all models). `form` is `tokens` for the built-in trainer, `text` for other trainers. `fingerprint` is
+    computed from the content of a local source, so that an edited file is prepared anew.
     """
 
     source: str

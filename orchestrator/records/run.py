@@ -11,9 +11,10 @@ from typing import Annotated, Any
 from orchestrator.records.caveat import AcceptsSentence, Caveat
 from orchestrator.records.run_folder import RunFolder
 
-# The version of `record.json`. Version 1 was written up to 2026-11. Version 2 adds `hint`, `beside` and the status `stalled`; its
-# exit code and signal are those of the trainer. In version 3 `warnings` are caveats, and a missing measurement has its reason in
-# `missing`. A reader ignores unknown fields and gives missing fields their defaults. Tests read a golden record of each version.
+# The version of `record.json`. Version 1 was written up to 2026-11. Version 2 adds `hint`, the experiments on the same machine, and
+# the status `stalled`; its exit code and signal are those of the trainer. In version 3 `warnings` are caveats, and a missing
+# measurement has its reason in `missing`. A reader ignores unknown fields and gives missing fields their defaults. Tests read a
+# golden record of each version.
 SCHEMA_VERSION = 3
 
 
@@ -30,7 +31,7 @@ class Status(StrEnum):
 
 
 class Limit(StrEnum):
-    """A limit that ends a run. Its value is its key in a scenario. At `MEASURED`, the run has made all requested steps."""
+    """A limit that ends a run, by the limit's key in a scenario. At `MEASURED`, the run has made all requested steps."""
 
     WALL = "timeout_s"
     STARTUP = "startup_timeout_s"
@@ -95,7 +96,7 @@ class ProcessOutcome:
 
     `pid` is the id of the process that was started. `limit` is the limit that the process tree reached. `survivors` are processes
     that could not be ended. `memory_kills` is the number of processes that the kernel killed because memory ran out. It is 0 if the
-    kernel does not count them for this tree.
+    kernel does not count such processes for this tree.
     """
 
     exit_code: int | None
@@ -136,9 +137,9 @@ class RunRecord:
 
     `kind` is the kind of failure (None if the run is ok), `cause` is a sentence about the failure, and `tail` is the end of the
     log. `settings` are the settings in effect, read from the built model. `ranks` has a row for each training process. `devices`
-    has a row for each GPU. The cells of these rows have names from `metrics`. `warnings` has caveats about the numbers. `beside`
-    has the ids of the experiments that ran on the same machine at the same time. `beside_at_once` is the largest number of their
-    runs at one time (None in older records).
+    has a row for each GPU. The cells of these rows have names from `metrics`. `warnings` has caveats about the numbers. The last
+    two fields describe the experiments that ran on the same machine at the same time. The first of the two fields has their ids.
+    The second field has the largest number of their runs at one time (None in older records).
     """
 
     schema_version: int = SCHEMA_VERSION

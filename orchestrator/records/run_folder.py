@@ -1,4 +1,4 @@
-"""The folder of one run. Only this module defines the names of its files.
+"""The folder of one run. Only this module defines the names of the files in it.
 
 There are two exceptions. A monitor names the files that it writes itself. The programs in `workers/` cannot import this module, so
 they repeat the names that they use.

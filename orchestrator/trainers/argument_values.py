@@ -40,7 +40,7 @@ _SHORTEST_SLIP_IN_SCRIPT = 6  # a script may have its own `speed`, which is simi
 class Doubt(NamedTuple):
     """A name that may be unknown to the trainer, and the sentence that the user sees.
 
-    If `certain` is true, the plan refuses the name. If it is false, only the run shows whether the trainer knows the name.
+    If `certain` is true, the plan refuses the name. If `certain` is false, only the run shows whether the trainer knows the name.
     """
 
     sentence: str
@@ -119,7 +119,7 @@ def doubt(name: str, trainer: str) -> Doubt | None:
 
 
 def _doubt_of_script(name: str) -> Doubt | None:
-    """Return the doubt about a name that looks like a typing error for one of the Trainer's arguments."""
+    """Return a doubt if the name is probably a misspelt argument of the Trainer, else None."""
     if len(name) < _SHORTEST_SLIP_IN_SCRIPT or any(name in names(trainer) for trainer in _OWN_NAMES):
         return None
     near = next((known for known in sorted(types("Trainer")) if _one_slip(name, known)), None)

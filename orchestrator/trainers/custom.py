@@ -95,7 +95,7 @@ def placeholders(command: Iterable[str]) -> set[str]:
 
 
 def unknown_placeholders(experiment: Experiment) -> set[str]:
-    """Return the command's placeholders that have no value. A plan reports them as a mistake."""
+    """Return the command's placeholders that have no value. A plan reports such placeholders as a mistake."""
     if experiment.custom is None:
         return set()
     known = _values(experiment, Path("{run_dir}"), {}).keys() | set(LEFT_FOR_LAUNCH)
@@ -188,7 +188,7 @@ def _result_file(run_dir: Path, name: str) -> Path:
         raise reading.Unreadable("it is outside the run's folder")
     folder = RunFolder(run_dir)
     path = folder.work / name if os.path.lexists(folder.work / name) else run_dir / name
-    started = folder.script  # it is written just before the command starts
+    started = folder.script  # this file is written just before the command starts
     if path.exists() and started.exists() and path.stat().st_mtime_ns < started.stat().st_mtime_ns:
         raise reading.Unreadable("it is older than the run")
     return path
@@ -251,7 +251,7 @@ def _number(raw: object) -> float | int | None:
 
 
 def _nested(values: Any, key: str) -> object:
-    """Return `values[key]`. If there is no such key, its dots separate the keys of nested mappings."""
+    """Return `values[key]`. If there is no such key, the dots in `key` separate the keys of nested mappings."""
     if isinstance(values, dict) and key in values:
         return values[key]
     for part in key.split("."):

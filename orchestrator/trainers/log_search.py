@@ -1,7 +1,7 @@
 """A program that searches a log for a user's pattern: `log_search.py LOG BYTES SECONDS PATTERN`. It writes the last match as JSON.
 
-The search for a pattern that backtracks may take years, and a signal handler in Python cannot end it for certain. So the search
-has a process of its own. This process ends by itself after SECONDS, even if the process that started it is gone. The program
+The search for a pattern that backtracks may take years, and a signal handler in Python cannot reliably end the search. So the
+search has a process of its own. This process ends by itself after SECONDS, even if the process that started it is gone. The program
 imports only the standard library.
 """
 

@@ -36,7 +36,7 @@ class Trainer(Protocol):
     base_arguments: Mapping[str, Text] = NOTHING
 
     def arguments(self, experiment: Experiment, run_dir: Path) -> dict[str, Text]:
-        """Return the experiment's arguments, together with two arguments of the run: its data and its output folder."""
+        """Return the experiment's arguments, with two arguments of the run: the data and the output folder."""
         return dict(experiment.arguments)
 
     def command(self, experiment: Experiment, run_dir: Path) -> list[str]:
@@ -44,7 +44,7 @@ class Trainer(Protocol):
         ...
 
     def metrics(self, run_dir: Path) -> list[Measurement]:
-        """Return the numbers of an ended run, read from its folder. Numbers that cannot be read are left out or None."""
+        """Return the numbers of an ended run from the run's folder. A number that cannot be read is left out or None."""
         ...
 
     def requires_for(self, arguments: Mapping[str, Text]) -> tuple[str, ...]:
@@ -52,9 +52,9 @@ class Trainer(Protocol):
         return self.requires
 
     def translate(self, arguments: Mapping[str, Text | None]) -> tuple[dict[str, Text | None], tuple[str, ...]]:
-        """Return a layer of arguments in this trainer's names, with a sentence for each changed name.
+        """Return two values: a layer of arguments with this trainer's names, and a sentence for each changed name.
 
         A layer is one source: the defaults, a framework configuration, a scenario. Each layer is translated separately, so that
-        precedence holds between an old name in one file and its new name in another.
+        precedence holds between an old name in one file and its new name in another file.
         """
         return dict(arguments), ()

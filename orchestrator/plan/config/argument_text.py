@@ -23,7 +23,7 @@ def argument_text(value: Any) -> Text | None:
 
 
 def argument_texts(values: Mapping[str, Any]) -> dict[str, Text | None]:
-    """Return a mapping with the same names, in which each value is replaced by its `argument_text`."""
+    """Return a mapping with the same names. Each value is replaced by its `argument_text`."""
     return {name: argument_text(value) for name, value in values.items()}
 
 

@@ -89,7 +89,8 @@ def check(model: type[M], document: Document, problems: list[Problem]) -> M | No
 def _plain(loc: tuple[int | str, ...]) -> YamlPath:
     """Return a path of pydantic as a path in the document.
 
-    pydantic adds `[key]` to the path of a wrong key. It also adds the names of alternative types. The result has neither of them.
+    pydantic adds `[key]` to the path of a wrong key. It also adds the names of alternative types. The result has neither `[key]`
+    nor these names.
     """
     loc = tuple(
         part for at, part in enumerate(loc) if not (at and loc[at - 1] == "repeats" and part in ("number", "range"))

@@ -26,8 +26,8 @@ _NOT_MEANING = frozenset({"description", "trainers"})
 class FrameworkSource:
     """A framework configuration. Its arguments are written for `trainers` (None: for all).
 
-    `document` is its file, or CONTENTS.yaml if its plugin file does not exist. Some short names in the reference's scenario
-    files no longer have a configuration. For such a name, `stale` says why.
+    `document` is the file of the configuration, or CONTENTS.yaml if a plugin file does not exist. Some short names in the
+    reference's scenario files no longer have a configuration. For such a name, `stale` says why.
     """
 
     framework: Framework

@@ -1,4 +1,4 @@
-"""`load_suite` reads the YAML files of a campaign as one value. If they have mistakes, one error names all of them.
+"""`load_suite` reads the YAML files of a campaign as one value. If the files have mistakes, one error names all mistakes.
 
 `defaults.yaml`, `accelerate.yaml` and `frameworks/` are read from the folder of the scenario file. If one of them is missing there,
 the shipped file is read, and a note says so. But for a missing `frameworks/`, two other places are tried first. The first is the

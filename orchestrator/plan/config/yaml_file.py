@@ -77,7 +77,7 @@ class Document:
 
 
 def read_document(file: Path) -> Document:
-    """Return the content of one YAML file. Raises ConfigError, whose problems name file, line and column."""
+    """Return the content of one YAML file. Raises ConfigError. Its problems name file, line and column."""
     text = _read_text(file)
     try:
         _refuse_extent(file, text)

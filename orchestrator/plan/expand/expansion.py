@@ -163,7 +163,7 @@ class Expansion:
 
     @cached_property
     def strange(self) -> dict[str | None, Reason | None]:
-        """Name → the reason why the framework configuration is stale or for other trainers. None if it can be used."""
+        """Name → the reason why the framework configuration is stale or for other trainers, or None if there is no such reason."""
         sources = {name: self.suite.sources(name) if name else [] for name in self.frameworks}
         return {name: written_for_others(joined, self.trainer) for name, joined in sources.items()}
 

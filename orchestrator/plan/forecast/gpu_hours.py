@@ -26,7 +26,7 @@ STARTUP_S = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuHours:
-    """The GPU-hours of all runs of an experiment, and the numbers from which the hours are computed.
+    """The GPU-hours of all runs of an experiment, and the inputs of the calculation.
 
     `mfu` and `startup_s` are values of a single run. `source` names the earlier runs that gave these values, or the kind of
     training for which they are assumed.

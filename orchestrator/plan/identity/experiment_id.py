@@ -104,7 +104,7 @@ class Digester:
 
 
 def readable_part(experiment: Experiment, form: str) -> str:
-    """Return an id without its digest: `<scenario>-<tag>`. The name of a folder can begin with it.
+    """Return an id without its digest: `<scenario>-<tag>`. A folder's name can begin with this text.
 
     `form` is the template of the tag, such as `{model}-{framework}`.
     """

@@ -82,7 +82,7 @@ def _fitted(needs: Mapping[str, int], flexible: Collection[str], width: int) -> 
 
 
 def _are_unclear(rows: Sequence[Mapping[str, str]], needs: Mapping[str, int], widths: Mapping[str, int]) -> bool:
-    """Return whether a column of names is cut so that different names look alike, or so that it cannot be read."""
+    """Return whether a column of names is cut so much that different names look alike, or that the names cannot be read."""
     for name in (name for name in NAMES if name in needs and widths[name] < needs[name]):
         texts = {row[name] for row in rows}
         shown = {_cut(text, widths[name], to_the_right=False, end=name in ENDS_DIFFER) for text in texts}

@@ -1,4 +1,4 @@
-"""An estimate of an experiment's peak GPU memory from its configuration, and a verdict on whether it fits on a GPU.
+"""An estimate of an experiment's peak GPU memory from its configuration, and a verdict: whether the experiment fits on a GPU.
 
 - `shapes`: the sizes of a model, from its configuration file;
 - `adapters`: the trained adapters;

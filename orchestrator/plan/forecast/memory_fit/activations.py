@@ -39,7 +39,7 @@ def kept_bytes(training: Training) -> int:
 
 
 def checkpoint_bytes(training: Training) -> int:
-    """Return the bytes per token that a checkpointed layer keeps: its input."""
+    """Return the bytes per token that a checkpointed layer keeps. Such a layer keeps only its input."""
     return training.weight_bytes * training.shape.hidden_size
 
 

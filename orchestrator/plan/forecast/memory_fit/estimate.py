@@ -1,9 +1,10 @@
 """The estimated peak of torch's allocated memory on one GPU: the largest sum at any moment of a training step.
 
-Only a few moments of a step can be its peak, and each has different parts in memory. In the backward pass of the loss, all
-activations and three float32 copies of the logits are in memory, but no gradient. In the optimizer step, all gradients are in
-memory, but no activation. So this module adds up the parts of each moment. The largest sum is the estimate. Weights, optimizer
-states and buckets are part of every moment. The first step has a lower peak, because the optimizer states are made at its end.
+The peak can only be at a few moments of a step. At each of these moments, memory has different parts. In the backward pass of the
+loss, all activations and three float32 copies of the logits are in memory, but no gradient. In the optimizer step, all gradients
+are in memory, but no activation. So this module adds up the parts of each moment. The largest sum is the estimate. Weights,
+optimizer states and buckets are part of every moment. The first step has a lower peak, because the optimizer states are made at its
+end.
 
 The function `estimate` returns an Estimate or Unknown for an experiment. Experiments with the same `Training` share one estimate.
 """
@@ -77,7 +78,7 @@ class Estimate:
 
     @property
     def parts(self) -> dict[str, int]:
-        """The bytes of each part, by the name of its field."""
+        """Name of a field → bytes, for each part of the sum."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name.endswith("_bytes")}
 
     @property
@@ -189,9 +190,9 @@ def _kept_below(training: Training, kept: int, above: int) -> int:
 def _logits(training: Training) -> tuple[int, int]:
     """Return the bytes of logits and loss at two moments: at the end of the forward pass, and in the backward pass of the loss.
 
-    At the end of the forward pass, these are the logits, log-softmax in float32, and a float32 copy of 16-bit logits. Either the
-    loss function or accelerate makes this copy. In the backward pass, they are log-softmax and two gradients; with compilation,
-    only the logits and one gradient. Liger's loss works on chunks of the logits. It keeps one chunk and the gradients of its
+    At the end of the forward pass, memory has the logits, log-softmax in float32, and a float32 copy of 16-bit logits. Either the
+    loss function or accelerate makes this copy. In the backward pass, memory has log-softmax and two gradients; with compilation,
+    it has only the logits and one gradient. Liger's loss works on chunks of the logits. It keeps one chunk and the gradients of its
     inputs.
     """
     shape, compute, tokens = training.shape, training.compute_bytes, training.tokens

@@ -57,7 +57,7 @@ class Gathered:
 
 
 def when_gathering(training: Training, *, tail: bool) -> Gathered:
-    """Return the gathered bytes when the forward pass has gathered its last layer or its tail.
+    """Return the gathered bytes at the moment when the forward pass has gathered the last layer or (if `tail`) the tail.
 
     The buffer of the previous unit is included.
     """
@@ -109,5 +109,5 @@ def held_gradients(training: Training) -> int:
 
 
 def _kept(training: Training, units: Units, *, above: int) -> int:
-    """Return the bytes of layers and embedding if the settings keep them gathered after the forward pass, else 0."""
+    """Return the bytes of layers and embedding that stay gathered after the forward pass. Return 0 if the settings free them."""
     return (training.shape.layers - above) * units.layer + units.embedding if training.keeps_gathered else 0

@@ -78,7 +78,7 @@ class ModelStates:
 
 
 def _shards(training: Training) -> int:
-    """Return the number of GPUs that share weights, gradients and states. Return 0 if these are on the host."""
+    """Return the number of GPUs that share weights, gradients and states. Return 0 if all of this is on the host."""
     if training.offloads:
         return 0
     return training.processes if training.sharded else 1

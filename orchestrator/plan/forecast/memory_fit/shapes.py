@@ -141,7 +141,7 @@ class ModelShape:
 
     @property
     def outside_parameters(self) -> int:
-        """The weights of the embedding, of the last norm, and of the output matrix if it is not the embedding."""
+        """The weights of the embedding, of the last norm, and of the output matrix (unless it is the embedding)."""
         return self.embedding_parameters * (1 if self.tied else 2) + self.hidden_size
 
     @property

@@ -1,4 +1,4 @@
-"""The settings of an experiment that its memory depends on, as one hashable value.
+"""The settings of an experiment that determine its memory, as one hashable value.
 
 Only the built-in trainer's arguments are known. A setting that the estimate does not cover raises NotKnown with the reason, because
 a wrong number is worse than no number. Arguments that do not concern memory are not checked here; the trainer checks them.
@@ -136,7 +136,7 @@ class Training:
 
 
 def training_of(experiment: Experiment) -> Training:
-    """Return the settings of an experiment that its memory depends on. Raises NotKnown."""
+    """Return the settings of an experiment that determine its memory. Raises NotKnown."""
     _refuse_unknown(experiment)
     arguments = experiment.arguments
     revision = word(arguments, "revision")
@@ -203,7 +203,7 @@ def _refuse_quantized(training: Training, form: str, weight: int) -> None:
     if form not in ("nf4", "fp4"):
         raise NotKnown(f"{form} weights")
     if training.adapters is None:
-        raise NotKnown("quantised weights without LoRA")  # the trainer refuses them
+        raise NotKnown("quantised weights without LoRA")  # the trainer refuses such weights
     if training.shape.experts:
         raise NotKnown("quantised weights with experts, which bitsandbytes leaves as they are and PEFT makes float32")
     if not training.autocast or weight != training.compute_bytes:

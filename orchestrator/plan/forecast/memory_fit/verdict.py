@@ -69,7 +69,7 @@ def parse_memory(text: str, *, option: str = "--gpu-memory") -> int:
 
 
 def column(experiments: Iterable[Experiment], *, gpu_memory_bytes: int | None = None) -> tuple[str, ...]:
-    """Return a text for each experiment: the memory that its GPUs would show as used, and whether it fits."""
+    """Return a text for each experiment: the memory that its GPUs would show as used, and whether the experiment fits."""
     return tuple(_cell(estimate(experiment), gpu_memory_bytes) for experiment in experiments)
 
 
@@ -96,7 +96,7 @@ def summary(experiments: Iterable[Experiment], *, gpu_memory_bytes: int) -> str:
 
 
 def json_value(experiment: Experiment, *, gpu_memory_bytes: int | None = None) -> dict[str, Any]:
-    """Return an experiment's estimate for a JSON document: its parts in bytes, or the reason why there is none."""
+    """Return an experiment's estimate for a JSON document: its parts in bytes, or the reason why it has no estimate."""
     result = estimate(experiment)
     verdict = {} if gpu_memory_bytes is None else {"verdict": str(fits(result, gpu_memory_bytes))}
     if isinstance(result, Unknown):
@@ -106,7 +106,7 @@ def json_value(experiment: Experiment, *, gpu_memory_bytes: int | None = None) -
 
 
 def unmeasured_line(results: Iterable[Estimate | Unknown]) -> Iterator[str]:
-    """Yield a sentence on the parts of these estimates that were not yet compared with a run on a GPU, if there are any."""
+    """If parts of these estimates were not yet compared with a run on a GPU, yield a sentence that names these parts."""
     parts = dict.fromkeys(part for one in results if isinstance(one, Estimate) for part in one.unmeasured)
     if parts:
         yield f"The estimates of memory for {', '.join(parts)} were not yet compared with a run on a GPU."
