@@ -1,7 +1,7 @@
 """The code of Tunebench. For notebooks: `import tunebench; tunebench.load("results")` returns a results folder as a DataFrame.
 
-The command is `tunebench` (`orchestrator.cli`). Importing this package is fast, because pandas is imported only by the first
-call. docs/notebook.md has examples, docs/metrics.md explains every column.
+The command is `tunebench` (`orchestrator.cli`). Importing this package is fast, because pandas is imported only when `load` is
+called. docs/notebook.md has examples. docs/metrics.md explains every column.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ Rows = Literal["experiments", "runs", "ranks", "devices"]
 def load(
     folders: Folder | Iterable[Folder], *, rows: Rows = "experiments", baseline: str | Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """Return one or more results folders as a frame with a row for each experiment, run, training process or watched GPU.
+    """Return one or more results folders as a DataFrame. Each row is an experiment, a run, a training process or a watched GPU.
 
-    Numbers are in base units at full precision. Missing numbers are NA. The column types are those of docs/metrics.md. A metric
-    of an experiment is the mean over its repeats that ended ok. With several folders, the column `results` names the folder of
-    a row. `baseline` names a framework configuration, or one or more values such as "optim=sgd": experiments then have
-    `speedup` and `memory_ratio` relative to the baseline. Without `baseline`, they have these columns if the scenario names a
-    baseline, or if arguments differ. `frame.attrs["warnings"]` has a sentence for everything that could not be read.
+    `rows` chooses the kind of row. Numbers are in base units at full precision. Missing numbers are NA. The column types are
+    those of docs/metrics.md. A metric of an experiment is the mean over its repeats that ended ok. With several folders, the
+    column `results` names the folder of a row. `baseline` names a framework configuration, or one or more values such as
+    "optim=sgd". Experiments then have the columns `speedup` and `memory_ratio`, relative to this baseline. Without `baseline`,
+    they have these columns if the scenario names a baseline, or if arguments differ. `frame.attrs["warnings"]` has a sentence
+    for everything that could not be read.
 
-    Raises `orchestrator.errors.OrchestratorError` for a folder without results, and for a baseline that no experiment has.
+    Raise `orchestrator.errors.OrchestratorError` if a folder has no results, or if no experiment has the baseline.
     """
     from pathlib import Path
 

@@ -1,7 +1,7 @@
 """Registries of plugs: trainers, monitors and executors.
 
-A plug is built in, or installed by another package under an entry-point group. Entry points are loaded only when the program
-looks for a name that no built-in plug has. A plug that fails to load is reported by its name and never stops the program. An
+A plug is either built in, or another package installs it under an entry-point group. Entry points are loaded only when the
+program looks for a name that no built-in plug has. If a plug fails to load, its name is reported and the program continues. An
 installed plug cannot take the name of a built-in plug.
 """
 
@@ -19,14 +19,14 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Registry(Generic[P]):
-    """The plugs of one kind, by name: built-in plugs (`ours`), and the instances or classes of an entry-point group."""
+    """The plugs of one kind, by name: the built-in plugs (`ours`), and those that other packages installed under `group`."""
 
     kind: type
     group: str
     ours: Mapping[str, P]
 
     def get(self, name: str) -> P:
-        """Return the plug with that name. If there is none, raise SelectionError with all names and load problems."""
+        """Return the plug with that name. If there is none, raise SelectionError. Its text has all names and all load problems."""
         plug = self.find(name)
         if plug is None:
             noun, names = self.kind.__name__.lower(), ", ".join(self.names())

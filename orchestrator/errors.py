@@ -33,7 +33,7 @@ class Problem:
 
 
 class ConfigError(OrchestratorError):
-    """Mistakes in the YAML files, reported together, each with its file, line and column. The text has the first of many."""
+    """Mistakes in the YAML files, reported together, each with its file, line and column. The text has at most MOST of them."""
 
     MOST = 100
 
@@ -53,7 +53,7 @@ class ResultsError(OrchestratorError):
 
 
 class LaunchError(OrchestratorError):
-    """A program that could not be started: no interpreter, no free port."""
+    """A program that could not be started, for example because its interpreter is missing or no port is free."""
 
 
 class PreparationError(OrchestratorError):
@@ -69,15 +69,18 @@ _REMEDIES = {
 
 
 def remedy(error: OSError) -> str:
-    """Return what to do if the system refuses a file."""
+    """Return the advice for a file that the system refused to read or write."""
     return _REMEDIES.get(error.errno or 0, "check the path and its disk")
 
 
-_MEANT_BY = {"gpu": "cuda"}  # by its letters, `gpu` is nearer to `cpu`
+_MEANT_BY = {"gpu": "cuda"}  # `gpu` means `cuda`, but is spelled more like `cpu`
 
 
 def suggestion(word: object, allowed: Iterable[str]) -> str:
-    """Return the end of an error's text: `; did you mean 'x'?` if an allowed word is similar, then all allowed words."""
+    """Return the end of an error's text.
+
+    It asks `did you mean 'x'?` if an allowed word is similar. Then it lists the allowed words.
+    """
     names = sorted(str(name) for name in allowed)
     near = [name for name in names if name == _MEANT_BY.get(str(word).lower())]
     near = near or get_close_matches(str(word), names, n=1, cutoff=0.6)

@@ -1,10 +1,10 @@
 """Makes a control group for each run, if the user may make one.
 
-The kernel lists the processes in the group, and all of them can be ended. A process stays in its control group even if it
-starts a session, loses its parent or clears its environment. Version 1 and version 2 both work. If the user may write neither
-version, there is no group, and `process_tree` finds the processes by their other signs. A group is named after the run's
-marker. So another process can find the group if the process that made it was killed. This module sets no limits and moves only
-this process.
+The kernel lists the processes in the group, so that each of them can be found and ended. A process stays in its control group
+even if it starts a session, loses its parent or clears its environment. Both versions of control groups work. If the user may
+write to neither version, there is no group, and `process_tree` finds the processes by their other signs. A group is named after
+the run's marker, so another process finds the group even if its maker was killed. This module sets no limits. It moves no
+process into a group except its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MEMBERS, KILL, MEMORY_EVENTS, MEMORY_CONTROL = "cgroup.procs", "cgroup.kill", "memory.events", "memory.oom_control"
-# Hierarchies of version 1 by their controller; "" is version 2. Memory is first, since it also counts the kernel's kills.
+# The controllers whose hierarchies are tried; "" is version 2. `memory` is first, since it also counts the processes that the
+# kernel kills.
 _PREFERRED = ("memory", "", "pids", "freezer", "name=systemd")
 
 
@@ -35,7 +36,10 @@ class ControlGroup:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Make this process, and every process that it starts meanwhile, a member. A group that cannot be written is ignored."""
+        """Make this process a member inside a `with` block.
+
+        The processes that it starts there are members, too. A group that cannot be written is ignored.
+        """
         home = next((folder for folder in _own_folders() if folder == self.path.parent), None)
         with suppress(OSError):
             (self.path / MEMBERS).write_text(str(os.getpid()), encoding="ascii")
@@ -47,13 +51,13 @@ class ControlGroup:
                     (home / MEMBERS).write_text(str(os.getpid()), encoding="ascii")
 
     def kill(self) -> None:
-        """Kill all members at once, if the kernel can (from 5.14, version 2) and this process is not a member."""
+        """Kill all members at once. Do nothing if this process is a member, or before version 2 and kernel 5.14."""
         with suppress(OSError):
             if os.getpid() not in self.members() and (self.path / KILL).exists():
                 (self.path / KILL).write_text("1", encoding="ascii")
 
     def memory_kills(self) -> int:
-        """Return the number of the group's processes that the kernel killed for memory."""
+        """Return how many of the group's processes the kernel killed because memory ran out."""
         return _memory_kills(self.path)
 
     def remove(self) -> None:
@@ -81,23 +85,26 @@ def create(marker: str) -> ControlGroup | None:
 def find(marker: str, *, noted: Path | None = None) -> ControlGroup | None:
     """Return the group with that marker, or None.
 
-    Without the `noted` path, a group is found only if a process in the same group as this process made it.
+    `noted` is the group's path from the notes of a run. Without it, only groups below the groups of this process are found.
     """
     name = f"tunebench-{marker}"
     paths = [folder / name for folder in _own_folders()]
-    if noted is not None and noted.name == name and ".." not in noted.parts:  # the path is from a file
+    if noted is not None and noted.name == name and ".." not in noted.parts:  # read from a file
         with suppress(OSError):
             paths += [noted for point, _ in _mounts().values() if noted.is_relative_to(point)]
     return next((ControlGroup(path=path) for path in paths if (path / MEMBERS).exists()), None)
 
 
 def memory_kills_around() -> int:
-    """Return the number of memory kills in this process's groups, for a run that has no group of its own."""
+    """Return how many processes in this process's own groups were killed because memory ran out.
+
+    A run without a group needs this.
+    """
     return sum(map(_memory_kills, _own_folders()))
 
 
 def _memory_kills(folder: Path) -> int:
-    """Return the number of processes that the kernel killed for memory in a group's folder; 0 if it is unknown."""
+    """Return how many processes of a group the kernel killed because memory ran out. Return 0 if this is unknown."""
     for name in (MEMORY_EVENTS, MEMORY_CONTROL):
         with suppress(OSError, ValueError):
             lines = (line.split() for line in (folder / name).read_text(encoding="ascii").splitlines())
@@ -108,7 +115,7 @@ def _memory_kills(folder: Path) -> int:
 
 
 def _own_folders() -> list[Path]:
-    """Return the folders of this process's groups, the preferred hierarchy first; empty without control groups."""
+    """Return the folders of this process's groups, in the order of _PREFERRED. Return [] if there are no control groups."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
         mounts = _mounts()
@@ -125,7 +132,10 @@ def _own_folders() -> list[Path]:
 
 
 def _mounts() -> dict[str, tuple[Path, str]]:
-    """Return the mount point of each controller's hierarchy, and the group mounted there. The key of version 2 is ""."""
+    """Return a dict from controller to two values: the mount point of its hierarchy, and the group that is mounted there.
+
+    The key of version 2 is "".
+    """
     mounts: dict[str, tuple[Path, str]] = {}
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         before, _, after = line.partition(" - ")
@@ -138,7 +148,10 @@ def _mounts() -> dict[str, tuple[Path, str]]:
 
 
 def _below(mount_point: Path, root: str, path: str) -> Path:
-    """Return a group's folder. In a container, `path` may be the host's path, while the mount shows only a part of this path."""
+    """Return the folder of the group `path`.
+
+    In a container, `path` may begin at the host's root, but the mount may show only a part of it.
+    """
     inside = os.path.relpath(path, root)
     folder = mount_point / inside
     return mount_point if inside.startswith("..") or not folder.is_dir() else folder

@@ -1,4 +1,4 @@
-"""The environment variables of a run: the inherited variables, without variables that would disturb the run. Pure."""
+"""The environment variables of a run: the inherited variables, except those that would disturb the run. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-# Every process of a run has this variable. It finds the process again, even after it started a new session.
+# Every process of a run has this variable, so a process is found even after it has started a new session.
 MARKER = "TUNEBENCH_RUN"
 
 # The folder in which the workers inside a run write their files.
 RUN_DIR = "TUNEBENCH_RUN_DIR"
 
-# Variables that a run must not inherit: those of launchers and rendezvous, thread counts, and Tunebench's own.
+# Variables that a run must not inherit: variables of launchers and of rendezvous, thread counts, and Tunebench's own variables.
 LEAKS = (
     *("ACCELERATE_*", "FSDP_*", "TORCHELASTIC_*", "PET_*", "MASTER_*", "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK"),
     *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_*", "OMP_NUM_THREADS", "MKL_NUM_THREADS"),
@@ -21,7 +21,7 @@ LEAKS = (
 
 
 def child_environment(changes: Mapping[str, str | None], parent: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the parent's environment without disturbing variables, then with `changes`. The value None unsets a variable."""
+    """Return the environment `parent` without the variables in LEAKS, and with `changes`. The value None unsets a variable."""
     inherited = os.environ if parent is None else parent
     kept = {name: value for name, value in inherited.items() if not any(fnmatchcase(name, leak) for leak in LEAKS)}
     return applied(changes, kept)

@@ -18,7 +18,7 @@ SYS = Path("/sys")
 
 
 def physical_cores(sys: Path = SYS) -> dict[int, list[tuple[int, ...]]]:
-    """Return the physical cores of each NUMA node, each core as a tuple of threads that this process may use."""
+    """Return the physical cores of each NUMA node. A core is a tuple of the threads that this process may use."""
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
     nodes = {
         int(path.name.removeprefix("node")): parse_cpu_list(_text(path / "cpulist"))
@@ -38,7 +38,7 @@ def physical_cores(sys: Path = SYS) -> dict[int, list[tuple[int, ...]]]:
 
 
 def numa_nodes(gpus: Iterable[Gpu], bus_ids: Mapping[str, str], sys: Path = SYS) -> dict[str, int]:
-    """Return a dict from GPU UUID to NUMA node, as far as the nodes are known. `bus_ids` maps UUIDs to PCI addresses."""
+    """Return a dict from GPU UUID to NUMA node. GPUs with an unknown node are left out. `bus_ids` maps UUIDs to PCI addresses."""
     nodes = {}
     for gpu in gpus:
         address = bus_ids.get(gpu.uuid, "").lower()
@@ -51,7 +51,10 @@ def numa_nodes(gpus: Iterable[Gpu], bus_ids: Mapping[str, str], sys: Path = SYS)
 def cores_of_gpus(
     gpus: Sequence[Gpu], nodes: Mapping[str, int], cores: Mapping[int, Sequence[tuple[int, ...]]]
 ) -> dict[str, tuple[int, ...]]:
-    """Return each GPU's share of the cores of its node, by UUID. If the node of any GPU is unknown, all GPUs share all cores."""
+    """Return a dict from GPU UUID to the GPU's share of its node's cores.
+
+    If the node of any GPU is unknown, all GPUs share all cores.
+    """
     every_core = [core for node in cores.values() for core in node]
     known = all(nodes.get(gpu.uuid) in cores for gpu in gpus)
     groups: dict[int, list[Gpu]] = {}
@@ -65,7 +68,10 @@ def cores_of_gpus(
 
 
 def deal(cores: Sequence[Sequence[int]], shares: int) -> list[tuple[int, ...]]:
-    """Divide the physical cores evenly, and return the threads of each share. If there are too few cores, some shares are empty."""
+    """Divide the physical cores evenly, and return the threads of each share.
+
+    If there are fewer cores than shares, all shares are empty.
+    """
     if shares <= 0 or len(cores) < shares:
         return [()] * max(0, shares)
     each, more = divmod(len(cores), shares)
@@ -91,7 +97,7 @@ def _text(path: Path) -> str:
 
 
 def use_only(cores: Sequence[int]) -> None:
-    """Restrict this process and its children to these cores, if the executor has assigned cores."""
+    """Restrict this process and its children to `cores`. Do nothing if `cores` is empty."""
     if cores and hasattr(os, "sched_setaffinity"):
         with suppress(OSError):
             os.sched_setaffinity(0, cores)

@@ -1,7 +1,8 @@
-"""Finds the GPUs of this machine with NVML: those that a run may use, and their state. If NVML fails, no exception is raised.
+"""Finds the GPUs of this machine with NVML, and reads their state. If NVML fails, no exception is raised.
 
-The order is NVML's, by PCI bus. CUDA has the same order with CUDA_DEVICE_ORDER=PCI_BUS_ID, which every run sets. A machine
-without driver or library has no GPUs. MIG instances are found if CUDA_VISIBLE_DEVICES names them by UUID.
+The GPUs are in NVML's order, by PCI bus. Every run sets CUDA_DEVICE_ORDER=PCI_BUS_ID, so that CUDA has the same order. A
+machine without the driver or the library counts as a machine without GPUs. MIG instances are found if CUDA_VISIBLE_DEVICES
+names them by UUID.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import Any
 from orchestrator.errors import SelectionError
 from orchestrator.records import Gpu
 
-# With an NVIDIA driver, also under WSL, one of these files exists. Without them, a plan need not load NVML.
+# If an NVIDIA driver is loaded (also under WSL), one of these files exists. If none exists, a plan need not load NVML.
 _DRIVER = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")
 
 
 @contextmanager
 def nvml_session() -> Iterator[Any]:
-    """Yield the initialised library, or None if there is no driver or it does not answer."""
+    """Yield the initialised library, or None if the driver is missing or does not answer."""
     try:
         import pynvml
 
@@ -62,7 +63,7 @@ def all_gpus(nvml: Any) -> tuple[Gpu, ...]:
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """Return the GPUs that this process may use: all, or those that its CUDA_VISIBLE_DEVICES names by index or UUID."""
+    """Return the GPUs that this process may use: all GPUs, or the GPUs that CUDA_VISIBLE_DEVICES names by index or UUID."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if (visible is not None and not visible.strip()) or not any(map(os.path.exists, _DRIVER)):
         return ()
@@ -106,7 +107,10 @@ def find_gpu(word: str, gpus: Sequence[Gpu]) -> Gpu | None:
 
 
 def select_gpus(words: str, visible: Sequence[Gpu], *, option: str) -> tuple[Gpu, ...]:
-    """Return the visible GPUs in a list of indexes and UUIDs, which may be shortened. Raise SelectionError for other words."""
+    """Return the visible GPUs that `words` names by index or by the beginning of a UUID.
+
+    Raise SelectionError for any other word.
+    """
     selected: list[Gpu] = []
     for word in map(str.strip, words.split(",")):
         match = next((gpu for gpu in visible if gpu.uuid == word), None) or find_gpu(word, visible)
@@ -118,7 +122,7 @@ def select_gpus(words: str, visible: Sequence[Gpu], *, option: str) -> tuple[Gpu
 
 
 def mig_instance(nvml: Any, uuid: str) -> Gpu | None:
-    """Return the MIG instance that has this UUID, with its GPU's index, or None."""
+    """Return the MIG instance with this UUID, or None. Its `index` is the index of its GPU."""
     try:
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         parent = nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
@@ -137,7 +141,7 @@ def idlest_first(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
 
 
 def pci_addresses(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """Return a dict from UUID to PCI address, as far as the addresses are known."""
+    """Return a dict from UUID to PCI address. GPUs with an unknown address are left out."""
     with nvml_session() as nvml:
         if nvml is None:
             return {}
@@ -196,7 +200,7 @@ def driver_versions() -> dict[str, str | None]:
 def _ask(read: Callable[[], Any]) -> Any:
     try:
         return read()
-    except Exception:  # NVMLError, or AttributeError in an older binding: this GPU or driver does not support it
+    except Exception:  # NVMLError, or AttributeError in an older binding: this GPU or driver does not support the call
         return None
 
 

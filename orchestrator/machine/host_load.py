@@ -1,8 +1,8 @@
-"""The load of this machine during a run: the load average per core, stolen core time, and the wait of processes for a core.
+"""The load of this machine during a run: the load average per core, stolen core time, and how long processes waited for a core.
 
-The system's own counters are read before and after the run. They do not show who caused the load: the run's own processes are part
-of it. The wait for a core is read while the processes run, since the kernel forgets it when they end. The instrument does that
-from within; for other programs `CoreWait` does it.
+The system's own counters are read before and after the run. They do not show who caused the load: the run's own processes add
+to it. The wait for a core is read while the processes run, since the kernel forgets the wait when they end. The instrument
+reads it inside its own process. For a program without the instrument, `CoreWait` reads it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import psutil
 from orchestrator.records import Measurement
 
 _SOURCE = "the host's counters"
-# The looks become rarer with time, so that the last look at a short run is close to its end.
+# The pauses between looks become longer with time, so that the last look at a short run is close to its end.
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S, _PAUSE_SHARE = 0.25, 15.0, 0.25
 _SHORTEST_TIME_S = 1.0
 
@@ -35,13 +35,13 @@ class CoreTime:
 def core_time() -> CoreTime:
     """Return the core time up to now."""
     times = psutil.cpu_times()
-    # guest times are part of user and nice
+    # the times `guest…` are already counted in `user` and `nice`
     parts = (value for name, value in times._asdict().items() if not name.startswith("guest"))
     return CoreTime(total_s=sum(parts), steal_s=getattr(times, "steal", 0.0))
 
 
 def measurements(before: CoreTime) -> Iterator[Measurement]:
-    """Yield the load average per core now, and the share of stolen core time since `before`."""
+    """Yield two measurements: the load average per core now, and the share of core time that was stolen since `before`."""
     load, _, _ = os.getloadavg()
     yield Measurement(name="load_per_core", value=load / (os.cpu_count() or 1), source=_SOURCE)
     now = core_time()
@@ -51,7 +51,7 @@ def measurements(before: CoreTime) -> Iterator[Measurement]:
 
 
 def core_wait(share: float | None) -> Iterator[Measurement]:
-    """Yield the share of time for which a process of the run waited for a core, if it is known."""
+    """Yield the share of time for which a process of the run waited for a core. Yield nothing if `share` is None."""
     if share is not None:
         yield Measurement(name="core_wait_share", value=share, source="the kernel's schedstat, read during the run")
 
@@ -62,7 +62,7 @@ def look_pause_s(passed_s: float) -> float:
 
 
 class CoreWait:
-    """The time for which the threads of some processes were ready to run and had no core. Only Linux counts it."""
+    """The time for which threads of the run's processes were ready to run, but had no core. Only Linux counts this time."""
 
     def __init__(self) -> None:
         self._processes: dict[int, _Waits] = {}
@@ -78,9 +78,10 @@ class CoreWait:
 
     @property
     def share(self) -> float | None:
-        """The largest wait of a process, as a share of the time in which it was seen. None if none was seen for a second.
+        """The longest wait of a process, as a share of the time in which this process was seen.
 
-        A process counts only if it was seen for at least half of the time of the longest one.
+        None if no process was seen for a second. A process counts only if it was seen for at least half as long as the process
+        that was seen longest.
         """
         longest_s = max((waits.seen_s for waits in self._processes.values()), default=0.0)
         if longest_s < _SHORTEST_TIME_S:
@@ -90,7 +91,10 @@ class CoreWait:
 
 @dataclass(kw_only=True, slots=True)
 class _Waits:
-    """The waits of a process's threads in seconds, at the first look and at the last. A thread that ended keeps its last one."""
+    """The seconds for which each thread of a process had waited, at the first look and at the last look.
+
+    A thread that has ended keeps its last value.
+    """
 
     first: dict[int, float]
     last: dict[int, float]
@@ -109,7 +113,7 @@ class _Waits:
 
 
 def _waits_s(pid: int) -> Iterator[tuple[int, float]]:
-    """Yield each thread of a process with the seconds for which it has waited for a core."""
+    """Yield a pair for each thread of a process: its id, and the seconds for which it has waited for a core."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:

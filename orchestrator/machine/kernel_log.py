@@ -1,11 +1,11 @@
-"""Reports the processes that the kernel killed for memory during a run, from the kernel's log.
+"""Finds, in the kernel's log, the processes that the kernel killed during a run because memory ran out.
 
-This module is for machines on which no control group counts these processes. The lines that `/dev/kmsg` gets during the run are
-read without waiting, up to LARGEST_BYTES. The log is empty for a user who may not open it, and in a container whose process ids
-differ from the kernel's.
+This module is for machines on which no control group counts these processes. It reads the lines that `/dev/kmsg` gets during
+the run, up to LARGEST_BYTES, and never waits for a line. The log counts as empty if the user may not open it. It also counts as
+empty in a container whose process ids differ from the kernel's.
 
-Left out: lines that the kernel's ring buffer has lost before they are read, and kills by a daemon such as systemd-oomd or
-earlyoom, which the kernel does not log.
+Left out: lines that the kernel's ring buffer dropped before they were read, and processes that a daemon such as systemd-oomd or
+earlyoom killed. The kernel does not log what a daemon kills.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KMSG: Final = Path("/dev/kmsg")
 LARGEST_BYTES: Final = 16 * 2**20
 # The size of the kernel's longest record. A read with a smaller buffer may fail.
 _LONGEST_RECORD: Final = 8192
-# The name of the first namespace of process ids, on every Linux.
+# On every Linux, the first namespace of process ids has this name.
 _KERNELS_OWN_NUMBERS: Final = "pid:[4026531836]"
 _KERNEL_SAYS: Final = re.compile(r"(?P<priority>\d{1,4}),\d+,\d+,[^;]*;(?P<message>.*)")
 _KILLED: Final = re.compile(
@@ -30,7 +30,7 @@ _KILLED: Final = re.compile(
 
 
 class KernelLog:
-    """The kernel's log from now on, closed at the end of a `with` block."""
+    """The lines that the kernel's log gets from now on. The end of a `with` block closes the log."""
 
     def __init__(self, path: Path = KMSG) -> None:
         self._descriptor: int | None = None
@@ -48,7 +48,7 @@ class KernelLog:
             self._descriptor = None
 
     def read(self) -> str:
-        """Return the lines since the last read, or since the log was opened; empty if the log cannot be read."""
+        """Return the lines since the last read, or since the log was opened. Return "" if the log cannot be read."""
         pieces: list[bytes] = []
         while self._descriptor is not None and self._left > 0:
             try:
@@ -58,7 +58,7 @@ class KernelLog:
             ):  # the ring buffer lost records: the next read returns the oldest record that is left
                 self._left -= _LONGEST_RECORD
                 continue
-            except OSError:  # as a rule, there are no further records yet
+            except OSError:  # usually, there are no further records yet
                 break
             if not piece:
                 break
@@ -77,9 +77,10 @@ def open_kernel_log() -> KernelLog:
 
 
 def killed_for_memory(text: str) -> frozenset[int]:
-    """Return the ids of the processes that the kernel killed for memory. Lines that programs wrote into its log do not count.
+    """Return the ids of the processes that the kernel killed because memory ran out.
 
-    The format is in the kernel's Documentation/ABI/testing/dev-kmsg, and the words are in mm/oom_kill.c.
+    Lines that programs wrote into the kernel's log do not count. The format is in the kernel's
+    Documentation/ABI/testing/dev-kmsg, and the words are in mm/oom_kill.c.
     """
     records = filter(None, map(_KERNEL_SAYS.fullmatch, text.split("\n")))
     # The upper bits of the priority name the writer; 0 is the kernel.

@@ -1,8 +1,9 @@
-"""Start and watch process trees. No other module starts a process.
+"""Starts and watches process trees. No other module starts a process.
 
 A training tree gets its own session, a marker in its environment (`TUNEBENCH_RUN`) and, if the user may make one, a control
-group. `process_tree` finds every descendant by these signs. Waiting blocks on the child and on signals, and does not poll, so
-that it does not disturb a measurement. However `run` ends, it ends the tree with INT, TERM and KILL, each with a bounded wait.
+group. `process_tree` finds every descendant by these signs. `run` waits for the child and for signals without polling, so that
+it does not disturb a measurement. It always ends the tree, even after an error: it sends INT, TERM and KILL, and waits a
+bounded time after each.
 
 This module handles only argv, variables and files. It does not know their meaning.
 """
@@ -49,10 +50,10 @@ def run(
 ) -> ProcessOutcome:
     """Run the command until it ends or reaches a limit (`timeout_s`, `watch`), and end every process that it leaves behind.
 
-    SIGINT or SIGTERM to this process ends the tree, and the outcome is cancelled; a second signal kills the tree. A caller that
-    must hold back signals before and after this call passes its own `stop`. If the tree reaches a limit, `before_ending` is
-    called while the tree still lives. The command's files must exist already. Raise LaunchError if the command cannot be
-    started.
+    If this process gets SIGINT or SIGTERM, it ends the tree, and the outcome is `cancelled`. A second signal kills the tree. A
+    caller that must hold back signals before and after this call passes its own `stop`. If the tree reaches a limit,
+    `before_ending` is called while the tree still lives. The command's files must exist already. Raise LaunchError if the
+    command cannot be started.
     """
     marker = command.env.get(MARKER) or uuid.uuid4().hex
     with StopSignals() if stop is None else nullcontext(stop) as held:
@@ -96,7 +97,10 @@ def _start_tree(
 def _end(
     child: subprocess.Popen[bytes], marker: str, *, hurry: Callable[[], bool], group: cgroup.ControlGroup | None
 ) -> tuple[int, tuple[str, ...]]:
-    """End the tree. Return the number of processes that the kernel killed for memory, and the survivors."""
+    """End the tree.
+
+    Return two values: how many processes the kernel killed because memory ran out, and the processes that survived.
+    """
     process_tree.end_tree(marker, root=child, hurry=hurry, keep_group=True)
     memory_kills = group.memory_kills() if group else 0
     survivors = process_tree.survivors(marker, child)
@@ -116,7 +120,7 @@ def _start(
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
-            start_new_session=True,  # this process passes the terminal's Ctrl-C on
+            start_new_session=True,  # only this process gets the terminal's Ctrl-C, and passes it on
         )
     except (OSError, ValueError) as error:
         raise LaunchError(f"{argv[0]}: cannot be started in {cwd}: {error}") from error
@@ -168,7 +172,7 @@ def end_descriptor(child: subprocess.Popen[bytes]) -> int:
 
 
 def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str | None] | None = None) -> subprocess.Popen[bytes]:
-    """Start a program such as `run-one` in its own session, with both outputs in `log`; `end_tree` ends it."""
+    """Start a program such as `run-one` in its own session. The file `log` gets stdout and stderr. `end_tree` ends the program."""
     with log.open("ab") as out:
         whole = applied(env or {}, os.environ)
         return _start(argv, env=whole, cwd=_own_folder(log.parent), stdout=out.fileno(), stderr=out.fileno())
@@ -176,9 +180,12 @@ def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str | None] | Non
 
 @contextmanager
 def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program inside a `with` block, with its output in a file, then end it. Raise LaunchError if it cannot start."""
+    """Start a program for a `with` block, and end it after the block.
+
+    The file `stdout` gets all its output. Raise LaunchError if it cannot start.
+    """
     with stdout.open("ab") as out:
-        env = child_environment({MARKER: os.environ.get(MARKER)})  # it can be found even if this process is killed
+        env = child_environment({MARKER: os.environ.get(MARKER)})  # to find it even if this process is killed
         child = _start(argv, env=env, cwd=_own_folder(stdout.parent), stdout=out.fileno(), stderr=out.fileno())
     process_tree.SIDECARS.add(child.pid)
     try:
@@ -192,7 +199,7 @@ def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[byte
 
 
 def usage(child: subprocess.Popen[bytes]) -> dict[str, float]:
-    """Return what a living sidecar has used so far: `cpu_s` and the highest `rss_bytes`. Return {} if that is unknown."""
+    """Return the use of a running sidecar so far: `cpu_s` and the highest `rss_bytes`. Return {} if the use is unknown."""
     import psutil
 
     with suppress(psutil.Error, OSError, ValueError, IndexError):

@@ -1,6 +1,7 @@
-"""Facts that identify a process, later and for other processes: the boot, the PID namespace, the start time.
+"""Facts that identify a process later, when its number may belong to another process: the boot, the PID namespace, the start time.
 
-`run-one` notes the processes of its run in a file. If it is killed, another process finds by these notes what was left behind.
+`run-one` notes the processes of its run in a file. If `run-one` is killed, another process reads these notes to find the
+processes that still run.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from orchestrator.files import reading, writing
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noted:
-    """The control group of a run, if any, and the ids of those of its noted processes that still live."""
+    """The notes of a run: its control group, if any, and the ids of the noted processes that still live."""
 
     group: Path | None = None
     living: frozenset[int] = frozenset()
 
 
 def note(file: Path, *, group: Path | None, pids: Iterable[int]) -> None:
-    """Write the file, unless it has the same content already. A full disk must not end a run, so errors are ignored."""
+    """Write the control group and the processes to `file`, unless it has the same content already.
+
+    A full disk must not end a run, so errors are ignored.
+    """
     started = sorted((pid, started) for pid in pids if (started := start_time(pid)) is not None)
     path = None if group is None else str(group)
     fields = {"boot_id": boot_id(), "pid_namespace": pid_namespace(), "group": path, "processes": started}
@@ -36,7 +40,7 @@ def note(file: Path, *, group: Path | None, pids: Iterable[int]) -> None:
 
 
 def noted(file: Path) -> Noted:
-    """Return what the file notes. Return nothing if it is missing, damaged, or from another boot or container."""
+    """Return the notes in `file`. Return empty notes if the file is missing, damaged, or from another boot or container."""
     try:
         fields = reading.read_json(file, limit=reading.CLAIM_BYTES)
         if (fields["boot_id"], fields["pid_namespace"]) != (boot_id(), pid_namespace()):
@@ -49,7 +53,10 @@ def noted(file: Path) -> Noted:
 
 @cache
 def pid_namespace() -> str:
-    """Return the PID namespace. Two containers may have the same host name, and use the same number for different processes."""
+    """Return the PID namespace of this process.
+
+    Even two containers with the same host name may use one number for different processes.
+    """
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -68,7 +75,10 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> float | None:
-    """Return the start time of a process; None if it has ended. On Linux, a change of the clock does not affect it."""
+    """Return the start time of a process, or None if the process has ended.
+
+    On Linux, setting the clock does not change this time.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return None if fields[0] in "ZX" else float(fields[19])

@@ -1,16 +1,16 @@
-"""The process tree of a run: finds its members and ends them. `process` starts them.
+"""Finds the processes of a run's tree and ends them. The module `process` starts them.
 
-A process belongs to the tree if it has at least one of four signs. A single sign would not be enough, since a process can lose it:
+A process can lose a sign, so there are four signs. A process belongs to the tree if it has at least one of them:
 
 - the marker in its environment (`TUNEBENCH_RUN`),
 - the session of the process that was started,
 - the control group, if there is one,
-- its descent, if this process adopts orphans (`run-one`).
+- its descent from this process, if this process adopts orphans, as `run-one` does.
 
-If `run-one` was killed, another process ends its tree. It knows neither session nor descent, but has the notes of `run-one`, and
-looks for processes that have the logs of the run open for writing.
+If `run-one` was killed, another process ends its tree. That process does not know the session or the descent. It reads the
+notes of `run-one` instead, and looks for processes that have the run's logs open for writing.
 
-A tree is ended with INT, TERM and KILL, each with a bounded wait. Then its members are searched for again.
+To end a tree, this module sends INT, TERM and KILL, and waits a bounded time after each. Then it searches for members again.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ from orchestrator.machine.child_environment import MARKER
 from orchestrator.records import RunFolder
 
 if TYPE_CHECKING:
-    import psutil  # loaded only to end a tree: a plan needs nothing but `process.capture`
+    import psutil  # loaded only when a tree is ended; a plan needs only `process.capture`
 
 PATIENCE_S = ((signal.SIGINT, 3.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0))
 _PR_SET_CHILD_SUBREAPER = 36
-# The number of searches for late processes: they can fork faster than they are listed.
+# The number of searches for late processes. Processes can fork faster than they are listed.
 _ROUNDS = 20
 
-# The ids of this process's sidecars. They have the run's marker, and outlive its tree to measure what it releases.
+# The ids of this process's sidecars. Sidecars have the run's marker, but live longer than the run's tree, to measure the memory
+# that the tree frees.
 SIDECARS: set[int] = set()
 
 _adopting = False
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose parent ends, so that a tree cannot escape by forking twice.
+    """Make this process the parent of descendants whose parent ends, so that no process leaves the tree by forking twice.
 
-    Call this function only in a process that runs one tree and nothing else: all its descendants count as the tree. Only Linux
-    supports it.
+    Call this function only in a process that runs one tree and nothing else: all descendants of this process count as members
+    of the tree. Only Linux supports it.
     """
     global _adopting
     with suppress(OSError, AttributeError):
@@ -54,9 +55,9 @@ def adopt_orphans() -> None:
 
 
 def collect_adopted(own: Iterable[int]) -> None:
-    """Collect ended orphans by their ids.
+    """Collect each ended orphan by its id.
 
-    A wait for any child would also collect the children in `own`, for which other code waits.
+    A call that waits for any child would also collect the children in `own`. Other code waits for those children.
     """
     if not _adopting:
         return
@@ -77,12 +78,18 @@ def descendants() -> set[int]:
 
 
 def note(folder: RunFolder, group: cgroup.ControlGroup | None) -> None:
-    """Note the control group and the descendants of this process in the run's folder, for `end_tree` by another process."""
+    """Write the control group and the descendants of this process to a file in the run's folder.
+
+    Another process reads it in `end_tree`.
+    """
     process_identity.note(folder.processes, group=group.path if group else None, pids=descendants())
 
 
 def _left_behind(folder: RunFolder) -> set[int]:
-    """Return the ids of processes that a killed `run-one` left: noted processes, their sessions, and writers of the run's logs."""
+    """Return the ids of processes that a killed `run-one` left.
+
+    These are the noted processes, all processes in their sessions, and all that write to the run's logs.
+    """
     import psutil
 
     living = process_identity.noted(folder.processes).living
@@ -99,7 +106,10 @@ def _session(pid: int) -> int | None:
 
 
 def _writes(pid: int, files: set[str]) -> bool:
-    """Return whether the process has one of these files open for writing. A reader, such as `tail -f`, is not of the run."""
+    """Return whether the process has one of these files open for writing.
+
+    A process that only reads, such as `tail -f`, does not belong to the run.
+    """
     with suppress(OSError, ValueError, IndexError):
         for name in os.listdir(f"/proc/{pid}/fd"):
             if os.readlink(f"/proc/{pid}/fd/{name}") in files:
@@ -115,7 +125,7 @@ def members(
 ) -> list[psutil.Process]:
     """Return the living processes of a tree, without this process, its ancestors and its sidecars.
 
-    `folder` is the folder of a run whose `run-one` was killed.
+    Give the run's `folder` only if its `run-one` was killed.
     """
     import psutil
 
@@ -152,13 +162,13 @@ def end_tree(
     keep_group: bool = False,
     folder: RunFolder | None = None,
 ) -> int:
-    """End every process of the tree, and return the number that were alive.
+    """End every process of the tree. Return the number of processes that were alive.
 
-    `hurry` is called while waiting. Once `hurry` returns True, all processes are killed at once. With `keep_group` the control
-    group stays, for a caller that still reads it. `folder` is the folder of a run whose `run-one` was killed: see `members`.
+    `hurry` is called while waiting. Once `hurry` returns True, all processes are killed at once. With `keep_group`, the control
+    group is not removed, so that the caller can still read it. `folder` has the same meaning as in `members`.
     """
     living = members(marker, root, folder=folder)
-    # A run that is stopped gets INT first, as by Ctrl-C. Orphans of a run that has ended get TERM.
+    # A run that is stopped gets INT first, as from Ctrl-C. Orphans of a run that has ended get TERM first.
     first = signal.SIGINT if root is not None and root.poll() is None else signal.SIGTERM
     end(living, root=root, first=first, hurry=hurry)
     group = cgroup.find(marker, noted=process_identity.noted(folder.processes).group if folder else None)
@@ -179,7 +189,7 @@ def end_tree(
 
 
 def survivors(marker: str, root: subprocess.Popen[bytes] | None = None) -> tuple[str, ...]:
-    """Return name and id of each process that still lives. Such a process is usually stuck in a driver."""
+    """Return the name and the id of each process that still lives. Such a process is usually stuck in a driver."""
     import psutil
 
     names = []
@@ -196,7 +206,7 @@ def end(
     first: signal.Signals,
     hurry: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Send `first` and then stronger signals, each with its bounded wait, until no process lives."""
+    """Send the signal `first`, then stronger signals, until no process lives. Wait a bounded time after each signal."""
     import psutil
 
     living = list(processes)
@@ -204,7 +214,7 @@ def end(
         for process in living:
             with suppress(psutil.Error):
                 process.send_signal(number)
-                process.send_signal(signal.SIGCONT)  # a stopped process gets the first signal only now
+                process.send_signal(signal.SIGCONT)  # a stopped process handles the signal only after SIGCONT
         deadline = time.monotonic() + patience_s
         while living and time.monotonic() < deadline and (number is signal.SIGKILL or not hurry()):
             if root is not None:

@@ -1,8 +1,8 @@
 """The provenance of a run's numbers: git, host, packages, GPUs, driver, clocks.
 
-It is collected once for each run, and the collection never raises an error. Unknown facts are None or left out: an unknown fact
-must not cost a run its record. Importing this module is cheap: NVML and psutil are loaded only where they are needed, and torch
-never.
+It is collected once for each run, and the collection never raises an error. Unknown facts are None or left out: every run must
+get its record. Importing this module is cheap: NVML and psutil are loaded only where they are needed, and torch is never
+loaded.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _PATHS_SCRIPT = "import json, platform, sys; print(json.dumps([platform.python_v
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The machine of a plan. From its GPUs and cores, `plan` decides what cannot run here.
+    """The machine for which a plan is made. Its GPUs and cores show which experiments cannot run there.
 
-    `assumed` means a machine other than this one, whose packages and files are unknown.
+    `assumed`: the machine is not this one, so its packages and files are unknown.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -65,9 +65,10 @@ def _capture(argv: Sequence[str], timeout_s: float) -> str:
 
 @cache
 def _interpreter(python: str | None) -> tuple[str | None, Mapping[str, str]]:
-    """Return an interpreter's version and installed packages. The results are cached, because a plan needs them for every cell.
+    """Return two values: an interpreter's version, and a dict of its installed packages.
 
-    The versions are read from the names of the packages' folders. Reading the metadata takes ten times as long.
+    They are cached, because a plan needs them for every cell. The versions are read from the names of the packages' folders.
+    Reading the metadata takes ten times as long.
     """
     # Paths are compared, not files: the interpreters of two virtual environments link to the same file.
     if python is None or os.path.abspath(os.path.expanduser(python)) == os.path.abspath(sys.executable):
@@ -95,7 +96,7 @@ def _installed(path: Sequence[str]) -> dict[str, str]:
 def pip_freeze(python: str | None) -> str:
     """Return the packages of an interpreter in the form of `requirements.txt`.
 
-    The list comes from pip, because pip knows editable installs. Without pip, it has only names and versions.
+    The list comes from pip, because pip knows editable installs. Without pip, the list has only names and versions.
     """
     interpreter = os.path.expanduser(python) if python else sys.executable
     try:

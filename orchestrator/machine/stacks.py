@@ -1,8 +1,8 @@
 """Saves the stacks of a hanging run's Python processes as `stacks.txt`, before the processes are ended.
 
-py-spy reads the stacks if it is installed and has the permission. Otherwise each process that catches SIGUSR2, as the
-instrument does, gets that signal. Such a process writes its stacks to the run's stderr, and this module copies them. Left out:
-processes for which neither way works, and frames that are not Python's.
+py-spy reads the stacks if it is installed and has the permission. Otherwise this module sends SIGUSR2 to each process that
+handles this signal. The instrument handles it: it writes the stacks to the run's stderr, and this module copies them. Left out:
+processes for which neither way works, and frames of code that is not Python.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def _by_py_spy(pid: int) -> str | None:
         return None
     try:
         return process.capture([program, "dump", "--pid", str(pid)], PY_SPY_S)
-    except LaunchError:  # as a rule, it may not read other processes
+    except LaunchError:  # usually, py-spy has no permission to read other processes
         return None
 
 
 def _by_signal(pid: int, stderr: Path) -> str | None:
-    """Return the text that is added to the log after the signal. Other processes may write there at the same time."""
+    """Send SIGUSR2, and return the text that is added to the log afterwards. Other processes may write there at the same time."""
     if not catches(pid, signal.SIGUSR2):
         return None
     before = stderr.stat().st_size
@@ -79,7 +79,7 @@ def _by_signal(pid: int, stderr: Path) -> str | None:
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """Return whether the process handles the signal. The signal would end any other process."""
+    """Return whether the process handles the signal. A process that does not handle the signal would be ended by it."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
         mask = int(next(line for line in lines if line.startswith("SigCgt:")).split()[1], 16)

@@ -1,6 +1,6 @@
 """Holds back and notes the signals that ask this process to stop, so that they never interrupt cleaning up.
 
-Code that waits for the signals blocks on this object as on a file, and does not poll. The caller decides what a signal means.
+Code can wait for the signals on this object, as on a file, without polling. The caller decides what a signal means.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class StopSignals:
     """A context that holds back the signals that ask to stop.
 
     The context becomes readable, like a file, when one of these signals or SIGCHLD arrives. `received` is the first signal that
-    asked to stop, and `count` the number of such signals: a second signal asks to stop at once. Outside the main thread, where
-    signals cannot be held back, the context does nothing.
+    asked to stop, and `count` is the number of such signals. A second signal asks to stop at once. Outside the main thread the
+    context does nothing, because signals cannot be held back there.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class StopSignals:
                 pass
 
     def hurried(self) -> bool:
-        """Return whether a second signal has come."""
+        """Return whether a second signal has arrived."""
         return self.count > 1
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
@@ -60,7 +60,7 @@ class StopSignals:
         if threading.current_thread() is threading.main_thread():
             for number in stopping():
                 self._previous[number] = signal.signal(number, self._note)
-            # Only with a handler in Python does the end of a child wake a waiter.
+            # The end of a child wakes a waiter only if SIGCHLD has a handler in Python.
             self._previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
             self._wakeup = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
         return self

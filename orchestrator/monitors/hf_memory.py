@@ -1,13 +1,14 @@
 """Measures the GPU memory of tensors, as the memory tracker of the Hugging Face Trainer counts it.
 
-How: the tracker notes the allocated memory before the Trainer is built. For each stage (init, train) it notes how much allocated
-memory changed, and how far its peak rose above the start. A running sum over the stages gives the allocated memory at the end of
-each stage. The highest sum is `mem_torch_mem_alloc_in_bytes`; the highest sum + peak is `mem_peak_torch_mem_alloc_in_bytes`.
+How: the tracker notes the allocated memory before the Trainer is built. For each stage (init, train) it notes how much the
+allocated memory changed, and how far its peak was above its value at the end. A running sum over the stages gives the allocated
+memory at the end of each stage. `mem_torch_mem_alloc_in_bytes` is the highest of these sums.
+`mem_peak_torch_mem_alloc_in_bytes` is the highest value of sum + peak.
 
-Two monitors give the same keys. With `hf_memory` the instrument replaces the Trainer's tracker by its own
+Two monitors give numbers with the same names. With `hf_memory` the instrument replaces the Trainer's tracker by its own
 (`workers/instrument/tracker.py`), which gives the same bytes on a GPU and costs the training nothing. `hf_memory_native` uses
-the Trainer's tracker. This tracker's thread keeps a core busy during the whole training, so the run's speed cannot be compared
-with other runs.
+the Trainer's tracker. That tracker has a thread that keeps a core busy during the whole training. So the run's speed cannot be
+compared with the speed of other runs.
 
 The numbers leave out: the caching allocator's reserve, CUDA contexts, communication buffers, and every rank except 0.
 """
@@ -59,7 +60,7 @@ class HfMemory(Monitor):
 
 
 def _worker_metrics(path: Path) -> tuple[dict[str, Number], str | None]:
-    """Return the Trainer's numbers, and a reason if their file exists but cannot be read."""
+    """Return two values: the Trainer's numbers, and the reason if their file exists but cannot be read."""
     try:
         content = reading.read_json(path, limit=reading.RECORD_BYTES, finite=False)
     except FileNotFoundError:

@@ -17,8 +17,8 @@ from orchestrator.records import Caveat, Command, Gpu, Measurement
 class Monitor:
     """An observer of one run. Every method does nothing until it is overridden.
 
-    The report shows a dash for a measurement whose value is None. The measurement's `missing` gives the reason, or its `source`
-    if `missing` is None. The reason becomes a warning.
+    The report shows a dash for a measurement whose value is None. The reason is the measurement's `missing`, or its `source` if
+    `missing` is None. The reason also becomes a warning.
     """
 
     # True: the run's speed is not comparable with the speed of a run without this monitor.
@@ -29,7 +29,10 @@ class Monitor:
         return command
 
     def watch(self, run_dir: Path, gpus: Sequence[Gpu]) -> AbstractContextManager[object]:
-        """Return a context manager. It is entered before the run starts, and exited after the run ends, for whatever reason."""
+        """Return a context manager.
+
+        The caller enters it before the run starts, and exits it after the run has ended, also after a failure.
+        """
         return nullcontext()
 
     def measurements(self, run_dir: Path) -> list[Measurement]:
@@ -37,9 +40,9 @@ class Monitor:
         return []
 
     def devices(self, run_dir: Path) -> list[Mapping[str, Any]]:
-        """Return a row for each watched GPU after the run. Its cells are named after metrics; the cell `gpu` is the UUID."""
+        """Return a row for each GPU that was watched. The names of its cells are names of metrics. The cell `gpu` is the UUID."""
         return []
 
     def warnings(self, run_dir: Path) -> Sequence[Caveat | str]:
-        """Return what a reader of the run's numbers must know, as caveats or sentences."""
+        """Return the caveats or sentences that a reader of the run's numbers must know."""
         return []

@@ -1,11 +1,11 @@
-"""Measures device memory in use once per second, by `nvidia-smi --loop=1` during the run, as the reference system does.
+"""Measures the device memory in use once per second with `nvidia-smi --loop=1`, as the reference system does.
 
 How: the first reading is taken before the run starts, so it shows the memory that other programs use. The value of each device
 is its maximum minus its first reading. The mean over the run's devices is `mem_nvidia_mem_reserved`, in MiB.
 
-The number leaves out: peaks between two readings (four spikes of 5 to 200 ms were missed), and which process used the memory.
-The number includes CUDA contexts, communication buffers, and the memory of every other process that starts to use the device
-during the run.
+The number leaves out: peaks between two readings (in a test it missed four spikes of 5 to 200 ms), and the share of each
+process. The number includes CUDA contexts, communication buffers, and the memory of every other process that starts to use the
+device during the run.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ samples. Memory is measured over the whole run. Energy, power, clocks and thrott
 (`throughput.steady_window`).
 
 The numbers leave out: memory that is allocated and freed between two readings, and the energy of the host. On MIG devices NVML
-reports only memory. A missing number is a dash, and `missing` says why.
+reports only memory. If a number is missing, the report shows a dash, and the measurement's `missing` gives the reason.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _watching(run_dir: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
     with sampling(argv, run_dir / SAMPLES, has_read=has_read) as sampler:
         yield
         if sampler is not None:
-            time.sleep(max(_LAST_READINGS_S, 1.5 * period()))  # so that readings show the memory that the run freed
+            time.sleep(max(_LAST_READINGS_S, 1.5 * period()))  # until readings show that the run freed its memory
 
 
 def period() -> float:
@@ -75,6 +75,6 @@ def period() -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0.001 <= seconds <= 1:  # a sleeping sampler cannot stop
+    if not 0.001 <= seconds <= 1:  # a sampler that sleeps cannot stop
         raise LaunchError(f"{PERIOD_VARIABLE}={text}: the period is invalid; give 0.001 to 1 seconds")
     return seconds

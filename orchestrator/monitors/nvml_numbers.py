@@ -98,7 +98,7 @@ def _steady(run_dir: Path, devices: Sequence[Device], window: Window) -> Cells:
     energy = cells["energy_j"]
     cells["energy_per_real_token_j"] = energy / tokens if energy is not None and tokens else None
     if cells.get("throttle_reasons") is None:
-        del cells["throttle_reasons"]  # no throttling is not a missing value
+        del cells["throttle_reasons"]  # without throttling there are no reasons, so no value is missing
     return cells
 
 
@@ -130,7 +130,7 @@ def _in_window(devices: Sequence[Device], window: Window) -> Cells:
 
 
 def _throttling(devices: Sequence[Device], window: Window) -> Cells:
-    """Return the share of time and the reasons of the device that was throttled longest."""
+    """Return two cells for the device that was throttled longest: the share of time, and the reasons."""
     throttled = [device.throttled(window) for device in devices]
     known = [pair for pair in throttled if pair is not None]
     if not known or len(known) < len(throttled):
@@ -144,9 +144,9 @@ def _throttling(devices: Sequence[Device], window: Window) -> Cells:
 
 
 def _slowed(devices: Iterable[Device], window: Window) -> Mapping[str, float]:
-    """Return each reason with its highest share of the window on any device.
+    """Return a dict from each reason for throttling to its share of the window, the highest of all devices.
 
-    Leave out small shares, and power caps, which are normal.
+    Small shares are left out. Power caps are left out, too, because they are normal.
     """
     slowed: dict[str, float] = {}
     for _, reasons in filter(None, (device.throttled(window) for device in devices)):
@@ -165,7 +165,7 @@ _OTHERS = {"unknown": "of another container", "leaving": "that was ending"}
 
 
 def named(seen: str) -> str:
-    """Return words for the sampler's name of a process: `foreign:12:python` becomes "process 12 (python)"."""
+    """Return the sampler's name of a process in plain words: `foreign:12:python` becomes "process 12 (python)"."""
     kind, pid, *rest = seen.split(":", 2)
     if kind in _OTHERS:
         return f"process {pid} {_OTHERS[kind]}"

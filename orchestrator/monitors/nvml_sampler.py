@@ -1,18 +1,19 @@
-"""The sampler, a light process: measures the GPUs of one run with NVML until it receives a signal.
+"""A light process that measures the GPUs of one run with NVML, until it receives a signal.
 
     python -P nvml_sampler.py PERIOD_S UUID…        (samples go to stdout)
 
-How: memory in use is read every PERIOD_S, without the driver's reserve if NVML can separate it. Power, utilisation, temperature, SM
-clock and the reasons for throttling are read ten times per second. The energy counter is read twice per second, since a call takes
-milliseconds, and the processes on the GPU once per second.
+How: the memory in use is read every PERIOD_S seconds. It excludes the driver's reserve if NVML reports the reserve separately.
+Power, utilisation, temperature, SM clock and the reasons for throttling are read ten times per second. The energy counter is
+read only twice per second, since a call takes milliseconds. The processes on the GPU are read once per second.
 
-A line is `time,gpu,what,value`. The time is in seconds since the epoch. `gpu` is the GPU's place in the arguments; the GPU's first
-line contains its UUID. Values are in base units: bytes, W, J, MHz, °C, shares of 1. A value is written when it changes, and at
-least once per second. So no peak that was read is lost, and hours without change take little space.
+A line is `time,gpu,what,value`. The time is in seconds since the epoch. `gpu` is the GPU's position in the arguments, from 0.
+The first line of each GPU contains its UUID. Values are in base units: bytes, W, J, MHz, °C, shares of 1. A value is written
+when it changes, and at least once per second. So every peak that was read is written, and hours without change take little
+space.
 
-The samples leave out: everything between two readings. Power is the device's own average over the last moments. A device writes
-only the values that it supports. If a device falls off the bus, a line `lost` says so, and the remaining devices are still
-read.
+The samples leave out: everything between two readings. Power may be the device's own average over a second (see `power`). A
+device writes only the values that it supports. If a device falls off the bus, a line `lost` says so, and the remaining devices
+are still read.
 
 With at least four cores the sampler moves itself to the last core, away from the training. The sampler needs only the standard
 library and pynvml, so that it starts fast and stays small. `monitors/nvml.py` starts it.
@@ -45,19 +46,19 @@ Reader = Callable[[Any, Any], Any]
 
 
 def memory_in_use(nvml: Any, handle: Any) -> int:
-    """Return the bytes in use, without the driver's reserve if this NVML can separate it."""
+    """Return the bytes in use, without the driver's reserve if this NVML reports the reserve separately."""
     version = getattr(nvml, "nvmlMemory_v2", None)
     if version is not None:
         try:
             return int(nvml.nvmlDeviceGetMemoryInfo(handle, version=version).used)
-        except nvml.NVMLError as error:  # after another error the reserve must not come in as a peak
+        except nvml.NVMLError as error:  # after any other error, a value with the reserve would look like a peak
             if getattr(error, "value", None) not in OLDER_DRIVER:
                 raise
     return int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
 
 
 def power(nvml: Any, handle: Any) -> float:
-    """Return the watts of this moment if the device reports them, else its own average (over a second on recent GPUs)."""
+    """Return the watts at this moment. If the device does not report them, return its own average, on recent GPUs over a second."""
     field = getattr(nvml, "NVML_FI_DEV_POWER_INSTANT", None)
     if field is not None:
         (reading,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
@@ -76,8 +77,9 @@ def _reasons(nvml: Any, handle: Any) -> int:
 def processes(nvml: Any, handle: Any) -> str:
     """Return the processes that compute on a GPU, separated by spaces.
 
-    `own:PID` belongs to this run, and `foreign:PID:NAME` to something else on this machine. `unknown:PID` is in another PID
-    namespace, such as another container. `leaving:PID` is ending, so the kernel no longer shows whose process it is.
+    `own:PID` belongs to this run. `foreign:PID:NAME` is another process on this machine. `unknown:PID` is in another PID
+    namespace, such as another container. `leaving:PID` is a process that is ending. The kernel no longer shows to which run it
+    belongs.
     """
     return " ".join(sorted({_named(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}))
 
@@ -88,7 +90,10 @@ def _named(pid: int) -> str:
 
 
 def _is_leaving(pid: int) -> bool:
-    """Return whether the kernel is ending the process. The kernel removes the environment first, and frees the GPU later."""
+    """Return whether the kernel is ending the process.
+
+    The kernel first removes the environment of such a process, and frees the GPU later.
+    """
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -100,7 +105,7 @@ def _is_leaving(pid: int) -> bool:
 def _owner_of(pid: int) -> str:
     try:
         if not _holds_a_gpu(pid):
-            return f"unknown:{pid}"  # the number is of another namespace; here another process has it
+            return f"unknown:{pid}"  # the number is from another namespace; in this namespace another process has it
         with open(f"/proc/{pid}/environ", "rb") as file:
             environment = file.read().split(b"\0")
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
@@ -119,7 +124,7 @@ def _holds_a_gpu(pid: int) -> bool:
         try:
             if os.readlink(f"{folder}/{name}").startswith(("/dev/nvidia", "/dev/dxg")):
                 return True
-        except FileNotFoundError:  # it was closed meanwhile
+        except FileNotFoundError:  # the file was closed meanwhile
             continue
     return False
 
@@ -138,7 +143,7 @@ READERS: dict[str, tuple[float | str, Reader]] = {
 
 
 class Device:
-    """One GPU: the readers that it supports, the time when each reader is due, and its last written value."""
+    """One GPU: the readers that it supports. Each reader has the time when it is due, and the last value that was written."""
 
     def __init__(self, nvml: Any, place: int, uuid: str) -> None:
         self.nvml, self.place, self.uuid = nvml, place, uuid
@@ -152,7 +157,7 @@ class Device:
         for what, (every, read) in list(self.readers.items()):
             if every != FAST and now < self.due[what]:
                 continue
-            if not isinstance(every, str):  # slow calls of several devices fall into different rounds
+            if not isinstance(every, str):  # so that slow calls of several devices are in different rounds
                 self.due[what] = now + every * (1 if self.due[what] else 1 + self.place % 8 / 8)
             try:
                 value = read(self.nvml, self.handle)
@@ -178,7 +183,7 @@ class Device:
 
 
 class Sampler:
-    """A loop that reads all devices until `stop`. Deadlines are absolute: a late reading does not delay the next one."""
+    """A loop that reads all devices until `stop` is called. Deadlines are absolute: a late reading does not delay the next one."""
 
     def __init__(self, nvml: Any, uuids: Sequence[str], *, period_s: float, out: TextIO) -> None:
         self.period_s, self.out = period_s, out
@@ -202,7 +207,7 @@ class Sampler:
             if now >= flush_at:
                 self.out.flush()
                 flush_at = now + FLUSH_S
-            if now >= look_at:  # the process that started the sampler may have been killed
+            if now >= look_at:  # stop if the process that started the sampler was killed
                 self.stopped = self.stopped or os.getppid() != parent
                 look_at = now + 1.0
             if now > last:
@@ -216,7 +221,7 @@ class Sampler:
             time.sleep(max(0.0, deadline - time.monotonic()))
 
     def cost(self) -> str:
-        """Return the last line: CPU time and memory of the sampler, and the period that it reached."""
+        """Return the last line: the CPU time and the memory of the sampler, and the period that it really had."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         cost = {
             "cpu_s": round(used.ru_utime + used.ru_stime, 4),

@@ -19,7 +19,7 @@ from orchestrator.machine import process
 if TYPE_CHECKING:
     import subprocess
 
-# Longest wait for the first readings. After it the run starts without them.
+# The longest wait for the first readings. After this time the run starts without them.
 FIRST_READING_S = 20.0
 
 
@@ -27,10 +27,10 @@ FIRST_READING_S = 20.0
 def sampling(
     argv: Callable[[], Sequence[str]], path: Path, *, has_read: Callable[[str], bool]
 ) -> Iterator[subprocess.Popen[bytes] | None]:
-    """Run the program `argv()` inside a `with` block, write its output to `path`, and yield its process.
+    """Run the program with the command line `argv()` inside a `with` block. Write its output to `path`, and yield its process.
 
-    Yield None if the program cannot be started, or if `argv` raises LaunchError. The file then gives the reason. `has_read`
-    returns whether a text has a reading of each device.
+    Yield None if the program cannot be started, or if `argv` raises LaunchError. In these cases the reason is in the file.
+    `has_read` returns whether a text has a reading of each device.
     """
     with ExitStack() as stack:
         try:
@@ -43,5 +43,5 @@ def sampling(
         while time.monotonic() < deadline and sampler.poll() is None:
             if has_read(reading.read_head(path, limit=reading.CLAIM_BYTES)):
                 break
-            time.sleep(0.05)  # the run has not started, so this disturbs nothing
+            time.sleep(0.05)  # the run has not started, so this loop disturbs nothing
         yield sampler

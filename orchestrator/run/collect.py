@@ -1,7 +1,7 @@
-"""The numbers in the folder of a run that ended: from its trainer, from the instrument and from the monitors.
+"""Collects the numbers in the folder of a run that has ended: from its trainer, from the instrument and from the monitors.
 
 This module reads files, and asks the trainer and the monitors. It judges nothing and writes nothing. If a monitor raises an
-error, only its own numbers are lost. `run_one` catches the error of a trainer.
+error, only the numbers of this monitor are lost. `run_one` catches the error of a trainer.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Watching = Sequence[tuple[str, Monitor]]
 class Findings:
     """Everything in a run's files.
 
-    `workers` are the ranks' files, the earliest written first; `first` is the file of rank 0. `complete`: the run has the
-    metrics that a result needs. `impossible`: why the metrics cannot be true on this device. `contradiction`: why they cannot
-    be true. `broken_promises` are caveats about promised metrics that are missing. These caveats matter only if the run ended
-    well.
+    `workers` are the contents of the ranks' files; the file that was written first comes first. `first` is the content of rank
+    0's file. `complete`: the run has the metrics that a result needs. `impossible`: why the metrics exceed what this device can
+    do. `contradiction`: why the metrics contradict each other or the run's time. `broken_promises` are caveats about promised
+    metrics that are missing. These caveats matter only if the run ended well.
     """
 
     measurements: tuple[Measurement, ...] = ()
@@ -49,7 +49,7 @@ class Findings:
 
 
 class _Asked:
-    """Asks monitors about a run's folder. A monitor that fails loses only its own numbers."""
+    """Asks monitors about a run's folder. If a monitor fails, only its own numbers are lost."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
@@ -72,7 +72,7 @@ class _Asked:
 def read(
     experiment: Experiment, run_dir: Path, *, watching: Watching, gpus: Sequence[Gpu], wall_s: float | None = None
 ) -> Findings:
-    """Return the findings in a run's folder. All processes of the run have ended, after `wall_s` seconds."""
+    """Return the findings in a run's folder. The run took `wall_s` seconds, and all its processes must have ended."""
     workers = _workers(run_dir)
     trainer = trainers.get(experiment.trainer)
     own = [] if trainer is None else list(trainer.metrics(run_dir))
@@ -98,7 +98,10 @@ def read(
 def _broken_limit(
     experiment: Experiment, own: Sequence[Measurement], reading: throughput.Reading, wall_s: float | None
 ) -> str | None:
-    """Return why a number of the trainer or of the steps cannot be true, as a sentence; None if all can be."""
+    """Return a sentence that says why a number of the trainer or of the steps cannot be true.
+
+    Return None if all numbers can be true.
+    """
     reported = experiment.custom.metrics if experiment.custom else ()
     for number in (*own, *reading.measurements):
         if isinstance(number.value, int | float) and number.name in metrics.METRICS:
@@ -159,7 +162,7 @@ def _monitor_warnings(
 
 
 def _cost_added_up(watched: Sequence[Measurement]) -> list[Measurement]:
-    """Return the numbers, with the sum of all monitors' costs in place of each monitor's costs."""
+    """Return the numbers, but replace the costs of each monitor by their sum over all monitors."""
     costs: dict[str, list[Measurement]] = {}
     for number in watched:
         if number.name in _COSTS and number.value is not None:
@@ -190,7 +193,10 @@ def _is_complete(experiment: Experiment, numbers: Sequence[Measurement]) -> bool
 
 
 def _workers(run_dir: Path) -> list[dict[str, Any]]:
-    """Return the ranks' files, the earliest written first. The rank that failed first has the cause of the failure."""
+    """Return the contents of the ranks' files, sorted by the time of writing.
+
+    The rank that failed first has the cause of the failure.
+    """
 
     def written_at(worker: Mapping[str, Any]) -> float:
         try:
