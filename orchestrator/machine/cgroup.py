@@ -3,8 +3,8 @@
 The kernel lists the processes in the group, so that each of them can be found and ended. A process stays in its control group
 even if it starts a session, loses its parent or clears its environment. Both versions of control groups work. If the user may
 write to neither version, there is no group, and `process_tree` finds the processes by their other signs. A group is named after
-the run's marker, so another process finds the group even if its maker was killed. This module sets no limits. It moves no
-process into a group except its own.
+the run's marker, so another process finds the group even if its maker was killed. This module sets no limits. The only process
+that it moves is its own.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ControlGroup:
                     (home / MEMBERS).write_text(str(os.getpid()), encoding="ascii")
 
     def kill(self) -> None:
-        """Kill all members at once. Do nothing if this process is a member, or before version 2 and kernel 5.14."""
+        """Kill all members at once. This needs version 2 and kernel 5.14. Do nothing if this process is a member."""
         with suppress(OSError):
             if os.getpid() not in self.members() and (self.path / KILL).exists():
                 (self.path / KILL).write_text("1", encoding="ascii")

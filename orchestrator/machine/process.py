@@ -182,7 +182,7 @@ def spawn(argv: Sequence[str], *, log: Path, env: Mapping[str, str | None] | Non
 def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program for a `with` block, and end it after the block.
 
-    The file `stdout` gets all its output. Raise LaunchError if it cannot start.
+    The file `stdout` gets all its output. Raise LaunchError if the program cannot start.
     """
     with stdout.open("ab") as out:
         env = child_environment({MARKER: os.environ.get(MARKER)})  # to find it even if this process is killed
@@ -199,7 +199,7 @@ def sidecar(argv: Sequence[str], stdout: Path) -> Iterator[subprocess.Popen[byte
 
 
 def usage(child: subprocess.Popen[bytes]) -> dict[str, float]:
-    """Return the use of a running sidecar so far: `cpu_s` and the highest `rss_bytes`. Return {} if the use is unknown."""
+    """Return the resources that a running sidecar has used: `cpu_s` and the highest `rss_bytes`. Return {} if they are unknown."""
     import psutil
 
     with suppress(psutil.Error, OSError, ValueError, IndexError):

@@ -1,7 +1,7 @@
 """The provenance of a run's numbers: git, host, packages, GPUs, driver, clocks.
 
-It is collected once for each run, and the collection never raises an error. Unknown facts are None or left out: every run must
-get its record. Importing this module is cheap: NVML and psutil are loaded only where they are needed, and torch is never
+It is collected once for each run, and the collection never raises an error. Unknown facts are None or left out, since every run
+must get its record. Importing this module is cheap: NVML and psutil are loaded only where they are needed, and torch is never
 loaded.
 """
 

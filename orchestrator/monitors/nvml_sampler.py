@@ -12,7 +12,7 @@ when it changes, and at least once per second. So every peak that was read is wr
 space.
 
 The samples leave out: everything between two readings. Power may be the device's own average over a second (see `power`). A
-device writes only the values that it supports. If a device falls off the bus, a line `lost` says so, and the remaining devices
+device writes only the values that it supports. If a device is lost during the run, a line `lost` says so, and the other devices
 are still read.
 
 With at least four cores the sampler moves itself to the last core, away from the training. The sampler needs only the standard

@@ -38,7 +38,7 @@ class DoubtKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Doubt:
-    """One doubt about one experiment. `detail` joins the details of its caveats, unescaped; it may be empty."""
+    """One doubt about one experiment. `detail` joins the details of the caveats. It is not escaped, and may be empty."""
 
     kind: DoubtKind
     detail: str = ""
@@ -55,7 +55,7 @@ _CAVEATS = {
 
 
 def doubts(table: ResultsTable) -> list[tuple[Doubt, ...]]:
-    """Return for each row of `experiments` the doubts about its speed."""
+    """Return a list with an entry for each row of `experiments`: the doubts about its speed."""
     columns = (column(table.experiments, name) for name in ("doubt", "neighbours", "runs_ok"))
     return [tuple(_of_row(*row)) for row in zip(*columns, table.caveats, strict=True)]
 
@@ -75,7 +75,7 @@ def _of_row(loss: Value, neighbours: Value, runs_ok: Value, caveats: Sequence[Ca
 
 
 def different(details: Sequence[str]) -> list[str]:
-    """Return the details. Of those that differ only in numbers, only the one with the highest first number is returned."""
+    """Group the details that differ only in numbers. Return the detail with the highest first number from each group."""
     alike: dict[str, list[str]] = {}
     for detail in details:
         alike.setdefault(_NUMBER.sub("", detail), []).append(detail)

@@ -1,7 +1,7 @@
 """One experiment of a results folder as text for people: its facts, its runs, its command, the ends of its logs.
 
-Logs are shown as the trainer wrote them, without secrets, colours and other terminal control characters. In a folder from
-elsewhere, the files of a run may have any content; `files.reading` limits how much is read.
+Logs are shown as the trainer wrote them, without secrets, colours and other terminal control characters. A folder from other
+people may contain any text, so `files.reading` limits how much is read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TAIL_BYTES = 64 * 1024
 
 
 def experiment_view(store: Store, wanted: str, *, lines: int) -> Iterator[str]:
-    """Yield the lines to show. Raise ResultsError if `wanted` is not part of exactly one experiment's id."""
+    """Yield the lines to show. Raise ResultsError unless exactly one experiment's id contains `wanted`."""
     name = store.find(wanted)
     stored = StoredExperiment(experiment=store.experiment(name), runs=store.runs(name))
     files = _files(stored.runs[-1], lines) if stored.runs else ()
@@ -85,7 +85,7 @@ def _files(run: StoredRun, lines: int) -> Iterator[str]:
 
 
 def _text(file: Path, read: Callable[[Path], str]) -> str:
-    """Return the text of a file. It is empty if the file is missing, and a sentence if the file cannot be read."""
+    """Return the text of a file, "" if the file is missing, or a sentence if the file cannot be read."""
     try:
         return read(file)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """A run over time, reduced to the points of a drawing: its step times, and each GPU's memory and power.
 
 Reads `steps-rank<R>.jsonl` and `samples-nvml.csv` in a run's folder, at most MAX_BYTES of one run. Each series is thinned to at
-most POINTS points, which include its lowest and its highest value. As in `measure.throughput`, a step is the step of all ranks
-together. The end of the warm-up comes from the number of discarded steps in the run's record.
+most POINTS points, which include its lowest and its highest value. As in `measure.throughput`, the time of a step is the time
+of all ranks together. The end of the warm-up comes from the number of discarded steps in the run's record.
 
 What it leaves out: the cause of a change, and everything between two points. Numbers come from `measure` and the monitors.
 """
@@ -22,7 +22,7 @@ from orchestrator.records import RunFolder
 Point = tuple[float, float]
 
 POINTS = 200
-# Of one run's steps and samples together. A GPU that is read every 10 ms for an hour writes about 2 MiB.
+# The largest size of one run's steps and samples together. A GPU that is read every 10 ms for an hour writes about 2 MiB.
 MAX_BYTES = 24 * 2**20
 
 _EXTREMES = 2
@@ -57,7 +57,10 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSeries:
-    """A run's series. `window` is its steady state on the clock of the devices. `problem` says why something is missing."""
+    """A run's series.
+
+    `window` is the time of its steady state, on the clock of the devices. `problem` says why something is missing.
+    """
 
     steps: Steps | None = None
     devices: tuple[Device, ...] = ()
@@ -66,7 +69,10 @@ class RunSeries:
 
 
 def read(run_dir: Path, *, discarded_steps: int | None) -> RunSeries:
-    """Return the series of a run whose record discards this number of steps. None means that the run has no steady state."""
+    """Return the series of a run.
+
+    `discarded_steps` is the number in the run's record; None means that the run has no steady state.
+    """
     if size(run_dir) > MAX_BYTES:
         return RunSeries(problem=f"its series take more than {MAX_BYTES // 2**20} MiB, and are not drawn")
     ranks = {rank: sound for rank, series in steps.read(run_dir).items() if (sound := [*filter(_is_sound, series)])}
@@ -119,7 +125,7 @@ def start_of(samples: gpu_timeline.Timeline) -> float:
 
 
 def thin(points: Sequence[Point], *, limit: int = POINTS) -> tuple[Point, ...]:
-    """Return at most `limit` of the points, in their order, with the first, the last, the lowest and the highest point.
+    """Return at most `limit` of the points, in their order. The first, last, lowest and highest points are always included.
 
     The points in between are divided into equal stretches, and each stretch keeps its lowest and its highest point. Raise
     ValueError for a limit below 4.
@@ -183,7 +189,7 @@ def _since(points: Sequence[Point], start: float) -> tuple[Point, ...]:
 
 
 def _is_sound(step: Step) -> bool:
-    """Return whether a step's times can be used in sums, because a file from elsewhere may contain any number."""
+    """Return whether a step's times can be used in sums. A file from other people may contain any number."""
     times = (step.number, step.ended_at, step.seconds, step.compute_s, step.wait_s)
     return all(reading.sound_number(value) is not None for value in times if value is not None)
 

@@ -40,7 +40,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """A table with its findings, and how it was requested: its columns, its view."""
+    """A table with its findings, and the user's choice of columns and view."""
 
     table: ResultsTable
     folders: tuple[Path, ...]
@@ -85,9 +85,9 @@ def with_findings(report: Report) -> Report:
 
 
 def load_table(folders: Sequence[Path], *, baseline: Sequence[str] = ()) -> ResultsTable:
-    """Return the results of one or more folders, compared with the named references.
+    """Return the results of one or more folders, compared with references.
 
-    For other axes, Tunebench chooses the references.
+    The user names some references in `baseline`, and Tunebench chooses the others.
     """
     from orchestrator.results.table.baseline import with_baseline
     from orchestrator.results.table.load import load
@@ -131,7 +131,7 @@ def unknown_columns(table: ResultsTable, names: Sequence[str]) -> list[str]:
 
 
 def on_terminal(report: Report, *, width: int) -> RenderableType:
-    """Return what a terminal shows of the report."""
+    """Return the report for a terminal of `width` columns."""
     if report.view is not None:
         from orchestrator.report.tables import views
 
@@ -195,8 +195,8 @@ def page(report: Report) -> str:
 def or_sentence(make: Callable[[], Made], *, what: str) -> tuple[Made | None, str | None]:
     """Return the result of `make`, or a sentence that says why it failed.
 
-    This is for work after the numbers are on disk. At this time the exit code of the campaign is known. A full disk or a defect of
-    Tunebench must not change it.
+    Use this function for work after the numbers are on disk. The campaign's exit code is then known, and a full disk or a
+    defect of Tunebench must not change it.
     """
     try:
         return make(), None
@@ -208,12 +208,10 @@ def or_sentence(make: Callable[[], Made], *, what: str) -> tuple[Made | None, st
 
 
 def writer(folders: Sequence[Path], output: Path | None) -> Write | None:
-    """Return a function that takes a name and writes this file of the report.
+    """Return a function that writes one file of the report, and takes its name and its content.
 
-    It writes into `output`, or into the only results folder.
-
-    Return None without `output` if there are several folders, or if Tunebench did not make the folder. Raise ResultsError for an
-    output folder with files that Tunebench did not make.
+    The files are written into `output`, or else into the only results folder. Without `output`, return None unless there is
+    only one folder, and Tunebench made it. Raise ResultsError if the folder `output` has files that Tunebench did not make.
     """
     own = folders[0] if len(folders) == 1 and results_folder.is_ours(folders[0]) else None
     if output is not None and (own is None or output.resolve() != own.resolve()):

@@ -1,8 +1,9 @@
-"""Preparation of training data before the first run, by `workers/prepare/prepare.py` in the interpreter that will train.
+"""Prepares training data before the first run. `workers/prepare/prepare.py` does this in the interpreter that will train.
 
-Data is never prepared during a measurement. The worker makes the data under another name and renames the folder at the end. So an
-existing folder was complete, and two benchmarks may prepare the same data at once. A disk may damage the folder later, so each use
-holds its files to the sizes and digests in its manifest (`damage`). Damaged data in the user's cache is prepared anew.
+Data is never prepared during a measurement. The worker makes the data under another name and renames the folder at the end. So
+a folder with the final name was complete, and two benchmarks may prepare the same data at once. A disk may damage the folder
+later. So before each use, the sizes and digests of its files are compared with its manifest (`damage`). Damaged data in the
+user's cache is prepared anew.
 """
 
 from __future__ import annotations
@@ -67,10 +68,10 @@ def prepare_data(experiments: Iterable[Experiment], on_event: Callable[[str], No
 
 
 def damage(folder: Path) -> str | None:
-    """Return how a folder of prepared data differs from its manifest, in words that name the file; None if it does not.
+    """Return a sentence about the first file that differs from the manifest of a folder of prepared data; None if no file differs.
 
-    Only the sizes and some parts of the files are read. The manifest of an older version has no files: then only the end of the
-    data's file is checked. Raise PreparationError if a file cannot be read for another reason.
+    Only the sizes and some parts of the files are read. The manifest of an older version lists no files. In this case, only the
+    end of the data file is checked. Raise PreparationError if a file cannot be read for another reason.
     """
     file = folder / "manifest.json"
     try:
@@ -111,7 +112,7 @@ def _discard(folder: Path, damaged: str) -> None:
     aside = folder.with_name(f".{folder.name}.damaged-{os.getpid()}")
     try:
         folder.rename(aside)
-        if damage(aside) is None and not folder.exists():  # another process was first, and has made it anew
+        if damage(aside) is None and not folder.exists():  # another process has just made it anew
             aside.rename(folder)
         elif aside.is_dir() and not aside.is_symlink():
             shutil.rmtree(aside)
@@ -122,7 +123,7 @@ def _discard(folder: Path, damaged: str) -> None:
 
 
 def why_missing(experiment: Experiment) -> str | None:
-    """Return the cause for missing or damaged training data; None if the data is whole. The log of its preparation has a cause."""
+    """Return why the training data is missing or damaged; None if it is whole. If its preparation failed, the log has the cause."""
     if experiment.data is None or experiment.data_path is None:
         return None
     folder = Path(experiment.data_path)

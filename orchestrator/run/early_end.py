@@ -33,10 +33,10 @@ class EarlyEnd:
         self.why: str | None = None
         self.step: int | None = None
         if measure.within is not None:
-            t_quantile(3)  # scipy is loaded now, and not next to a measurement
+            t_quantile(3)  # loads scipy now, and not during a measurement
 
     def add(self, seconds: float) -> None:
-        """Take the time of a step. Steps after the early end change nothing."""
+        """Add the time of a step. Steps after the early end change nothing."""
         if self.why is not None:
             return
         self.seconds.append(seconds)

@@ -16,7 +16,7 @@ from orchestrator.monitors.nvml_numbers import named
 from orchestrator.monitors.nvml_sampler import memory_in_use, processes
 from orchestrator.records import Gpu
 
-# A display and the driver itself use less.
+# A display and the driver itself use less than this.
 IDLE_BYTES = 2**30
 PATIENCE_S = 60.0
 _PAUSE_S = 0.5
@@ -38,7 +38,8 @@ def settle(
 ) -> tuple[str, ...]:
     """Return a sentence for each GPU that is in use.
 
-    `policy`: "wait" waits at most `patience_s` seconds for idle GPUs, "warn" does not wait, "fail" raises LaunchError.
+    With the policy "wait", wait at most `patience_s` seconds for idle GPUs. With "warn", do not wait. With "fail", raise
+    LaunchError if a GPU is in use.
     """
     look = look or occupants
     in_use = look(gpus) if gpus else ()
@@ -55,7 +56,7 @@ def settle(
 
 
 def memory_taken(gpus: Sequence[Gpu]) -> dict[str, int]:
-    """Return UUID → bytes in use now, for GPUs whose driver answers."""
+    """Return a dict from UUID to the bytes that are in use now. GPUs whose driver does not answer are left out."""
     found: dict[str, int] = {}
     with nvml_session() as nvml:
         for gpu in gpus if nvml is not None else ():

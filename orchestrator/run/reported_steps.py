@@ -2,8 +2,7 @@
 
 While the program runs, its new lines are read as often as the run's time limits require. New lines are also read at the step at
 which `measure:` may end the program. The lines of stdout become `steps-rank0.jsonl`. After the end, each rank that reported
-steps gets a worker file, as the instrument writes it for a Trainer. So readers of a run's files find the steps in the usual
-form.
+steps gets a worker file with the same form as the instrument's. So readers of a run's files find the steps in the usual form.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class ReportedSteps:
         self.looked, self.pause_s = self.began_monotonic, FIRST_PAUSE_S
 
     def _moment(self, reading: float) -> float | None:
-        """Return a reading of the program's clock as seconds since the epoch; None if this process does not know the clock."""
+        """Convert `reading`, a time on the program's clock, to seconds since the epoch. Return None if the clock is unknown."""
         now = time.time()
         for offset in (0.0, now - time.monotonic()):
             if self.began - _TOLERANCE_S <= reading + offset <= now + _TOLERANCE_S:
@@ -65,12 +64,15 @@ class ReportedSteps:
     def next_look_at(self) -> float | None:
         """Return the earliest time, on the monotonic clock, at which the run may have made enough steps.
 
-        Return None if nothing ends it early.
+        Return None if the run has no rule for an early end.
         """
         return None if self.ending is None else self.looked + self.pause_s
 
     def enough(self) -> bool:
-        """Return whether the run has made the steps that `measure:` requires. Read new lines if it is time."""
+        """Return whether the run has made the steps that `measure:` requires.
+
+        Read new lines if the pause since the last look is over.
+        """
         if self.ending is None or time.monotonic() < self.looked + self.pause_s:
             return False
         self.update()
@@ -146,7 +148,7 @@ class ReportedSteps:
 def prepare(command: Command, experiment: Experiment, run_dir: Path) -> Command:
     """Return the command. If its program calls `tunebench.steps`, the command gets a PYTHONPATH with that module.
 
-    The module is copied into the run's folder: the interpreter of the run need not have Tunebench installed.
+    The module is copied into the run's folder, because the interpreter of the run may not have Tunebench.
     """
     if experiment.steps is not StepSource.CALLS:
         return command

@@ -22,13 +22,19 @@ _LOG_BYTES = 256 * 1024
 
 
 def keep_room(folder: RunFolder) -> None:
-    """Reserve disk space and a file for the record, and its name: on some file systems a name takes as much room as a file."""
+    """Reserve disk space for the record, and a small file for its name.
+
+    On some file systems, a name needs as much space as a file.
+    """
     writing.reserve(folder.kept_record, RESERVED_BYTES)
     writing.reserve(folder.reserve, 1)
 
 
 def give_room(folder: RunFolder) -> None:
-    """Release the name that was reserved, so that the record can be placed. Remove the notes of processes, which have ended."""
+    """Release the reserved name, so that the record can be written.
+
+    Remove the notes about the run's processes, since they have ended.
+    """
     for path in (folder.reserve, folder.processes):
         with suppress(OSError):
             path.unlink(missing_ok=True)
@@ -49,7 +55,7 @@ def is_gone(folder: RunFolder, marker: str) -> bool:
 
 
 def is_disk_full(folder: RunFolder) -> bool:
-    """Return whether less space is free than was reserved. Then a failed process may have been unable to write its error."""
+    """Return whether less space is free than was reserved. In this case, a failed process may not have written its error."""
     return shutil.disk_usage(folder.path).free < RESERVED_BYTES
 
 
@@ -74,13 +80,16 @@ def log_end(folder: RunFolder) -> str:
             size = log.stat().st_size
             if size:
                 text = reading.read_tail(log, limit=_LOG_BYTES)
-                # Redacted before it is cut into lines: half a secret is not recognised.
+                # The text is redacted before it is cut into lines, because half a secret is not recognised.
                 return redact_end(text, cut=size > _LOG_BYTES)
     return ""
 
 
 def pids(folder: RunFolder) -> frozenset[int]:
-    """Return the ids of the training processes that the instrument wrote. Return an empty result without the instrument."""
+    """Return the ids of the training processes, which the instrument wrote to a file.
+
+    Return an empty set if there is no such file.
+    """
     try:
         words = reading.read_text(folder.pids, limit=reading.CLAIM_BYTES).split()
     except (OSError, ValueError):
@@ -105,7 +114,7 @@ def remove_output(folder: RunFolder) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder. Of a link, remove the link and not its target."""
+    """Remove a folder. If it is a link, remove the link and not its target."""
     with suppress(OSError):
         if folder.is_symlink():
             folder.unlink()

@@ -63,7 +63,7 @@ class _Evidence:
 
 
 def run_one(run_dir: Path) -> RunRecord:
-    """Carry out the claimed run of this folder and return its record, or the record that the folder already has.
+    """Carry out the claimed run of this folder, and return its record. If the folder has a record already, only return this record.
 
     Raise ResultsError for a folder without a claim or an experiment.
     """
@@ -125,7 +125,7 @@ def _carry_out(experiment: Experiment, folder: RunFolder, claim: claims.Claim, s
         evidence = _evidence(experiment, folder, gpus, claim=claim, stop=stop)
     except OrchestratorError as error:
         evidence = _not_started(started_at, kind="launcher", cause=str(error))
-    except Exception as error:  # a defect of Tunebench or a plug; the run must have its record all the same
+    except Exception as error:  # a defect of Tunebench or of a plug; the run must still have its record
         evidence = _not_started(started_at, kind="unknown", cause=f"{type(error).__name__}: {error}")
     outcome, judged, findings = evidence.outcome, evidence.verdict, evidence.findings
     ended = outcome if (judged.exit_code, judged.signal) == (None, None) else judged
@@ -192,7 +192,7 @@ def _evidence(
     )
     if judged.status is Status.OK:
         judged = invalid(experiment, findings) or judged
-    # The instrument, which a custom command may start by hand, has measured it from within.
+    # If the instrument ran (a custom command may start it, too), it measured the wait for a core itself.
     share = None if any(worker.get("core_wait") for worker in findings.workers) else trained.core_wait_share
     of_host = (*host_load.measurements(core_time_before), *host_load.core_wait(share))
     survivors = [f"process {name} could not be ended and may still hold memory" for name in outcome.survivors]
@@ -227,7 +227,7 @@ def _command(
 
 
 def _own_gpus(experiment: Experiment, claim: claims.Claim) -> tuple[Gpu, ...]:
-    """Return one GPU per process: the GPUs in the claim, else the first visible GPUs."""
+    """Return one GPU per process: the GPUs in the claim, or else the first visible GPUs."""
     if experiment.device is not Device.CUDA:
         return ()
     visible = provenance.visible_gpus()

@@ -54,7 +54,7 @@ _FREE_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getso
 def command_script(command: Command, environ: Mapping[str, str] = os.environ) -> str:
     """Return the text of `command.sh`. `command.argv[0]` must be a Python interpreter if the command has a port.
 
-    `environ` is searched for secrets, because the command may contain their values.
+    The variables in `environ` show which words of the command are secrets.
     """
     writer = _Writer(command, environ)
     words = tuple(writer.words())
@@ -70,7 +70,7 @@ def command_script(command: Command, environ: Mapping[str, str] = os.environ) ->
 
 
 class _Writer:
-    """The words of one command as words of bash. A secret has the same variable everywhere."""
+    """The words of one command as words of bash. A secret becomes the same variable everywhere."""
 
     def __init__(self, command: Command, environ: Mapping[str, str]) -> None:
         self.command, self.environ = command, environ

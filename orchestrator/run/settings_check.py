@@ -26,7 +26,7 @@ Difference = tuple[str, object, object]
 def _attention(word: str) -> str:
     """Return the same word for all names of one attention algorithm.
 
-    If the package of flash attention is missing, transformers takes it from a kernel hub, under another name.
+    If the package of flash attention is missing, transformers loads the algorithm from a kernel hub, under another name.
     """
     for version in ("2", "3"):
         if f"flash-attn{version}" in word or word == f"flash_attention_{version}":
@@ -65,7 +65,7 @@ _SETTING_OF: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "r": ("lora_rank", _number),
     "lora_r": ("lora_rank", _number),
 }
-# The classes of these optimizers. Packages make the other optimizers, under names that change.
+# The optimizers whose class is known. Other optimizers come from packages, and the names of their classes change.
 _OPTIMIZERS = {
     "adamw_torch": "AdamW",
     "adamw_torch_fused": "AdamW",
@@ -91,7 +91,10 @@ def mismatches(experiment: Experiment, settings: Settings) -> tuple[str, ...]:
 
 
 def of_ranks(experiment: Experiment, workers: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return each sentence from the ranks' files once. A sentence names its ranks if it is not true for all ranks."""
+    """Return the sentences of `mismatches` for all ranks, each sentence once.
+
+    A sentence that is not true for all ranks names its ranks.
+    """
     ranks_of: dict[str, list[int]] = {}
     ranks = 0
     for place, worker in enumerate(workers):
@@ -105,7 +108,7 @@ def of_ranks(experiment: Experiment, workers: Iterable[Mapping[str, Any]]) -> tu
 
 
 def _asked(experiment: Experiment) -> dict[str, str]:
-    """Return the arguments under the built-in trainer's names, for any trainer, without lists."""
+    """Return the arguments of any trainer, under the names of the built-in trainer. Lists are left out."""
     asked = {name: value for name, value in experiment.arguments.items() if isinstance(value, str)}
     if experiment.script is not None:
         return {name: value for name, value in asked.items() if name in types("Trainer")}
@@ -175,6 +178,9 @@ def _processes(experiment: Experiment, asked: Asked, settings: Settings) -> Iter
 
 
 def _launch(word: str) -> str:
-    """Return DDP for each of accelerate's names for DDP. These names contain the device, which is compared separately."""
+    """Return the kind of launch in capitals.
+
+    All of accelerate's names for DDP become DDP, because they contain the device, which is compared separately.
+    """
     plain = word.rpartition(".")[2].upper()
     return "DDP" if plain.startswith("MULTI_") else plain

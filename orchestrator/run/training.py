@@ -20,8 +20,8 @@ from orchestrator.run import reported_steps, run_files, watchdog
 class Trained:
     """The end of a training.
 
-    `out_of_memory`: the kernel killed one of its processes for memory. `core_wait_share`: the time for which a process waited
-    for a core, as a share; None for a trainer that measures this itself.
+    `out_of_memory`: the kernel killed a process of the training because memory ran out. `core_wait_share`: the share of time
+    for which a process waited for a core. It is None if the instrument measures this time.
     """
 
     outcome: ProcessOutcome
@@ -83,7 +83,7 @@ def train(
 
 
 def out_of_memory(log: str, outcome: ProcessOutcome, folder: RunFolder) -> bool:
-    """Return whether the kernel's log says that the kernel killed a process of this run for memory.
+    """Return whether, by its log, the kernel killed a process of this run because memory ran out.
 
     This is for machines without a control group.
     """

@@ -44,7 +44,7 @@ def of_gone_folder(record: RunRecord, folder: RunFolder, experiment: Experiment)
 
 
 def gave_up(claim: Claim, record: RunRecord) -> bool:
-    """Return whether another benchmark wrote this record, because it gave this run up."""
+    """Return whether another benchmark gave up this run, and wrote this record."""
     ours = (claim.experiment_id, claim.repeat, claim.attempt, claim.claimed_at)
     theirs = (record.experiment_id, record.repeat, record.attempt, record.started_at)
     return record.status in (Status.LOST, Status.CANCELLED) and theirs == ours

@@ -1,8 +1,9 @@
 """The watch over a run's progress. It checks that the first step and the next steps come in time, and does regular chores.
 
-The sign of progress is the size of the instrument's step files. For a trainer without step files it is the size of the output.
-This size is read only a few times before each limit. If a program reports its own steps, the watch also checks whether it has
-made enough steps (`reported_steps`). `process.run` enforces the limit of the whole time. This module ends no process.
+The sign of progress is the size of the instrument's step files. For a trainer without step files, the sign is the size of the
+output. This size is read only a few times before each limit. If a program reports its own steps, the watch also checks whether
+it has made enough steps (`reported_steps`). `process.run` enforces the limit of the run's whole time. This module ends no
+process.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Protocol
 
 from orchestrator.records import Limit, RunFolder
 
-# A run without progress is noticed at most a fourth of its limit late.
+# A run without progress is noticed after its limit, and at most a fourth of the limit later.
 LOOKS_PER_LIMIT = 4
 
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.2, 15.0
@@ -29,7 +30,10 @@ TRAINING_ENDED = b'"ended"'
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signs:
-    """The visible progress of a run. `mark` changes with progress. `over`: training has ended, but the process may still run."""
+    """The visible progress of a run.
+
+    `mark` changes when there is progress. `over`: training has ended, but the process may still run.
+    """
 
     begun: bool
     mark: object
@@ -37,7 +41,7 @@ class Signs:
 
 
 def by_steps(run_dir: Path) -> Signs:
-    """Return the progress that the step files of an instrumented trainer show. A step of any rank is progress."""
+    """Return the progress that the step files of an instrumented trainer show. A step of any rank counts as progress."""
     sizes = dict(_sizes(RunFolder(run_dir).all_steps().values()))
     return Signs(begun=any(sizes.values()), mark=sizes, over=any(_over(path) for path, size in sizes.items() if size))
 
@@ -75,14 +79,17 @@ class Ending(Protocol):
 
 @dataclass(slots=True)
 class Chore:
-    """Work to do again and again during a run. `pause_s` returns the pause before the next time, given the run's seconds so far."""
+    """Work that is repeated during a run.
+
+    `pause_s` takes the seconds since the run began, and returns the pause before the next repetition.
+    """
 
     work: Callable[[], None]
     pause_s: Callable[[float], float]
 
 
 class Watch:
-    """A watch over a run, from now on, by a monotonic clock. The result of `signs` may be `late_s` seconds old."""
+    """A watch over a run. It begins now, and uses a monotonic clock. The result of `signs` may be `late_s` seconds old."""
 
     def __init__(
         self,
@@ -102,7 +109,7 @@ class Watch:
         self.seen = Signs(begun=False, mark=None)
 
     def next_look_s(self) -> float | None:
-        """Return the seconds until the next look, or None without a limit."""
+        """Return the seconds until the next look, or None if no look is necessary."""
         due = [*self.due]
         if self.startup_timeout_s is not None and not self.seen.begun:
             due.append(self.began + self.startup_timeout_s)

@@ -2,9 +2,9 @@
 
 It has records, series, reports and the ends of logs, but no secrets and no machine names.
 
-Secrets are masked (`unnamed_secrets` finds more of them than other files hide), and names of hosts and users become fixed words
-(`names`). MANIFEST.json lists the files and everything that was left out or cut. It counts the hidden texts. The same folder gives
-the same bytes. Nothing in the folder is run or changed.
+Secrets are masked, also those that other reports do not recognise (`unnamed_secrets`). Names of hosts and users are replaced by
+fixed words (`names`). MANIFEST.json lists the files and everything that was left out or cut. It also counts the hidden texts.
+The same folder gives the same bytes. Nothing in the folder is run or changed.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class _Hide:
 
 
 def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False, say: Say = _silent) -> Bundled:
-    """Write the bundle of a campaign. If that takes long, say how far the work is.
+    """Write the bundle of a campaign. If this takes long, `say` gets sentences about the progress.
 
-    Raise OrchestratorError if the folder is not a results folder, or if the file exists.
+    Raise OrchestratorError if the folder is not a results folder, or if the output file exists already.
     """
     root = Store.resume(folder).root.resolve()
     target = output or Path(f"{root.name}-bundle.tar.gz")
@@ -96,13 +96,13 @@ def bundle(folder: Path, *, output: Path | None = None, whole_logs: bool = False
 
 
 def _folder_name(root: Path, hide: _Hide) -> str:
-    """Return the name of the folder in the bundle. It differs from the campaign's name, so that both fit in one folder."""
+    """Return the name of the folder in the bundle. It is not the campaign's own name, so that both folders fit in one place."""
     tame = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in hide(root.name))
     return f"{tame[:100].strip('.') or 'campaign'}-bundle"
 
 
 def _add(add: Add, piece: Piece, hide: _Hide, manifest: dict[str, Any], *, whole_logs: bool) -> str | None:
-    """Put a file into the archive. Return the reason if the file cannot be read or named, else None."""
+    """Put a file into the archive. Return None, or the reason why the file is left out."""
     if hide.secrets(piece.path) != piece.path:
         return "its name contains a secret"
     try:
@@ -123,7 +123,7 @@ def _clean(piece: Piece, read: Content, hide: _Hide) -> str:
         return "".join(parts)
     text = read.text
     if piece.path.endswith(".md"):
-        text = text.replace(EMPTY_COMMENT, "")  # it interrupts addresses, which are then not recognised
+        text = text.replace(EMPTY_COMMENT, "")  # an address that contains this comment would not be recognised
     return hide.names.hide(redact_end(text, cut=read.cut, also=hide.unnamed.find))
 
 

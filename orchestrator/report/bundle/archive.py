@@ -42,7 +42,7 @@ def archive(file: BinaryIO, *, folder: str) -> Iterator[Add]:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that gets its name when it is complete. Raise OrchestratorError if a file of that name exists."""
+    """Open a new file, which gets its name only when it is complete. Raise OrchestratorError if a file of that name exists."""
     refusal = OrchestratorError(f"{path} exists, and nothing is overwritten; name another file with --output")
     if os.path.lexists(path):
         raise refusal

@@ -1,8 +1,8 @@
-"""The files of a results folder that go into a bundle, chosen by name. Other files are left out with a reason.
+"""Chooses the files of a results folder that go into a bundle, by their names. Every other file is left out, with a reason.
 
-Only files with listed names are taken. Checkpoints, files of the trainer and all other files are left out, and the manifest names
-them. `experiments/` may be a link, since users move this folder to another disk. Inside the folder, only regular files are read,
-never links.
+Only files with listed names are taken. Checkpoints, files of the trainer and all other files are left out, and the manifest
+names them. `experiments/` may be a link, since users move this folder to another disk. Inside this folder, only regular files
+are read, never links.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LeftOut:
 
 
 def survey(root: Path, *, above: str = "") -> Iterator[Piece | LeftOut]:
-    """Yield everything in a results folder, in the order of names."""
+    """Yield the files of a results folder, sorted by name. Each file is a Piece or LeftOut."""
     for path in sorted(root.iterdir()):
         name = f"{above}{path.name}"
         if _OF_THE_CAMPAIGN.fullmatch(path.name):
@@ -98,7 +98,8 @@ def _of_run(folder: Path, name: str) -> Iterator[Piece | LeftOut]:
     elif state(folder) is JobState.RUNNING:
         yield LeftOut(path=name, why="it is still running")
     else:
-        # Tunebench's own programs in a run's folder are not results; to hide a name in them would break them. They are left out.
+        # The programs that Tunebench puts into a run's folder are left out. They are not results, and hiding a name would break
+        # them.
         kept = (path for path in sorted(folder.iterdir()) if path.name not in (instrumented.FILE_NAME, MODULES))
         yield from (_judged(path, f"{name}/{path.name}", _OF_A_RUN) for path in kept)
 
@@ -111,7 +112,10 @@ def _judged(path: Path, name: str, taken: re.Pattern[str]) -> Piece | LeftOut:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Content:
-    """A file's text. If it is `cut`, it is the end of a longer text, and its first LONGEST_SECRET characters must be left out."""
+    """A file's text.
+
+    If `cut` is true, this is the end of a longer text, and its first LONGEST_SECRET characters must be left out.
+    """
 
     text: str
     cut: bool = False
@@ -127,7 +131,7 @@ def content(piece: Piece, *, whole_logs: bool) -> Content:
 
 
 def size(piece: Piece, *, whole_logs: bool) -> int:
-    """Return the number of bytes of a file that go into the bundle, or 0 for a file that cannot be read."""
+    """Return how many bytes of a file go into the bundle, or 0 if the file cannot be read."""
     try:
         found = piece.source.lstat().st_size
     except OSError:

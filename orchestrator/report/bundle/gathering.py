@@ -29,7 +29,7 @@ def gather(pieces: Iterable[Piece], *, whole_logs: bool) -> Known:
     users, versions, identifiers = {*_this_user()}, set[str](), set[str]()
     for piece in pieces:
         if piece.path.endswith(".html"):
-            continue  # made from the records; its scripts contain paths of other people
+            continue  # a page is made from the records, and its scripts contain paths of other people
         try:
             text = content(piece, whole_logs=whole_logs).text
         except (OSError, reading.Unreadable):
@@ -48,7 +48,7 @@ def gather(pieces: Iterable[Piece], *, whole_logs: bool) -> Known:
 
 def _this_user() -> Iterator[str]:
     yield from filter(None, map(os.environ.get, ("USER", "LOGNAME", "USERNAME")))
-    with suppress(ImportError, KeyError):  # some systems have no such module, and some containers no such user
+    with suppress(ImportError, KeyError):  # the module or the user's entry may be missing
         import pwd
 
         yield pwd.getpwuid(os.getuid()).pw_name
@@ -57,7 +57,7 @@ def _this_user() -> Iterator[str]:
 
 
 def _hosts(value: Any) -> Iterator[str]:
-    """Yield every text under a key `host`, or under the key `name` inside it.
+    """Yield the value of every key `host`. If this value is an object, yield the value of its key `name`.
 
     Search at any depth up to the limit of `files.reading`.
     """
@@ -72,7 +72,7 @@ def _hosts(value: Any) -> Iterator[str]:
 
 
 def _identifiers(value: Any) -> Iterator[str]:
-    """Yield every text under a key that identifies something."""
+    """Yield every text that is the value of a key in _IDENTIFIERS, at any depth."""
     if isinstance(value, dict):
         yield from (text for key in _IDENTIFIERS if isinstance(text := value.get(key), str))
     for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

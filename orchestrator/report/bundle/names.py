@@ -1,11 +1,12 @@
-"""The replacement of names of people and machines in a text by fixed words: `hidden-host`, `hidden-user`. Pure.
+"""Replaces the names of people and machines in a text by fixed words: `hidden-host`, `hidden-user`. Pure.
 
 Hosts and users come from the campaign's files and from this process (`gathering`). IP, hardware and mail addresses are recognised
 by their form. A name is hidden only as a whole word, between characters that are not ASCII letters or digits. The fixed words
 need no escaping in JSON, CSV, HTML or a shell. No replacement begins directly after a backslash, so that JSON stays JSON.
 
-Not found: a host that no record names; names of projects, models and data. Users other than the current user are found only if a
-text names their home folder. A name that is also a word of Tunebench's own files (`step`, `gpu`) is hidden only in home folders.
+Not hidden: hosts that no record names, and the names of projects, models and data. Users other than the current user are found
+only if a text names their home folder. A name that is also a word of Tunebench's own files (`step`, `gpu`) is hidden only in
+home folders.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """The gathered names. `versions` of packages may look like IP addresses, and `identifiers` (commits, UUIDs) like secrets."""
+    """The gathered names.
+
+    `versions` of packages may look like IP addresses. `identifiers` (commits, UUIDs) may look like secrets.
+    """
 
     hosts: frozenset[str] = frozenset()
     users: frozenset[str] = frozenset()
@@ -100,7 +104,7 @@ class Names:
         )
 
     def hide(self, text: str) -> str:
-        """Return the text with a fixed word for every name."""
+        """Return the text, in which a fixed word replaces every name."""
         for kind, pattern, word in self._patterns:
             text, count = pattern.subn(word, text)
             self.places[kind] += count
@@ -123,7 +127,7 @@ def _is_of_a_machine(text: str) -> bool:
 
 
 def _one_of(names: Iterable[str], *, behind: str = "", flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str] | None:
-    """Return a pattern that matches the names, plain and in JSON's form.
+    """Return a pattern that matches the names, both plain and escaped as in JSON.
 
     Return None if every name is too short or an ordinary word.
     """

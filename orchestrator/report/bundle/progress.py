@@ -1,4 +1,4 @@
-"""Sentences that say how far a bundle is. A file of a million steps takes a minute."""
+"""Sentences about the progress of a bundle. A single file of a million steps takes a minute."""
 
 from __future__ import annotations
 

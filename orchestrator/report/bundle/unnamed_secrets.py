@@ -1,8 +1,8 @@
-"""Recognise secrets that no name and no form of `files.redaction` gives away. Only a bundle hides them, since it goes to others.
+"""Recognises secrets that `files.redaction` does not find by a name or a form. Only a bundle hides them, since others receive it.
 
-- Values of any variable of the environment that are long and look random.
-- Forms of tokens that the package detect-secrets knows. Only its detectors without false alarms in results are used. Without the
-  package a bundle is made all the same, and its manifest says so. The package takes a tenth of a second to import.
+- Words in the values of environment variables, if the words are long and look random.
+- Tokens in a form that the package detect-secrets knows. Tunebench uses only detectors that raise no false alarm in results. If
+  the package is missing, the bundle is still made, and its manifest says so.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SIGNS = re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])(?=.*[!#%&*?@^~$])[^\s/:;]{1
 
 
 def is_random(word: str) -> bool:
-    """Return whether a word is long, and changes so often between digits, small and capital letters that a machine made it."""
+    """Return whether a word looks random: it is long, and often changes between digits, small letters and capital letters."""
     runs = re.findall(r"[A-Za-z\d]+", word)
     if _UUID.fullmatch(word) or any(len(run) >= 16 and _changes(run) >= max(4, 0.17 * len(run)) for run in runs):
         return True
@@ -57,7 +57,10 @@ def _changes(run: str) -> int:
 
 
 def random_values(environ: Mapping[str, str], identifiers: Collection[str] = ()) -> dict[str, str]:
-    """Return the long and random words in the values of an environment, by themselves. `identifiers` are not secrets."""
+    """Return the words in the values of `environ` that are long and look random.
+
+    The dict maps each word to itself. `identifiers` are not secrets.
+    """
     found = set()
     for name, value in environ.items():
         if _PUBLIC.fullmatch(name.upper()):
@@ -69,7 +72,7 @@ def random_values(environ: Mapping[str, str], identifiers: Collection[str] = ())
 
 
 class UnnamedSecrets:
-    """The secrets that a bundle hides in addition. `source` names the list of forms, or is None without the package."""
+    """The secrets that only a bundle hides. `source` is the package that knows the forms; it is None if the package is missing."""
 
     def __init__(self, environ: Mapping[str, str], identifiers: Collection[str]) -> None:
         self._values = random_values(environ, identifiers)
@@ -82,7 +85,7 @@ class UnnamedSecrets:
             self.source = f"detect-secrets {metadata.version('detect-secrets')}"
 
     def find(self, text: str) -> Iterator[Secret]:
-        """Yield the secrets in a text. A text in such a form counts only if it looks random."""
+        """Yield the secrets in a text. A token in a known form counts only if it looks random."""
         yield from by_value(text, self._values)
         for pattern in self._patterns:
             for match in pattern.finditer(text):

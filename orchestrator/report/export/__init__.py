@@ -1,7 +1,7 @@
-"""Export the runs of a results folder to a tracker: TensorBoard, MLflow, Weights & Biases or Trackio.
+"""Exports the runs of a results folder to a tracker: TensorBoard, MLflow, Weights & Biases or Trackio.
 
-TARGETS has a module for each tracker. The module imports the tracker's package when the tracker is opened. `reading` converts each
-run. A run that the tracker already has stays as it is. Nothing is written into a results folder.
+TARGETS has a module for each tracker. Such a module imports the tracker's package only when the tracker is opened. The module
+`reading` converts each run. A run that the tracker already has is not sent again. Nothing is written into a results folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TARGETS: Mapping[str, Open] = {
 def export(folder: Path, *, to: str, destination: str | None = None, project: str | None = None) -> Exported:
     """Send every ended run of a results folder to a tracker. `project` is the folder's name by default.
 
-    Raise OrchestratorError if the folder contains no results, or if the tracker is missing or refuses.
+    Raise OrchestratorError if the folder contains no results, if the tracker is not installed, or if it refuses a run.
     """
     reading = read(folder)
     notes: list[str] = []
@@ -47,7 +47,7 @@ def export(folder: Path, *, to: str, destination: str | None = None, project: st
 
 @contextmanager
 def _plain_errors(to: str) -> Iterator[None]:
-    """Raise a tracker's own errors as OrchestratorError: no network, no login, a database of another version."""
+    """Raise each error of a tracker as OrchestratorError. Such errors are: no network, no login, a database of another version."""
     try:
         yield
     except OrchestratorError:

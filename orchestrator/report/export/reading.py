@@ -1,7 +1,8 @@
-"""A results folder as a tracker's runs, one for each run that ended. The folder may be of Tunebench or of the reference.
+"""Converts a results folder into runs for a tracker, one for each run that has ended.
 
-A folder is read as for a report, with a warning for everything that is not plausible. All text is redacted again, because this
-environment may have other secrets than the environment that wrote the folder. This module does not depend on any tracker.
+The folder may come from Tunebench or from the reference system. It is read in the same way as for a report, and everything that
+is not plausible gives a warning. All text is redacted again, because this environment may have other secrets than the
+environment that wrote the folder. This module does not depend on any tracker.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _of_reference(row: Row, root: Path, masked: Masked) -> TrackerRun:
 def _tracker_run(
     key: str, name: str, row: Row, files: Iterable[Path], logs: Iterable[Path], masked: Masked
 ) -> TrackerRun:
-    """Return a run without its times and series. Its texts are complete files, and the end of each log."""
+    """Return a run without its times and series. The run's texts are the whole files, and the end of each log."""
     texts = {path.name: masked(_text(path)) for path in files} | {path.name: _log_end(path) for path in logs}
     return TrackerRun(
         key=key,

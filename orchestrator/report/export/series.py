@@ -1,7 +1,8 @@
 """The series of a run for a tracker's charts: steps, losses, memory and power of the GPUs.
 
 Reads `steps-rank<R>.jsonl` and `samples-nvml.csv`, up to a limit, and skips lines and values that are invalid. As in
-`measure.throughput`, a step is the step of all ranks together. A long series is thinned as for the report, but keeps more points.
+`measure.throughput`, the time of a step is the time of all ranks together. A long series is thinned as for the report, but
+keeps more points.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from orchestrator.records import RunFolder
 from orchestrator.report.export.tracker import Point
 from orchestrator.report.series import samples_of, start_of, thin
 
-# The most points of a series. A tracker stores every point, and no chart has more columns of pixels.
+# The largest number of points in a series. A tracker stores every point, and no chart is wider than this number of pixels.
 MOST_POINTS = 1000
 
 _LARGEST_STEP = 2**53
@@ -29,7 +30,7 @@ _WATCHED = {"memory": "memory_bytes", "power": "power_w", "utilization": "utiliz
 
 
 def of_run(run_dir: Path) -> dict[str, tuple[Point, ...]]:
-    """Return the thinned series by name (`steps/…`, `gpu<N>/…`), without empty ones."""
+    """Return a dict from name (`steps/…`, `gpu<N>/…`) to thinned series. Empty series are left out."""
     series = {**_step_series(run_dir), "steps/loss": tuple(_losses(run_dir)), **_gpu_series(run_dir)}
     sound = {name: [point for point in points if _is_sound(point)] for name, points in series.items()}
     return {name: _thinned(points) for name, points in sound.items() if points}
@@ -45,7 +46,7 @@ def _is_sound(point: Point) -> bool:
 
 
 def _step_series(run_dir: Path) -> Mapping[str, tuple[Point, ...]]:
-    """Return the times of the steps. A step without the time of its end gets the sum of the step times so far."""
+    """Return the times of the steps. If the end time of a step is unknown, the step gets the sum of the step times so far."""
     together = steps.together({rank: series for rank, series in steps.read(run_dir).items() if series})
     times = [*zip(together, accumulate(step.seconds for step in together), strict=True)]
     ends = [(step, so_far if step.ended_at is None else step.ended_at) for step, so_far in times]

@@ -1,8 +1,8 @@
 """Runs in MLflow: on a tracking server, or in a local database if no server is named.
 
-MLflow 3 keeps local runs in a database. If the destination is a folder, it gets `mlflow.db` and `mlruns/`. `mlflow ui` expects them
-in its working folder. A run is recognised by the tag `tunebench.run`. If its status is still RUNNING, an earlier export was killed.
-Then the run is sent again, into the same MLflow run.
+MLflow 3 keeps local runs in a database. If the destination is a folder, it gets `mlflow.db` and `mlruns/`. `mlflow ui` expects
+them in its working folder. A run is recognised by the tag `tunebench.run`. If the run's status in MLflow is still RUNNING, an
+earlier export was killed. Then the run is sent again, into the same MLflow run.
 
 What it leaves out: names that MLflow does not allow, and text beyond MLflow's limits of length. The export reports each omission.
 """
@@ -33,7 +33,10 @@ T = TypeVar("T")
 
 @contextmanager
 def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
-    """Open a tracking address, or a folder with a local database. The default is MLFLOW_TRACKING_URI, else the working folder."""
+    """Open a tracking address, or a folder with a local database.
+
+    The default is MLFLOW_TRACKING_URI, or else the working folder.
+    """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # an export is not reported to MLflow
     with package_of("mlflow"):
         import mlflow.entities as entities
@@ -48,7 +51,10 @@ def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
 
 
 def _address(destination: str) -> tuple[str, str | None]:
-    """Return the tracking address, and the place for artifacts of a new local experiment (None: the server decides)."""
+    """Return two values: the tracking address, and the place for the artifacts of a new local experiment.
+
+    The second value is None if the server decides.
+    """
     if "://" in destination or destination == "databricks":
         return destination, None
     folder = outside_of_results(Path(destination).resolve())

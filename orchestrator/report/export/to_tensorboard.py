@@ -119,7 +119,7 @@ def _number_or_text(text: str) -> float | str:
 
 
 def _as_table(run: TrackerRun) -> str:
-    """Return tags and exact numbers as a Markdown table, which TensorBoard renders without markup."""
+    """Return tags and exact numbers as a Markdown table. The cells are escaped, so that TensorBoard shows them unchanged."""
     cells = {**run.tags, **{name: repr(value) for name, value in run.metrics.items()}}
     rows = "\n".join(f"| {_as_cell(name)} | {_as_cell(text)} |" for name, text in cells.items())
     return f"| name | value |\n|---|---|\n{rows}"

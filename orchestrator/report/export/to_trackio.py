@@ -2,9 +2,9 @@
 
 A run is recognised by its name, which contains its key. Trackio drops some values with a warning. The export repeats this warning.
 
-What it leaves out: in Trackio, the time of a point is the time of the export, and there is only one axis of steps. Series of
-monitors therefore have `time_s` as well. If an export is killed during a run, Trackio keeps a part of the run. The next export
-takes this part for the whole run.
+What it leaves out: in Trackio, the time of a point is the time of the export, and there is only one axis of steps. So the
+series of monitors also have a column `time_s`. If an export is killed during a run, Trackio keeps a part of the run. The next
+export takes this part for the whole run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLDER_VARIABLE, ELSEWHERE = "TRACKIO_DIR", ("TRACKIO_SPACE_ID", "TRACKIO_SERVER
 
 @contextmanager
 def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
-    """Open the folder of Trackio's databases: `destination`, else TRACKIO_DIR, else Trackio's default."""
+    """Open the folder of Trackio's databases: `destination`, or else TRACKIO_DIR, or else Trackio's default."""
     for name in ELSEWHERE:
         if os.environ.get(name):
             raise OrchestratorError(
@@ -34,7 +34,7 @@ def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
                 "unset it, export, then send the project on with `trackio sync`"
             )
     if destination is not None:
-        os.environ[FOLDER_VARIABLE] = str(outside_of_results(Path(destination)))  # read once, at import
+        os.environ[FOLDER_VARIABLE] = str(outside_of_results(Path(destination)))  # read once, by the import
     with package_of("trackio"):
         import trackio
     with redirect_stdout(StringIO()):  # Trackio prints hints

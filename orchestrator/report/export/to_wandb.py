@@ -1,7 +1,7 @@
 """Runs in Weights & Biases: on the server that you are logged in to. With WANDB_MODE=offline they are in a local folder.
 
-The id of a run is its key. A completed export leaves a marker in the run's local folder, and the next export recognises it. If a
-run was exported from another place, the export asks the server whether it has the run.
+The id of a run is its key. A completed export leaves a marker in the run's local folder, and the next export looks for this
+marker. If it finds none and is not offline, it asks the server for the run.
 
 What it leaves out: in W&B, the time of a point is the time of the export. The columns `time_s` and `optimizer_step` have the run's
 times and steps.
@@ -24,7 +24,7 @@ STEP, TIME = "optimizer_step", "time_s"
 
 @contextmanager
 def opened(destination: str | None, *, project: str) -> Iterator[Tracker]:
-    """Open W&B with `destination` as the parent of its `wandb/` folder; by default the working folder."""
+    """Open W&B. Its folder `wandb/` is in `destination`, or else in the working folder."""
     with package_of("wandb"):
         import wandb
     folder = outside_of_results(Path(destination or "."))

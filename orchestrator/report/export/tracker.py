@@ -1,4 +1,4 @@
-"""The values that a tracker receives and reports, and the needs of each target: its package, and a place to write to.
+"""The interface of trackers: the values that they receive and return, and checks of a tracker's package and output folder.
 
 Numbers have the names and base units of `measure.metrics`; times are seconds since the epoch. Texts contain no secrets.
 `reading` makes the values, and each target's module sends them.
@@ -38,9 +38,9 @@ class Point:
 class TrackerRun:
     """One run in the form that trackers expect.
 
-    `key` is unique over all campaigns and the same in each export. `name` is unique too, because it ends with the first digits of
-    the key. `params` are the user's choices, `tags` other facts, `metrics` single numbers, `series` numbers over time, `texts`
-    files.
+    `key` is unique over all campaigns, and is the same in each export. `name` is unique too, because it ends with the first
+    digits of the key. `params` are the user's choices, and `tags` are other facts. `metrics` are single numbers, and `series`
+    are numbers over time. `texts` are files.
     """
 
     key: str
@@ -63,7 +63,7 @@ class TrackerRun:
 class Tracker(Protocol):
     """A place that receives runs, open during one export."""
 
-    # The place of the runs, to show to people, without secrets.
+    # The place of the runs, as a text to show. It contains no secrets.
     place: str
 
     def has(self, run: TrackerRun) -> bool:
@@ -96,7 +96,7 @@ class Exported:
 
 @contextmanager
 def package_of(target: str) -> Iterator[None]:
-    """Surround the imports of a target's module.
+    """Run the imports of a target's module inside a `with` block.
 
     If a package is missing, raise OrchestratorError with the name of the extra to install.
     """

@@ -21,7 +21,7 @@ MOST_FASTER, MOST_ALIKE, MOST_SLOWER = 6, 2, 3
 SAME_MEMORY = 0.005
 # A smaller share of padding is not mentioned.
 PADDING = 0.001
-# Shares of busy time that differ by less are taken as equal. A larger difference means that the host affects the speed.
+# Shares of busy time count as equal if they differ by less than this. A larger difference means that the host affects the speed.
 BUSY_DIFFERENCE = 0.1
 
 _WARM_UP = "which includes warm-up and compilation"
@@ -39,7 +39,10 @@ Judged = tuple[Pair, Speed]
 
 
 def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
-    """Yield sentences about the fastest pairs, pairs without a difference, the slowest pairs, and the number of other pairs."""
+    """Yield sentences about the fastest pairs, about pairs without a difference, and about the slowest pairs.
+
+    Then yield a sentence that counts the other pairs.
+    """
     judged = [
         (pair, pair.speed)
         for pair in against
@@ -64,7 +67,7 @@ def gains(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
 
 
 def chosen_references(known: Known, against: Sequence[Pair]) -> Iterator[Highlight]:
-    """Yield a sentence for each axis whose reference the user did not name, except for framework configurations."""
+    """Yield a sentence for each axis for which Tunebench chose the reference. The axis of frameworks has no sentence."""
     rows: dict[str, list[Pair]] = {}
     for pair in against:
         if pair.speed and pair.match.is_chosen and pair.match.axis != FRAMEWORK:
@@ -117,7 +120,10 @@ def _memory(memory: Memory | None) -> str:
 
 
 def _loss(pair: Pair, new: str) -> str:
-    """Return the difference of the losses, if it is larger than noise. The compared arguments may change what the model learns."""
+    """Return words about the difference of the losses, if it is larger than noise.
+
+    The compared arguments may change what the model learns.
+    """
     if pair.loss is None or abs(pair.loss) <= METRICS[LOSS].min_effect:
         return ""
     side = "higher" if pair.loss > 0 else "lower"
@@ -125,7 +131,7 @@ def _loss(pair: Pair, new: str) -> str:
 
 
 def _busy(known: Known, pair: Pair) -> str:
-    """Return the busy shares of the GPUs, if the two sides differ. They show whether the GPUs waited for their host."""
+    """Return words about the GPUs' busy shares, if the two sides differ. The shares show whether the GPUs waited for their host."""
     new, base = (known.numbers("gpu_utilization", row) for row in (pair.new, pair.base))
     if new is None or base is None or round(abs(new - base), 3) < BUSY_DIFFERENCE:
         return ""

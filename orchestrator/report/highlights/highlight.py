@@ -14,7 +14,7 @@ from orchestrator.results.table.column_choice import Numbers, column
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
-# The most sentences of one kind of warning, and the most kinds of failure.
+# The largest number of sentences about one kind of warning, and of sentences about kinds of failure.
 MOST_OTHERS = 8
 
 
@@ -46,7 +46,10 @@ class Known:
     doubts: Sequence[Sequence[Doubt]]
 
     def in_doubt(self, *rows: int) -> bool:
-        """Return whether doubts forbid a claim about the speeds of these rows. Equal numbers of neighbours are not a doubt."""
+        """Return whether doubts forbid a claim about the speeds of these rows.
+
+        Neighbours are not a doubt if all rows have equally many.
+        """
         kinds = {doubt.kind for row in rows for doubt in self.doubts[row]}
         neighbours = {self.numbers("neighbours", row) or 0 for row in rows}
         return bool(kinds - {DoubtKind.PACKED}) or len(neighbours) > 1

@@ -1,6 +1,7 @@
 """The name of an experiment in a sentence: framework, model, processes, and other values that distinguish it in its table.
 
-Names come from files that may be foreign. Each returned name is one line of printable text with a limited length.
+Names come from files, which other people may have written. Each returned name is one line of printable text with a limited
+length.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Names:
         return "no framework" if name in (None, NO_FRAMEWORK) else one_line(name)
 
     def place(self, row: int, *, axis: Sequence[str] = (FRAMEWORK,)) -> str:
-        """Return the part that both sides of a comparison share: `llama-1b at 2 GPUs, batch/device 4`.
+        """Return the part of the name that both sides of a comparison share: `llama-1b at 2 GPUs, batch/device 4`.
 
         `axis` are the columns in which the two sides differ.
         """
@@ -53,7 +54,10 @@ class Names:
         return ", ".join([where, *([self.framework(row)] if is_told else []), *self._rest(row, axis)])
 
     def sides(self, new: int, base: int, axis: Sequence[str]) -> tuple[str, str]:
-        """Return the names of the two sides, such as `optim adamw` and `sgd`. Each name has all other differences, too."""
+        """Return the names of the two sides, such as `optim adamw` and `sgd`.
+
+        If the sides also differ in other columns, each name contains its values of these columns.
+        """
         if axis[0] == FRAMEWORK:
             return self.framework(new), self.framework(base)
         with_it = [" with ".join(["", *(self._value(name, row) for name in axis[1:])]) for row in (new, base)]
@@ -70,11 +74,11 @@ class Names:
         return f"{label} {one_line(show(name, value))}" if named else one_line(show(name, value))
 
     def cell(self, row: int) -> str:
-        """Return the part that is the same for any number of processes: `liger on llama-1b, batch/device 4`."""
+        """Return the part of the name that does not depend on the number of processes: `liger on llama-1b, batch/device 4`."""
         return ", ".join([self._subject(row, self._model[row]), *self._rest(row)])
 
     def _subject(self, row: int, place: str) -> str:
-        """Return the framework and the place. An experiment without framework and model has the name of its scenario."""
+        """Return `FRAMEWORK on PLACE`. If a row has neither framework nor model, the scenario's name replaces the framework."""
         if self._model[row] == NO_MODEL and self._framework[row] in (None, NO_FRAMEWORK):
             return one_line(self._scenario[row]) + (f" on {place}" if place != NO_MODEL else "")
         return f"{self.framework(row)} on {place}"
@@ -99,7 +103,10 @@ class Names:
 
 
 def _short_models(models: Sequence[Value]) -> list[str]:
-    """Return models without their folders and `config:`. If two models would then be equal, they stay unchanged."""
+    """Return the names of models without their folders and `config:`.
+
+    If two short names are equal, both models keep their full name.
+    """
     short = {model: _last_part(str(model)) for model in models if model is not None}
     alike = [name for name in short.values() if list(short.values()).count(name) > 1]
     return ["?" if model is None else one_line(model if short[model] in alike else short[model]) for model in models]
@@ -112,10 +119,10 @@ def _last_part(model: str) -> str:
 
 
 def _distinguishing(table: ResultsTable) -> list[list[tuple[str, str, Value]]]:
-    """Return the arguments in the name of each row. An argument is a column, a label and a value.
+    """Return the arguments that the name of each row contains. An argument is a column, a label and a value.
 
     Arguments are added until all names are unique, if that is possible. A row's name leaves out the settings of the row's own
-    framework configuration. In a comparison, only one side would have them.
+    framework configuration, because in a comparison only one side would have them.
     """
     frame = table.experiments
     keys: list[tuple[Value, ...]] = list(zip(*(column(frame, name) for name in _NAMED), strict=True))

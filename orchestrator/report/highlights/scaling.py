@@ -22,7 +22,7 @@ _FACTS = (
 
 
 def scaling(known: Known) -> Iterator[Highlight]:
-    """Yield a sentence for each configuration with all its GPU counts, the best scaling first."""
+    """Yield a sentence for each configuration, about all its GPU counts. The configuration with the best scaling comes first."""
     groups: dict[int, list[tuple[int, Ratio]]] = {}
     for base, row, speed in _scaled(known):
         groups.setdefault(base, []).append((row, speed))
@@ -40,15 +40,18 @@ def scaling(known: Known) -> Iterator[Highlight]:
 
 
 def _unlike(known: Known, row: int, base: int) -> str:
-    """Return other differences from the row of the smallest GPU count, such as the batch per device of a fixed global batch."""
+    """Return words for the arguments that differ from those of the row `base`.
+
+    An example is the batch per device if the global batch is fixed.
+    """
     different = known.names.unlike(row, base)
     return f" with {', '.join(different)}" if different else ""
 
 
 def _scaled(known: Known) -> Iterator[tuple[int, int, Ratio]]:
-    """Yield the row of the smallest GPU count, the row of a larger count, and the ratio of speed per GPU.
+    """Yield three values: the row of the smallest GPU count, the row of a larger count, and the ratio of their speeds per GPU.
 
-    Leave out rows in doubt.
+    Rows in doubt are left out.
     """
     cells = _as_cells(known.table)
     places = {id(cell): row for row, cell in enumerate(cells)}

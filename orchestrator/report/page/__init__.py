@@ -1,4 +1,4 @@
-"""Pages for people: one HTML file each, which contains everything and loads nothing.
+"""Pages for people. Each page is one HTML file, which contains everything and loads nothing.
 
 `report_page` makes the report of results folders. `shell` makes the document of any page from sections, charts and data.
 `charts.chart` defines a chart. All functions turn values into text.

@@ -1,8 +1,8 @@
 """The run folders of a table's rows, the links to them, and the parts that the page shows.
 
-The page of one results folder is in this folder. Its links are relative, so they still work when the folder is moved or sent. Only
-files with the usual names of a run's files are linked, since a folder from elsewhere may contain any other file. Reading is limited
-(`files.reading`), and secrets are masked.
+The page of one results folder is in this folder. Its links are relative, so they still work when the folder is moved or sent.
+Only files with the usual names of a run's files are linked, since a folder from other people may contain any other file.
+Reading is limited (`files.reading`), and secrets are masked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Folders:
     """The results folders of a table. Their keys are the names in the column `results` (None: there is only one folder)."""
 
     roots: Mapping[str | None, Path]
-    # The variables whose values are secrets (`redact`), selected once for thousands of texts.
+    # The variables whose values are secrets (`redact`). They are selected once, for thousands of texts.
     environ: Mapping[str, str] = field(default_factory=lambda: secret_variables(os.environ))
 
     @staticmethod
@@ -54,7 +54,7 @@ class Folders:
 
     @property
     def linked(self) -> bool:
-        """Return whether the page is in the only folder that it covers."""
+        """Return whether the page covers only one folder. Then the page is in this folder, and links its files."""
         return None in self.roots
 
     def run_dir(self, results: str | None, experiment: str, name: str) -> Path | None:
@@ -69,7 +69,7 @@ def link(experiment: str, run: str, file: str = "") -> str:
 
 
 def files(run_dir: Path) -> tuple[str, ...]:
-    """Return the names of at most MOST_FILES files of a run that Tunebench made."""
+    """Return the names of files that Tunebench made in a run's folder, at most MOST_FILES."""
     try:
         return tuple(sorted(filter(_is_run_file, os.listdir(run_dir)))[:MOST_FILES])
     except OSError:
@@ -102,7 +102,7 @@ def log_ends(run_dir: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, s
 
 
 def gpus(run_dir: Path) -> list[Mapping[str, Any]]:
-    """Return the GPUs in the run's record. Return no GPUs if the record is missing or foreign."""
+    """Return the GPUs in the run's record. Return no GPUs if the record is missing or has another form."""
     try:
         devices = reading.read_json(RunFolder(run_dir).record, limit=reading.RECORD_BYTES)["provenance"]["gpus"]
         return [device for device in devices if isinstance(device, dict)]

@@ -48,7 +48,7 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
-    """Tiles, and rows of label and words about what was run and where."""
+    """Tiles, and two tables of labels and words: what was run, and where."""
 
     tiles: tuple[Tile, ...]
     what: tuple[tuple[str, str], ...]
@@ -56,7 +56,10 @@ class Overview:
 
 
 def of(table: ResultsTable, suites: Sequence[Mapping[str, Any]], *, gpu_bytes: Sequence[float]) -> Overview:
-    """Return the overview of a table. `suites` are the `suite.json` of its folders, `gpu_bytes` the known capacities of GPUs."""
+    """Return the overview of a table.
+
+    `suites` are the contents of `suite.json` in its folders. `gpu_bytes` are the known capacities of GPUs.
+    """
     runs, experiments = table.runs, table.experiments
     return Overview(
         tiles=tuple(_tiles(experiments, runs)),

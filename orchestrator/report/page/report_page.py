@@ -1,7 +1,7 @@
 """The report of results folders as one HTML page: what was run and where, findings, warnings, charts, and the table.
 
-The findings come from `highlights`, the numbers from the table. From the folders, the page reads only a bounded part: the series
-of runs, their commands and the ends of their logs.
+The findings come from `highlights`, and the numbers come from the table. From the folders, the page reads only a bounded part:
+the series of runs, their commands and the ends of their logs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_HIGHLIGHTS, MOST_WARNINGS, MOST_IDS = 60, 100, 200
 
-# Experiments in the charts, and runs with their series.
+# The largest number of experiments in the charts, and of runs whose series are drawn.
 MOST_CELLS, MOST_SERIES = 1000, 120
 
 # Space for the commands and logs of the table's rows. A page of 1,000 experiments has less than 25 MB.
@@ -36,7 +36,7 @@ DETAIL_BYTES = 3_000_000
 
 @gc_pause.left_alone()
 def report_page(table: ResultsTable, *, roots: Sequence[Path], highlights: Sequence[Highlight]) -> str:
-    """Return the page. It says how many experiments, rows, commands and logs did not fit into it.
+    """Return the page. The page also says how many experiments, rows, commands and logs do not fit.
 
     `roots` are the folders of the table. If there is one folder, the page is report.html of this folder and has links to its files.
     """

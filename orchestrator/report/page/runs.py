@@ -62,7 +62,7 @@ def read(frame: pd.DataFrame) -> dict[Key, list[Run]]:
 
 
 def in_turn(runs: Mapping[Key, Sequence[Run]], keys: Sequence[Key]) -> Iterator[Run]:
-    """Yield the first run of each experiment, then the second, and so on. Runs of an experiment that ended ok come first."""
+    """Yield the first run of each experiment, then the second, and so on. In each experiment, runs that ended ok come first."""
     queues = [sorted(runs.get(key, ()), key=lambda run: run.status != "ok") for key in dict.fromkeys(keys)]
     for layer in zip_longest(*queues):
         yield from (run for run in layer if run is not None)

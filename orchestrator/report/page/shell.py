@@ -1,9 +1,9 @@
 """The HTML file of a page, with its sections, its charts and their data, its style and its scripts. The file loads nothing.
 
-The file may be opened from a disk, sent by mail and kept for years, without a network or a folder next to it. A policy in its head
-(Content-Security-Policy) forbids everything remote. It allows only the page's own scripts, and names their digests. So text in a
-name or log could not run as a script even if it was not escaped. The templates escape all values, and the data is JSON that cannot
-end a script.
+The file needs no network and no other file. So it can be opened from a disk, sent by mail and kept for years. A policy in its
+head (Content-Security-Policy) forbids everything remote. It allows only the page's own scripts, and identifies them by their
+digests. So text in a name or a log could not run as a script, even if it were not escaped. The templates escape all values, and
+the data is JSON that cannot end a script element.
 
 document(title=…, sections=[Section(id="charts", title="Charts", body=charts_body(charts)), …], data=page_data(charts,
 table))
@@ -32,7 +32,7 @@ SCRIPTS = ("page.js", "charts.js", "table.js")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """A part of a page with a heading, which the navigation names. `body` is markup from a template."""
+    """A part of a page. Its heading is also in the page's navigation. `body` is markup from a template."""
 
     id: str
     title: str
@@ -58,12 +58,12 @@ def document(
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Return a filled template. Values are escaped, and characters that hide or turn text become visible signs."""
+    """Return a filled template. Values are escaped, and characters that hide text or reverse its direction become visible signs."""
     return Markup(_environment().get_template(template).render(**values))
 
 
 def charts_body(charts: Sequence[Chart | Absent]) -> Markup:
-    """Return the body of a section of charts, with a line for each chart without numbers."""
+    """Return the body of a section of charts. A chart without numbers becomes one line."""
     absent = [chart for chart in charts if isinstance(chart, Absent)]
     return render("charts.html", charts=[chart for chart in charts if isinstance(chart, Chart)], absent=absent)
 

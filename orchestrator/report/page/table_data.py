@@ -1,8 +1,8 @@
 """The data of a page's table for the script: columns with values, and the runs, command, log ends and files of each row.
 
-Numbers are stored twice, for sorting and for reading. Each word is stored once, with the rows where it occurs. Columns without
-information are left out, as in benchmarks.csv. If details do not fit, rows that ended well lose their details first, and a note
-says so.
+Numbers are stored twice: once for sorting, and once as text. Each distinct word is stored once, and each row has the index of
+its word. Columns without information are left out, as in benchmarks.csv. If details do not fit, rows that ended well lose their
+details first, and a note says so.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Space:
         return True
 
     def place(self, names: tuple[str, ...]) -> int:
-        """Return the number of a set of files. A thousand runs have the same few sets."""
+        """Return the number of a set of file names. Even a thousand runs have only a few different sets."""
         return self.sets.setdefault(names, len(self.sets))
 
 
@@ -115,7 +115,7 @@ def _column(frame: pd.DataFrame, name: str) -> dict[str, Any]:
 
 
 def in_words(cells: Iterable[str | None]) -> dict[str, Any]:
-    """Return a column of words for the script. It has each word once, and the place of the word for each row."""
+    """Return a column of words for the script. It has each distinct word once, and the index of the word in each row."""
     places: dict[str, int] = {}
     at = [None if cell is None else places.setdefault(cell, len(places)) for cell in cells]
     return {"words": list(places), "at": at}

@@ -29,7 +29,7 @@ def benchmarks(
     drop: Iterable[str] = (),
     highlights: Sequence[Highlight] = (),
 ) -> str:
-    """Return a row for each experiment, without uninformative columns; `keep` and `drop` override the defaults.
+    """Return a text with a row for each experiment. Uninformative columns are left out, but `keep` and `drop` override this.
 
     Names may be patterns; `keep="*"` shows everything. JSON and Markdown include the highlights. Raise SelectionError for a format
     that is not in FORMATS.
@@ -69,7 +69,10 @@ def raw_summary(table: ResultsTable) -> str:
 
 
 def parquet(table: ResultsTable, *, drop: Iterable[str] = ()) -> dict[str, bytes]:
-    """Return Parquet files by name, with all columns that are not dropped. Raise OrchestratorError if pyarrow is not installed."""
+    """Return a dict from name to Parquet file, with all columns except those in `drop`.
+
+    Raise OrchestratorError if pyarrow is not installed.
+    """
     frames, drop = {"benchmarks": table.experiments, "raw_summary": table.runs, **_parts(table)}, tuple(drop)
     kept = {
         name: frame[[column for column in frame.columns if not matches(str(column), drop)]]
@@ -79,7 +82,7 @@ def parquet(table: ResultsTable, *, drop: Iterable[str] = ()) -> dict[str, bytes
 
 
 def parts(table: ResultsTable) -> dict[str, str]:
-    """Return CSV files by name: `ranks.csv` has a row for each training process, `devices.csv` a row for each GPU."""
+    """Return a dict from name to CSV file: `ranks.csv` has a row for each training process, `devices.csv` a row for each GPU."""
     return {f"{name}.csv": as_csv.text(frame) for name, frame in _parts(table).items()}
 
 

@@ -1,12 +1,12 @@
 """A frame as CSV that loads directly into pandas: full precision, whole numbers without a point, missing cells empty.
 
-Text is quoted only if needed. This module does not use Python's `csv` for this. `csv` does not quote a single carriage return, and
-readers take it for the end of a line.
+Text is quoted only if needed. Python's `csv` is not used, because it does not quote a single carriage return. Readers take an
+unquoted carriage return for the end of a line.
 
 A text that begins with `=`, `+`, `-` or `@` is not changed, although a spreadsheet takes it for a formula. The file is for
-programs, and pandas must read the text that the trainer received. Quotes do not help against this. No reader removes an apostrophe
-or a blank that was added. Instead `table.foreign_rows` finds such cells, and a warning of the report names them. Formats for people
-escape them. Readers written in C cannot read NUL, so it becomes the visible sign ␀.
+programs, and pandas must read the text that the trainer received. Quotes would not prevent this, and readers would keep an
+apostrophe or a blank that was added. Instead, `table.foreign_rows` finds such cells, and a warning of the report names them.
+Formats for people escape such texts. Readers written in C cannot read NUL, so it becomes the visible sign ␀.
 """
 
 from __future__ import annotations

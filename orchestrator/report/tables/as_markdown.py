@@ -60,7 +60,7 @@ _NOT_SHARED = ("runs", "runs_ok", "attempt", "python", "monitors", "warnings", "
 
 
 def headings(names: Sequence[str]) -> list[str]:
-    """Return short headings. If two columns would have the same heading, return the names of the columns."""
+    """Return short headings. If two columns would have the same heading, use the names of these columns instead."""
     labels = [metric(name).label for name in names]
     return [label if labels.count(label) == 1 else name for label, name in zip(labels, names, strict=True)]
 

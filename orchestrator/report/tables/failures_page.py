@@ -7,7 +7,8 @@ from orchestrator.measure.metrics import DASH
 
 _INTRODUCTION = """# Kinds of failure
 
-Made from `orchestrator/measure/failure_kinds.py`. A test compares them, and `pytest --accept` writes this page again.
+Made from `orchestrator/measure/failure_kinds.py`. A test compares this page with that file, and `pytest --accept` writes the
+page again.
 
 `kind` in a run's `record.json` is one of these words, and so is `failure_kind` in the CSV files. `--retry-failed` accepts them.
 `hint` in the record is the advice below, or advice that was made from the error.

@@ -7,7 +7,8 @@ from orchestrator.results.table.column_types import OTHERS, known
 
 _INTRODUCTION = """# Columns and metrics
 
-Made from `orchestrator/measure/metrics/`. A test compares them, and `pytest --accept` writes this page again.
+Made from `orchestrator/measure/metrics/`. A test compares this page with that folder, and `pytest --accept` writes the page
+again.
 
 - `benchmarks.csv` has a row for each experiment. Every metric is the mean over the repeats that ended ok: `runs_ok`
   of `runs` repeats. If the column *mean* says "of logs", the logarithms of the values are averaged.

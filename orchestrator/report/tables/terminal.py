@@ -1,8 +1,8 @@
 """The table at the end of a run and of `tunebench report`, for a terminal of any width.
 
-It shows what distinguishes the experiments, the few numbers that people ask for first, and how each experiment ended. Failures
-follow with kind and cause. Columns that do not fit are listed below the table. All texts are made printable. `cli` prints the
-result and the table's warnings.
+It shows what distinguishes the experiments, the few numbers that people ask for first, and how each experiment ended. The
+failures follow, each with its kind and cause. Columns that do not fit are listed below the table. All texts are made printable.
+`cli` prints the result and the table's warnings.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _WIDEST = 28
 GAP = 3
 
 _SPEED = ("tokens_per_s",)
-# Comes before it if rows are padded: speeds that count padding as work cannot be compared.
+# This column comes before _SPEED if rows are padded, since speeds that count padding as work cannot be compared.
 _PADDED = ("real_tokens_per_s",)
 _DISTINGUISHING = ("results", "framework_config", "model_name_or_path", "num_gpus", "peft_method", "scenario")
 _BELOW = ("failure_kind", "failure_cause", "failure_hint", "warnings", "device", "trainer", "python", "monitors")
@@ -65,7 +65,7 @@ def summary(
     drop: Iterable[str] = (),
     highlights: Sequence[Highlight] = (),
 ) -> RenderableType:
-    """Return what to print for a table on a terminal of `width` columns; `keep` and `drop` override the defaults.
+    """Return the summary of a table for a terminal of `width` columns. `keep` and `drop` override the choice of columns.
 
     The highlights follow the table. Each failed experiment has its own lines with kind, cause and advice.
     """
@@ -96,7 +96,7 @@ def text(table: ResultsTable, *, width: int, highlights: Sequence[Highlight] = (
 
 
 def plain(view: RenderableType, *, width: int) -> str:
-    """Return what a terminal of `width` columns would show, as plain text."""
+    """Return, as plain text, the output on a terminal of `width` columns."""
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
     console.print(view)
     assert isinstance(console.file, io.StringIO)
@@ -109,7 +109,10 @@ def show(name: str, value: object) -> str:
 
 
 def _counts(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Return the columns of counts if each experiment has only one run. Such counts only repeat the status."""
+    """Return the columns to leave out: the counts of runs, if each experiment has only one run.
+
+    They would only repeat the status.
+    """
     return ("runs", "runs_ok") if int(frame["runs"].max()) <= 1 else ()
 
 

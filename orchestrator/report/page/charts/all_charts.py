@@ -1,7 +1,7 @@
 """The charts of a report in their order, and the data that the charts need besides the table.
 
-A limited amount of data is read from the folders: one record for the capacity of each kind of GPU, and the series of some runs. The
-modules of the charts are pure (`bars`, `parts`, `curves`, `over_time`, `balance`).
+Only a part of the folders is read: the series of some runs, and one record for each kind of GPU, because it has the capacity.
+The modules of the charts are pure (`bars`, `parts`, `curves`, `over_time`, `balance`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orchestrator.report.page.runs import Run
 if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
-# The most bytes of the runs' series that are read for the page.
+# The largest number of bytes of series that are read for a page.
 SERIES_BYTES = 32 * 2**20
 
 MOST_GPU_KINDS = 16
@@ -39,7 +39,7 @@ def charts(
     capacities: Mapping[Key, float],
     most_series: int,
 ) -> Iterator[Chart | Absent]:
-    """Yield all charts in their order, or the reason why a chart has no numbers."""
+    """Yield all charts in their order. If a chart has no numbers, yield the reason in its place."""
     facet = chart_data.panel_word(table.experiments)
     drawn, notes = _series(known, ended, folders, capacities, most_series)
     yield chart_or_absent(bars.throughput(known, facet), "no run has a speed")
@@ -58,7 +58,10 @@ def charts(
 
 
 def gpu_capacities(ended: Runs, folders: Folders) -> dict[Key, float]:
-    """Return the GPU capacity for each experiment whose GPUs are of one kind. Read one record for each kind of GPU."""
+    """Return a dict from experiment to the capacity of its GPUs, if they are all of one kind.
+
+    Read one record for each kind of GPU.
+    """
     by_words: dict[tuple[str | None, str], float | None] = {}
     sizes: dict[Key, float] = {}
     for key, runs_of in ended.items():
@@ -83,7 +86,10 @@ def _capacity(folder: Path) -> float | None:
 def _series(
     known: Sequence[Cell], ended: Runs, folders: Folders, capacities: Mapping[Key, float], most: int
 ) -> tuple[list[Drawn], list[str]]:
-    """Return the series of as many runs as fit, the first run of each experiment first, and notes about omissions."""
+    """Return two values: the series of as many runs as fit, and notes about omissions.
+
+    The first runs of all experiments come first.
+    """
     names = {cell.key: cell.full_name for cell in known}
     drawn: list[Drawn] = []
     left, too_large, over = SERIES_BYTES, 0, 0

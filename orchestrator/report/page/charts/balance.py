@@ -49,7 +49,7 @@ class _Ranks:
 
 
 def balance(ranks: pd.DataFrame, cells: Sequence[Cell]) -> Chart:
-    """Return the chart of each rank's difference from the mean of its run's ranks, the most uneven rows first."""
+    """Return the chart of each rank's difference from the mean of its run's ranks. The most uneven rows come first."""
     views = []
     for word, name, show in MEASURED:
         rows = sorted(_read(ranks, name, cells), key=lambda row: (-row.off(row.worst), row.name))

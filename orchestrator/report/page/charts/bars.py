@@ -1,6 +1,7 @@
 """Charts that compare experiments by one number: throughput, energy per token. Pure: cells in, charts out.
 
-Bars are horizontal, because readers look for a row by its name. The name is on the left, and the words are behind the bar.
+Bars are horizontal, because readers look for a row by its name. The name is to the left of the bar, and the words are to its
+right.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from orchestrator.results.table.baseline import TIMES
 
 MOST_BARS_PER_ROW = 6
 _BAR, _GAP = 17, 12
-# The end of the axis relative to the longest bar: space for the words behind the bar.
+# The length of the axis, relative to the longest bar. The difference is space for the words to the right of the bar.
 _ROOM, _NARROW_ROOM = 1.3, 1.75
 
 
@@ -55,7 +56,7 @@ class _Bar:
 
     @property
     def end(self) -> float:
-        """Return the end of the bar and its whisker."""
+        """Return the end of the bar, or of its whisker if it has one."""
         return self.interval.high if self.interval else self.value or 0.0
 
     @property
@@ -73,7 +74,7 @@ class _Bar:
 
     @property
     def words(self) -> str:
-        """Return the words behind the bar."""
+        """Return the words to the right of the bar."""
         doubts = [f"⚠ {doubt}" for doubt in self.cell.doubts]
         failure = f"✕ {self.cell.kind or self.cell.status}" if self.cell.ended_badly else ""
         if self.value is None:
@@ -91,7 +92,7 @@ class _Bar:
 
 
 def throughput(cells: Sequence[Cell], facet: str) -> Chart:
-    """Return the chart of each row's speed with its interval over runs. The bars of a row are its GPU counts."""
+    """Return the chart of each row's speed with its interval over runs. A row has a bar for each GPU count."""
     name = first_measured(cells, SPEEDS)
     drawn = [cell for cell in cells if name in cell.numbers]
     reading = f"Longer is faster. {_WHISKERS}{_baseline(drawn)}A cross marks a run that failed."
@@ -101,7 +102,7 @@ def throughput(cells: Sequence[Cell], facet: str) -> Chart:
 
 
 def times(cells: Sequence[Cell], facet: str) -> Chart:
-    """Return the chart of the time of a step, else of the whole run, for experiments that have no other speed."""
+    """Return the chart of step times for experiments without a speed. If there are no step times, show the times of whole runs."""
     others = [cell for cell in cells if not any(name in cell.numbers for name in SPEEDS)]
     name = first_measured(others, TIMES)
     reading = f"Shorter is faster. {_WHISKERS}{_baseline(others).replace('ratio', 'speed relative', 1)}".rstrip()
@@ -199,9 +200,10 @@ def _summary(rows: int, cells: Sequence[Cell], name: str) -> str:
 
 
 def _ratio(cell: Cell, name: str, known: Mapping[Key, Cell]) -> float | None:
-    """Return the ratio to the baseline. For a speed it comes from all runs, as in the findings.
+    """Return the ratio to the baseline.
 
-    For another metric it is a ratio of means.
+    For a speed or a time, the ratio is computed from all runs, as in the findings. For any other metric, it is a ratio of
+    means.
     """
     if name in (*SPEEDS, *TIMES) and cell.speedup is not None:
         return cell.speedup
@@ -211,7 +213,7 @@ def _ratio(cell: Cell, name: str, known: Mapping[Key, Cell]) -> float | None:
 
 
 def _figure(names: Sequence[str], groups: Sequence[Sequence[_Bar]], name: str) -> Figure:
-    """Return the figure with the bars of several GPU counts next to each other, and with words behind the bars."""
+    """Return the figure. The bars of several GPU counts are next to each other, and words are to their right."""
     longest = max((bar.end for bars in groups for bar in bars), default=0.0) or 1
     row_px = len(groups) * _BAR + _GAP
     return row_figure(
@@ -238,7 +240,7 @@ def _bars(place: int, bars: Sequence[_Bar]) -> Trace:
 
 
 def _words_behind(groups: Sequence[Sequence[_Bar]]) -> Trace:
-    """Return the words behind all bars as a trace that contains only texts."""
+    """Return a trace that contains only texts: the words to the right of all bars."""
     width = 1 - _GAP / (len(groups) * _BAR + _GAP)
     words, ends = [], []
     for place, bars in enumerate(groups):

@@ -1,7 +1,7 @@
 """A chart of a page. Each of its views is a Plotly figure, with the same numbers as a table. Pure.
 
 A figure is a plain dict in the form of Plotly's JSON (`data`, `layout`) with two additions. Colours are names of the theme
-(`colours`). `narrow` has values that replace others on a phone: `ticktext`, and the `range` of the x axis.
+(`colours`). On a phone, the values in `narrow` replace the usual values: `ticktext`, and the `range` of the x axis.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WIDE = "wide"
 class View:
     """One drawing of a chart.
 
-    A reader chooses one value of each facet, such as the model. `at` has the chosen values for which this view is shown.
+    A reader chooses a value of each facet, such as the model. The page shows this view if the chosen values are `at`.
 
     `summary` describes the drawing in a sentence. `columns` and `rows` are its numbers as a table.
     """
@@ -42,7 +42,7 @@ class View:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """A chart: `reading` explains it, `facets` are the names of its choices, `notes` describe omissions."""
+    """A chart. `reading` is a text that explains it, `facets` are the names of its choices, and `notes` describe omissions."""
 
     id: str
     title: str
@@ -63,7 +63,7 @@ class Absent:
 def layout(
     *, height: int, x_title: str, y_title: str = "", legend: bool = False, above: int = 10, **more: Any
 ) -> dict[str, Any]:
-    """Return the layout that all charts share. `more` overrides this layout, axis by axis.
+    """Return the layout that all charts share. `more` overrides parts of this layout.
 
     `height` is in pixels, without the legend: charts.js adds the height of the legend, which depends on the width. `above` is the
     space for words between the legend and the plot, in pixels.
@@ -78,7 +78,7 @@ def layout(
     shared: dict[str, Any] = {
         "height": height,
         "margin": {"l": 12, "r": 12, "t": above, "b": 12},
-        "minreducedheight": 16,  # without it, the axis title of a single bar covers its ticks
+        "minreducedheight": 16,  # without this, the title of the axis covers the ticks if there is only one bar
         "showlegend": legend,
         "legend": {"orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"},
         "hovermode": "closest",
@@ -110,7 +110,7 @@ def scatter(mode: str, name: str, points: Iterable[tuple[float, float]], **more:
 
 
 def marker(place: int, *, size: int, **more: Any) -> dict[str, Any]:
-    """Return the marker of the series at this place."""
+    """Return the marker of the series number `place`."""
     return {"color": colours.colour(place), "symbol": colours.symbol(place), "size": size, **more}
 
 

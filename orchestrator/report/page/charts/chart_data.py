@@ -1,8 +1,7 @@
 """The experiments in the form that charts need: the panel, the name of the row, and the numbers. Pure.
 
-A panel contains comparable experiments. They have the same scenario and model, and the same folder, device, data and trainer if
-these vary. The name of a row in a panel is the framework configuration, with the arguments that distinguish otherwise equal
-experiments.
+A panel contains comparable experiments. They have the same values in the columns of _PANEL. The name of a row in a panel is the
+framework configuration, with the arguments that distinguish otherwise equal experiments.
 """
 
 from __future__ import annotations
@@ -46,9 +45,10 @@ Key = tuple[str | None, str]
 class Cell:
     """One experiment. Its key is its id and the name of its results folder (None if there is only one folder).
 
-    `rest` is its name without the framework. `numbers` are its values by column. `intervals` are intervals over its runs. `doubts`
-    are doubts about its speed. `base` is the key of the experiment that it is compared with, `speedup` the ratio to the speed of
-    `base`. `setting` is the argument in which the two differ, such as `optim sgd`, if it is not the framework.
+    `rest` is its name without the framework. `numbers` are its values by column. `intervals` are intervals over its runs.
+    `doubts` are doubts about its speed. `base` is the key of the experiment with which it is compared. `speedup` is its speed
+    divided by the speed of `base`. If the two differ in an argument, and not in the framework, `setting` is this argument with
+    its value, such as `optim sgd`.
     """
 
     results: str | None
@@ -153,7 +153,7 @@ def _setting(name: str, value: Value) -> str:
 
 
 def _intervals(table: ResultsTable, most: int) -> list[dict[str, Interval]]:
-    """Return for each experiment the intervals over its ok runs, for metrics with at least two values."""
+    """Return, for each experiment, the intervals over its runs that ended ok. A metric needs at least two values."""
     names = [name for name in (*SPEEDS, *TIMES, ENERGY) if name in table.runs]
     return [
         {
@@ -166,7 +166,7 @@ def _intervals(table: ResultsTable, most: int) -> list[dict[str, Interval]]:
 
 
 def panel_word(frame: pd.DataFrame) -> str:
-    """Return the label of the choice of a panel."""
+    """Return the label of the list from which a reader chooses a panel."""
     return " · ".join(metric(name).label for name in _varied(_columns(frame))).capitalize()
 
 
@@ -201,7 +201,7 @@ def _varied(columns: Columns) -> list[str]:
 
 
 def _panels(columns: Columns) -> list[str]:
-    """Return each row's panel, which consists of the values that differ between rows. It is the model if no value differs."""
+    """Return the name of each row's panel. It consists of the values that differ between rows, or of the model if none differs."""
     parts = [[_word(value) for value in columns(name)] for name in _varied(columns)]
     return [one_line(" · ".join(filter(None, row)), width=_PANEL_WIDTH) for row in zip(*parts, strict=True)]
 

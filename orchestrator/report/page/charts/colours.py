@@ -1,9 +1,9 @@
 """Colours, symbols, dashes and patterns for the first, second and further series of a chart.
 
-A colour is the name of a custom property of page.css: `@series-0` is `--series-0`. charts.js inserts the theme's colours, so one
-figure serves the light and the dark theme. The eight colours are from Okabe and Ito. People with colour-blindness can distinguish
-them. Some are darker or lighter, for a contrast of 3 : 1 with the background. Each series also has its own symbol, dash or pattern.
-The ninth series has the colour of the first, and another symbol, dash or pattern.
+A colour is the name of a custom property of page.css: `@series-0` is `--series-0`. charts.js inserts the theme's colours, so
+one figure serves the light and the dark theme. The eight colours are from Okabe and Ito. People with colour-blindness can
+distinguish them. Some were made darker or lighter, for a contrast of 3 : 1 with the background. Each series also has its own
+symbol, dash or pattern. The ninth series has the colour of the first, and another symbol, dash or pattern.
 """
 
 from __future__ import annotations

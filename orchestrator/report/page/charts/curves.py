@@ -36,7 +36,7 @@ from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_lin
 
 GIB = 2**30
 HEIGHT_PX = 420
-# The most lines in one drawing, and the most names next to points.
+# The largest number of lines in one drawing, and of names next to points.
 LINES, MOST_NAMES = 8, 5
 
 SPEEDS_PER_GPU = ("real_tokens_per_s_per_gpu", "tokens_per_s_per_gpu", "train_tokens_per_second", *SPEEDS)
@@ -49,7 +49,7 @@ MEMORIES = (
 
 
 def scaling(cells: Sequence[Cell], facet: str) -> Chart:
-    """Return the chart of speed per GPU over GPU counts, relative to the smallest count."""
+    """Return the chart of speed per GPU over GPU counts, relative to the speed at the smallest count."""
     views = []
     for panel, part in by_panel([cell for cell in cells if EFFICIENCY in cell.numbers]).items():
         names = list(dict.fromkeys(cell.name for cell in part))
@@ -130,7 +130,7 @@ def tradeoff(cells: Sequence[Cell], facet: str) -> Chart:
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the places of the points (memory, speed) on the Pareto front, sorted by memory.
+    """Return the indices of the points that are on the Pareto front, sorted by memory. A point is (memory, speed).
 
     A point is not on the front if another point is at least as good in both values and better in at least one.
     """
@@ -178,12 +178,15 @@ def _tradeoff_view(at: tuple[str, ...], cells: Sequence[Cell], speed: str, need:
 
 
 def _front_line(points: Sequence[tuple[float, float]]) -> Trace:
-    """Return the front as a line of steps, since nothing is known between two of its points."""
+    """Return the front as a line with right angles, since nothing is known between two of its points."""
     return scatter("lines", "Pareto front", points, line={**_thin(colours.INK, "dot"), "shape": "hv"}, hoverinfo="skip")
 
 
 def _reach(values: Sequence[float], *, before: float, behind: float) -> list[float | None]:
-    """Return an axis from the lowest value to the highest. It extends beyond each end by a share of their distance."""
+    """Return the two ends of an axis.
+
+    They are beyond the lowest and the highest value by a share of the distance between these values.
+    """
     low, high = min(values), max(values)
     span = max(high - low, 0.02 * high)
     return [rounded(max(0.0, low - before * span)), rounded(high + behind * span)]

@@ -35,7 +35,7 @@ FACETS = ("Experiment", "Run")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawn:
-    """One run to draw: the names of its choices, its series, and the capacity of its GPUs if known."""
+    """One run to draw: its names in the lists of choices, its series, and the capacity of its GPUs if known."""
 
     experiment: str
     run: str

@@ -1,8 +1,8 @@
 """Charts of the parts of an experiment: memory, divided by counter, and wall time, divided by stage. Pure: cells in, charts out.
 
-Memory has three numbers: the memory of tensors, of torch's allocator, and in use on the device. Each contains the one before, so
-they are not added up. Each number is a maximum, and the three maxima may be at different moments and ranks. Stages follow one
-another, and their times are added up.
+Memory has three numbers: allocated to tensors, reserved by torch's allocator, and in use on the device. Each number includes
+the number before it, so they are not added up. Each number is a maximum, and the three maxima may be at different moments and
+ranks. Stages follow one another, and their times are added up.
 """
 
 from __future__ import annotations

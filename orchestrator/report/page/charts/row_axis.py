@@ -12,7 +12,7 @@ from orchestrator.report.page.texts import for_plotly, rounded
 
 NBSP = "\N{NO-BREAK SPACE}"
 
-# Rows in one drawing. More rows are drawn in stretches.
+# The largest number of rows in one drawing. More rows are divided into stretches.
 ROWS = 40
 
 FRAME_PX, ROW_PX = 66, 32
@@ -94,9 +94,10 @@ def row_figure(
 
 
 def rows_of(cells: Sequence[Cell], order: Callable[[Cell], Any]) -> list[tuple[tuple[str, ...], list[Cell]]]:
-    """Return the cells of a chart in stretches. The place of a stretch is its panel, its GPU count, and its name.
+    """Return the stretches of a chart, as pairs of a place and its cells.
 
-    If there is room, all GPU counts are together; else each count has its own stretches.
+    A place is the panel, the GPU count, and the name of the stretch. If there is room, all GPU counts are together; else each
+    count has its own stretches.
     """
     stretches: list[tuple[tuple[str, ...], list[Cell]]] = []
     for panel, part in by_panel(cells).items():
