@@ -96,7 +96,7 @@ def find(marker: str, *, noted: Path | None = None) -> ControlGroup | None:
 
 
 def memory_kills_around() -> int:
-    """Return how many processes in this process's own groups were killed because memory ran out.
+    """Return how many processes in the groups of this process were killed because memory ran out.
 
     A run without a group needs this.
     """

@@ -44,7 +44,7 @@ _adopting = False
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose parent ends, so that no process leaves the tree by forking twice.
+    """Let this process adopt each descendant whose parent ends, so that no process leaves the tree by forking twice.
 
     Call this function only in a process that runs one tree and nothing else: all descendants of this process count as members
     of the tree. Only Linux supports it.

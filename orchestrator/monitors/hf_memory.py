@@ -1,8 +1,8 @@
 """Measures the GPU memory of tensors, as the memory tracker of the Hugging Face Trainer counts it.
 
 How: the tracker notes the allocated memory before the Trainer is built. For each stage (init, train) it notes how much the
-allocated memory changed, and how far its peak was above its value at the end. A running sum over the stages gives the allocated
-memory at the end of each stage. `mem_torch_mem_alloc_in_bytes` is the highest of these sums.
+allocated memory changed, and how far the peak was above the value at the end of the stage. A running sum over the stages gives
+the allocated memory at the end of each stage. `mem_torch_mem_alloc_in_bytes` is the highest of these sums.
 `mem_peak_torch_mem_alloc_in_bytes` is the highest value of sum + peak.
 
 Two monitors give numbers with the same names. With `hf_memory` the instrument replaces the Trainer's tracker by its own

@@ -65,7 +65,7 @@ def _watching(run_dir: Path, gpus: Sequence[Gpu]) -> Iterator[None]:
     with sampling(argv, run_dir / SAMPLES, has_read=has_read) as sampler:
         yield
         if sampler is not None:
-            time.sleep(max(_LAST_READINGS_S, 1.5 * period()))  # until readings show that the run freed its memory
+            time.sleep(max(_LAST_READINGS_S, 1.5 * period()))  # for some readings after the run freed its memory
 
 
 def period() -> float:

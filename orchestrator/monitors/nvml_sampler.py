@@ -221,7 +221,7 @@ class Sampler:
             time.sleep(max(0.0, deadline - time.monotonic()))
 
     def cost(self) -> str:
-        """Return the last line: the CPU time and the memory of the sampler, and the period that it really had."""
+        """Return the last line: the CPU time and the memory of the sampler, and its actual period."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         cost = {
             "cpu_s": round(used.ru_utime + used.ru_stime, 4),
@@ -233,7 +233,7 @@ class Sampler:
 
 
 def peak_rss() -> int | None:
-    """Return the peak memory of this program in bytes. `getrusage` would include the process that started it."""
+    """Return the peak memory of this program in bytes. `getrusage` would include the process that started this program."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as file:
             return int(file.read().split("VmHWM:")[1].split()[0]) * 1024

@@ -119,7 +119,7 @@ def samples_of(run_dir: Path, *, limit: int) -> gpu_timeline.Timeline:
 
 
 def start_of(samples: gpu_timeline.Timeline) -> float:
-    """Return the moment of the first reading of any GPU, in seconds since the epoch. Return 0 without readings."""
+    """Return the moment of the first reading of any GPU, in seconds since the epoch. Return 0 if there are no readings."""
     series = [points for device in samples.devices.values() for points in device.points.values()]
     return min((points[0][0] for points in series if points), default=0.0)
 

@@ -210,7 +210,7 @@ def _evidence(
 
 
 def _errors_and_log(findings: Findings, folder: RunFolder) -> str:
-    """Return the full errors of the ranks, and the end of the log."""
+    """Return a text with the full errors of the ranks and the end of the log."""
     errors = [str((worker.get("error") or {}).get("message") or "") for worker in findings.workers]
     return "\n".join([*errors, run_files.log_end(folder)])
 

@@ -100,7 +100,7 @@ def _points(run: TrackerRun) -> Iterator[tuple[str, Point]]:
 
 
 def _ending(run: TrackerRun, end: float) -> Any:
-    """Return the end of the session: success or failure."""
+    """Return the summary that ends the session with success or failure."""
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams import api_pb2, metadata
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo

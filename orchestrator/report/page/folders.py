@@ -69,7 +69,7 @@ def link(experiment: str, run: str, file: str = "") -> str:
 
 
 def files(run_dir: Path) -> tuple[str, ...]:
-    """Return the names of files that Tunebench made in a run's folder, at most MOST_FILES."""
+    """Return at most MOST_FILES names of files that Tunebench made in a run's folder."""
     try:
         return tuple(sorted(filter(_is_run_file, os.listdir(run_dir)))[:MOST_FILES])
     except OSError:

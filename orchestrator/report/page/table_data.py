@@ -44,7 +44,7 @@ class TableData:
 
 @dataclass(kw_only=True, slots=True)
 class _Space:
-    """The space of the page that is left for the details of rows, and the number of rows `without` details."""
+    """The space that the page still has for the details of rows. `without` is the number of rows without details."""
 
     bytes: int
     without: int = 0

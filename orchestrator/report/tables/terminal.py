@@ -123,7 +123,7 @@ def _heading(frame: pd.DataFrame) -> Text:
 
 
 def _names(split: Split, *, first: Sequence[str]) -> list[str]:
-    """Return columns in this order: columns that distinguish the experiments, measured numbers, and columns about the end."""
+    """Return columns in this order: columns that distinguish the experiments, measured numbers, columns about the outcome."""
     shown = for_people(str(name) for name in split.shown.columns)
     distinguishing = [name for name in shown if name not in METRICS and name not in ("status", "runs", "runs_ok")]
     ended = [name for name in ("status", "runs_ok", "runs") if name in shown]

@@ -45,7 +45,7 @@ Key = tuple[str | None, str]
 class Cell:
     """One experiment. Its key is its id and the name of its results folder (None if there is only one folder).
 
-    `rest` is its name without the framework. `numbers` are its values by column. `intervals` are intervals over its runs.
+    `rest` is its name without the framework. `numbers` maps a column to the value. `intervals` are intervals over its runs.
     `doubts` are doubts about its speed. `base` is the key of the experiment with which it is compared. `speedup` is its speed
     divided by the speed of `base`. If the two differ in an argument, and not in the framework, `setting` is this argument with
     its value, such as `optim sgd`.
