@@ -39,7 +39,7 @@ def times(speed: Ratio) -> str:
 
 
 def runs(speed: Ratio) -> str:
-    """Return words for the number of runs from which a ratio without an interval was computed."""
+    """Return words for a ratio without an interval: the number of runs on each side."""
     return "one run each" if speed.n_base == speed.n_new else f"{counted(speed.n_new, 'run')} against {speed.n_base}"
 
 

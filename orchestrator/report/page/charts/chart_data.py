@@ -166,7 +166,7 @@ def _intervals(table: ResultsTable, most: int) -> list[dict[str, Interval]]:
 
 
 def panel_word(frame: pd.DataFrame) -> str:
-    """Return the label of the list from which a reader chooses a panel."""
+    """Return the label of the list of panels, in which a reader chooses one."""
     return " · ".join(metric(name).label for name in _varied(_columns(frame))).capitalize()
 
 
