@@ -1,4 +1,4 @@
-"""The interface that every executor implements, whether Tunebench or another package provides it."""
+"""The interface of every executor, from Tunebench or from another package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Executor(Protocol):
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, JobState]]:
         """Claim the jobs, run them in order, and yield each job with its state.
 
-        If the caller closes the generator, its runs are ended. If another process claimed a job first, yield that job with its
-        present state.
+        If the caller closes the generator, end the running jobs. If another process has claimed a job first, yield this job with
+        its present state.
         """
         ...

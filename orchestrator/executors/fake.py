@@ -1,4 +1,4 @@
-"""An executor for tests: a function takes the place of the run. Claims and records are real; no process is started."""
+"""An executor for tests: it calls a function and starts no process. Claims and records are real."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.results.store import write_record
 
 
 class FakeExecutor:
-    """An executor that calls `handler` for each job and writes the record that it returns.
+    """An executor that calls `handler` for each job, and writes the record that `handler` returns.
 
     If `handler` returns None, the run is lost.
     """

@@ -1,7 +1,7 @@
-"""The executor `local`: starts a `run-one` process for each job on this machine, one after the other or several at once.
+"""The executor `local` starts a `run-one` process for each job on this machine, one after the other or several at once.
 
-This executor repeats no run. If the iterator is closed, or `run-one` dies without a record, every process with the marker of
-the run is ended. `run-one` reads the GPUs and cores of the run from its claim. The executor waits without polling.
+This executor repeats no run. If the iterator is closed, or if `run-one` dies without a record, this executor ends every process
+that has the run's marker. `run-one` reads its GPUs and cores from the run's claim. The executor waits without polling.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from orchestrator.results.unfinished_record import unfinished_record
 
 LEAST_FREE_BYTES, LEAST_FREE_FILES = 64 * 2**20, 100
 RUN_ONE = (sys.executable, "-m", "orchestrator", "run-one")
-# The time that `run-one` has to end its tree (INT, TERM, KILL, each with its wait) and to write a cancelled record.
+# In this time, `run-one` must end its tree (INT, TERM and KILL, with a wait after each) and write a cancelled record.
 _GOODBYE_S = 40.0
 
 _LOOK_AGAIN_S, _PATIENCE = 0.2, 2
-# The number of smaller runs that may pass a waiting run, for each GPU of the pool.
+# For each GPU of the pool, this number of smaller runs may start before a larger run that waits.
 _PASSES_PER_GPU = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
-    """A `run-one` that was started, and the descriptor that becomes readable when it ends."""
+    """A started `run-one` process. `ended` is a descriptor that becomes readable when the process ends."""
 
     job: Job
     marker: str
@@ -50,7 +50,7 @@ class _Run:
 
 
 class LocalExecutor:
-    """An executor that runs at most `parallel` jobs at once, in the given order, each with its own part of the visible GPUs."""
+    """An executor that runs at most `parallel` jobs at once. Each job has its own part of the visible GPUs."""
 
     def __init__(self, run_one: Sequence[str] = RUN_ONE, *, parallel: int = 1) -> None:
         self.run_one = tuple(run_one)
@@ -88,7 +88,7 @@ class LocalExecutor:
             raise full
 
     def _start(self, job: Job, share: Share | None, *, neighbours: Sequence[Job]) -> _Run | None:
-        """Start the job and return its run; None if another process has claimed the job."""
+        """Start the job and return its run. Return None if another process has claimed the job."""
         details = {"gpus": [gpu.uuid for gpu in share.gpus], "cores": list(share.cores)} if share else {}
         claim = claims.claim(job, executor="local", details=details)
         if claim is None:
@@ -153,9 +153,9 @@ def _end(run: _Run, stop: StopSignals) -> None:
 def _end_all(running: Sequence[_Run]) -> None:
     """End every `run-one` and its tree.
 
-    A second signal goes to every `run-one` as well, and kills the trees at once. A third signal ends the wait for the records.
+    Pass a second signal to every `run-one`, which then kills its tree at once. After a third signal, stop waiting for the records.
     """
-    with StopSignals() as stop:  # a second Ctrl-C must not leave half a tree behind
+    with StopSignals() as stop:  # a second Ctrl-C must not leave processes behind
         deadline, asked = time.monotonic() + _GOODBYE_S, 0
         living = list(running)
         while living and time.monotonic() < deadline and asked <= _PATIENCE:
@@ -163,7 +163,7 @@ def _end_all(running: Sequence[_Run]) -> None:
                 asked = stop.count + 1
                 for run in living:
                     run.child.terminate()
-                    run.child.send_signal(signal.SIGCONT)  # a stopped process gets the first signal only now
+                    run.child.send_signal(signal.SIGCONT)  # a stopped process handles SIGTERM only now
             with suppress(subprocess.TimeoutExpired):
                 living[0].child.wait(timeout=_LOOK_AGAIN_S)
             living = [run for run in living if run.child.poll() is None]

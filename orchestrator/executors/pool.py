@@ -1,7 +1,7 @@
-"""Gives GPUs and cores to concurrent runs, and chooses the next run. Starts nothing.
+"""Give GPUs and cores to concurrent runs, and choose the next run. This module starts nothing.
 
 A GPU belongs to one run at a time. The run also gets an equal share of the physical cores of the GPU's NUMA node. So concurrent
-runs have as few caches and memory channels in common as possible.
+runs share as few caches and memory channels as possible.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from orchestrator.records import Gpu, Job
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """The GPUs and cores of one run. Empty `cores` mean all cores; `place` is the run's number among concurrent runs."""
+    """The GPUs and cores of one run. If `cores` is empty, the run uses all cores. `place` is its number among concurrent runs."""
 
     gpus: tuple[Gpu, ...] = ()
     cores: tuple[int, ...] = ()
@@ -61,7 +61,7 @@ class Pool:
 
 
 def _close_together(free: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
-    """Return the first GPU if `count` is 1, else the GPUs with the closest numbers. Neighbours share links and a NUMA node."""
+    """Return the first GPU if `count` is 1, else `count` GPUs with close numbers, because these share links and a NUMA node."""
     if count <= 1:
         return tuple(free[:count])
     ordered = sorted(free, key=lambda gpu: gpu.index)
@@ -73,7 +73,8 @@ def _close_together(free: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
 class Queue:
     """The waiting jobs, each with the number of GPUs that it needs.
 
-    The largest jobs of a round go first. Smaller jobs may start before a larger job that waits, but only a limited number of times.
+    A round contains the jobs of one repeat. The largest jobs of a round start first. Smaller jobs may start before a larger job
+    that waits, but at most `patience` times.
     """
 
     waiting: list[tuple[Job, int]]
@@ -81,7 +82,7 @@ class Queue:
     passed: int = field(default=0, init=False)
 
     def take(self, pool: Pool) -> tuple[Job, Share | None] | None:
-        """Return the next job and its share; None while no job fits. A job that can never fit gets no share."""
+        """Return the next job and its share. Return None if no job fits now. A job that can never fit gets no share."""
         for number, entry in enumerate(self._by_size()):
             job, num_gpus = entry
             if not pool.could_ever(num_gpus):
@@ -98,5 +99,5 @@ class Queue:
         return None
 
     def _by_size(self) -> list[tuple[Job, int]]:
-        """Return the entries, the largest of each round first. Rounds keep their order, so that repeats stay interleaved."""
+        """Return the waiting jobs, the largest of each round first. Rounds keep their order, so repeats stay interleaved."""
         return sorted(self.waiting, key=lambda entry: (entry[0].repeat, -entry[1]))
