@@ -1,7 +1,7 @@
-"""Cancellation of running runs from outside: SIGTERM to `run-one`, which ends its process tree and writes the record.
+"""Cancel running runs from outside: send SIGTERM to `run-one`, which then ends its process tree and writes the record.
 
-Only the process of `run-one` (`owner.json`) gets the signal. The benchmark that started it goes on. If a different process now
-has the same process id, it never gets the signal. For a run on another host, the answer contains the command to type on that
+Only the process of `run-one` (`owner.json`) gets the signal. The benchmark that started this process goes on. A different process
+that now has the same process id never gets the signal. For a run on another host, the answer contains the command to type on that
 host.
 """
 
@@ -25,15 +25,15 @@ from orchestrator.results.claims import Owner
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.store import Store
 
-# The time that a run may take to end: its tree gets INT, TERM and KILL, each with its wait. Then it writes its record.
+# The longest time that a run takes to end. `run-one` sends INT, TERM and KILL to its tree, with waits, and writes the record.
 GOODBYE_S = 60.0
-# The time that a record may take after its process has gone. The benchmark that started the process writes it.
+# The longest time until a record exists after its process has gone. The benchmark that started the process writes this record.
 _GONE_S = 5.0
 _LOOK_AGAIN_S = 0.1
 
 
 class End(StrEnum):
-    """The outcome. `ENDED`: the record exists; `ENDING`: it does not exist yet; `REFUSED`: no signal was sent."""
+    """The outcome. `ENDED`: the run has ended; `ENDING`: it has not ended yet; `REFUSED`: no signal was sent."""
 
     ENDED = "ended"
     ENDING = "ending"
@@ -53,10 +53,10 @@ class Answer:
 
 
 def cancel(store: Store, wanted: Sequence[str], *, wait_s: float = GOODBYE_S) -> Iterator[Answer]:
-    """End the running runs of the experiments that these words name; without words, of all experiments.
+    """End the running runs of the experiments that `wanted` names. If it is empty, end the running runs of all experiments.
 
-    Yield the outcome of each run. Signal all runs first, then wait at most `wait_s` seconds for all records. Raise ResultsError
-    for a word that does not name exactly one experiment of the folder.
+    Yield the outcome of each run. Signal all runs first, then wait at most `wait_s` seconds for all records. Raise ResultsError if
+    a word does not name exactly one experiment of the folder.
     """
     states = (JobState.RUNNING, JobState.SILENT)
     jobs = [run.job for experiment in chosen(store, wanted) for run in store.runs(experiment) if run.state in states]
@@ -79,7 +79,7 @@ def _name(job: Job) -> str:
 
 
 def _signal(store: Store, job: Job, deadline: float) -> Answer | int:
-    """Return the id of the process that got the signal, or an `Answer` that says why none did."""
+    """Return the id of the process that got the signal, or an `Answer` that says why no process got it."""
     owner = _owner(job, deadline)
     if owner is None and store.run(job).state is JobState.ENDED:
         return Answer(job=job, end=End.ENDED, text=f"{_name(job)} has already ended by itself")
@@ -119,7 +119,7 @@ def _owner(job: Job, deadline: float) -> Owner | None:
 def end_process(owner: Owner) -> None:
     """Send SIGTERM to the process if it still exists. Raise PermissionError if it belongs to another user."""
     try:
-        # The descriptor keeps the process's number from passing to another process between the check and the signal.
+        # With this descriptor, the signal cannot reach a new process that gets the same id after the check.
         descriptor = os.pidfd_open(owner.pid)
     except ProcessLookupError:
         return
@@ -127,7 +127,7 @@ def end_process(owner: Owner) -> None:
         descriptor = None
     try:
         if owner.lives():
-            # A stopped process gets the first signal only with the second.
+            # A stopped process handles SIGTERM only after SIGCONT.
             for number in (signal.SIGTERM, signal.SIGCONT):
                 with suppress(ProcessLookupError):
                     if descriptor is None:

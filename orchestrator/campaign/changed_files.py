@@ -1,7 +1,7 @@
 """Find the files that changed since the runs of a results folder. Nothing is written.
 
-An experiment of a plan is compared with an experiment in the folder that differs only in the content of its files. If there are
-several such experiments, the experiment with the newest run counts.
+Each experiment of a plan is compared with an experiment in the results folder. The two differ only in the content of their files.
+If several experiments in the folder qualify, the experiment with the newest run is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from orchestrator.results.store import Store
 
 @dataclass(kw_only=True, slots=True)
 class _Change:
-    """The effect of a changed file: the scenarios and the number of cells that run again, and the start of the newest old run."""
+    """The effect of a changed file. `cells` is the number of cells that run again. `newest` is the start of the newest old run."""
 
     scenarios: dict[str, None] = field(default_factory=dict)
     cells: int = 0
@@ -56,7 +56,7 @@ def changed_files(plan: Plan, root: Path) -> Iterator[str]:
 
 
 def _newest(stored: list[StoredExperiment]) -> dict[tuple[str, str], StoredExperiment]:
-    """Return the newest experiment for each identity: everything that an experiment's id depends on, except the user's files."""
+    """Return the newest stored experiment for each identity. An identity is all that an id depends on, except the user's files."""
     own = (item for item in stored if folder_of(item.experiment) is not None)
     return {_without_files(item.experiment): item for item in sorted(own, key=_started_at)}
 

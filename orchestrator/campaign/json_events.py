@@ -1,7 +1,7 @@
-"""A running benchmark for programs (`tunebench run --json-lines`): a line of JSON for each event.
+"""The progress of a benchmark, for programs to read (`tunebench run --json-lines`): a line of JSON for each event.
 
     handed_over  runs that are due now               started  a run has begun (noticed within a second)
-    ended        a run's end, with its key numbers   said     a sentence for people (data that is prepared…)
+    ended        a run's end, with its key numbers   said     a sentence for people, such as about prepared data
 
 The other events have the names of `loop.EventKind`. Each event has its `time` in seconds since the epoch. A run is named by
 `experiment`, `repeat` and `attempt`. A number that a run did not measure is null.
@@ -23,7 +23,7 @@ from orchestrator.files.printable_text import escaped
 from orchestrator.records import Job, RunRecord
 
 LOOK_AHEAD = 256
-# The measurements in an `ended` line, if the run has them. The record has all.
+# The measurements that an `ended` line shows, if the run has them. The record has all measurements.
 KEY_NUMBERS = (
     *("tokens_per_s", "tokens_per_s_per_gpu", "step_time_s", "train_tokens_per_second", "train_runtime", "train_loss"),
     *("peak_allocated_bytes", "peak_reserved_bytes", "mem_nvidia_mem_reserved"),
@@ -31,7 +31,7 @@ KEY_NUMBERS = (
 
 
 class EventLines:
-    """A context manager whose `on_event` is for `run_benchmark`. `write` receives each line with its newline."""
+    """A context manager. Pass its `on_event` to `run_benchmark`. `write` gets each line with its newline."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self.write = write
@@ -51,7 +51,7 @@ class EventLines:
             self._tell(event.kind, runs=[_run(job) for job in event.jobs])
             self._waiting = list(event.jobs)
         elif event.kind is EventKind.ENDED and event.record is not None:
-            self._notice()  # no run ends before it has begun, however short it was
+            self._notice()  # so that even a short run has a `started` line before its `ended` line
             self._tell(event.kind, **_ended(event.record))
         else:
             self._tell(event.kind, text=event.text, runs=[_run(job) for job in event.jobs])
@@ -62,8 +62,8 @@ class EventLines:
     def _notice(self) -> None:
         """Write an event for each run that has begun.
 
-        A run has begun if its folder exists, because claiming a run makes its folder. Executors start runs roughly in the order
-        in which they get them.
+        A run has begun if its folder exists, because its claim makes the folder. Executors start runs roughly in the given order,
+        so only the first LOOK_AHEAD waiting runs are checked.
         """
         with self._writing:
             for job in [job for job in self._waiting[:LOOK_AHEAD] if os.path.isdir(job.run_dir)]:

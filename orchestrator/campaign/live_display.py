@@ -27,7 +27,7 @@ STYLES = {Status.OK: "green", Status.CANCELLED: "yellow"}
 
 
 class Progress:
-    """A context manager whose `on_event` is for `run_benchmark`. A terminal shows the status that `readers` read.
+    """A context manager. Pass its `on_event` to `run_benchmark`. A terminal shows the status that the `readers` read.
 
     `labels` maps an experiment's id to the values that distinguish the experiment, if the id does not show these values.
     """
@@ -96,7 +96,7 @@ class Progress:
 
 
 def _speed(values: Mapping[str, object]) -> str:
-    """Return the speed of the steady state, else the speed from the Trainer's clock. The text says which speed it is."""
+    """Return the text for the steady-state speed. If there is none, return the text for the speed by the Trainer's clock."""
     for name, whose in (("tokens_per_s_per_gpu", ""), ("train_tokens_per_second", " by the Trainer's clock")):
         if isinstance(values.get(name), (int, float)):
             return f"  {show(name, values[name])} tokens/s per device{whose}"

@@ -1,7 +1,7 @@
 """`run_benchmark` finds the due runs, gives them to the executor, and records lost runs.
 
-It repeats these steps until no run is due. This module never calls `run/`, because the executor starts the command line of each
-job. All state is in files, so another call resumes an interrupted benchmark. This module does not choose experiments, print, or
+It repeats these steps until no run is due. The executor starts a command for each job, so this module never calls `run/`. All state
+is in files, so another call resumes an interrupted benchmark. This module chooses no experiments, prints nothing, and writes no
 report.
 """
 
@@ -30,7 +30,8 @@ from orchestrator.results.folder import with_dated_name
 from orchestrator.results.store import Store, write_record
 from orchestrator.results.unfinished_record import unfinished_record
 
-# How often one call tries a repeat. Without a limit, a failure that is retried (lost, a taken port) could go on for ever.
+# The largest number of times that one call tries a repeat. Without this limit, a failure that is retried, such as a taken port,
+# could recur for ever.
 MAX_HAND_OVERS = 3
 _LOOK_AGAIN_S = 2.0
 _NO_FAILURE = (Status.OK, Status.LOST, Status.CANCELLED)
@@ -49,7 +50,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """An event that concerns `jobs`. `record` is the record if a run ended; `text` is for people."""
+    """An event about `jobs`. If a run has ended, `record` is its record. `text` is for people."""
 
     kind: EventKind
     text: str
@@ -64,8 +65,8 @@ OnEvent = Callable[[Event], None]
 class Summary:
     """The result of a benchmark: the last record of each requested repeat, from this call or an earlier call.
 
-    `unknown` is the number of runs on hosts that have been silent for a long time. `missing` is the number of requested repeats
-    without a record. `unreadable` is the number of those whose record cannot be read.
+    `unknown` counts the runs on hosts that have been silent for a long time. `missing` counts the requested repeats without a
+    readable record. `unreadable` counts the requested repeats with a record that cannot be read.
     """
 
     counts: Mapping[Status, int]
@@ -94,9 +95,9 @@ def run_benchmark(
 ) -> Summary:
     """Run the due runs of these experiments, and return the summary of all runs.
 
-    A KeyboardInterrupt (also SIGTERM) ends the running runs; another call resumes. `fail_fast`: start no run after the first
-    run that fails. `take_over`: if a host has been silent for a long time, count its runs as lost, and run them here.
-    `repeats`: run only these repeats.
+    A KeyboardInterrupt or SIGTERM ends the running runs. Another call resumes the benchmark. With `fail_fast`, start no run after
+    the first run that fails. With `take_over`, count the runs of a host that has been silent for a long time as lost, and run them
+    here. If `repeats` is given, run only these repeats.
     """
     tell = on_event or (lambda event: None)
     store.add(experiments)
@@ -129,8 +130,8 @@ def run_benchmark(
 def _left_to_next_call(job: Job, store: Store, began: float) -> bool:
     """Return whether a run must wait for the next call.
 
-    A run must wait if its last attempt ended during this call in one of two ways. Either someone cancelled the
-    attempt from outside, or its files had changed. Only a new plan reads changed files again.
+    A run must wait if, during this call, its last attempt was cancelled from outside, or failed because files had changed. Only a
+    new plan reads changed files again.
     """
     if job.attempt == 1:
         return False
@@ -167,9 +168,9 @@ def _hand_over(
 def _record_lost(
     experiments: Sequence[Experiment], store: Store, tell: OnEvent, *, take_over: bool, retry: Retry
 ) -> None:
-    """End the processes that a lost run left on this machine, and write the record that the run could not write.
+    """End the processes that lost runs left on this machine, and write the records that these runs could not write.
 
-    If `retry` includes a run with an unreadable record, move that record aside and do the same.
+    If `retry` includes runs with unreadable records, move these records aside and treat the runs as lost.
     """
     states = (JobState.LOST, JobState.SILENT) if take_over else (JobState.LOST,)
     lost = {run.job: unfinished_record(run.job) for state in states for run in _runs(experiments, store, state)}
@@ -193,9 +194,9 @@ def _record_lost(
 
 
 def _await_others(experiments: Sequence[Experiment], store: Store, tell: OnEvent) -> bool:
-    """Wait until a run of another benchmark ends or becomes silent, here or on another host.
+    """Wait until a run of another benchmark, here or on another host, ends or becomes silent.
 
-    Return False if there is no such run.
+    Return True after the wait. Return False at once if there is no such run.
     """
     _tell_silent(experiments, store, tell)
     running = _runs(experiments, store, JobState.RUNNING)
@@ -255,7 +256,7 @@ def _summary(experiments: Sequence[Experiment], store: Store, repeats: Collectio
 
 @contextmanager
 def _disk_errors_explained(store: Store) -> Iterator[None]:
-    """Replace the OSError of a disk that is full, read-only or missing by a ResultsError."""
+    """Raise a ResultsError instead of an OSError if the disk is full, read-only or missing."""
     try:
         yield
     except OSError as error:
@@ -267,7 +268,7 @@ def _disk_errors_explained(store: Store) -> Iterator[None]:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Turn SIGTERM, SIGHUP and SIGQUIT (Ctrl-\\) into KeyboardInterrupt, so that they end running runs as Ctrl-C does."""
+    """Turn SIGTERM, SIGHUP and SIGQUIT (Ctrl-\\) into KeyboardInterrupt, so that these signals end running runs as Ctrl-C does."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

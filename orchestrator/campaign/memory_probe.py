@@ -1,8 +1,8 @@
-"""Short runs that show what fits in memory: two steps of each cell, or a bisection for the largest batch.
+"""Short runs that show what fits in memory: two steps of each cell, or a search for the largest batch that fits.
 
-Each probe is a recorded run. Probes have their own results folder inside the campaign's folder (`probes/`, `batches/`). So they are
-resumed and reported like other runs, and never mixed with measurements. Two optimizer steps show the peak. The first step makes the
-optimizer's states. The second step has everything in memory at once.
+Each probe is a recorded run, so probes are resumed and reported like other runs. Their results folders (`probes/`, `batches/`) are
+inside the campaign's folder, so probes are never mixed with measurements. Two optimizer steps show the peak: the first step makes
+the optimizer's states, and the second step has everything in memory at once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ TOO_LARGE = ("oom_cuda", "oom_host")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The largest per-device batch that fits for a cell, with its record, and the smallest batch that is too large.
+    """The result of the search for a cell's largest per-device batch.
 
-    `batch` is None if batch 1 does not fit, or if the first probe failed for another reason. `failure` is the record of a probe
-    that failed for another reason. A failure for a reason other than memory ends the search.
+    `batch` is the largest batch that fits, or None if no probe succeeded. `record` is the record of its probe. `too_large` is the
+    smallest batch that did not fit. `failure` is the record of a probe that failed for a reason other than memory. Such a failure
+    ends the search.
     """
 
     experiment: Experiment
@@ -45,7 +46,7 @@ class Found:
 def mark_what_does_not_fit(
     experiments: Sequence[Experiment], *, store: Store, executor: Executor, on_event: OnEvent
 ) -> int:
-    """Probe every cell with a due run. If a probe runs out of memory, record the cell's due runs as failed. Return their number.
+    """Probe the cells that have due runs. If a probe runs out of memory, record its cell's due runs as failed. Return their number.
 
     A trainer without the instrument cannot be ended after two steps, so its cells are not probed.
     """
@@ -98,7 +99,7 @@ def _mark(experiment: Experiment, record: RunRecord, *, store: Store, on_event: 
 def largest_batches(
     experiments: Sequence[Experiment], *, store: Store, executor: Executor, on_event: OnEvent
 ) -> Iterator[Found]:
-    """Yield the largest per-device batch that fits for each cell. Double the batch until it does not fit, then bisect."""
+    """Find each cell's largest per-device batch, and yield the results. Double the batch until it does not fit, then bisect."""
     probes = store_inside(store, BATCHES)
 
     def probed(experiment: Experiment, batch: int) -> RunRecord | None:
@@ -112,7 +113,7 @@ def largest_batches(
 
 
 def largest_batch(experiment: Experiment, probed: Callable[[Experiment, int], RunRecord | None]) -> Found:
-    """Search by bisection. `probed` makes one probe and returns its record."""
+    """Return the result of the search for one cell. `probed` makes one probe and returns its record."""
     largest, too_large = 0, None
     fitting = failure = None
     batch = starting_batch(experiment)
@@ -140,7 +141,7 @@ def starting_batch(experiment: Experiment) -> int:
 
 
 def with_batch(experiment: Experiment, batch: int) -> Experiment:
-    """Return a probe of the cell with this per-device batch, under its own id."""
+    """Return a probe of the cell with this per-device batch. The probe has its own id."""
     probe = short(experiment) if _is_instrumented(experiment) else replace(experiment, repeats=1, adaptive=None)
     arguments = {**experiment.arguments, BATCH: str(batch)}
     return replace(probe, id=f"{experiment.id}.batch{batch}", arguments=arguments, global_batch=None)
@@ -158,7 +159,7 @@ def last_record(store: Store, experiment_id: str) -> RunRecord | None:
 
 
 def batch_lines(results: Sequence[Found]) -> Iterator[str]:
-    """Yield a line for each cell: its largest batch and the memory that it needs."""
+    """Yield a line for each cell: its largest batch, and the memory that this batch needs."""
     names = labels([found.experiment for found in results])
     for found in results:
         label = names[found.experiment.id]

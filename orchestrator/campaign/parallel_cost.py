@@ -1,8 +1,8 @@
-"""The cost of concurrent runs, measured before a campaign uses them (`--parallel auto`).
+"""Measure how much concurrent runs slow each other down, before a campaign runs several at once (`--parallel auto`).
 
-One cell runs by itself, then several copies of it run at once. The copies are recorded runs in their own results folder inside the
-campaign's folder (`packing/`). The cost is valid for this cell on this machine, now. Runs share data loading, power and PCIe. A
-cell that needs more of these may lose more speed.
+One cell runs by itself, then several copies of it run at once. These are recorded runs in the results folder `packing/`, which is
+inside the campaign's folder. The cost is valid only for this cell, on this machine, at this time. Concurrent runs share data
+loading, power and PCIe. A cell that uses these more may lose more speed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_TRIES = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """Tokens per second of the cell by itself, and the mean for `copies` that run at once."""
+    """`single` is the tokens/s of a cell that runs by itself. `packed` is the mean tokens/s of `copies` that run at once."""
 
     experiment_id: str
     copies: int
@@ -46,7 +46,7 @@ class Cost:
 def places(experiments: Sequence[Experiment]) -> int:
     """Return how many of the smallest cells fit on this machine at once.
 
-    The number of GPUs is the limit; for CPU processes, the number of physical cores.
+    The limit is the number of GPUs. For CPU processes, the limit is the number of physical cores.
     """
     able = [experiment for experiment in experiments if not (experiment.skip or experiment.cannot_run_here)]
     on_gpus = [experiment.num_gpus for experiment in able if experiment.device is Device.CUDA]
@@ -64,10 +64,10 @@ def cost(
     on_event: OnEvent,
     executor_of: Callable[[int], Executor],
 ) -> Cost | str | None:
-    """Run the first of the smallest due cells by itself, then `copies` of it at once. Return the cost.
+    """Run the due cell with the fewest GPUs by itself, then run `copies` of it at once. Return the cost.
 
-    If a run has no speed, return a sentence. If there is nothing to measure, return None. `executor_of` makes an executor for a
-    number of concurrent runs.
+    If a run has no speed, return a sentence. If there is nothing to measure, return None. `executor_of` returns an executor for the
+    given number of concurrent runs.
     """
     fit = due_and_instrumented(experiments, store)
     if not fit or copies < 2:
@@ -86,9 +86,9 @@ def cost(
 
 
 def _speeds(side: Sequence[Experiment], inner: Store, *, executor: Executor, on_event: OnEvent) -> list[float] | str:
-    """Return the tokens/s of each experiment, or a sentence about an experiment without a speed.
+    """Return the tokens/s of each experiment. If an experiment has no speed, return a sentence about it.
 
-    If a run found no steady state, repeat all runs, at most MOST_TRIES times: the disturbance may be over.
+    If a run found no steady state, repeat all runs, because the disturbance may be over. Try at most MOST_TRIES times.
     """
     reason = ""
     for times in range(1, MOST_TRIES + 1):

@@ -63,9 +63,9 @@ def _can_run(experiment: Experiment) -> bool:
 
 
 def retry_of(words: str | None) -> Retry:
-    """Return the kinds of failures that `--retry-failed` repeats: none without the option, all for "all", else the named kinds.
+    """Return the kinds of failures that `--retry-failed` repeats.
 
-    Raise SelectionError for an unknown kind.
+    Without the option, no kind is repeated. The word "all" means every kind. Raise SelectionError for an unknown kind.
     """
     if words is None:
         return NO_RETRY
@@ -77,7 +77,10 @@ def retry_of(words: str | None) -> Retry:
 
 
 def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[str], say: Say) -> Store:
-    """Return the results folder: a new folder, the existing folder, or a new folder in its place. Raise ResultsError."""
+    """Return the results folder. Create it if it does not exist.
+
+    With `move_aside`, first move an existing folder aside. Raise ResultsError if the folder is not a results folder of Tunebench.
+    """
     if move_aside:
         moved = folder.move_aside(root)
         if moved is not None:
@@ -91,7 +94,7 @@ def open_results(root: Path, *, move_aside: bool, suite: Suite, argv: Sequence[s
     except ResultsError:
         if not folder.is_ours(root):
             raise
-        return Store.resume(root)  # another Tunebench made it just now
+        return Store.resume(root)  # another process of Tunebench has just made it
 
 
 def note_asked(store: Store, plan: Plan, *, suite: Suite, selection: Selection) -> None:
@@ -112,8 +115,8 @@ def note_asked(store: Store, plan: Plan, *, suite: Suite, selection: Selection) 
 def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
     """Return the largest number of GPU-hours that the due runs may take. Write no file.
 
-    A run counts with the longest time of the experiment's earlier runs. If there are no earlier runs, the run counts with its
-    own time limit. A run without a time limit then counts as 0. Adaptive repeats count with their maximum.
+    Each run counts with the longest time of the experiment's earlier runs. If there are none, the run counts with its time limit,
+    or with 0 if it has no limit. Adaptive repeats count with their maximum number.
     """
     due = {experiment.id: experiment.most_repeats for experiment in plan.experiments if _can_run(experiment)}
     took: dict[str, float] = {}
@@ -130,7 +133,7 @@ def gpu_hours(plan: Plan, root: Path, *, move_aside: bool) -> float:
 
 
 def due_line(plan: Plan, root: Path, *, retry: Retry) -> str:
-    """Return a sentence with the numbers of a plan's runs that have ended in this folder, are running, and are due."""
+    """Return a sentence that says how many of a plan's runs have ended in this folder, are running, and are due."""
     store, most = Store.resume(root), {one.id: one.most_repeats for one in plan.experiments if _can_run(one)}
     due = {(job.experiment_id, job.repeat) for job in store.plan(plan.experiments, retry=retry)}
     states = {
@@ -154,7 +157,7 @@ class Way:
     fail_fast: bool = False
     take_over: bool = False
     executor: str = LOCAL
-    # The number of concurrent runs of the executor `local`; None: as many as fit, after measuring the slowdown.
+    # The number of concurrent runs of the executor `local`. None means as many as fit; their slowdown is measured first.
     parallel: int | None = 1
     probe: bool = False
 
@@ -189,7 +192,7 @@ def carry_out(
 
 
 def refuse_unknown_executor(suite: Suite, name: str | None) -> None:
-    """Raise an error for an unknown executor. The name comes from `--executor`, else from the scenario file."""
+    """Raise an error if the executor is unknown. Its name is from `--executor`, or else from the scenario file."""
     try:
         executors.get(name or suite.executor)
     except SelectionError as error:
@@ -235,7 +238,7 @@ def remarks(plan: Plan, store: Store, summary: Summary, *, since: float, retry: 
 
 
 def _not_agreed(plan: Plan, store: Store) -> Iterator[str]:
-    """Yield a sentence for each experiment whose runs, even at their maximum number, differ more than `repeats:` allows."""
+    """Yield a sentence for each experiment whose runs still differ too much after the maximum number of repeats."""
     rules = {experiment.id: experiment.adaptive for experiment in plan.experiments if experiment.adaptive}
     for stored in store.contents().experiments if rules else ():
         rule, records = rules.get(stored.experiment.id), {run.repeat: run for run in stored.records}
@@ -256,7 +259,7 @@ def _not_repeated(summary: Summary, *, since: float, retry: Retry) -> Iterator[s
 
 
 def find_batches(plan: Plan, store: Store, *, way: Way, console: Console) -> list[Found]:
-    """Return the largest per-device batch that fits for each cell. Each probe is a recorded run in `batches/`."""
+    """Return the largest per-device batch of each cell. Each probe is a recorded run in `batches/`."""
     with Progress(console) as progress:
         if way.prepare:
             for sentence in prepare_data(plan.experiments, on_event=progress.say):

@@ -1,12 +1,12 @@
-"""The current state of GPUs: NVML's readings as a sequence of views (`tunebench monitor`; `view` shows them).
+"""NVML's readings of GPUs as a sequence of views, for `tunebench monitor`. The module `view` shows them.
 
-The monitor `nvml` (`monitors/nvml_sampler`) makes the readings in the same way, so both report the same values. Memory is also
-read every 50 ms between two views, for its peak. A reading of the energy counter or of the processes takes milliseconds, so the
-counter and the processes are read at most once per second. An event between two readings is missed. Nothing is written.
+The monitor `nvml` (`monitors/nvml_sampler`) makes the readings in the same way, so both report the same values. Between two views,
+memory is read every 50 ms to find its peak. It takes milliseconds to read the energy counter or the processes, so both are read at
+most once per second. An event between two readings is missed. Nothing is written.
 
-At the default interval, the monitor uses about 1 % of one CPU core for one GPU, and 5 % for eight GPUs. These costs were added
-up from the cost of each reading. Most of the cost is the energy counter (3.4 ms per reading on H100). The monitor starts no
-work on a GPU. `benchmarks/watching.py` measures the cost.
+At the default interval, the monitor uses about 1 % of one CPU core for one GPU, and 5 % for eight GPUs. These figures are sums of
+the costs of single readings. Most of the cost is the energy counter (3.4 ms per reading on H100). The monitor starts no work on a
+GPU. `benchmarks/watching.py` measures the cost.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from orchestrator.measure.gpu_timeline import REASONS
 from orchestrator.monitors import nvml_sampler
 from orchestrator.records import Gpu
 
-# Seconds between two readings of memory. A shorter peak may go unseen.
+# Seconds between two readings of memory. A shorter peak may be missed.
 LOOK_S = 0.05
 
-# Seconds between slow readings; less than the default interval, so that they are new in each view.
+# Seconds between two slow readings. This is less than the default interval, so every view has new readings.
 SLOW_S = 0.9
 
 SHORTEST_S, LONGEST_S = 0.1, 60.0
@@ -47,7 +47,7 @@ class Run:
 
 
 class Seen(StrEnum):
-    """The place where a process was seen: in this container, in another container, or while it ended."""
+    """The place of a process: in this container or in another container. `ENDING`: the process was just ending."""
 
     HERE = "here"
     ELSEWHERE = "elsewhere"
@@ -66,7 +66,7 @@ class Process:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """One GPU at one moment; unknown values are None. Peak and energy count from the start of the view."""
+    """One GPU at one moment; unknown values are None. The peak and the energy are those since the watch began."""
 
     index: int
     uuid: str | None
@@ -87,7 +87,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """All GPUs at one moment: seconds since the epoch, and since the view began."""
+    """All GPUs at one moment. `time` is in seconds since the epoch; `since_s` is the time since the watch began."""
 
     time: float
     since_s: float
@@ -95,16 +95,16 @@ class View:
 
 
 def pace(interval_s: float) -> float:
-    """Return the seconds between two views. Raise SelectionError if they are out of bounds."""
+    """Return the interval between two views. Raise SelectionError if the interval is out of bounds."""
     if not SHORTEST_S <= interval_s <= LONGEST_S:
         raise SelectionError(f"--interval {interval_s:g}: allowed are {SHORTEST_S:g} to {LONGEST_S:g} seconds")
     return interval_s
 
 
 def chosen(nvml: Any, asked: str | None) -> tuple[Gpu, ...]:
-    """Return the GPUs that a list of indices, UUIDs, beginnings of UUIDs, or UUIDs of MIG parts names. Return all GPUs for None.
+    """Return the GPUs that `asked` names. Return all GPUs if it is None.
 
-    Raise SelectionError for a word that names no GPU.
+    `asked` may contain indices, UUIDs, beginnings of UUIDs, and UUIDs of MIG parts. Raise SelectionError if a word names no GPU.
     """
     every = all_gpus(nvml)
     if asked is None:
@@ -120,7 +120,7 @@ def chosen(nvml: Any, asked: str | None) -> tuple[Gpu, ...]:
 
 
 class Device:
-    """One watched GPU: its readings, its highest memory, and its energy counter at the start of the view."""
+    """One watched GPU: its readings, its highest memory, and its energy counter at the start of the watch."""
 
     def __init__(self, nvml: Any, gpu: Gpu) -> None:
         self.nvml, self.gpu = nvml, gpu
@@ -133,7 +133,7 @@ class Device:
         self._handle: Any = self._ask("handle", self._open)
 
     def look(self) -> int | None:
-        """Return the bytes in use. Raise the peak if they exceed it."""
+        """Return the bytes in use. Update the peak if they exceed it."""
         used: int | None = self._ask("memory", lambda: nvml_sampler.memory_in_use(self.nvml, self._handle))
         if used is not None:
             self.peak = max(used, self.peak or 0)
@@ -183,12 +183,12 @@ class Device:
         }
 
     def _sampled(self, what: str) -> Any:
-        """Return a value, read in the same way as the sampler of a run reads it."""
+        """Return a value. Read it in the same way as the sampler of a run does."""
         _, read = nvml_sampler.READERS[what]
         return self._ask(what, lambda: read(self.nvml, self._handle))
 
     def _ask(self, what: str, read: Callable[[], Any]) -> Any:
-        """Return a reading, or None. An unsupported reading is asked for only once, and a lost GPU is not asked again."""
+        """Return a reading, or None. Request an unsupported reading only once. Request nothing more from a lost GPU."""
         if self.lost or self._silent & {what, "handle"}:
             return None
         try:
@@ -204,14 +204,14 @@ class Device:
 
 
 class Watch:
-    """The watched GPUs. The view of them begins now."""
+    """The watched GPUs. The watch begins when this object is made."""
 
     def __init__(self, nvml: Any, gpus: Sequence[Gpu]) -> None:
         self.devices = [Device(nvml, gpu) for gpu in gpus]
         self.began = time.monotonic()
 
     def look(self) -> None:
-        """Read only memory, for its peak."""
+        """Read the memory in use on each GPU, to find the peaks."""
         for device in self.devices:
             device.look()
 
@@ -233,7 +233,7 @@ def views(watch: Watch, *, interval_s: float, stopped: Callable[[], bool]) -> It
 
 
 def process_of(text: str, proc: Path = Path("/proc")) -> Process:
-    """Return a process with its run, from the sampler's text (`nvml_sampler.processes`)."""
+    """Return the process that the sampler's text describes (`nvml_sampler.processes`), with its run."""
     kind, number, *rest = text.split(":", 2)
     seen = {"unknown": Seen.ELSEWHERE, "leaving": Seen.ENDING}.get(kind, Seen.HERE)
     name = rest[0] if rest and rest[0] != "?" else None

@@ -1,4 +1,4 @@
-"""Views of GPUs (`readings`) for people and programs: a table, live on a terminal, or lines of JSON."""
+"""Show views of GPUs (`readings`): a table for people, which is live on a terminal, or lines of JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.text import Text
 from orchestrator.campaign.gpu_monitor.readings import Process, Reading, Seen, View
 from orchestrator.measure.metrics import DASH
 
-# From this terminal width on, processes have a column of the table; else each has a line below it.
+# From this terminal width on, the table has a column for processes. On narrower terminals, each process has a line below the table.
 WIDE = 130
 
 
@@ -24,7 +24,7 @@ def as_json(view: View) -> str:
 
 
 def follow(shown: Iterable[View], console: Console) -> None:
-    """Print the views. On a terminal each view replaces the previous view. In a pipe or file, all views follow each other."""
+    """Print the views. On a terminal, each view replaces the previous view. In a pipe or file, print one view after the other."""
     if not console.is_terminal:
         for view in shown:
             console.print(as_table(view, width=console.width))

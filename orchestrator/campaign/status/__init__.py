@@ -1,1 +1,1 @@
-"""The state of a campaign, read from its results folder, and its presentation as text."""
+"""The state of a campaign, as read from its results folder, and views of this state."""

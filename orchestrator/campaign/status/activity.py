@@ -1,9 +1,9 @@
 """The activity of a running run: its phase, step, speed and memory, read from the ends of its files.
 
-Only the end of a file is read, and only if the file has changed. So a view does not disturb a measurement. Steps that compiled
-may be earlier in the file; `compiled_steps` finds them. The speed is from the last steps, including pauses for evaluation and
-saving. This speed is not the speed of the steady state. Without a declared warm-up, the first steps count as warm-up. Memory is
-the last reading of the run's monitor on the fullest GPU; it is not a peak. Without the instrument, the only phase is `RUNNING`.
+Only the end of a file is read, and only if the file has changed. So a view does not disturb a measurement. Steps that compiled may
+be earlier in the file; `compiled_steps` finds them. The speed is that of the last steps and includes pauses for evaluation and
+saving, so it is not the steady-state speed. Without a declared warm-up, the first steps count as warm-up. Memory is the monitor's
+last reading for the fullest GPU; it is not a peak. Without the instrument, the only phase of a training is `RUNNING`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from orchestrator.measure.steps import StepLines, recompilations
 from orchestrator.monitors import nvidia_smi
 from orchestrator.records import Experiment, RunFolder, StepSource
 
-# The speed is taken over at most this number of steps.
+# The speed is computed from at most this number of steps.
 LAST_STEPS = 10
-# The warm-up that is assumed if none is declared, but at most half of the run.
+# If no warm-up is declared, this number of steps counts as warm-up, but at most half of the run.
 FIRST_STEPS = 10
 
 _STEP_TAIL_BYTES, _SAMPLE_TAIL_BYTES = 4096, 16384
-# The lines of the monitors' files that have a GPU's memory in use.
+# Lines of the monitors' files that contain the memory in use on a GPU.
 _NVML = re.compile(rb"^[^,]*,(?P<gpu>[^,]*),memory,(?P<used>\d+(?:\.\d+)?)\s*$")
 _NVIDIA_SMI = re.compile(rb", (?P<gpu>\d+), (?P<used>\d+(?:\.\d+)?) MiB\s*$")
 
@@ -53,9 +53,10 @@ class Phase(StrEnum):
 class Activity:
     """The activity of a run; unknown values are None.
 
-    `of` is the largest number of steps. `left_s` is the time that the remaining steps may take (`compiled_steps.left_s`).
-    `tokens_per_s` is the sum over ranks and includes padding. `recompiled_at` has the numbers of the steps that recompiled;
-    `widths_vary` says whether batches of new widths were the reason. `problem` names a damaged file.
+    `of` is the largest number of steps that the training may make. `left_s` is an estimate of the time for the remaining steps
+    (`compiled_steps.left_s`). `tokens_per_s` is the sum over ranks and includes padding. `recompiled_at` has the numbers of the
+    steps that recompiled; `widths_vary` says whether batches of new widths caused the recompilations. `problem` names a damaged
+    file.
     """
 
     phase: Phase
@@ -103,7 +104,7 @@ def look(run_dir: Path, experiment: Experiment) -> Activity:
 
 
 def planned_steps(experiment: Experiment) -> int | None:
-    """Return the largest number of steps of the training; None if only epochs limit it."""
+    """Return the largest number of steps that the training may make. Return None if only epochs limit the training."""
     max_steps = experiment.arguments.get("max_steps")
     limits = [int(max_steps)] if isinstance(max_steps, str) and max_steps.isdecimal() else []
     if experiment.measure is not None and experiment.measure.at_most_steps is not None:
@@ -146,7 +147,7 @@ def _rate(steps: Sequence[dict[str, Any]]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Lines:
-    """The end of a step file: the last steps, the last loss, whether training has ended, and whether a whole line is not JSON."""
+    """The end of a step file. `loss` is the last loss. `ended`: the training has ended. `damaged`: a whole line is not JSON."""
 
     steps: tuple[dict[str, Any], ...]
     loss: float | None
@@ -155,7 +156,7 @@ class _Lines:
 
 
 def _lines(path: Path, *, printed: bool) -> _Lines | None:
-    """Return the end of a step file, or of an output with `printed` steps. Return None if the file does not exist."""
+    """Return the end of a step file. With `printed`, the file is an output with printed steps. Return None if it does not exist."""
     try:
         seen = os.stat(path)
     except OSError:

@@ -1,7 +1,7 @@
 """The state of a campaign, read from its results folder: the runs that are done, running, failed, due or lost, and the time left.
 
-`tunebench status` and the live display of `tunebench run` read a campaign here, and `view` shows it. Most of a look is a search
-for changed folders (`experiment`), so a view can look every second. Nothing is started or ended here. The files do not show the
+`tunebench status` and the live display of `tunebench run` use this module, and `view` shows the result. A look mostly checks which
+folders have changed (`experiment`), so a view can look every second. This module starts and ends no run. The files do not show the
 runs that a caller is going to start, so the caller names these runs with `expect`.
 """
 
@@ -33,7 +33,7 @@ from orchestrator.results.folder import SUITE_FILE
 from orchestrator.results.store import Store
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
-# A pause is at least this many times as long as the look before it, so that looks use under one percent of a core.
+# A pause is at least this many times as long as the look before it. So looks use less than one percent of a core.
 PAUSE_PER_LOOK = 150
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CampaignStatus:
-    """A results folder at one moment (`seen_at`: seconds since the epoch), its experiments in the requested order.
+    """The state of a campaign at the time `seen_at` (seconds since the epoch). Its experiments are in the requested order.
 
     `left_s` is an estimate of the seconds until everything is done; None if unknown. `warnings` has a sentence for each file that
     cannot be read.
@@ -75,7 +75,7 @@ def chosen(store: Store, wanted: Sequence[str]) -> tuple[str, ...]:
 
 
 class Reader:
-    """A reader that looks at a results folder repeatedly. With `only`, it looks at the experiments with these ids."""
+    """A reader that looks at a results folder repeatedly. With `only`, it looks only at the experiments with these ids."""
 
     def __init__(self, store: Store, *, only: Collection[str] | None = None) -> None:
         self.store, self.only = store, only
@@ -87,7 +87,7 @@ class Reader:
         self._expected: Sequence[Job] | None = None
 
     def expect(self, jobs: Iterable[Job]) -> None:
-        """Count these runs as due until they begin: a call that retries failures starts runs that the files do not show as due."""
+        """Count these runs as due until they begin. The files do not show that a call with retries is going to start them."""
         self._expected = [
             job for job in jobs if job.run_dir == self.store.run_dir(job.experiment_id, job.repeat, job.attempt)
         ]
@@ -158,17 +158,17 @@ def _damaged_steps(known: Sequence[ExperimentStatus]) -> Iterator[str]:
 
 
 def paced(look: Callable[[], T], *, pause: Callable[[float], bool]) -> Iterator[T]:
-    """Yield a look now, and further looks until `pause` returns True. `pause(seconds)` waits that long.
+    """Call `look` repeatedly and yield each result, until `pause` returns True. `pause(seconds)` waits for this time.
 
-    Wait a second between looks. If a look and its drawing take long, wait longer, so that the two use less than one percent of
-    a core.
+    Wait a second between looks. If a look and its drawing take long, wait longer, so that looking and drawing use less than one
+    percent of a core.
     """
     pause_s = None
     while True:
         began = time.thread_time()
         yield look()
         took_s = time.thread_time() - began
-        # The first look reads what later looks already know, so its time says nothing about theirs.
+        # The first look also reads what later looks already know, so its time is not used.
         pause_s = SHORTEST_PAUSE_S if pause_s is None else max(SHORTEST_PAUSE_S, PAUSE_PER_LOOK * took_s)
         if pause(min(LONGEST_PAUSE_S, pause_s)):
             return
@@ -176,7 +176,7 @@ def paced(look: Callable[[], T], *, pause: Callable[[float], bool]) -> Iterator[
 
 @contextmanager
 def watching(look: Callable[[], object]) -> Iterator[None]:
-    """Call `look` repeatedly in a thread, with pauses, until the context is left."""
+    """Call `look` repeatedly in a thread, with pauses, until the context ends."""
     over = threading.Event()
     thread = threading.Thread(target=lambda: deque(paced(look, pause=over.wait), maxlen=0), daemon=True)
     thread.start()
@@ -188,7 +188,7 @@ def watching(look: Callable[[], object]) -> Iterator[None]:
 
 
 def looks(reader: Reader, *, pause: Callable[[float], bool]) -> Iterator[CampaignStatus]:
-    """Yield looks with pauses until everything is done."""
+    """Yield the campaign's status repeatedly, with pauses, until everything is done."""
     for seen in paced(reader.look, pause=pause):
         yield seen
         if seen.is_over():

@@ -1,4 +1,4 @@
-"""Finds the steps of a running run that compiled, and estimates the time that its remaining steps take.
+"""Find the steps that compiled in a running run, and estimate the time that its remaining steps take.
 
 A recompilation may be hundreds of steps ago, so the end of a step file is not enough. The first look searches the whole file,
 and each further look searches only the added lines. Only lines that name a compilation are parsed. If a file has more than
@@ -26,7 +26,7 @@ _MARK, _PIECE_BYTES = b'compiled"', 4 * 2**20
 
 @dataclass(slots=True)
 class _Search:
-    """The search through one file: the position up to which the file was searched, and the steps that compiled."""
+    """The search through one file. `place` is the position up to which it was searched; `found` are the steps that compiled."""
 
     place: int = 0
     found: list[Step] = field(default_factory=list)
@@ -35,7 +35,7 @@ class _Search:
         """Search the whole lines that were added since the last look."""
         with reading.opened(path) as file:
             end = os.fstat(file.fileno()).st_size
-            if end < self.place:  # another file took its place
+            if end < self.place:  # another file has replaced this file
                 self.place, self.found = 0, []
             while self.place < min(end, steps.MAX_BYTES) and len(self.found) < MOST_STEPS:
                 file.seek(self.place)
@@ -58,7 +58,7 @@ def _search(path: Path, inode: int) -> _Search:
 
 
 def read(files: Iterable[Path]) -> dict[int, Step]:
-    """Return the steps that compiled on any rank, by number; `files` are the ranks' step files."""
+    """Return a dict from step number to step, for the steps that compiled on any rank. `files` are the ranks' step files."""
     by_number: dict[int, list[Step]] = {}
     for path in files:
         try:
@@ -77,11 +77,11 @@ def _joined(parts: Sequence[Step]) -> Step:
 
 
 def left_s(last: Sequence[Mapping[str, Any]], compiled: Mapping[int, Step], *, of: int | None) -> float | None:
-    """Return the seconds that the steps after the `last` steps, up to step number `of`, may take; None if the time is unknown.
+    """Estimate the seconds until step number `of` has ended. `last` are the latest ended steps. Return None if the time is unknown.
 
-    The time of a step is the mean over those of the `last` steps that did not compile. Recompilations become rarer, because
-    torch stops after 8 recompilations of a function. So future recompilations are expected to cost the same per step as the
-    earlier ones, but not more in total.
+    A step is expected to take the mean time of the steps in `last` that did not compile. Recompilations become rarer, because torch
+    stops after 8 recompilations of a function. So future recompilations are expected to cost the same time per step as the earlier
+    ones, but not more in total.
     """
     if of is None or not last:
         return None

@@ -1,7 +1,7 @@
-"""The state of one experiment of a results folder: its repeats. A repeat has the state of its last attempt.
+"""The state of one experiment of a results folder: the states of its repeats. A repeat has the state of its last attempt.
 
-`Follower` looks at the experiment repeatedly. Records never change, so it keeps the values that a view needs from ended runs.
-Most of a look is a search for changes. `store.plan` decides which runs are due.
+`Follower` looks at the experiment repeatedly. Records never change, so `Follower` keeps the values of ended runs that a view needs.
+A look mostly checks for changes. `store.plan` decides which runs are due.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from orchestrator.results.claims import Owner
 from orchestrator.results.contents import StoredRun
 from orchestrator.results.store import Store
 
-# The kind of a run whose record cannot be read. The record may be a good one, so the run is not due again.
+# The failure kind of a run whose record cannot be read. The run may have succeeded, so it is not due again.
 UNREADABLE = "unreadable"
-# A folder that changed more recently may have changed again, and its time may not show the second change.
+# If a folder changed less than this time ago, its modification time may not show a second change.
 _SETTLED_S = 2.0
-# The most that a run takes before and after its training. If the files' times say more, they are not the run's.
+# The longest time that a run takes before and after its training. If the files' times show more, they do not come from the run.
 _LONGEST_AROUND_S = 60.0
 
 
@@ -48,8 +48,8 @@ class RepeatState(StrEnum):
 class RepeatStatus:
     """One repeat of an experiment, in the state of its last attempt. For a pending repeat, `attempt` is the next attempt.
 
-    `status`, `kind`, `cause` and `took_s` are from the last record. `owner` is the process that carries out the run, `since` the
-    time of its claim (seconds since the epoch), `gpus` the UUIDs of its GPUs, `activity` its phase and speed.
+    `status`, `kind`, `cause` and `took_s` are from the last record. `owner` is the process that carries out the run. `since` is the
+    time of the run's claim (seconds since the epoch). `gpus` are the UUIDs of its GPUs. `activity` has its phase and speed.
     """
 
     experiment_id: str
@@ -79,7 +79,7 @@ Signature = tuple[int, int, int]
 
 
 def signature(path: Path | str) -> Signature | None:
-    """Return a value that changes when a file is replaced, or a folder gets another entry.
+    """Return a value that changes when the file is replaced, or when the folder gets another entry.
 
     Return None if the path does not exist.
     """
@@ -93,7 +93,7 @@ def signature(path: Path | str) -> Signature | None:
 def is_settled(seen: Signature | None) -> bool:
     """Return whether an unchanged signature proves that the folder is unchanged.
 
-    It does not if the last change is recent, because two changes in quick succession can have the same time.
+    If the last change is recent, return False, because two changes in quick succession can have the same time.
     """
     return seen is None or time.time() - seen[1] / 1e9 > _SETTLED_S
 
@@ -101,7 +101,7 @@ def is_settled(seen: Signature | None) -> bool:
 class Follower:
     """One experiment, followed over many looks. Call `look`, then `settle` if `look` returned True, then `status`.
 
-    `due` is the number of due runs. `took` has the times of ended runs. `warnings` has a sentence for each file that cannot be
+    `due` is the number of due runs. `took` says how long ended runs took. `warnings` has a sentence for each file that cannot be
     read.
     """
 
@@ -206,7 +206,7 @@ def _warnings(problem: str | None, runs: Iterable[StoredRun]) -> Iterator[str]:
 
 
 def _may_follow(experiment: Experiment, repeats: Sequence[RepeatStatus]) -> int:
-    """Return how many adaptive repeats may still be added. Once every repeat has ended, no repeat is added."""
+    """Return how many adaptive repeats may still be added. Once every repeat has ended, none is added."""
     ended = (RepeatState.DONE, RepeatState.FAILED)
     if experiment.adaptive is None or all(repeat.state in ended for repeat in repeats):
         return 0
@@ -240,7 +240,7 @@ def _pending(job: Job, record: RunRecord | None = None) -> RepeatStatus:
 
 
 def _repeat_status(run: StoredRun, due: Job | None) -> RepeatStatus | None:
-    """Return the status of a repeat from its last run and from its `due` job, if there is one.
+    """Return the status of a repeat. `run` is its last run. `due` is its due job, or None.
 
     Return None if the run's folder is gone.
     """
@@ -266,7 +266,7 @@ def _repeat_status(run: StoredRun, due: Job | None) -> RepeatStatus | None:
 
 
 def _who(run_dir: Path) -> dict[str, Any]:
-    """Return the fields about the process that carries out the run, with the time of its claim."""
+    """Return the fields `owner`, `since` and `gpus` of a run's status."""
     claim = claims.read_claim(run_dir)
     dealt = claim.details.get("gpus") if claim and isinstance(claim.details, dict) else None
     return {

@@ -1,10 +1,10 @@
-"""An estimate of the time that the due runs take, from the times of earlier runs.
+"""Estimate the time that the due runs will take, from the times of earlier runs.
 
-The estimate is for people; it is not a measurement. A run is expected to take the median time of ended runs of the same
-experiment. Without such runs, the most similar ended runs count. The first choice are runs of the same scenario and model on
-the same number of GPUs. Next are runs of the same scenario and model, then runs on the same number of GPUs, then all runs. The
-times of successive runs are added. If earlier runs were concurrent, the due runs are expected to use as many GPUs at once as
-they did. Without ended runs there is no estimate.
+The estimate is for people; it is not a measurement. A run is expected to take the median time of the ended runs of its experiment.
+If there are none, the most similar ended runs are used. The first choice is runs of the same scenario and model on the same number
+of GPUs. The second choice is runs of the same scenario and model. The third choice is runs on the same number of GPUs, and the last
+choice is all runs. The times of successive runs are added. If earlier runs were concurrent, the due runs are expected to use the
+same number of GPUs at once. If no run has ended, there is no estimate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from statistics import median
 
 from orchestrator.records import Experiment, RunRecord, Status
 
-# The number of runs, those that ended last. Their times show how many runs go on at once.
+# The runs that ended last show how many runs are concurrent. This is their number.
 LATEST = 50
 
 
@@ -25,8 +25,8 @@ LATEST = 50
 class Took:
     """The time of a run that ended by itself.
 
-    `seconds` is the time from its claim to its record if known. The training process ran from `began_at` to `ended_at` (seconds
-    since the epoch).
+    `seconds` is the time from its claim to its record, or the record's `wall_s` if that time is unknown. The training process ran
+    from `began_at` to `ended_at` (seconds since the epoch).
     """
 
     experiment_id: str
@@ -40,7 +40,7 @@ class Took:
 
 
 def took(experiment: Experiment, record: RunRecord, *, seconds: float | None = None) -> Took | None:
-    """Return the time that a run took according to its record. Return None for a run that was cancelled or lost."""
+    """Return the time that a run took. `seconds` replaces the time in its record. Return None if the run was cancelled or lost."""
     if record.status in (Status.CANCELLED, Status.LOST):
         return None
     return Took(
@@ -66,7 +66,7 @@ class Expectation:
         self._median_s = {key: median(values) for key, values in seconds.items()}
 
     def of_itself(self, experiment: Experiment) -> float | None:
-        """Return the seconds that runs of this experiment took.
+        """Return the median of the seconds that runs of this experiment took.
 
         Failed runs count, because a run that failed early will fail early again.
         """
@@ -90,7 +90,7 @@ class Expectation:
 
 
 def _closeness(experiment: Experiment) -> Iterator[Hashable]:
-    """Yield the keys under which similar runs are found, the closest first."""
+    """Yield the keys under which similar runs are found, the most similar first."""
     yield "experiment", experiment.id
     yield "cell", experiment.scenario, experiment.model, experiment.num_gpus
     yield "model", experiment.scenario, experiment.model
@@ -115,7 +115,7 @@ def _keys(run: Took) -> Iterator[Hashable]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """A number (`times`) of future runs. Each run needs this number of GPUs and these seconds (None if unknown)."""
+    """Future runs. `times` is their number. Each run needs `num_gpus` GPUs and takes `seconds` (None if unknown)."""
 
     num_gpus: int
     seconds: float | None
@@ -125,7 +125,7 @@ class Work:
 def left_s(works: Sequence[Work], *, gpus_at_once: int | None = None) -> float | None:
     """Return the seconds until all is done. Return None if a part is unknown.
 
-    `gpus_at_once` is the result of the function of that name.
+    `gpus_at_once` is a result of the function `gpus_at_once`.
     """
     known = [(work, work.seconds) for work in works if work.seconds is not None and work.times]
     if len(known) < sum(1 for work in works if work.times):
@@ -136,12 +136,12 @@ def left_s(works: Sequence[Work], *, gpus_at_once: int | None = None) -> float |
     return max([shared, *(seconds for _, seconds in known)])
 
 
-# The begin and end of a run (seconds since the epoch), and its number of GPUs.
+# The beginning and the end of a run (seconds since the epoch), and its number of GPUs.
 Span = tuple[float, float, int]
 
 
 def latest(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Return the spans that ended last. Older runs do not show how many runs are concurrent today."""
+    """Return the spans that ended last. Older spans do not show how many runs are concurrent now."""
     return tuple(sorted(spans, key=itemgetter(1), reverse=True)[:LATEST])
 
 

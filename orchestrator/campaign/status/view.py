@@ -29,7 +29,7 @@ from orchestrator.records import Status
 
 SCHEMA = 1
 SEPARATOR = " · "
-# Lines of a section. JSON has all.
+# The largest number of lines in a section. JSON has all lines.
 ROWS = 12
 STYLES = {
     RepeatState.DONE: "green",
@@ -39,12 +39,12 @@ STYLES = {
     RepeatState.SILENT: "yellow",
 }
 _ALWAYS = (RepeatState.DONE, RepeatState.RUNNING, RepeatState.FAILED, RepeatState.PENDING)
-# Depth of indentation, and text.
+# A line's depth of indentation, and its text.
 _Line = tuple[int, Text]
 
 
 def as_json(status: CampaignStatus) -> str:
-    """Return one JSON document, in seconds and bytes; unknown values are null."""
+    """Return one JSON document. Times are in seconds and sizes in bytes; unknown values are null."""
     document = {
         "schema": SCHEMA,
         "results": str(status.root),
@@ -80,7 +80,7 @@ def _repeat(repeat: RepeatStatus) -> dict[str, Any]:
 
 
 def as_view(status: CampaignStatus, *, title: str) -> RenderableType:
-    """Return the view for a terminal: the counts, then the repeats in each state that may need action."""
+    """Return the view for a terminal: the counts, then a section for each state except `DONE`."""
     return Group(*(Padding.indent(_shown(line), 2 * depth) for depth, line in _lines(status, title)))
 
 
@@ -93,7 +93,7 @@ def show(status: CampaignStatus, console: Console, *, title: str) -> None:
 
 
 def _shown(line: Text) -> Text:
-    """Replace control characters, which a file may contain, by visible characters. Each style still covers the same characters."""
+    """Replace control characters by visible characters, because the text may come from a file. Keep the positions of the styles."""
     line.plain = printable(line.plain)
     return line
 
@@ -188,12 +188,12 @@ def _parts(activity: Activity) -> Iterator[str]:
 
 
 def seconds(value: float) -> str:
-    """Return a duration as people read it."""
+    """Return a duration as text for people."""
     return text(value, Show.SECONDS)
 
 
 def _clock(moment: float, now: float) -> str:
-    """Return the time of day, with the date if it is another day."""
+    """Return the time of day. Add the date if it is not today."""
     then, today = time.localtime(moment), time.localtime(now)
     return time.strftime("%H:%M:%S" if then[:3] == today[:3] else "%Y-%m-%d %H:%M:%S", then)
 
@@ -253,7 +253,7 @@ def _change(repeat: RepeatStatus) -> str:
 
 
 def follow(shown: Iterable[CampaignStatus], console: Console, *, title: str) -> None:
-    """Show each look. On a terminal, it replaces the previous look. To a pipe or file, print a line for each change."""
+    """Show each status. On a terminal, each status replaces the previous one. In a pipe or file, print a line for each change."""
     if not console.is_terminal:
         return _follow_in_lines(shown, console, title=title)
     with Live(console=console, auto_refresh=False) as live:
