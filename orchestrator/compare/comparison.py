@@ -1,7 +1,8 @@
 """The values of a comparison: entries on a side, pairs of entries, and verdicts on pairs.
 
-Side + Side → Pair… → Comparison. `sides` reads the sides, `pairing` pairs the entries, `verdicts` judges them, and `view` writes.
-This module has no behaviour. Rates, times and bytes are in the base units of `measure.metrics`. A ratio is always new ÷ base.
+Side + Side → Pair… → Comparison. `sides` reads the sides, `pairing` pairs their entries, `verdicts` judges the pairs, and `view`
+writes the result. This module has no behaviour. Rates, times and bytes are in the base units of `measure.metrics`. A ratio is
+always new ÷ base.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ SCHEMA_VERSION = 1
 
 
 class Verdict(StrEnum):
-    """The verdict on one metric of one experiment, or of all experiments. A row of an unpaired experiment has no numbers."""
+    """The verdict on one metric of one pair, or of all pairs together. A pair without comparable numbers has a verdict, too."""
 
     IMPROVED = "improved"
     REGRESSED = "regressed"
@@ -33,9 +34,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One ok run: its numbers by metric. `started_at` is in seconds since the epoch; None if the source has no start time.
+    """One ok run. `numbers` maps metrics to values. `started_at` is in seconds since the epoch, or None if it is unknown.
 
-    `ended_early` is true if `measure:` ended the run before its last planned step. `logged_losses` is a text in the form of
+    `ended_early` is true if `measure:` ended the run before its last planned step. `logged_losses` is a text in the format of
     `measure.losses`.
     """
 
@@ -52,8 +53,8 @@ class Entry:
 
     `arguments` has the arguments that are not in the key. `environment` has the GPU, driver, versions, data, clocks and neighbours.
     `status` is `ok` if at least one run is ok. `failed_runs` counts the failed repeats; `failure` is the kind and cause of the last
-    failed repeat. `id` and `folder` are set for an experiment of a Tunebench results folder, because it can run again. A CSV file
-    may give only the id. `whole` means that the source is complete: a name that the entry lacks was not set.
+    failed repeat. An experiment of a Tunebench results folder has `id` and `folder`, so that it can run again. An experiment of a
+    CSV file may have only the id. `whole` means that the source is complete: a name that the entry lacks was not set.
     """
 
     key: Mapping[str, Value]
@@ -91,7 +92,7 @@ class Difference:
 class Pair:
     """An experiment on both sides, or on only one. `environment` and `arguments` are the differences between the sides.
 
-    `disqualifying` has the names of differences in the environment that forbid a comparison, such as another GPU.
+    `disqualifying` has the names of the differences of environment that forbid a comparison, such as another GPU.
     """
 
     label: str
@@ -106,11 +107,11 @@ class Pair:
 class Row:
     """The verdict on one metric of one pair. A pair without comparable numbers has one row, with an empty `metric`.
 
-    `base` and `new` are the compared values. For memory, a value is the maximum over runs. For other metrics, it is the mean
-    over runs: of the logarithms if the metric is tested, else of the numbers. If some runs ended early, a loss is the mean over
-    the steps that all runs made. `ratio` is None if a side has no number above 0. `needs` estimates how many more runs per
-    side settle an inconclusive row. `p_adjusted` is corrected over all rows of the metric. `paired` means that the sides took
-    turns, and that a drift is removed from ratio and interval. `why` is a short phrase.
+    `base` and `new` are the compared values. For memory, a value is the maximum over runs. For other metrics, a value is the mean
+    over runs: the geometric mean if the metric is tested, else the arithmetic mean. If some runs ended early, a loss is the mean
+    over the steps that all runs made. `ratio` is None if a side has no number above 0. `needs` estimates how many more runs per
+    side would settle an inconclusive row. `p_adjusted` is the p value after the correction over all rows of the metric. `paired`
+    means that the sides took turns, and that a drift is removed from the ratio and its interval. `why` is a short reason.
     """
 
     label: str
@@ -127,7 +128,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fleet:
-    """The verdict on one metric over all pairs: the geometric mean of the ratios with its interval, and the number of pairs."""
+    """The verdict on one metric over all pairs. `ratio` is the geometric mean of their ratios. `pairs` is the number of pairs."""
 
     metric: str
     verdict: Verdict
@@ -139,9 +140,9 @@ class Fleet:
 class Comparison:
     """The result of `tunebench compare`. `environment` has the differences that all pairs share.
 
-    `rows` follow the order of `pairs`. A row names its pair by the pair's unique label. The runs in `pairs` keep only the compared
-    metrics. `rules` has the options that judged the rows. `same_runs` counts the experiments that are left out because both sides
-    have the same runs.
+    `rows` follow the order of `pairs`. A row names its pair by the pair's unique label. The runs in `pairs` have only the compared
+    metrics. `rules` has the options that decided the verdicts. `same_runs` counts the experiments that are left out because both
+    sides have the same runs.
     """
 
     base: str

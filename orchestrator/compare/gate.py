@@ -1,4 +1,4 @@
-"""Turn a comparison into the exit code of a build. Pure; `cli` exits."""
+"""Turn a comparison into an exit code for a build. Pure; `cli` exits with this code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.compare.verdicts import failed_newly
 from orchestrator.errors import SelectionError
 from orchestrator.measure.metrics import Judged, metric
 
-# Exit codes. 2 is a mistake of the user in every sub-command.
+# Exit codes. In every sub-command, 2 means a mistake of the user.
 NOTHING_WORSE, WORSE, INCONCLUSIVE, NOTHING_COMPARABLE = 0, 1, 3, 4
 
 
@@ -23,11 +23,11 @@ class Cause(StrEnum):
     REGRESSED = "regressed"
     # The new side lacks an experiment or a metric of base.
     MISSING = "missing"
-    # A metric is worse over all experiments, though perhaps in no single row.
+    # A metric is worse over all experiments together. Perhaps no single row shows this.
     FLEET = "fleet"
-    # A loss left its tolerance in either direction: the trainings may differ.
+    # A loss rose or fell by more than its tolerance: the trainings may differ.
     GUARD = "guard"
-    # More runs would settle a row.
+    # A row is inconclusive: more runs may settle it.
     INCONCLUSIVE = "inconclusive"
     # The sides of a pair ran in different environments.
     NOT_COMPARABLE = "not_comparable"
@@ -56,8 +56,8 @@ def causes(comparison: Comparison) -> dict[Cause, int]:
 def exit_code(comparison: Comparison, *, fail_on: Iterable[Cause] = DEFAULT) -> int:
     """Return 0 (nothing worse), 1 (worse), 3 (inconclusive) or 4 (nothing comparable).
 
-    The first code that applies wins, in this order: 1 for a new failure, 4, 1 for any other cause, 3. Causes outside `fail_on`
-    do not count, but 4 is always returned if nothing could be compared.
+    Return the first code that applies. The order is: 1 for a new failure; 4; 1 for any other cause; 3. Causes outside `fail_on` do
+    not count. Code 4 does not depend on `fail_on`.
     """
     counts, counted = causes(comparison), set(fail_on)
     if counts[Cause.FAILED] and Cause.FAILED in counted:
@@ -72,7 +72,7 @@ def exit_code(comparison: Comparison, *, fail_on: Iterable[Cause] = DEFAULT) -> 
 def parse_causes(words: Iterable[str]) -> tuple[Cause, ...]:
     """Return the causes that `--fail-on` names; `none` means no cause.
 
-    Raises SelectionError for an unknown word. An empty list is an error, too: an empty shell variable must not remove the gate.
+    Raise SelectionError for an unknown word. An empty list is an error, too: an empty shell variable must not remove the gate.
     """
     given, allowed = list(words), f"name some of {', '.join(Cause)}, or none."
     if not given:

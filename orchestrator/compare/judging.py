@@ -1,8 +1,8 @@
 """Judge one metric of one experiment on two sides. Pure.
 
-`measure` computes the values of the sides and their ratio with its interval. After the p values were corrected over all rows of the
-metric, `row` gives the verdict. The sample is the run, never the step. Ratios are new ÷ base. Effects are symmetric. If the sides
-are exchanged, every ratio is inverted, and every improvement becomes a regression.
+`measure` computes the value of each side, and the ratio of the two values with its interval. Then the p values are corrected over
+all rows of the metric, and `row` gives the verdict. An observation is a run, never a step. Ratios are new ÷ base. Effects are
+symmetric: if the sides are exchanged, every ratio is inverted, and every improvement becomes a regression.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from orchestrator.measure.metrics import Direction, Judged
 LOSS, STEPS = "train_loss", "steps"
 EARLY = "runs ended early at different or unknown steps, and no losses over the same steps are logged"
 
-# Tolerance for rounding when a logarithm is as large as an effect.
+# Tolerance for rounding errors when a logarithm is compared with an effect.
 SLACK = 1e-9
 
-# Relative width of an interval below which the numbers were copied or counted: no two trainings are so alike.
+# If the relative width of an interval is smaller, the numbers were copied or counted: no two trainings are so alike.
 NO_NOISE = 1e-9
 
 
@@ -33,8 +33,8 @@ NO_NOISE = 1e-9
 class Measured:
     """One metric on both sides. The value of a side is None if none of its runs has the metric.
 
-    `identical`: all values are equal. `over` is the number of steps behind both values, if they are not from whole runs. If the two
-    values measure different things, `unlike` says why. Such values are not judged.
+    `identical` means that both sides have the same values. If the values are not from whole runs, `over` is the number of steps
+    over which both were computed. If the two values measure different things, `unlike` says why. Such values are not judged.
     """
 
     base: float | None
@@ -47,7 +47,7 @@ class Measured:
 
 
 def measure(rule: Rule, base_runs: Sequence[Run], new_runs: Sequence[Run]) -> Measured | None:
-    """Return a metric of the ok runs of two sides. Return None if neither side has the metric."""
+    """Return one metric of two sides, computed from their ok runs. Return None if neither side has the metric."""
     base_runs = [run for run in base_runs if rule.metric in run.numbers]
     new_runs = [run for run in new_runs if rule.metric in run.numbers]
     if not base_runs and not new_runs:
@@ -73,9 +73,9 @@ def measure(rule: Rule, base_runs: Sequence[Run], new_runs: Sequence[Run]) -> Me
 
 
 def ended_at_different_steps(runs: Sequence[Run]) -> bool:
-    """Return whether some runs ended early and the numbers of steps differ or are unknown.
+    """Return whether some runs ended early, and the runs' numbers of steps differ or are unknown.
 
-    The mean losses of such runs come from different trainings.
+    The mean losses of such runs are over different steps, so they cannot be compared.
     """
     made = {run.numbers.get(STEPS) for run in runs}
     return any(run.ended_early for run in runs) and (len(made) > 1 or None in made)
@@ -176,7 +176,7 @@ def _without_ratio(rule: Rule, base: float, new: float) -> tuple[Verdict, str]:
 
 
 def _untestable(ratio: Ratio) -> str:
-    """Return why the runs show no noise for a test. Return an empty text if they show noise."""
+    """Return why the ratio cannot be tested: the runs show no noise. Return an empty text if it can be tested."""
     if ratio.interval is None:
         return "one run per side" if max(ratio.n_base, ratio.n_new) == 1 else "one run on one side"
     return "runs too similar to test" if ratio.interval.high < ratio.interval.low * (1 + NO_NOISE) else ""
@@ -202,12 +202,12 @@ def by_test(rule: Rule, ratio: Ratio, *, level: float, p: float | None) -> tuple
 
 
 def _reaches(shift: float, effect: float) -> bool:
-    """Return whether the logarithm of a ratio is at least an effect, with some room for rounding."""
+    """Return whether `shift`, the logarithm of a ratio, is at least as large as the effect, with some room for rounding."""
     return abs(shift) >= math.log1p(effect) - SLACK
 
 
 def _exceeds(shift: float, effect: float) -> bool:
-    """Return whether the logarithm of a ratio is more than an effect."""
+    """Return whether `shift`, the logarithm of a ratio, is larger than the effect."""
     return abs(shift) > math.log1p(effect) + SLACK
 
 
@@ -216,16 +216,16 @@ def _percent(share: float) -> str:
 
 
 def _needs(rule: Rule, measured: Measured) -> int | None:
-    """Return the approximate number of further runs per side that would settle the row, if the ratio stays the same.
+    """Return about how many further runs per side would settle the row, if the ratio stays the same. Return None if unknown.
 
-    The interval must then exclude 1, or be within the effect that matters. Near that effect no number of runs is enough, so the
-    wanted half width is at least half of the effect.
+    A row is settled if its interval excludes 1, or is inside the effect that matters. If the ratio is near this effect, no number
+    of runs is enough. So the wanted half width is at least half of the effect.
     """
     ratio = measured.ratio
     if ratio is None:
         return None
     shift, matters = abs(math.log(ratio.value)), math.log1p(rule.min_effect)
     wanted = shift if shift >= matters else max(matters - shift, matters / 2)
-    fitted = 3 if measured.in_turns else 2  # a level for each side, and the drift
+    fitted = 3 if measured.in_turns else 2  # the fitted parameters: a level for each side, and the drift
     runs = intervals.runs_for_half_width(ratio, wanted, degrees=lambda each: 2 * each - fitted)
     return None if runs is None else max(1, runs - min(ratio.n_base, ratio.n_new))

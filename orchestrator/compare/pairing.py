@@ -1,9 +1,10 @@
-"""Pair the experiments of two sides in an outer join, and list the differences in each pair. Pure.
+"""Pair the experiments of two sides, and list the differences in each pair. Keep experiments that are on only one side. Pure.
 
-Experiments with the same id are the same. The others are paired by `sides.keys`, group by group. Entries that no name distinguishes
-on both sides are paired in their order. If one side then differs in a name that the other side lacks, the pair is not comparable.
+Experiments with the same id are the same. The others are paired by the names in `sides.keys`, group by group. If no name
+distinguishes the entries on both sides, they are paired in their order. Some names may distinguish the entries of one side, and be
+unknown for an entry of the other side. Then the pair is not comparable.
 
-`places` orders single runs: if the runs of two sides took turns on a machine, a drift can be separated from a difference.
+`places` finds out whether the runs of the two sides took turns. If they did, a drift can be separated from a difference.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ from orchestrator.compare.comparison import Difference, Entry, Pair, Run, Side
 from orchestrator.compare.sides import environment, keys
 from orchestrator.errors import SelectionError, suggestion
 
-# For `ignore`: no difference of environment forbids a comparison.
+# With this word in `ignore`, no difference of environment forbids a comparison.
 ALL = "all"
-# The fewest runs on each side for which a drift is fitted. Two runs on each side would leave one degree of freedom.
+# The fewest runs on each side for which a drift is fitted. Two runs on each side would leave only one degree of freedom.
 FEWEST = 3
 
 Places = tuple[list[int], list[int]]
 
-# Base, new, and the distinguishing names that only one of the two entries states.
+# An entry of base, an entry of new, and the distinguishing names that are known for only one of the two.
 Match = tuple[Entry | None, Entry | None, tuple[str, ...]]
 
 
 def pair(base: Side, new: Side, *, by: Sequence[str] = (), ignore: Sequence[str] = ()) -> tuple[Pair, ...]:
-    """Return every entry of both sides once.
+    """Return the pairs of two sides. Every entry of both sides is in one pair.
 
-    The entries of base come first, in their order, then entries that only the new side has.
+    Pairs with an entry of base come first, in the order of base. Then come the entries that only the new side has.
 
-    `by` names the keys and replaces the default. `ignore` names facts of the environment that are allowed to differ, or `all`.
-    Raises SelectionError for a name that no side has.
+    `by` has the names of the key, and replaces the default. `ignore` has the facts of the environment that may differ, or `all`.
+    Raise SelectionError for a name that no side has.
     """
     keys.refuse_unknown(by, (base.entries, new.entries))
     entries = (*base.entries, *new.entries)
@@ -58,7 +59,7 @@ def _matches(base: Sequence[Entry], new: Sequence[Entry], by: Sequence[str]) -> 
     core = tuple(by) or keys.core([base, new])
     if core:
         yield from _by_groups(base, new, core)
-    else:  # both sides know no common name: no entry of base matches an entry of new
+    else:  # without a common name, no entry of base matches an entry of new
         yield from ((entry, None, ()) for entry in base)
         yield from ((None, entry, ()) for entry in new)
 
@@ -71,7 +72,7 @@ def _by_groups(base: Sequence[Entry], new: Sequence[Entry], names: Sequence[str]
 
 
 def _in_group(base: list[Entry], new: list[Entry]) -> Iterator[Match]:
-    """Yield the matches in a group. Its entries have the same values for all names that were compared so far."""
+    """Yield the matches in a group. The entries of a group have the same values for all names that were compared so far."""
     if not base or not new or len(base) == len(new) == 1:
         yield from ((before, after, ()) for before, after in zip_longest(base, new))
         return
@@ -111,7 +112,7 @@ def _pair(match: Match, ignore: Sequence[str]) -> Pair:
 def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
     """Return the arguments and effective settings that differ.
 
-    Names that one side lacks are left out. An effective setting is left out if the argument of the same name is listed.
+    Names that one side lacks are left out. An effective setting is left out if there is an argument of the same name.
     """
     before, after = ({**entry.key, **entry.arguments} for entry in (base, new))
     if before == after:
@@ -128,10 +129,11 @@ def _arguments(base: Entry, new: Entry) -> tuple[Difference, ...]:
 
 
 def places(base: Sequence[Run], new: Sequence[Run]) -> Places | None:
-    """Return the places of each side's runs in the order of all starts. Return None if the sides did not take turns.
+    """Sort all runs by their start, and return the places of each side's runs. Return None if the sides did not take turns.
 
-    The sides took turns if the order changes sides at least as often as the smaller side has runs, and the mean places differ by
-    at most one. Runs that started at the same time are the same run on both sides.
+    Count how often a run follows a run of the other side. The sides took turns if this number is at least the number of runs of the
+    smaller side, and if the mean places differ by at most one. If a run of base and a run of new started at the same time, they are
+    the same run, and the sides did not take turns.
     """
     fewest = min(len(base), len(new))
     starts = [run.started_at for run in (*base, *new) if run.started_at is not None]

@@ -17,22 +17,23 @@ from orchestrator.measure.metrics import METRICS, ONE_RUN_EFFECT, Direction, Jud
 from orchestrator.measure.metrics import metric as registered
 from orchestrator.results.table.rows import Value
 
-# Speeds: a pair is judged by the first speed that it has. The Trainer's speeds include warm-up. The last is pytest-benchmark's.
+# Metrics of speed. A pair is judged by the first one that it has. The Trainer's speeds include warm-up. The last metric is that of
+# pytest-benchmark.
 HEADLINES = (*columns(Where.SPEED), "round_time_s")
 
 DEFAULT = (*HEADLINES, *columns(Where.COMPARED))
 
-# The largest adjusted p value of a change. benchmarks/verdicts.py simulated 5 interleaved runs per side, with a noise of
-# 1.5 % between runs. Between equal sides 1.7 % of the rows seem to differ by the 2 % that matter. Between sides that are
-# 5 % apart, 98.3 % of the rows are found. At a level of 0.05 the shares are 2.2 % and 99.1 %.
+# A change needs an adjusted p value below this level. benchmarks/verdicts.py simulated 5 interleaved runs per side, with a noise of
+# 1.5 % between runs. If the sides are equal, 1.7 % of the rows seem to differ by the 2 % that matter. If the sides differ by 5 %,
+# 98.3 % of the rows show the difference. At a level of 0.05, these shares are 2.2 % and 99.1 %.
 LEVEL = 0.035
 
-# The name of the mean over all experiments in `--min-effect`.
+# In `--min-effect`, this name means the mean over all experiments.
 FLEET = "fleet"
 
 
 class Correction(StrEnum):
-    """The correction for the many rows of a metric. Without it, one row in twenty would differ by chance."""
+    """The correction for the many rows of a metric. Without it, more rows would seem to differ by chance."""
 
     BH = "bh"
     NONE = "none"
@@ -40,7 +41,7 @@ class Correction(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """The rule of one metric. The effects are shares: 0.02 is ×1.02 or ÷1.02."""
+    """The rule of one metric. The effects are shares: 0.02 means ×1.02 or ÷1.02."""
 
     metric: str
     direction: Direction
@@ -56,7 +57,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """The options. If `metrics` is empty, the default metrics are judged. The mappings have names of metrics as keys."""
+    """The options of `compare`. If `metrics` is empty, the default metrics are judged. The mappings are from metric to value."""
 
     metrics: tuple[str, ...] = ()
     directions: Mapping[str, Direction] = field(default_factory=dict)
@@ -68,7 +69,7 @@ class Rules:
     correction: Correction = Correction.BH
 
     def of(self, name: str) -> Rule:
-        """Return the rule of a metric. Raises SelectionError if its better direction is unknown."""
+        """Return the rule of a metric. Raise SelectionError if its better direction is unknown."""
         known, direction = registered(name), self.directions.get(name) or better_direction(name)
         if direction is Direction.NONE:
             near = [other for other in get_close_matches(name, METRICS, n=1) if other != name]
@@ -88,7 +89,7 @@ class Rules:
         )
 
     def described(self) -> dict[str, Value]:
-        """Return option → value, in the form of the command line."""
+        """Return a dict from option to value. The values have the form of the command line."""
         effects = {"": self.min_effect} if self.min_effect is not None else {}
         return {
             "metrics": _words({name: self.directions.get(name) for name in self.metrics}, ":") or "default",
@@ -111,7 +112,7 @@ def parse(
     level: float = LEVEL,
     correction: Correction = Correction.BH,
 ) -> Rules:
-    """Return the rules of options such as `METRIC:higher`, `0.02` or `METRIC=0.05`. Raises SelectionError for an invalid option."""
+    """Return the rules of options such as `METRIC:higher`, `0.02` or `METRIC=0.05`. Raise SelectionError for an invalid option."""
     named = [word.partition(":") for word in metrics]
     for name, sign, way in named:
         if sign and way not in ("higher", "lower"):
@@ -135,7 +136,7 @@ def parse(
 
 
 def _shares(words: Iterable[str], option: str) -> dict[str, float]:
-    """Return metric → share. The name is empty if the share is for all metrics."""
+    """Return a dict from metric to share. The metric's name is empty if the share is for all metrics."""
     shares: dict[str, float] = {}
     for word in words:
         name, _, text = word.rpartition("=")
@@ -158,9 +159,9 @@ _BY_UNIT = {
 
 
 def better_direction(name: str) -> Direction:
-    """Return the direction in the registry, else the direction of the unit in the metric's name.
+    """Return the metric's better direction from the registry. If it is unknown there, infer it from the unit in the metric's name.
 
-    Return NONE if both are unknown.
+    Return NONE if this unit is unknown, too.
     """
     known = registered(name).direction
     by_unit = (direction for direction, units in _BY_UNIT.items() if name.endswith(units))
@@ -168,6 +169,6 @@ def better_direction(name: str) -> Direction:
 
 
 def one_headline(rules: Sequence[Rule]) -> list[Rule]:
-    """Return the rules without the headline metrics after the first headline metric."""
+    """Return the rules, but only the first of the rules for headline metrics."""
     headlines = [rule for rule in rules if rule.metric in HEADLINES]
     return [rule for rule in rules if rule not in headlines[1:]]

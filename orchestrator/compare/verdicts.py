@@ -1,9 +1,9 @@
 """Judge the pairs of two sides: each metric of each pair, and all pairs together. Pure.
 
 A pair that cannot be compared has one row without numbers: missing, new, failed or not comparable. Any other pair has a row for
-each judged metric that a side has. A run that is on both sides was measured only once, so it counts only for base. If the new side
-of a pair has only such runs, the pair is left out. p values are corrected over all rows of one metric, since each metric is a
-separate question. `rules` defines how a metric is judged, and `judging` judges a row.
+each judged metric that at least one side has. A run that is on both sides was measured only once, so it counts only for base. If
+all runs of the new side are on both sides, the pair is left out. Each metric is a separate question, so p values are corrected over
+all rows of one metric. `rules` defines how a metric is judged, and `judging` judges a row.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from orchestrator.records import Status
 
 OK = Status.OK.value
 
-# The label of a pair, and one metric of the pair.
+# The label of a pair, the rule of one metric, and the pair's values of this metric.
 Judgement = tuple[str, Rule, Measured]
 
 
 def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Comparison:
-    """Return the comparison of two paired sides. Raises SelectionError for a metric that no run has."""
+    """Return the comparison of two paired sides. Raise SelectionError for a metric that no run has."""
     measured_anew = [pair for pair in pairs if not _has_the_same_runs(pair)]
     same_runs = len(pairs) - len(measured_anew)
     pairs = _with_unique_labels(measured_anew)
@@ -55,7 +55,7 @@ def compare(base: Side, new: Side, *, pairs: Sequence[Pair], rules: Rules) -> Co
 
 
 def _has_the_same_runs(pair: Pair) -> bool:
-    """Return whether the new side has ok runs, and each of them is a run of base."""
+    """Return whether the new side has ok runs, and all of them are runs of base, too."""
     if pair.base is None or pair.new is None or not pair.new.runs or _fails(pair.new):
         return False
     return not _runs(pair)[1]
@@ -71,8 +71,9 @@ def _on_same_runs(left_out: int, pairs: Sequence[Pair]) -> list[str]:
             f"{counted(left_out, 'experiment')} {verb} left out: both sides have the same runs, so nothing was measured anew"
         )
     if partly:
+        verb = "has" if partly == 1 else "have"
         sentences.append(
-            f"{counted(partly, 'experiment')} with some runs on both sides: these runs count for base only"
+            f"{counted(partly, 'experiment')} {verb} some runs that are on both sides: these runs count only for base"
         )
     return sentences
 
@@ -140,10 +141,10 @@ def shared(pairs: Iterable[Pair]) -> tuple[Difference, ...]:
 
 
 def _metrics(rules: Rules, comparable: Sequence[Pair]) -> tuple[list[str], list[str]]:
-    """Return the metrics to judge, in their order, and sentences about metrics that only one side has.
+    """Return two values: the metrics to judge, in their order, and sentences about metrics that only one side has.
 
-    Between two results folders, a speed that the new side lost in every run is judged, too. Without this, a gate would test
-    nothing. Other metrics are not judged, because they may be missing together with their monitor.
+    Between two results folders, a speed that only base has is judged, too. Otherwise a gate would test nothing. Other metrics that
+    only base has are not judged, because they may be missing together with their monitor.
     """
     sides = [_runs(pair) for pair in comparable]
     base = {name for runs, _ in sides for run in runs for name in run.numbers}
@@ -228,9 +229,9 @@ def _fleet(judged: Sequence[Rule], rows: Sequence[Row], rules: Rules) -> tuple[F
 def _fleet_line(rule: Rule, ratios: Sequence[float], *, level: float) -> Fleet:
     """Return one metric's verdict over all experiments.
 
-    The ratio is the geometric mean. It shows a change of 2 % in all pairs even if no single row shows it. The sample is the pair.
-    Its ratio counts once for any number of runs. Influences that all pairs share (the day, the room's temperature) are not noise
-    here.
+    The ratio is the geometric mean of the pairs' ratios. It shows a change of 2 % in all pairs, even if no single row shows this
+    change. Each pair counts once, whatever its number of runs. Influences that all pairs share, such as the day or the room's
+    temperature, do not count as noise.
     """
     mean = intervals.paired_ratio([1.0] * len(ratios), ratios)
     verdict, _ = by_test(replace(rule, min_effect=rule.fleet_effect), mean, level=level, p=mean.p)

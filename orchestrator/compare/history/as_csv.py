@@ -26,8 +26,8 @@ STEPS = (
 def points(history: History) -> str:
     """Return the CSV file of the points.
 
-    `level` is the fitted level. `changes` lists the differences from the previous campaign. Then follow columns with the names of
-    the experiment's key.
+    `level` is the fitted level. `changes` lists the differences from the previous campaign. After these columns, there is a column
+    for each name of an experiment's key.
     """
     keys = dict.fromkeys(name for series in history.series for name in series.key if name not in POINTS)
     rows = [_point(history, series, point) for series in history.series for point in series.points]

@@ -1,9 +1,9 @@
 """Read the campaigns of a history, each as a side of `compare`, and sort them by their start.
 
 A campaign is a results folder, or a file that `compare` accepts. The user names the folder itself, or a folder that contains it.
-Some files have no start times: a CSV file with one row per experiment, or a file of the reference. With such a file, all campaigns
-keep the order of the command line. If several campaigns have the same run, the run counts only in the first of these campaigns on
-the command line.
+Some files have no start times: a CSV file with one row per experiment, or a file of the reference. If there is such a file, all
+campaigns keep the order of the command line. If several campaigns have the same run, the run counts only in the first of these
+campaigns on the command line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Read:
 
 
 def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read, ...], tuple[str, ...]]:
-    """Return the campaigns, oldest first, and warnings about unreadable places and about the order.
+    """Return two values: the campaigns, oldest first, and warnings about unreadable places and about the order.
 
     Raise ResultsError if a named place is not a campaign or is named twice, or if nothing is named. If no place can be read, raise
     the error of the first place, since a mistake in `by` affects all places.
@@ -70,7 +70,7 @@ def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> tuple[tuple[Read,
 
 
 def _without_copies(found: Sequence[Side], warnings: list[str]) -> Iterator[Side]:
-    """Yield the campaigns, with each run only once. If all runs of a campaign are in others, leave it out and add a warning."""
+    """Yield the campaigns, with each run only once. Leave out a campaign if others have all of its runs, and add a warning."""
     known: dict[str, list[Run]] = defaultdict(list)
     for side in found:
         entries = [_without_known(entry, known) for entry in side.entries]
@@ -85,7 +85,7 @@ def _without_copies(found: Sequence[Side], warnings: list[str]) -> Iterator[Side
 
 
 def _without_known(entry: Entry, known: dict[str, list[Run]]) -> Entry:
-    """Return the entry without the known runs of its experiment. Add its other runs to the known runs."""
+    """Return the entry without the runs that are in `known`. Add its remaining runs to `known`."""
     if entry.id is None:
         return entry
     own = not_among(entry.runs, known[entry.id])
@@ -99,7 +99,7 @@ def _began_at(side: Side) -> float | None:
 
 
 def _places(places: Sequence[Path]) -> list[tuple[Path, bool]]:
-    """Return the place of each campaign, and whether the user named this place itself or a folder around it."""
+    """Return the place of each campaign, and whether the user named it directly. If not, the user named a folder around it."""
     every: list[tuple[Path, bool]] = []
     for place in places:
         every += [(inner, False) for inner in _inside(place)] or [(place, True)]
@@ -111,9 +111,10 @@ def _places(places: Sequence[Path]) -> list[tuple[Path, bool]]:
 
 
 def _inside(place: Path) -> list[Path]:
-    """Return the results folders inside a folder. Return none if the folder is a results folder itself.
+    """Return the results folders inside a folder. Return an empty list if the folder itself is a results folder.
 
-    A folder with a damaged `suite.json` counts, so that the damage is reported. A link inside it to another folder does not count.
+    A folder with a damaged `suite.json` counts, so that the damage is reported. A link to another folder in the same place does not
+    count.
     """
     if not place.is_dir() or folders.holds_results(place):
         return []

@@ -1,16 +1,16 @@
 """Find the steps in a series of campaign values, by an L1 piecewise-constant fit. Pure.
 
 The fit minimises the sum of absolute deviations. Each deviation is in units of the noise of its value. With L1, one odd campaign
-does not shift a level. For each number of steps, dynamic programming over all segments finds the best places. An information
-criterion chooses the number of steps. The ideas are from asv; the code is not.
+does not shift a level. For each number of steps, dynamic programming over all segments finds the best places for the steps. An
+information criterion chooses the number of steps. The ideas are from asv; the code is not.
 
-The fit does not find a step at the last campaign (`MIN_LENGTH`), or changes that are small against the noise. A drift becomes a few
-steps. benchmarks/change_points.py simulates white noise of width 1:
+The fit does not find a step at the last campaign (`MIN_LENGTH`), or changes that are small compared with the noise. A drift becomes
+a few steps. benchmarks/change_points.py simulates white noise of width 1:
 
 - Series of 4 to 40 campaigns without a step show a false step in less than 3 % of the cases. If successive campaigns are correlated
-  (AR(1), 0.3), they show one in 6 % of the cases.
-- A step of 3 in the middle is found in 88 % of the series of 16 campaigns, and in 99 % of the series of 24.
-- A step of 5 is found in 95 % of the series of 8 campaigns, nearly always within one campaign of its place.
+  (AR(1), 0.3), these series show a false step in 6 % of the cases.
+- A step of height 3 in the middle is found in 88 % of the series of 16 campaigns, and in 99 % of the series of 24.
+- A step of height 5 is found in 95 % of the series of 8 campaigns, nearly always within one campaign of its place.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
 
-# The fewest campaigns of a level: a single value may be an outlier. `compare` judges a change since the last campaign.
+# The fewest campaigns of a level, because a single value may be an outlier. `compare` can judge a change at the last campaign.
 MIN_LENGTH = 2
 
-# The fewest campaigns of a series with a step.
+# The fewest campaigns in which a step can be found.
 FEWEST = 2 * MIN_LENGTH
 
 MOST_STEPS = 12
-# The penalty of a step, in logarithms of the number of values. It is twice Schwarz's penalty for the two parameters of a
-# step (place and level), since the place is searched among all values, and successive campaigns are correlated.
+# The penalty of a step is this factor times the logarithm of the number of values. It is twice Schwarz's penalty for the two
+# parameters of a step (place and level), since the place is searched among all values, and successive campaigns are correlated.
 PENALTY = 2.0
 
 # The mean absolute deviation of a normal distribution, in standard deviations.
@@ -38,7 +38,7 @@ _MEAN_DEVIATION = math.sqrt(2 / math.pi)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Level:
-    """A level of a series: the values from index `start` up to the index before `stop` are around `value`."""
+    """A level of a series. The values with indices from `start` to `stop` − 1 are near `value`."""
 
     start: int
     stop: int
@@ -48,8 +48,8 @@ class Level:
 def levels(values: Sequence[float], *, errors: Sequence[float]) -> tuple[Level, ...]:
     """Return the levels of a series, in order. A series without a step has one level. An empty series has no level.
 
-    `errors` are lower bounds of the standard errors of the values. They are above 0. Each deviation is divided by its error. The
-    fit never assumes less noise, even if a few values are nearly equal. Raise ValueError if an error is missing or not above 0.
+    `errors` are lower bounds of the standard errors of the values. Each deviation is divided by its error. So the fit never assumes
+    less noise than these errors, even if a few values are nearly equal. Raise ValueError if an error is missing or not above 0.
     """
     if len(errors) != len(values) or not all(error > 0 for error in errors):
         raise ValueError("each value needs a standard error above 0")
@@ -85,7 +85,7 @@ def _criterion(deviations: float, steps: int, count: int) -> float:
     """Return the information criterion of a fit: the penalty of its steps plus the logarithm of its scale. Smaller is better.
 
     The scale is the sum of deviations ÷ the degrees of freedom. Without the division, more levels would always seem better. The
-    scale is at least as large as the scale of the errors.
+    scale is never smaller than the scale of the errors.
     """
     free = count - 1 - 2 * steps
     if free <= 0:
@@ -109,7 +109,7 @@ def _fits(costs: Sequence[Sequence[float]]) -> Iterator[tuple[float, list[int]]]
 
 
 def _one_more(best: Sequence[float], costs: Sequence[Sequence[float]], *, first: int) -> tuple[list[float], list[int]]:
-    """Add a level. Return the smallest sum for the first 1, 2… values, and the index at which their last level begins."""
+    """Add a level. For the first 1, 2… values, return the smallest sums, and the indices at which the last level begins."""
     count = len(costs)
     sums, origins = [math.inf] * count, [0] * count
     for end in range(first + MIN_LENGTH, count + 1):
@@ -128,7 +128,7 @@ def _costs(values: Sequence[float], weights: Sequence[float]) -> Iterator[float]
     lower: list[tuple[float, float]] = []
     upper: list[tuple[float, float]] = []
     below = above = sum_below = sum_above = 0.0
-    centre = values[0]  # sums of differences from a value keep digits that sums of large, similar numbers would lose
+    centre = values[0]  # centred sums keep digits that sums of large, similar numbers would lose
     for value, weight in zip(values, weights, strict=True):
         shifted = value - centre
         if lower and shifted > -lower[0][0]:

@@ -29,6 +29,6 @@ def refuse_foreign(folder: Path) -> None:
 def write(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     """Write each text to the file of its name, and replace an older history. Raise ResultsError if writing fails."""
     refuse_foreign(folder)
-    for name in sorted(texts, key=lambda name: name != JSON):  # JSON identifies the folder
+    for name in sorted(texts, key=lambda name: name != JSON):  # the JSON file identifies the folder
         results_folder.write_into(folder, name, texts[name])
     return [folder / name for name in texts]

@@ -52,7 +52,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """A change from one level to another. `at` is the first point on the new level, `since` the first point on the old level."""
+    """A change from one level to another. `at` is the first point on the new level. `since` is the first point on the old level."""
 
     at: int
     since: int

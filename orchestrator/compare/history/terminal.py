@@ -1,6 +1,6 @@
 """Show a history on a terminal of any width: the steps, newest first, then the course of each experiment.
 
-The length of the output is limited. Rows that are left out are counted, and are in the files. All text is made printable first.
+The length of the output is limited. Rows that are left out are counted; the files have all rows. All text is made printable first.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from orchestrator.report.page.shell import Section
 from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded
 
 MOST_STEPS, MOST_VIEWS, MOST_WARNINGS = 100, 500, 100
-# Points of all charts together: about 12 MB. A page should be smaller than 25 MB.
+# The most points in all charts together. They take about 12 MB, and a page should be smaller than 25 MB.
 MOST_POINTS = 60_000
 
 HEIGHT_PX = 400
@@ -43,7 +43,7 @@ _DASHES = {Kind.BETTER: "dash", Kind.WORSE: "solid", Kind.CHANGED: "dot"}
 
 
 def trend_page(history: History) -> str:
-    """Return the page as one document that opens from a disk."""
+    """Return the page as one document that can be opened from a disk."""
     charts = [chart_or_absent(_chart(history), "no campaign has a number to follow")]
     sections = [
         Section(id="steps", title="Steps, newest first", body=_steps(history)),

@@ -1,8 +1,8 @@
-"""Make series from campaigns: the values of each experiment's metrics over the campaigns, and the steps of their levels. Pure.
+"""Make series from campaigns: the values of each experiment's metrics over the campaigns, and the steps between their levels. Pure.
 
-The experiments of a campaign are matched with the last known entry of each experiment, as `compare` pairs two sides. The value of a
-campaign is the geometric mean of its ok runs, so that a ratio means the same in both directions. Steps are searched only if all
-values are above 0.
+The entries of a campaign are matched with the last known entries of all experiments, in the same way as `compare` pairs two sides.
+The value of a campaign is the geometric mean of its ok runs, so that a ratio means the same in both directions. Steps are searched
+only if all values are above 0.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from orchestrator.measure.metrics import Direction, Judged
 
 _ID_DIGITS = 12
 
-# The least noise of a campaign's value, as a share. Runs that agree to a thousandth may still be wrong by a thousandth.
+# The smallest noise that is assumed for a campaign's value, as a share. Runs that agree to a thousandth may all be wrong by a
+# thousandth.
 RESOLUTION = 0.001
 
 
 @dataclass(kw_only=True, slots=True)
 class _Track:
-    """One experiment over its campaigns: the number of each campaign, its entry, and the changes since the previous campaign."""
+    """An experiment over its campaigns. `seen` has each campaign's number, the entry, and the changes since the one before."""
 
     label: str
     seen: list[tuple[int, Entry, tuple[Difference, ...]]] = field(default_factory=list)
@@ -51,8 +52,8 @@ class _Track:
 def history(read: Sequence[Read], *, rules: Rules, by: Sequence[str] = (), warnings: Sequence[str] = ()) -> History:
     """Return the history of campaigns in their order.
 
-    `rules` has the metrics, their directions and the smallest reported effects. Without metrics in `rules`, the registry chooses
-    them. Raises SelectionError if no campaign measured a named metric.
+    `rules` has the metrics, their directions and the smallest reported effects. If `rules` has no metrics, the default metrics are
+    used. Raise SelectionError if no campaign measured any of the named metrics.
     """
     tracks = _tracks([campaign.side for campaign in read], by)
     _make_labels_unique(tracks)
@@ -114,9 +115,10 @@ def _make_labels_unique(tracks: Sequence[_Track]) -> None:
 
 
 def _metrics(entries: Iterable[Entry], rules: Rules) -> list[str]:
-    """Return the requested metrics.
+    """Return the requested metrics that were measured.
 
-    Without a request, return the default metrics, else all metrics with a known better direction.
+    If no metrics were requested, return the default metrics that were measured. If there are none, return all metrics with a known
+    better direction.
     """
     measured = dict.fromkeys(name for entry in entries for run in entry.runs for name in run.numbers)
     names = [name for name in rules.metrics or DEFAULT if name in measured]
@@ -204,8 +206,10 @@ def _levels(points: Sequence[Point], entries: Sequence[Entry], metric: str) -> t
 
 
 def _variance_of_a_run(entries: Sequence[Entry], metric: str) -> float:
-    """Return the variance of the logarithm between runs of one campaign. It is pooled over all campaigns, since one campaign has
-    too few runs."""
+    """Return the variance of the logarithm between runs of one campaign.
+
+    It is pooled over all campaigns, because one campaign has too few runs.
+    """
     squares, degrees = 0.0, 0
     for entry in entries:
         values = _values(entry, metric)
@@ -218,14 +222,16 @@ def _variance_of_a_run(entries: Sequence[Entry], metric: str) -> float:
 
 
 def _value(level: Level, points: Sequence[Point]) -> float:
-    """Return the level as a value. If a point is on the level, its value is returned exactly."""
+    """Return the level as a value. If a point is on the level, return exactly the point's value."""
     values = (point.value for point in points[level.start : level.stop])
     return next((value for value in values if math.log(value) == level.value), math.exp(level.value))
 
 
 def _steps(levels: Sequence[Level], points: Sequence[Point], rule: Rule) -> Iterator[Step]:
-    """Yield the steps that matter. If a level drifts in small steps, the step at which the total change passes the threshold is
-    reported."""
+    """Yield the steps that matter.
+
+    If a level drifts in small steps, yield the step at which the total change reaches the smallest effect.
+    """
     reported = levels[0] if levels else None
     for level in levels[1:]:
         assert reported is not None

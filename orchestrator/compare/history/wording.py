@@ -13,13 +13,13 @@ from orchestrator.report.tables.as_markdown import headings
 from orchestrator.results.table.rows import Value
 
 ARROW = "→"
-# Changes of one campaign in a sentence. The files have all changes.
+# The most changes of one campaign that a sentence names. The files have all changes.
 MOST_CHANGES = 8
 
 _COMMIT = "git_commit"
 _COMMIT_DIGITS, _LONGEST = 10, 80
 _BARS = "▁▂▃▄▅▆▇█"
-# The least span of a curve, as a share: noise below 5 % is drawn flat.
+# The smallest span of a curve, as a share, so that small noise is drawn nearly flat.
 _LEAST_SPAN = 0.05
 
 SeriesStep = tuple[Series, Step]
@@ -49,7 +49,7 @@ def day(seconds: float | None) -> str:
 
 
 def period(history: History) -> str:
-    """Return the dates of the first and the last campaign: `2026-01-01 08:00 to 2026-02-01 08:00 UTC`; empty if unknown."""
+    """Return the dates of the first and the last campaign (`2026-01-01 08:00 to 2026-02-01 08:00 UTC`), or an empty text."""
     known = [campaign.began_at for campaign in history.campaigns if campaign.began_at is not None]
     return f"{day(min(known))} to {day(max(known))} UTC" if known else ""
 
@@ -60,7 +60,7 @@ def percent(change: float) -> str:
 
 
 def labels(history: History) -> dict[str, str]:
-    """Return metric → heading. If two metrics have the same heading, the name of the metric replaces it."""
+    """Return a dict from metric to heading. If two metrics have the same heading, use their names instead."""
     names = list(dict.fromkeys(series.metric for series in history.series))
     return dict(zip(names, headings(names), strict=True))
 
@@ -77,7 +77,7 @@ def changes_text(changes: Sequence[Difference]) -> str:
 
 
 def changes_shown(changes: Sequence[Difference]) -> str:
-    """Return the first changes in short form, for people; a phrase if there are none."""
+    """Return the first changes as a short text for people. Return a phrase if there are none."""
     short = [
         f"{change.name} {_short(change.name, change.base)} {ARROW} {_short(change.name, change.new)}"
         for change in changes[:MOST_CHANGES]

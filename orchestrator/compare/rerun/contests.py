@@ -53,7 +53,7 @@ def prepare(
 
 
 def _on_hopeless_rows(pair: Undecided, max_runs: int) -> Iterator[str]:
-    """Yield a sentence for the rows of a pair that get no runs, with the reason."""
+    """Yield sentences that say which rows of a pair get no more runs, and why."""
     for metric, needs in pair.hopeless.items():
         limit = f"--max-runs is {max_runs}"
         yield f"{metric:.200} gets no more runs: it would need about {needs} more per side, and {limit}"
@@ -62,7 +62,7 @@ def _on_hopeless_rows(pair: Undecided, max_runs: int) -> Iterator[str]:
 
 
 def _sides(pair: Undecided, *, runs: int, ignore: Collection[str], here: Here) -> Iterator[tuple[str, Ready | Refused]]:
-    if pair.is_same_experiment:  # the halves of one campaign: each half gets as many more runs
+    if pair.is_same_experiment:  # the sides are halves of one campaign, which gets the runs of both
         seen = (*pair.base.runs, *pair.new.runs)
         yield "it", readiness(pair.new, runs=2 * runs, seen=seen, ignore=ignore, here=here)
         return
@@ -103,5 +103,5 @@ def _places(comparison: Comparison, side: str) -> str:
 
 
 def gpu_hours(order: Sequence[Turn]) -> float:
-    """Return the estimated GPU hours of the runs. A run counts with the longest run of its experiment, else with its time limit."""
+    """Return the estimated GPU hours of the runs. A run counts with the longest run of its experiment, or its time limit."""
     return sum((turn.ready.run_s or 0.0) * turn.ready.experiment.num_gpus / 3600 for turn in order)

@@ -1,8 +1,8 @@
 """Decide whether one side of an open pair can run again here and now, and choose its repeats.
 
-Further runs only help if their conditions are the same as for the earlier runs. A side that was measured on another host or GPU,
-with another driver, other packages or at another commit is not run, and a sentence says why. The text of a comparison is not
-trusted: only the content of the results folder counts, and the folder must belong to this user. Nothing is started or written.
+Further runs help only if their conditions are those of the earlier runs. A side is not run if it was measured on another host or
+GPU, with another driver or other packages, or at another commit. A sentence then says why. The text of a comparison is not trusted.
+Only the content of the results folder counts, and the folder must belong to this user. Nothing is started or written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SHOWN = 4
 # Sources of a comparison may round the starts of its runs to whole seconds.
 _SAME_START_S = 1.5
 
-# Returns the environment that a run of the experiment would have here and now.
+# A function that returns the environment that a run of the experiment would have here and now.
 Here = Callable[[Experiment], Mapping[str, Value]]
 
 
@@ -43,8 +43,8 @@ Here = Callable[[Experiment], Mapping[str, Value]]
 class Ready:
     """An experiment that can run again, the store of its folder, and the repeats to run, in their order.
 
-    `experiment.repeats` is raised to the last of these repeats. `run_s` is the duration of the longest run, else the time limit. It
-    is None if both are unknown.
+    `experiment.repeats` is raised to the last of these repeats. `run_s` is the duration of the longest run. If no run has ended ok,
+    `run_s` is the time limit, or None if there is no limit.
     """
 
     store: Store
@@ -55,7 +55,7 @@ class Ready:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refused:
-    """A side that is not run. `why` ends a sentence that begins with the name of the side."""
+    """A side that is not run. `why` is the rest of a sentence that begins with the name of the side."""
 
     why: str
 
@@ -108,7 +108,7 @@ def _readiness(
 
 
 def _other_files(experiment: Experiment) -> str | None:
-    """Return a sentence if a new run would run other files than the earlier runs did."""
+    """Return a sentence if a new run would use other files than the earlier runs. Return None otherwise."""
     unknown = () if experiment.sources else tuple(sources.Sources().of(experiment))
     if unknown:
         names = sources.listed(unknown)
@@ -131,12 +131,12 @@ def _with_repeats(experiment: Experiment, repeats: int) -> Experiment:
 def _due_repeats(
     store: Store, experiment: Experiment, stored: Sequence[StoredRun], *, runs: int, known: Mapping[int, Run]
 ) -> tuple[int, ...]:
-    """Return the repeats that are still due: `runs` runs since the comparison, less those that were made.
+    """Return the repeats that are still due: `runs` repeats, minus the runs that were made since the comparison.
 
     Repeats that never ran come first, then new repeats.
 
-    Runs that ended ok since then count, and so do runs in progress. A run that failed since then does not count; a new repeat
-    replaces it.
+    A run counts as made if it has ended ok since the comparison, or is in progress. A run that has failed since the comparison does
+    not count; a new repeat replaces it.
     """
     last = {run.job.repeat: run for run in stored}
     made = sum(_is_new(run, known.get(repeat)) for repeat, run in last.items())
@@ -158,8 +158,8 @@ def _is_new(run: StoredRun, before: Run | None) -> bool:
 def _changes(experiment: Experiment, ok: Sequence[StoredRun], here: Here) -> list[Difference]:
     """Return the differences between the environment of the last of these runs and the environment now.
 
-    A fact that was not recorded is not a difference. Packages are an exception: if any packages were recorded, the list was
-    complete.
+    A fact that was not recorded is not a difference. Packages are an exception. If any packages were recorded, the list was
+    complete, so a package that is not in the list is a difference.
     """
     record = ok[-1].record if ok else None
     row = foreign_rows.run_row(experiment, ok[-1].job, record, []) if record is not None else None

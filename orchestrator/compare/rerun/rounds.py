@@ -1,8 +1,8 @@
 """Order the runs of a rerun, and run them.
 
-Base and new take turns, so that a drift of the machine affects both sides alike. A round contains every open pair once. The order
-of the pairs is shuffled, and so is the order of the two sides of a pair. The seed comes from the results folder of the first new
-side, so that the order can be reproduced from its `suite.json`.
+Base and new take turns, so that a drift of the machine affects both sides alike. A round contains every open pair once. The pairs
+are shuffled, and so are the two sides of each pair. The seed is in `suite.json` of the first new side's results folder, so the
+order can be reproduced.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The last records of the runs. `missing` counts runs without a record, because they are in progress elsewhere."""
+    """The last records of the runs. `missing` counts the runs that have no record, because they are in progress elsewhere."""
 
     records: tuple[RunRecord, ...]
     missing: int

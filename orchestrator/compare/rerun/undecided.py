@@ -1,4 +1,4 @@
-"""Find the pairs of a comparison that have an inconclusive row, and the number of runs that would settle such a pair. Pure."""
+"""Find the pairs of a comparison that have an inconclusive row, and how many runs would settle each of them. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.compare.comparison import Comparison, Entry, Row, Verdict
 
-# More runs per side than most people want to wait for; `--max-runs` replaces it.
+# The limit of further runs per side: few people want to wait for more. `--max-runs` replaces it.
 MOST_RUNS = 20
 
 
@@ -15,7 +15,8 @@ MOST_RUNS = 20
 class Undecided:
     """An open pair. `runs` is the number of further runs per side. It is None if unknown, or if every row is hopeless.
 
-    `hopeless` has the metrics whose rows would need more runs than the limit, with the number of these runs.
+    `hopeless` maps a metric to the number of runs that its row would need. It has only metrics that would need more runs than the
+    limit.
     """
 
     label: str
@@ -33,7 +34,8 @@ class Undecided:
 def undecided(comparison: Comparison, *, runs: int | None = None, max_runs: int = MOST_RUNS) -> tuple[Undecided, ...]:
     """Return the open pairs in the comparison's order.
 
-    `runs` replaces the number of runs that the rows need. Without it, rows that need more than `max_runs` are hopeless.
+    If `runs` is given, it replaces the number of runs that the rows need. Otherwise, rows that need more than `max_runs` runs are
+    hopeless.
     """
     open_rows: dict[str, list[Row]] = {}
     for row in comparison.rows:

@@ -1,15 +1,15 @@
 """The environment of an experiment under short names, and the differences between environments that forbid a comparison. Pure.
 
-Two measurements are comparable if the same work ran on similar machines. Users compare to see the effect of a new driver or
-package, or of an edited script. So such a difference is allowed, and is listed before the numbers. These differences forbid a
+Two measurements are comparable if the same work ran on similar machines. Users make comparisons to see the effect of a new driver
+or package, or of an edited script. So such a difference is allowed, and is listed before the numbers. These differences forbid a
 comparison:
 
-- `gpu`: another model of GPU; `cpu` instead, if neither side names a GPU;
-- `device`: a CPU against a GPU;
-- `data` and its details (`data_split`, `data_formatting`, `data_samples`, `data_seed`, `data_fingerprint`);
-- `neighbours`: runs that shared the machine against runs that did not. Different numbers of neighbours are allowed;
+- `gpu`: the models of GPU differ. If neither side names a GPU, `cpu` counts instead;
+- `device`: one side ran on a CPU, and the other side on a GPU;
+- `data` or its details (`data_split`, `data_formatting`, `data_samples`, `data_seed`, `data_fingerprint`);
+- `neighbours`: only one side's runs shared the machine. Different numbers of neighbours are allowed;
 - `gpu_power_limit_w`, `gpu_sm_clock_max_mhz`: the limits of the GPU's speed differ between the sides;
-- `monitors`: a monitor that slows the run watched only one side. A monitor that is not installed here counts as such a monitor.
+- `monitors`: a monitor that slows the run watched only one side. A monitor that is not installed here counts as slowing.
 
 A fact that only one side has does not forbid a comparison. For example, a CSV file names no GPU. The exception is `data` between
 two results folders.
@@ -77,7 +77,7 @@ def of_cells(cells: Cells) -> dict[str, Value]:
 
 
 def gpu_cells(states: object) -> dict[str, Value]:
-    """Return the settings of a run's GPUs as cells. They come from `provenance.gpus` of its record, which may contain anything."""
+    """Return the settings of a run's GPUs as cells. `states` is `provenance.gpus` of a record, and may contain anything."""
     gpus = [state for state in states if isinstance(state, Mapping)] if isinstance(states, (list, tuple)) else []
     settings: dict[str, Value] = {}
     for name in _GPU_STATE:
@@ -93,13 +93,13 @@ def _in_whole_units(value: Value) -> Value:
 
 
 def data_cells(data: DataSpec | None) -> dict[str, Value]:
-    """Return, as cells, the fields that distinguish selections from the same data source."""
+    """Return as cells the fields that distinguish two selections from the same data source."""
     fields: dict[str, Any] = {name: getattr(data, name, None) for name in _DATA_FIELDS}
     return {f"provenance_data_{name}": value for name, value in fields.items() if value is not None}
 
 
 def source_cells(sources: Mapping[str, str]) -> dict[str, Value]:
-    """Return, as cells, the digests of the files that a command runs. A prefix keeps a digest from being read as a number."""
+    """Return as cells the digests of the files that a command runs. With the prefix, no digest is read as a number."""
     return {f"{_SOURCES}{name}": f"sha256:{digest}" for name, digest in sources.items()}
 
 
@@ -126,8 +126,8 @@ def mixed(facts: Cells) -> tuple[str, ...]:
 def differences(base: Entry, new: Entry) -> tuple[Difference, ...]:
     """Return the differences; the differences that may forbid a comparison come first.
 
-    A name that one side lacks counts if both sides are results folders with an ok run. A run that failed early may not have
-    recorded everything.
+    A name that one side lacks counts only if both sides are results folders with an ok run, because a run that failed early may not
+    have recorded everything.
     """
     if base.environment == new.environment:
         return ()
@@ -178,11 +178,11 @@ def _sharing(value: Value) -> str:
 
 
 def _slowing(value: Value) -> frozenset[str]:
-    """Return the monitors in a cell that slow a run. The cell may list several runs, separated by commas."""
+    """Return the monitors in a cell that slow a run. The cell may list the monitors of several runs, separated by commas."""
     return perturbing({*str(value).replace(",", " ").split()} - {"none", "?"})
 
 
-# Name → function of a value. If its results differ between the sides, a comparison is forbidden.
+# A mapping from a name to a function of its value. If the function's results differ between the sides, a comparison is forbidden.
 DISQUALIFYING: Mapping[str, Callable[[Value], object]] = {
     **dict.fromkeys((GPU, CPU, DEVICE, *_OF_DATA), _text),
     NEIGHBOURS: _sharing,

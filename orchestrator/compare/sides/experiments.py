@@ -58,9 +58,9 @@ def entry(runs: Sequence[Row], origin: Origin) -> Entry:
 
 
 def _last_attempts(runs: Iterable[Row]) -> list[Row]:
-    """Return repeat → last attempt.
+    """Return the row of the last attempt of each repeat.
 
-    Earlier attempts do not count. The experiment did not cause their failure, or the user repeated them on purpose.
+    Earlier attempts do not count, because the experiment did not cause their failure, or the user repeated them on purpose.
     """
 
     def repeat_and_attempt(row: Row) -> tuple[int, int]:
@@ -100,7 +100,7 @@ def _time(value: Value) -> float | None:
 
 
 def _effective(row: Row, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the effective settings, without settings that also have an argument of the same name."""
+    """Return the effective settings. Leave out a setting if there is an argument of the same name."""
     return {
         name: value
         for name, value in row.measured.items()

@@ -29,7 +29,7 @@ def holds_results(place: Path) -> bool:
 
 
 def read(place: Path) -> Side:
-    """Return the experiments of a results folder in the requested order. Raises ResultsError if it is not a results folder."""
+    """Return the experiments of a results folder in the requested order. Raise ResultsError if it is not a results folder."""
     reference = _of_reference(place)
     if reference is not None:
         return _read_reference(place, reference)
@@ -78,7 +78,7 @@ def _with_more(row: Row, record: RunRecord, experiment: Experiment) -> Row:
 
 
 def _hidden_arguments(experiment: Experiment) -> dict[str, Value]:
-    """Return the digest of the framework configuration and the environment variables of an experiment."""
+    """Return an experiment's environment variables, and the digest of its framework configuration."""
     hidden: dict[str, Value] = {}
     if experiment.framework is not None:
         hidden[DIGEST] = experiment.framework.digest

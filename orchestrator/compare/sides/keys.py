@@ -1,9 +1,9 @@
 """Find the names that pair the experiments of two sides, and compare their values. Pure.
 
-A few names identify an experiment roughly: its *core*. For results of Tunebench the core is scenario, framework configuration,
-model, GPUs and trainer. If a side is from the reference, the core is the five names of the reference. Entries with the same core
-are a *group*. Inside a group, other names distinguish entries: arguments, the device, the data. So an experiment outside a group
-never affects the pairs of the group.
+A few names identify an experiment roughly: its *core*. For results of Tunebench, the core has the scenario, framework
+configuration, model, GPUs and trainer. If a side is from the reference, the core has the five names of the reference. Entries with
+the same core are a *group*. Inside a group, other names distinguish entries: arguments, the device, the data. So an experiment
+outside a group never affects the pairs of the group.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCENARIO, FULLNAME = "scenario", "fullname"
 OURS = (SCENARIO, "framework_config", "model_name_or_path", "num_gpus", "trainer")
 REFERENCE = ("framework_config", "peft_method", "model_name_or_path", "num_gpus", "per_device_train_batch_size")
 
-# Names that a whole entry lacks if its source has no such fact. Any other name that it lacks was not set.
+# If a whole entry lacks one of these names, its source has no such fact. If the entry lacks any other name, that name was not set.
 FACTS = frozenset({*OURS, FULLNAME})
 
 # Facts of the environment that distinguish experiments.
@@ -31,7 +31,7 @@ SETTLED = ("device", "data", "interpreter")
 # Prefix of effective settings. Differences in them are listed, but only arguments identify an experiment.
 EFFECTIVE = "effective_"
 
-# The digest of a framework configuration, which shows that its content changed under the same name.
+# The digest of a framework configuration. It shows whether the content has changed under the same name.
 DIGEST = "framework_digest"
 
 # Names of files and dates, which differ from run to run and identify no experiment.
@@ -47,14 +47,14 @@ def cells(entry: Entry) -> dict[str, Value]:
 
 
 def is_known(name: str, entry: Entry, known: Mapping[str, Value]) -> bool:
-    """Return whether a name's value is known for an entry with these `cells`. A name that was certainly not set is known, too."""
+    """Return whether a name is known for an entry. `known` are the entry's `cells`. A name that was certainly not set is known."""
     return name in known or (entry.whole and name not in FACTS)
 
 
 def canonical(value: Value) -> str | float | None:
-    """Return the same value for all forms of a value.
+    """Return the common form of a value, so that equal values compare as equal.
 
-    Examples are 2e-5 as text or number, 1 and 1.0, an empty cell and the reference's `none`.
+    These values are equal, for example: 2e-5 as text and as a number; 1 and 1.0; an empty cell and the reference's `none`.
     """
     if isinstance(value, bool):
         return str(value)
@@ -68,7 +68,7 @@ def canonical(value: Value) -> str | float | None:
 def core(sides: Sequence[Sequence[Entry]]) -> tuple[str, ...]:
     """Return the names that pair entries of these sides.
 
-    They are Tunebench's or the reference's names, if they are known for every entry.
+    These are names of Tunebench or of the reference. Each of them is known for every entry.
     """
     entries = [(entry, cells(entry)) for side in sides for entry in side]
     if not entries:
@@ -111,10 +111,10 @@ def distinctive(entry: Entry) -> dict[str, Value]:
 
 
 def distinguishing(*sides: Sequence[Entry]) -> tuple[str, ...]:
-    """Return the names in which entries of a side differ. Only names that are known for all entries count.
+    """Return the names whose values differ between entries of a side. Only names that are known for all entries count.
 
-    With two sides, only names whose values overlap between the sides are returned. If there are no such names, all names are
-    returned. The experiments are then different.
+    If there are two sides, return only names with at least one value that both sides have. If there are no such names, return all
+    differing names: the experiments are then different.
     """
     known = [[(entry, cells(entry)) for entry in side] for side in sides]
     names = {name for side in sides for entry in side for name in distinctive(entry)}
@@ -139,7 +139,7 @@ def fewest(group: Sequence[Entry]) -> list[str]:
 
 
 def differing(entries: Sequence[Entry]) -> tuple[str, ...]:
-    """Return the names in which entries of one side differ, even if some entries lack these names."""
+    """Return the names whose values differ between entries of one side. A name that some entries lack counts, too."""
     known = [distinctive(entry) for entry in entries]
     names = {name for cells in known for name in cells}
     return tuple(name for name in sorted(names) if len({canonical(cells.get(name)) for cells in known}) > 1)

@@ -1,9 +1,9 @@
 """Read a pytest-benchmark JSON file as a side: a benchmark is an experiment, and each of its rounds is a run.
 
-The metric is `round_time_s`, the seconds per call. If the file has the rounds (`stats.data`), each round has a value. If it does
-not, there is only the median of the rounds. Stretches of many rounds are replaced by their median. All rounds come from one
-process, with one memory layout and one state of the clocks. Different processes differ more than such rounds, so the interval is
-too narrow. A warning says this.
+The metric is `round_time_s`, the seconds per call. If the file has the rounds (`stats.data`), each round has a value. Otherwise,
+the median of the rounds is the only value. If there are too many rounds, each stretch of adjacent rounds is replaced by its median.
+All rounds come from one process, with one memory layout and one state of the clocks. Different processes differ more than such
+rounds, so the interval is too narrow. A warning says this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from orchestrator.results.table.rows import Value, cell
 
 ROUND_TIME = "round_time_s"
 
-# Rounds of one benchmark. A call of one microsecond has 100,000 rounds in a second, and adjacent rounds are alike.
+# The largest number of rounds of one benchmark. A call of one microsecond has 100,000 rounds in a second, and adjacent rounds are
+# alike.
 MOST_ROUNDS = 500
 
 MOST_BENCHMARKS = 5000
@@ -39,7 +40,7 @@ def is_pytest_benchmark(document: Any) -> bool:
 
 
 def read(place: Path, document: Mapping[str, Any]) -> Side:
-    """Return the benchmarks of a file in its order. Raises Unreadable if a benchmark has no name, or if there are too many."""
+    """Return the benchmarks in the file's order. Raise Unreadable if a benchmark has no name, or if there are too many."""
     if len(document["benchmarks"]) > MOST_BENCHMARKS:
         raise Unreadable(f"it has more than {MOST_BENCHMARKS:,} benchmarks")
     environment = _environment(document)

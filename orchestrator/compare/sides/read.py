@@ -1,7 +1,7 @@
 """Read one side of a comparison: folders and files of several kinds, recognised by their content.
 
 A side of several places has each experiment once, with the runs of all places. `halves` splits one place into two sides. A
-comparison of these sides shows the noise. Reading is bounded, and no content is executed.
+comparison of these sides shows the noise. The amount that is read is limited, and no content is executed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ ACCEPTED = (
 )
 MOST_WARNINGS = 20
 
-# An id of the reference is a number in its list, so the same id in another list is another experiment.
+# An id of the reference is a number in a list of experiments. The same id in another list is another experiment.
 _REFERENCE_ID = re.compile(r"exp_\d+")
 
 
 def read(places: Sequence[Path], *, by: Sequence[str] = ()) -> Side:
-    """Return folders and files as one side. `by` names the key of an experiment; if it is empty, `keys` chooses.
+    """Return folders and files as one side. `by` has the names of an experiment's key. If it is empty, `keys` chooses them.
 
-    Raises ResultsError if a place is missing, is named twice, or cannot be compared. Raises SelectionError for a name in `by` that
+    Raise ResultsError if a place is missing, is named twice, or cannot be compared. Raise SelectionError for a name in `by` that
     no experiment has.
     """
     if not places:
@@ -107,7 +107,7 @@ def _csv_file(place: Path, content: bytes) -> Side:
 
 
 def _own_id(row: Row) -> str | None:
-    """Return the id if Tunebench made it. Experiments with such an id are the same on any machine."""
+    """Return the row's id if Tunebench made it. Such an id names the same experiment on any machine."""
     name = row.facts.get("id")
     return name if isinstance(name, str) and SAFE_ID.fullmatch(name) and not _REFERENCE_ID.fullmatch(name) else None
 
@@ -135,10 +135,10 @@ def _pooled(read: Sequence[Sequence[Entry]]) -> list[Entry]:
 
 
 def _joined(same: Sequence[Entry]) -> Entry:
-    """Return the entries of one experiment, one from each place, as a single entry.
+    """Join the entries of one experiment, one from each place. Return a single entry.
 
-    The rounds of a later place follow those of the places before it. The entry's folder is the last one. A
-    run that several places have counts once.
+    The rounds of a later place follow the rounds of earlier places. The folder is that of the last place. A run that several places
+    have counts only once.
     """
     if len(same) == 1:
         return same[0]
@@ -166,7 +166,7 @@ def _copied(sides: Sequence[Side], pooled: Sequence[Entry]) -> list[str]:
 
 
 def _keyed(entries: Sequence[Entry], by: Sequence[str]) -> tuple[tuple[Entry, ...], list[str]]:
-    """Return the entries in their order, with key and label. Return a warning, too, if some entries still have the same key."""
+    """Return two values: the entries in their order, with key and label, and a list with a warning if some keys are equal."""
     core = tuple(by) or keys.core([entries])
     keyed: dict[int, Entry] = {}
     alike: list[str] = []
@@ -188,7 +188,7 @@ def _with_key(entry: Entry, names: Iterable[str]) -> Entry:
 
 
 def _mixed(entries: Sequence[Entry]) -> list[str]:
-    """Return a warning for each fact of the environment that differs between runs of one experiment and is not noise."""
+    """Return a warning for each fact of the environment that differs between runs of one experiment, because this is not noise."""
     counts = Counter(name for entry in entries for name in environment.mixed(entry.environment))
     return [
         f"{count} experiment(s) have runs of more than one {name}, which is not noise" for name, count in counts.items()

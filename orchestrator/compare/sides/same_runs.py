@@ -26,7 +26,7 @@ def not_among(runs: Iterable[Run], known: Iterable[Run]) -> tuple[Run, ...]:
 
 
 def _is_same(run: Run, other: Run) -> bool:
-    """Return whether two runs are the same run. Both started within the same second."""
+    """Return whether two runs, which started within the same second, are the same run."""
     if run.started_at is None or other.started_at is None:
         return False
     if not run.started_at.is_integer() and not other.started_at.is_integer():

@@ -33,7 +33,7 @@ def text(comparison: Comparison) -> str:
 
 
 def load(path: Path) -> Comparison:
-    """Return the comparison of a file. Raises ResultsError if the file is not a comparison, or cannot be read."""
+    """Return the comparison of a file. Raise ResultsError if the file is not a comparison, or cannot be read."""
     try:
         return parse(reading.read_json(path, limit=BYTES))
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def load(path: Path) -> Comparison:
 
 
 def parse(document: Any) -> Comparison:
-    """Return the comparison in a JSON value. Raises ValueError with the end of a sentence if the value is not a comparison."""
+    """Return the comparison in a JSON value. Raise ValueError with the end of a sentence if the value is not a comparison."""
     from pydantic import ValidationError
 
     if not isinstance(document, dict) or document.get("kind") != KIND:

@@ -16,7 +16,7 @@ from orchestrator.files.printable_text import one_line
 
 MARK = "<!-- tunebench compare -->"
 
-# Characters of a comment. GitHub accepts 65,536.
+# The most characters of a comment. GitHub accepts 65,536.
 LONGEST = 60_000
 
 MAX_ROWS, MAX_DIFFERENCES, MAX_WARNINGS = 100, 20, 20

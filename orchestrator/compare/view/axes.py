@@ -16,14 +16,14 @@ Ticks = tuple[list[float], list[str]]
 
 _STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25)
 _FACTORS = (1.5, 2.0, 3.0, 5.0, 10.0, 100.0, 1e3, 1e6, 1e12, 1e50, 1e100, 1e200)
-# Ticks of at least this change are factors: people do not see that -60 % and +150 % are inverses.
+# If an axis reaches this change, its ticks are factors, because people do not see that -60 % and +150 % are inverses.
 _AS_FACTORS = 1.2
 
 _MOST = 6
 
 
 def ratio_ticks(reach: float) -> Ticks:
-    """Return ticks between 1/e^reach and e^reach: no change, and two on each side.
+    """Return ticks between 1/e^reach and e^reach: one tick at no change, and two ticks on each side.
 
     Only the middle and the outer ticks have words, since a phone has room for three.
     """
@@ -64,7 +64,7 @@ def _unit(form: Show, high: float) -> float:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Return round numbers between two values above 0: decades with 1, 2, 5 if the range is wide, else equal steps."""
+    """Return round numbers between two values above 0. If the range is wide, they are 1, 2, 5, 10, 20…, else equal steps."""
     decades = math.log10(high / low)
     if decades < 0.7:
         return _equal_steps(low, high)

@@ -22,7 +22,8 @@ FORMS = {
     ".txt": "terminal",
 }
 
-# Form → the beginning of a file that `compare` wrote. A text for a terminal is recognised by its beginning and its end.
+# Form → a pattern for the beginning of a file that `compare` wrote. A text for a terminal is recognised by its beginning and its
+# end.
 _PATTERNS = {
     "json": re.escape(f'{{\n "kind": "{as_json.KIND}"'),
     "markdown": re.escape(as_markdown.MARK),
@@ -34,7 +35,7 @@ _MOST_HEADER = 64 * 2**10
 
 
 def form(path: Path) -> str:
-    """Return the form that a file's suffix requests. Raises OrchestratorError for an unknown suffix."""
+    """Return the form that a file's suffix requests. Raise OrchestratorError for an unknown suffix."""
     name = FORMS.get(path.suffix.lower())
     if name is None:
         raise OrchestratorError(f"--output {path}: unknown suffix; use one of {', '.join(FORMS)}.")
@@ -51,7 +52,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write the complete text or nothing. Raises OrchestratorError as `refuse_foreign` does, or if writing fails."""
+    """Write the complete text or nothing. Raise OrchestratorError as `refuse_foreign` does, or if writing fails."""
     refuse_foreign(path)
     try:
         if path.exists() or not writing.place_once(path, text):

@@ -35,7 +35,7 @@ from orchestrator.report.page.charts.row_axis import narrow_names, row_axis, tex
 from orchestrator.report.page.texts import for_plotly, lines_for_plotly, one_line, rounded
 
 ROWS, ROW_PX, FRAME_PX = 40, 25, 66
-# Characters of an experiment's name, in a text and next to its row. A longer name is cut in its middle.
+# The most characters of an experiment's name: LABEL in a text, NAME next to its row. A longer name is cut in its middle.
 LABEL, NAME = 160, 50
 COLUMNS = ("experiment", "verdict", "base", "new", "change", "95 % interval", "remarks")
 
@@ -44,7 +44,7 @@ BETWEEN = " · "
 
 MOST_DIFFERENCES = 4
 _LEAST_REACH, _BEYOND_POINTS = math.log(1.03), 2.5
-# A float ends at e^709.
+# The largest float is about e^709.
 _MOST_EXPONENT = 700.0
 
 # Shares of the drawing's width: the end of the plot, and the beginnings of the two columns of text.
@@ -121,7 +121,7 @@ def _view(
 
 
 def short(labels: Sequence[str]) -> list[str]:
-    """Return short labels: without their common parts, and with `model` for `owner/model`. Labels stay distinct."""
+    """Return short labels: without their common parts, and with `model` instead of `owner/model`. Labels stay distinct."""
     parts = [label.split(BETWEEN) for label in labels]
     common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
     own = [[part for part in label if part not in common] for label in parts]
@@ -143,7 +143,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def hover(row: Row, pair: Pair | None) -> str:
-    """Return the hover text of a row, in any chart."""
+    """Return the hover text of a row, for any chart."""
     verdict, _, _, change, interval, note = cells(row)
     between = f"{change} ({interval})" if interval != DASH else change
     differences = pair.arguments[:MOST_DIFFERENCES] if pair else ()
@@ -159,7 +159,7 @@ def _fleet_cells(line: Fleet) -> tuple[str, ...]:
 
 
 def _reach(ratios: Sequence[Ratio], effects: Sequence[float]) -> float:
-    """Return how far the axis extends to each side, as a logarithm. The drawing cuts a very long interval."""
+    """Return how far the axis extends to each side, as a logarithm. A very long interval ends outside of the drawing."""
     shifts = [abs(math.log(ratio.value)) for ratio in ratios]
     points = max([_LEAST_REACH, *shifts, *(1.4 * math.log1p(effect) for effect in effects)])
     intervals = [ratio.interval for ratio in ratios if ratio.interval]
@@ -168,7 +168,7 @@ def _reach(ratios: Sequence[Ratio], effects: Sequence[float]) -> float:
 
 
 def _range(reach: float, field: float) -> list[float | None]:
-    """Return the range of the axis in exponents of ten. The plot takes its share of the width, and text takes the rest."""
+    """Return the range of the axis in exponents of ten. The plot takes the share `field` of the width; text takes the rest."""
     ten = reach / math.log(10)
     return [rounded(-ten), rounded(-ten + 2 * ten / field)]
 

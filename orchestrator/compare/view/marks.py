@@ -20,7 +20,7 @@ from orchestrator.report.page.charts import colours
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """The look of a verdict. `colour` is a name of the page's theme; `kind` is gain, warning, failure or empty, for lists."""
+    """The look of a verdict. `colour` is a name of the page's theme; In lists, `kind` is gain, warning, failure or empty."""
 
     sign: str
     symbol: str

@@ -25,7 +25,7 @@ from orchestrator.report.page.texts import one_line
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-# The text near the beginning of a page that identifies a comparison.
+# This text near the beginning of a page identifies the page as a comparison.
 MARK = "<title>Comparison: "
 
 MOST_DIFFERENCES, MOST_LISTED, MOST_WARNINGS = 100, 200, 100
@@ -39,12 +39,12 @@ _LISTS = (
     (Verdict.NEW, "New"),
 )
 
-# Rows of the table; rows per metric of the forest plot; points per metric of the scatter plot.
+# The most rows of the table, rows per metric of the forest plot, and points per metric of the scatter plot.
 MOST_ROWS, MOST_IN_FOREST, MOST_POINTS = 20_000, 120, 1500
 
 
 def page(comparison: Comparison, *, fail_on: Sequence[Cause] = gate.DEFAULT) -> str:
-    """Return the page as one document that opens from a disk. `fail_on` are the causes that count for the exit code."""
+    """Return the page as one document that can be opened from a disk. `fail_on` has the causes that count for the exit code."""
     charts = list(_charts(comparison))
     table = page_table.of(comparison, most=MOST_ROWS)
     left_out = len(comparison.rows) - int(table["rows"])
@@ -135,7 +135,7 @@ def _charts(comparison: Comparison) -> Iterator[Chart | Absent]:
 
 
 def _headings(names: Sequence[str]) -> dict[str, str]:
-    """Return metric → heading. If two metrics have the same heading, the name of the metric is added."""
+    """Return a dict from metric to heading. If two metrics have the same heading, add their names."""
     headings = {name: wording.heading(name) for name in names}
     counts = Counter(headings.values())
     return {name: one_line(text if counts[text] == 1 else f"{text} ({name})") for name, text in headings.items()}

@@ -1,7 +1,8 @@
-"""Make the table of a comparison's page for its script: one table row per row of the comparison, worst first. Pure.
+"""Make the table for the script of a comparison's page: one table row per row of the comparison, worst first. Pure.
 
-The table has each number twice, for sorting and for reading. It has each distinct word once, with the places of its rows. The names
-that pair experiments are hidden columns, so that users can filter by framework or model. A row opens to the runs of both sides.
+The table has each number twice, for sorting and for reading. It has each distinct word once, with the rows in which the word
+occurs. The names that pair experiments are hidden columns, so that users can filter by framework or model. A user can open a row to
+see the runs of both sides.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def _differences(pair: Pair, comparison: Comparison) -> str | None:
 
 
 def _keys(lines: Sequence[Line]) -> list[str]:
-    """Return the first few names of the key in which the experiments differ."""
+    """Return the first few names of the key whose values differ between the experiments."""
     values: dict[str, set[str | None]] = {}
     for pair, _ in lines:
         for name, value in _entry(pair).key.items():

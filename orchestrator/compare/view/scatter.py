@@ -1,4 +1,4 @@
-"""Draw base against new, with a point for each experiment. No change is on the diagonal. Changes inside the band do not count.
+"""Draw base against new, with a point for each experiment. The diagonal means no change. Changes inside the band do not count.
 
 Pure.
 
@@ -111,7 +111,7 @@ def _diagonal(low: float, high: float) -> Trace:
 
 
 def _band(effect: float, low: float, high: float) -> Trace:
-    """Return the band between ÷(1 + effect) and ×(1 + effect) along the diagonal. It extends beyond the drawing, which cuts it."""
+    """Return the band between ÷(1 + effect) and ×(1 + effect) along the diagonal. It ends outside of the drawing."""
     low, high, factor = low / 2, high * 2, 1 + effect
     x = [low, high, high, low]
     y = [low * factor, high * factor, high / factor, low / factor]

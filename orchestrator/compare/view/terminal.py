@@ -1,7 +1,7 @@
 """Show a comparison on a terminal of 80 columns or more: differences of environment, the verdict over all experiments, the rows.
 
-The worst rows come first. Unchanged rows (the same, untested, failed on both sides) are only counted unless requested. A line
-that is too wide continues, indented, on the next line; nothing is cut. `cli` prints the view and the warnings.
+The worst rows come first. Unchanged rows (the same, untested, failed on both sides) are counted, but shown only if requested. A
+line that is too wide continues, indented, on the next line; nothing is cut. `cli` prints the view and the warnings.
 """
 
 from __future__ import annotations

@@ -27,14 +27,14 @@ LONGEST = 80
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """One pair and its shown rows, worst first."""
+    """One pair with the rows that are shown, the worst row first."""
 
     pair: Pair
     rows: tuple[Row, ...]
 
 
 class Which(StrEnum):
-    """A choice of rows. UNCHANGED rows are the same, untested, or failed on both sides. They are only counted if not requested."""
+    """A choice of rows. UNCHANGED rows are the same, untested, or failed on both sides. If not requested, they are only counted."""
 
     NOTABLE = "notable"
     UNCHANGED = "unchanged"
@@ -68,7 +68,7 @@ def is_unchanged(row: Row, old: Container[str]) -> bool:
 
 
 def badness(row: Row) -> tuple[int, float]:
-    """Return a key that sorts rows by their verdict, the largest change first."""
+    """Return a key that sorts rows by their verdict, then by the size of their change, the largest first."""
     return WORST_FIRST.index(row.verdict), -abs(math.log(row.ratio.value)) if row.ratio else -math.inf
 
 
@@ -195,7 +195,7 @@ _SAME_RUNS = "both sides have the same runs; run the new side with another --res
 
 
 def conclusion(comparison: Comparison, fail_on: Sequence[Cause]) -> str:
-    """Return the meaning of the exit code as a sentence. It also names the causes that `--fail-on` leaves out."""
+    """Return the meaning of the exit code as a sentence. The sentence also names the causes that `--fail-on` leaves out."""
     code, causes = gate.exit_code(comparison, fail_on=fail_on), gate.causes(comparison)
     counting = [cause for cause in fail_on if causes[cause] and (code != 3 or cause is Cause.INCONCLUSIVE)]
     why = _causes(counting, causes) if code in (1, 3) else _SAME_RUNS if code == 4 and comparison.same_runs else ""
