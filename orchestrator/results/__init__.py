@@ -1,1 +1,1 @@
-"""The results folder: claims of runs, runs that are due, records. `table` makes a table from it."""
+"""The results folder: claims of runs, due runs, and records. `table` makes a table of the folder."""

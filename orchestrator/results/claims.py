@@ -2,7 +2,7 @@
 
 A process claims a run: it prepares the run folder under another name and renames it. If several processes try this, only one
 succeeds. `run-one` then describes its own process in `owner.json`. The state is never stored, because it depends on whether
-that process is still running.
+the process of `run-one` is still running.
 
 A process on another host or in another container cannot be looked up. Therefore every `run-one` touches a heartbeat file. A
 process that takes over a silent run needs the file server's time: it makes a file, reads the file's date, and removes the file.
@@ -37,16 +37,16 @@ SILENT_AFTER_S = 300.0
 
 # The name of a folder in which a claim is prepared: a dot and the marker. Only such a folder is ever removed.
 _ASIDE = re.compile(r"\.[0-9a-f]{32}")
-# The files that a killed process may have left in it.
+# The files that a killed process may have left in such a folder.
 _IN_ASIDE = re.compile(r"job\.json|\.(job\.json\.)?[0-9a-f]{32}")
 
-# A function from a folder to the time of its files in seconds since the epoch; None if the time is unknown.
+# A function that gets a folder and returns the present time in seconds since the epoch, or None if the time is unknown.
 Clock = Callable[[Path], float | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """A process, with facts that distinguish it from any other process with the same number, later or on another host."""
+    """A process that owns a run. These facts distinguish it from a process with the same number, later or on another host."""
 
     host: str
     boot_id: str
@@ -57,7 +57,7 @@ class Owner:
     def is_here(self) -> bool:
         """Return whether this process can find out if the owner is running.
 
-        The boot decides, since the name of the host may have changed. An owner from an earlier boot of this host has ended.
+        If the boot is the same, the name of the host may have changed. An owner from an earlier boot of this host has ended.
         """
         if self.boot_id == identity.boot_id() and self.pid_namespace:
             return self.pid_namespace == identity.pid_namespace()
@@ -72,7 +72,7 @@ class Owner:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """The content of `job.json`: the run, the process that claimed it, and the marker in its processes' environment."""
+    """The content of `job.json`: the run, the process that claimed it, and the marker in the environment of the run's processes."""
 
     experiment_id: str
     repeat: int
@@ -112,7 +112,7 @@ def claim(job: Job, *, executor: str, details: Mapping[str, Any] | None = None) 
     aside.mkdir(parents=True)
     try:
         writing.replace(RunFolder(aside).claim, json.dumps(asdict(mine), indent=2) + "\n")
-        os.rename(aside, job.run_dir)  # fails if a folder with content has the name
+        os.rename(aside, job.run_dir)  # fails if a folder with content already has this name
     except OSError:
         if not job.run_dir.exists():
             raise
@@ -125,7 +125,7 @@ def claim(job: Job, *, executor: str, details: Mapping[str, Any] | None = None) 
 
 
 def remove_unfinished(runs: Path) -> None:
-    """Remove the unfinished claims of processes that were killed during `claim`. Nothing has run in their folders.
+    """Remove the unfinished claims of processes that were killed during `claim`. No run has begun in the folder of such a claim.
 
     Leave every other folder, and every link: a user may keep `.git` or notes here.
     """
@@ -163,7 +163,7 @@ def note_neighbours(run_dir: Path, experiment_ids: Sequence[str]) -> None:
 
 
 def neighbours(run_dir: Path) -> tuple[tuple[str, ...], int]:
-    """Return the experiments whose runs shared the machine with this run, and the largest number of these runs at one time."""
+    """Return two values: the experiments whose runs shared this machine with this run, and how many runs did so at most at once."""
     try:
         text = reading.read_text(RunFolder(run_dir).neighbours, limit=reading.CLAIM_BYTES)
     except (OSError, ValueError):
@@ -207,7 +207,7 @@ def our_clock(_folder: Path) -> float:
 
 
 def file_servers_clock(folder: Path) -> float | None:
-    """Return the time of a folder's file server. This time is the date of a new file, which is then removed."""
+    """Return the time of a folder's file server. Make a new file, read its date, and remove it."""
     probe = folder / f".{uuid.uuid4().hex}"
     try:
         probe.touch()
@@ -229,7 +229,7 @@ def read_claim(run_dir: Path) -> Claim | None:
 
 
 def owners(run_dir: Path) -> tuple[Owner, ...]:
-    """Return the owner of the run: `run-one`, or the claiming process until `run-one` starts. Return nothing if it is unknown."""
+    """Return a tuple with the owner: `run-one`, or the claiming process until `run-one` starts. An unknown owner is left out."""
     fields = _read_object(RunFolder(run_dir).owner)
     if not fields:
         written = read_claim(run_dir)
@@ -257,10 +257,10 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def state(run_dir: Path, *, clock: Clock = our_clock) -> JobState:
-    """Return the state of the run. With a record it has ended; without a folder it is pending.
+    """Return the state of the run. A run with a record has ended; a run without a folder is pending.
 
-    It is running while its owner lives, else lost. If its owner is on another host or in another container, it is silent once
-    the heartbeat is older than SILENT_AFTER_S by `clock`. The same holds for a date that far in the future.
+    Any other run is running while its owner lives, else lost. But if its owner is on another host or in another container, the
+    run is silent once its heartbeat is older than SILENT_AFTER_S by `clock`, or as far in the future.
     """
     record = RunFolder(run_dir).record
     if record.exists():
@@ -270,16 +270,14 @@ def state(run_dir: Path, *, clock: Clock = our_clock) -> JobState:
     known = owners(run_dir)
     if any(owner.lives() for owner in known):
         return JobState.RUNNING
-    # Look again: an owner writes the record just before it ends, so the record may have come meanwhile.
+    # Look again: an owner writes the record just before it ends, so the record may exist by now.
     if record.exists():
         return JobState.ENDED
     here = all(owner.is_here() for owner in known)
     if here and all(owner.boot_id == identity.boot_id() for owner in known):
         return JobState.LOST
     age_s = silence_s(run_dir, clock)
-    if (
-        here
-    ):  # the owner is from an earlier boot, unless its files have changed since: then another host has the same name
+    if here:  # the owner is from an earlier boot; if its files have changed since then, another host has the same name
         unsure_s = min(SILENT_AFTER_S, time.time() - psutil.boot_time())
         return JobState.RUNNING if age_s is not None and age_s < unsure_s else JobState.LOST
     return JobState.SILENT if age_s is None or age_s > SILENT_AFTER_S else JobState.RUNNING

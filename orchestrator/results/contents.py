@@ -1,4 +1,4 @@
-"""The contents of a results folder as values: its experiments and their runs. `store` reads them."""
+"""The classes for the contents of a results folder: its experiments and their runs. `store` reads the contents."""
 
 from __future__ import annotations
 

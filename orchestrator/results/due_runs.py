@@ -18,8 +18,8 @@ from orchestrator.records import Experiment, JobState, RunRecord, Status
 from orchestrator.results.contents import StoredRun
 
 FAILURES = (Status.FAILED, Status.TIMEOUT, Status.STALLED, Status.INVALID)
-# The runs must agree in the first of these metrics that any run has. A run without it, such as one without a steady state, has no
-# value.
+# The runs must agree in the first of these metrics that any run has. A run without this metric has no value: for example, it had no
+# steady state.
 VALUES = ("tokens_per_s", "train_tokens_per_second", "train_runtime")
 
 
@@ -54,8 +54,8 @@ def due_runs(
 ) -> Iterator[tuple[str, int, int]]:
     """Yield experiment id, repeat and attempt of each due run, round after round. The seed shuffles each round.
 
-    `runs` has the runs of each experiment by its id, in the order of their attempts. A repeat is due if it has no run, or if its
-    last run `is_due_again`. `wanted` gives the number of repeats of an experiment.
+    `runs` maps the id of an experiment to its runs, in the order of their attempts. A repeat is due if it has no run, or if its
+    last run `is_due_again`. `wanted` returns the number of repeats of an experiment.
     """
     due = can_run(experiments)
     last = {experiment.id: {run.job.repeat: run for run in runs[experiment.id]} for experiment in due}
@@ -80,7 +80,7 @@ def is_due_again(run: StoredRun, retry: Retry) -> bool:
     if run.state is not JobState.ENDED:
         return run.state is JobState.LOST
     if run.record is None:
-        return retry.unreadable  # its record cannot be read, but may be right
+        return retry.unreadable  # the record cannot be read, but may be valid
     from orchestrator.measure.failure_kinds import known
 
     if run.record.status in (Status.LOST, Status.CANCELLED) or known(run.record.kind).retried:
@@ -107,7 +107,7 @@ def wanted(experiment: Experiment, records: Iterable[RunRecord]) -> int:
 
 
 def agree(records: Iterable[RunRecord], *, within: float) -> bool:
-    """Return whether half the interval over the runs that ended ok is at most `within`, as a share of their mean."""
+    """Return whether the runs that ended ok agree: half the interval, as a share of their mean, is at most `within`."""
     width = half_width(records)
     return width is not None and width <= within
 

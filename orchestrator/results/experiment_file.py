@@ -1,7 +1,7 @@
 """The file `experiment.json`: its content, and whether two such files describe the same measurement.
 
-`store` writes it once for all runs of an experiment, and each run reads its arguments from it. The file must be UTF-8, and must
-not contain secrets: runs inherit secrets from the shell.
+`store` writes the file once for all runs of an experiment, and each run reads its arguments from the file. The file must be UTF-8.
+It must not contain secrets: runs inherit secrets from the shell.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orchestrator.files.redaction import is_secret_name, kind_of_secret, redact,
 from orchestrator.records import Experiment, dump, load
 
 _PLACEHOLDER = re.compile(r"\{\w+\}")
-# Limits, tags and places, which are not part of an experiment's id.
+# Fields that are not part of an experiment's id: limits, tags, places and others.
 _MAY_CHANGE = (
     *("repeats", "adaptive", "busy_gpus", "timeout_s", "startup_timeout_s", "stall_timeout_s", "keep", "tags"),
     *("baseline", "skip", "cannot_run_here", "data", "data_path", "monitors"),
@@ -50,7 +50,7 @@ def text_of(experiment: Experiment) -> str:
 
 
 def _secret_in(experiment: Experiment, text: str) -> str | None:
-    """Return the name of a variable, argument or word with a secret, or None."""
+    """Return the name of the variable, argument or option that has a secret, else the kind of a secret in the text, else None."""
     settings = [*experiment.env.items(), *experiment.arguments.items()]
     secrets = [name for name, value in settings if value and is_secret_name(name)]
     words = experiment.custom.command if experiment.custom else ()

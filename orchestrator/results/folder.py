@@ -22,7 +22,7 @@ TOOL = "tunebench"
 
 
 def is_ours(root: Path) -> bool:
-    """Return whether the folder is a results folder, which its `suite.json` shows."""
+    """Return whether the folder is a results folder, as its `suite.json` shows."""
     return read_suite(root) is not None
 
 
@@ -53,24 +53,24 @@ def with_dated_name(path: Path) -> Path:
 
 
 def refuse_foreign(root: Path) -> None:
-    """Raise ResultsError if the path is a file, or a folder whose content is not results."""
+    """Raise ResultsError if the path is a file, or a folder that has content but is not a results folder."""
     if root.exists() and not root.is_dir():
         raise ResultsError(f"{root}: this is not a folder; name a new or an empty folder for the results")
-    # Another tunebench may be making the folder at this moment; then it has an unfinished suite.json.
+    # Another tunebench may be making the folder at this moment. Then the folder has an unfinished suite.json.
     others = (path for path in (root.iterdir() if root.is_dir() else ()) if not path.name.startswith(f".{SUITE_FILE}."))
     if any(others) and not is_ours(root):
         raise ResultsError(f"{root}: the folder has other content than results; name a new or an empty folder")
 
 
 def read_suite(root: Path) -> dict[str, Any] | None:
-    """Return the content of `suite.json`; None if the file is missing, damaged, or another program's."""
+    """Return the content of `suite.json`; None if the file is missing, damaged, or from another program."""
     return read_ours(root / SUITE_FILE)
 
 
 def read_ours(path: Path) -> dict[str, Any] | None:
     """Return the JSON object of a file that identifies a folder.
 
-    Return None if the file is missing, damaged, or another program's.
+    Return None if the file is missing, damaged, or from another program.
     """
     try:
         document = reading.read_json(path, limit=reading.SUITE_BYTES)

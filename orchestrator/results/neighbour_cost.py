@@ -1,4 +1,4 @@
-"""The slowdown of concurrent runs that `--parallel auto` measured. A file in the results folder's `packing/` has it."""
+"""The slowdown of concurrent runs, as measured by `--parallel auto`. It is in a file in the results folder's `packing/`."""
 
 from __future__ import annotations
 

@@ -31,10 +31,10 @@ def note(
     experiments: Iterable[Experiment],
     not_chosen: Collection[str] = (),
 ) -> None:
-    """Write the request of a call. Remove its requests for scenarios that the scenario file no longer has.
+    """Write the request of a call. Remove requests for scenarios that the scenario file no longer has.
 
-    `names` are all scenarios of the file. Scenarios that `--scenario` left out keep their earlier request. The experiments
-    `not_chosen`, which `--framework`, `--model` or `--cell` left out, also keep theirs.
+    `names` are all scenarios of the file. Scenarios that `--scenario` left out keep their earlier request. `not_chosen` are the
+    experiments that `--framework`, `--model` or `--cell` left out; they also keep their earlier request.
     """
     choice = redact(json.dumps(choices, sort_keys=True, default=str))
     place = str(file.absolute())
@@ -59,7 +59,7 @@ def note(
 
 
 def current(root: Path) -> frozenset[str] | None:
-    """Return the ids that at least one call requests; None if the folder has no requests, as with older versions."""
+    """Return the ids that at least one call requests; None if the folder has no requests, as in older versions."""
     entries = list(_entries(root / FOLDER))
     if not entries:
         return None
@@ -77,7 +77,7 @@ def _write(path: Path, entry: Mapping[str, Any]) -> None:
 
 
 def _entries(folder: Path) -> Iterable[tuple[Path, dict[str, Any]]]:
-    """Yield the files with their content, except those that cannot be read: their calls write them anew."""
+    """Yield each file of a request with its content. Skip a file that cannot be read: the next same call writes it again."""
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
             entry = reading.read_json(path, limit=reading.SUITE_BYTES)

@@ -1,4 +1,4 @@
-"""The results folder: its paths, its experiments, its records. The only module that writes results.
+"""The results folder: its paths, its experiments, its records. This is the only module that writes results.
 
 The state of a run is derived from the files on disk and never stored. A read changes no file. Files that a crash left
 half-written do not stop a read; warnings name them. `due_runs` decides which runs are due, and an executor starts them.
@@ -30,7 +30,7 @@ from orchestrator.results.contents import Contents, StoredExperiment, StoredRun
 from orchestrator.results.due_runs import NO_RETRY, Retry, can_run, due_runs
 from orchestrator.results.folder import SUITE_FILE, TOOL, is_ours, read_suite, refuse_foreign, with_dated_name
 
-# The most ids in a message.
+# The largest number of ids in a message.
 MOST_IDS = 10
 _RUN_NAME = re.compile(r"r([1-9]\d*)-t([1-9]\d*)")
 
@@ -86,7 +86,7 @@ class Store:
         return Job(experiment_id=experiment_id, repeat=repeat, attempt=attempt, run_dir=run_dir)
 
     def add(self, experiments: Iterable[Experiment]) -> None:
-        """Write each `experiment.json`, and the order of the experiments into `suite.json`.
+        """Write each `experiment.json`. Also write the order of the experiments into `suite.json`.
 
         Limits, repeats and tags of an experiment may change when a folder is resumed. Raise ResultsError if the folder has
         another measurement with the same id, or if an experiment contains a secret or is not UTF-8.
@@ -107,7 +107,7 @@ class Store:
             try:
                 known = experiment_file.read(path)
             except ValueError:
-                known = None  # a crash left it half-written, so it is written anew
+                known = None  # a crash left the file half-written, so write it again
             if known is not None and not experiment_file.measure_alike(known, experiment):
                 raise ResultsError(
                     f"{path}: the folder has another experiment with the id {experiment.id}; use another results folder"
@@ -205,17 +205,17 @@ class Store:
         return path
 
     def plan(self, experiments: Sequence[Experiment], *, retry: Retry = NO_RETRY) -> tuple[Job, ...]:
-        """Return each due run as a job, round after round, each round shuffled by the seed in `suite.json`: see `due_runs`."""
+        """Return the due runs as jobs, in the order of `due_runs`. The seed in `suite.json` shuffles each round."""
         runs = {experiment.id: self.runs(experiment.id) for experiment in can_run(experiments)}
         due = due_runs(experiments, runs, seed=self.suite().get("seed", 0), retry=retry)
         return tuple(self.job(experiment_id, repeat=repeat, attempt=attempt) for experiment_id, repeat, attempt in due)
 
 
 def write_record(run_dir: Path, record: RunRecord, *, reserved: Path | None = None) -> bool:
-    """Create `record.json`, the last step of a run. Return False if it exists already, and leave it unchanged.
+    """Create `record.json`, the last step of a run. If it already exists, leave it unchanged and return False.
 
-    Make the run's folder again, or writable, if the run's command changed it. Move aside a `record.json` that cannot be read.
-    If the record cannot be placed, because the disk is full, it is kept in the file `reserved`.
+    The run's command may have removed the run's folder, or made it read-only: undo this. Move aside a `record.json` that cannot
+    be read. If the record cannot be placed because the disk is full, it stays in the file `reserved`.
     """
     if not run_dir.is_dir() and is_ours(RunFolder(run_dir).results):
         for folder in (run_dir.parents[1], run_dir.parent, run_dir):
@@ -242,7 +242,7 @@ def set_record_aside(run_dir: Path, *, unless: Callable[[RunRecord], bool] = lam
         if unless(load(RunRecord, reading.read_bytes(path, limit=reading.RECORD_BYTES))):
             return None
     except OSError:
-        return None  # there is none, or it may be right
+        return None  # there is no record, or it may be valid
     except ValueError:
         pass
     return with_dated_name(path).name

@@ -1,4 +1,4 @@
-"""The record of a run whose process ended and left none: it was killed, or it could not place its record on a full disk."""
+"""The record of a run whose process ended without one: it was killed, or it could not place its record on a full disk."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from orchestrator.results.claims import read_claim
 
 
 def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
-    """Return a record for a run whose process ended without a record: it was lost, or cancelled with its executor.
+    """Return a record for a run whose process ended without a record. Such a run was lost, or cancelled with its executor.
 
-    Return the run's own record if its process wrote it and could not place it.
+    If the run's process wrote a record but could not place it, return that record.
     """
     if kept := _kept_record(job):
         return kept
@@ -36,10 +36,10 @@ def unfinished_record(job: Job, status: Status = Status.LOST) -> RunRecord:
 
 
 def _kept_record(job: Job) -> RunRecord | None:
-    """Return the record that the run's process wrote completely before it could not place it, or was killed."""
+    """Return the record that the run's process wrote completely but did not place. The process was killed, or the disk was full."""
     try:
         record = load(RunRecord, reading.read_bytes(job.folder.kept_record, limit=reading.RECORD_BYTES))
-    except (OSError, ValueError):  # there is none, only reserved space, or half a record
+    except (OSError, ValueError):  # there is no record, or there is only reserved space or half a record
         return None
     run = (record.experiment_id, record.repeat, record.attempt)
     return record if run == (job.experiment_id, job.repeat, job.attempt) else None

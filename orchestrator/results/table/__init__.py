@@ -1,1 +1,1 @@
-"""The table of a results folder: a row for each experiment, and one for each run."""
+"""The table of a results folder: a row for each experiment, and a row for each run."""

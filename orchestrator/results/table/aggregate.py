@@ -1,7 +1,7 @@
 """Numbers that need several runs: intervals over repeats, scaling over GPU counts, a loss compared with the baseline's loss.
 
-Functions from rows to cells. No record stores these numbers, since a run does not know what it will be compared with. `load`
-groups the rows and makes the frames.
+These functions make cells from rows. No record stores these numbers, since a run does not know what it will be compared with.
+`load` groups the rows and makes the frames.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ LOGGED, PLANNED, STOPPED = "logged_losses", "effective_max_steps", "stopped_earl
 WRONG, OTHER_LOSS, NOT_COMPARED = "faster but wrong", "other loss", "loss not compared"
 BY_RATIO = frozenset(metric.name for metric in METRICS.values() if metric.by_ratio)
 
-# The metrics with an interval over repeats, and the columns of its ends. A single run has its own interval of the step time.
+# Maps each metric with an interval over repeats to the columns of the interval's ends. A single run has its own interval of the
+# step time.
 INTERVALS: Mapping[str, tuple[str, str]] = {
     RATE: (f"{RATE}_low", f"{RATE}_high"),
     f"real_{RATE}": (f"real_{RATE}_low", f"real_{RATE}_high"),
@@ -60,7 +61,7 @@ class Cell:
 
 
 def over_repeats(name: str, values: Sequence[float]) -> dict[str, Value]:
-    """Return the mean of a metric over several runs, and its interval if INTERVALS names it. The metric is compared by ratios."""
+    """Return the mean over several runs of a metric that is compared by ratios. Add its interval if INTERVALS names the metric."""
     if name not in INTERVALS or min(values) <= 0:
         return {name: mean(values, by_ratio=True)}
     summary = intervals.mean_of_logs(values)
@@ -72,7 +73,7 @@ def over_repeats(name: str, values: Sequence[float]) -> dict[str, Value]:
 def mean(values: Sequence[float], *, by_ratio: bool) -> float:
     """Return the mean of a metric's values.
 
-    It is the geometric mean if the metric is compared by ratios and all values are positive.
+    It is the geometric mean if all values are positive and the metric is compared by ratios.
     """
     if by_ratio and min(values) > 0:
         return math.exp(math.fsum(map(math.log, values)) / len(values))
@@ -88,10 +89,10 @@ def compared(cells: Sequence[Cell]) -> Iterator[dict[str, Value]]:
 def scaling_bases(cells: Sequence[Cell]) -> list[Cell | None]:
     """Return for each experiment the base of its scaling: the same experiment with the fewest GPUs, or None.
 
-    The base has the same batch per device. If no experiment has it, the base has the same global batch.
+    The base has the same batch per device. If there is no such experiment, the base has the same global batch.
     """
     bases: list[Cell | None] = [None] * len(cells)
-    for key in (_global_batch, _arguments):  # the second overrides the first
+    for key in (_global_batch, _arguments):  # bases found by the second key override those found by the first
         keys = list(map(key, cells))
         groups: dict[Hashable, list[Cell]] = defaultdict(list)
         for cell_key, cell in zip(keys, cells, strict=True):
@@ -106,13 +107,13 @@ def _facts(cell: Cell, names: Sequence[str]) -> tuple[Value, ...]:
 
 
 def _scaling(cell: Cell, smallest: Cell | None) -> dict[str, Value]:
-    """Return the speed per GPU as a share of the base's speed per GPU. Return nothing without a base."""
+    """Return the speed per GPU as a share of the base's speed per GPU. Return an empty dict without a base."""
     mine, base = _number(cell, PER_GPU), _number(smallest, PER_GPU) if smallest else None
     return {"scaling_efficiency": mine / base} if mine is not None and base else {}
 
 
 def _loss_bases(cells: Sequence[Cell]) -> list[Cell | None]:
-    """Return for each experiment the most similar one with the baseline framework, or None. The two losses should agree."""
+    """Return for each experiment the most similar experiment with the baseline framework, or None. The two losses should agree."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for place, cell in enumerate(cells):
         groups[_learning(cell)].append(place)
@@ -130,7 +131,7 @@ def _loss_bases(cells: Sequence[Cell]) -> list[Cell | None]:
 
 
 def baseline_of(frameworks: Sequence[Value], preferred: Sequence[Value] = ()) -> Value:
-    """Return the baseline among framework configurations: `baseline`, else `none`, else the first of `preferred` or of all."""
+    """Return the baseline: the framework configuration `baseline`, else `none`, else the first of `preferred`, else the first."""
     return next((name for name in BASELINES if name in frameworks), (preferred or frameworks)[0])
 
 
@@ -179,10 +180,10 @@ def _is_another_training(cell: Cell, baseline: Cell) -> bool:
 
 
 def _losses(cell: Cell, baseline: Cell) -> tuple[float, float] | None:
-    """Return both mean training losses.
+    """Return two mean training losses, that of the cell and that of the baseline.
 
-    They cover the whole runs if both made the same number of steps, else only the steps that both made. If repeats ended early,
-    two sides may have the same mean number of steps although their repeats made different numbers.
+    The losses cover the whole runs if both sides made the same number of steps, else only the steps that both made. If repeats
+    ended early, both sides may have the same mean number of steps although the repeats made different numbers of steps.
     """
     both = (cell, baseline)
     alike = cell.numbers.get(STEPS) == baseline.numbers.get(STEPS)

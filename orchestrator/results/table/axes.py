@@ -1,9 +1,9 @@
 """Find pairs of experiments to compare. The two differ in one axis only, and one of them has the reference value of this axis.
 
 Users name the reference values (`references`). Without names, this module chooses them. If framework configurations differ, the
-reference is `baseline`, `none`, or the first configuration. If they do not differ, each argument that differs has its first
-measured value as reference. Arguments that follow from an axis belong to it, such as zipped arguments and additions of
-`include:`.
+reference is `baseline`, `none`, or the first configuration. Otherwise, the reference of each argument that differs is its first
+measured value. An argument belongs to an axis if its value follows from that of the axis. Zipped arguments and additions of
+`include:` are examples.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SCENARIO = ("results", "scenario")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
-    """Two experiments by their rows in the table: `base` has the `reference` of the axis.
+    """Two experiments, given by the numbers of their rows in the table. `base` has the `reference` value of the axis.
 
     `others` are the arguments that change together with the axis. `rank` is the position of the axis among all axes of these
     experiments. `is_chosen` means that no user named the reference.
@@ -56,7 +56,7 @@ class Match:
 
 
 def references(table: ResultsTable, named: Iterable[str]) -> tuple[Reference, ...]:
-    """Return the references of `--baseline`: `AXIS=VALUE`, or a framework configuration.
+    """Return the references that `--baseline` names. A name is `AXIS=VALUE`, or a framework configuration.
 
     Raise SelectionError for a value that no experiment has.
     """
@@ -120,7 +120,7 @@ def matches(table: ResultsTable, *, measured: frozenset[int]) -> Iterator[Match]
 
 
 class _Known:
-    """The columns of a table's experiments, each converted once."""
+    """The columns of a table's experiments. Each column is converted only once."""
 
     def __init__(self, table: ResultsTable) -> None:
         self.table, self.arguments = table, arguments_of(table)
@@ -146,7 +146,7 @@ class _Known:
         return [name for name in self.names if len({self.column(name)[row] for row in rows}) > 1]
 
     def follows(self, name: str, axis: str, rows: Sequence[int]) -> bool:
-        """Return whether, in these rows, the value of one column follows from the value of another."""
+        """Return whether the value of the column `name` follows from the value of the column `axis` in these rows."""
         return len({self.key(row, (axis, name)) for row in rows}) == len({self.column(axis)[row] for row in rows})
 
 
@@ -160,7 +160,7 @@ def _along(known: _Known, reference: Reference, rows: Sequence[int], rank: int) 
 
 
 def _chosen(known: _Known, rows: Sequence[int], measured: frozenset[int]) -> Iterator[Match]:
-    """Yield the comparisons of rows without a named reference: by framework, or by argument if frameworks agree."""
+    """Yield the comparisons of rows that have no named reference. Rows with the same framework are compared by arguments."""
     frameworks = [replace(match, is_chosen=True) for match in _of_frameworks(known, rows, None)]
     yield from frameworks
     compared = {known.key(match.base, FACTS) for match in frameworks}
@@ -181,8 +181,8 @@ def _chosen(known: _Known, rows: Sequence[int], measured: frozenset[int]) -> Ite
 def _axes_of(known: _Known, rows: Sequence[int]) -> list[str]:
     """Return the arguments that are axes of these rows, the outermost first.
 
-    The value of an axis follows from no other argument. If two arguments follow from each other, the axis is the one that is
-    always set, with words as values.
+    The value of an axis does not follow from another argument. If two arguments follow from each other, an argument that is
+    always set is preferred as the axis, then an argument that has words as values.
     """
 
     def preference(name: str) -> tuple[bool, bool]:
@@ -211,7 +211,7 @@ def _in_group(
     rank: int,
     is_chosen: bool = False,
 ) -> Iterator[Match]:
-    """Yield each row with the base that has the same arguments, except for the axis and what follows from it."""
+    """Yield each row with its base. Their arguments are the same, except the axis and the arguments that follow from it."""
     varying = [name for name in known.varying(rows) if name != axis]
     with_it = {name for name in varying if known.follows(name, axis, rows)}
     rest = [name for name in varying if name not in with_it]
@@ -252,7 +252,7 @@ def _same_but(
     bases: Sequence[int],
     arguments: Sequence[frozenset[tuple[str, Value]]],
 ) -> Iterator[tuple[int, int]]:
-    """Yield each row with the most similar base that has the same arguments, except those named in `without`."""
+    """Yield each row with the most similar base that has the same arguments. Arguments named in `without` may differ."""
     alike: dict[frozenset[tuple[str, Value]], list[int]] = defaultdict(list)
     for base in bases:
         alike[_less(arguments[base], without)].append(base)

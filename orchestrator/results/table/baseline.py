@@ -1,6 +1,6 @@
-"""Compare the speed, memory and loss of experiments that differ in one axis only; `axes` finds them.
+"""Compare the speed, memory and loss of experiments that differ in one axis only; `axes` finds these experiments.
 
-Speed is a ratio over runs (`intervals.ratio`), memory a ratio of means. Nothing is judged here: `report/highlights/` does that.
+Speed is a ratio over runs (`intervals.ratio`), memory is a ratio of means. This module does not judge; `report/highlights/` does.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from orchestrator.results.table.load import ResultsTable
 
 # The first speed that both experiments have is compared. Speeds of the whole run include warm-up and compilation, so they are
-# only used for trainers without any run that has steps.
+# used only for a trainer that has no run with steps.
 TRAINERS_SPEED, STEP_TIME, RUN_TIME = "train_tokens_per_second", "step_time_s", "train_runtime"
 STEADY_SPEEDS = ("real_tokens_per_s", "tokens_per_s", "samples_per_s", STEP_TIME)
 WHOLE_SPEEDS = (TRAINERS_SPEED, "train_samples_per_second", RUN_TIME)
 TIMES = (STEP_TIME, RUN_TIME)
-# Arguments that change the work of a step, a sample or a run → the speeds that then say nothing.
+# Patterns of arguments that change the work of a step, a sample or a run. Each comes with the speeds that then have no meaning.
 _OTHER_WORK = (
     ("num_gpus", (TRAINERS_SPEED, *TIMES)),
     ("batch|accum", TIMES),
     ("len|seq|token|pack", ("samples_per_s", "train_samples_per_second", *TIMES)),
     ("step|epoch", (RUN_TIME,)),
 )
-# Arguments that do not change what is learned. A different loss is a mistake there, and a property of the choice elsewhere.
+# Arguments that do not change what is learned: a different loss then shows a mistake. Other arguments may change the loss.
 _LEARN_ALIKE = (
     *("attn_implementation", "use_liger_kernel", "use_cache", "dtype", "torch_dtype", "bf16", "fp16", "tf32"),
     *("gradient_checkpointing*", "torch_compile*", "torch_empty_cache_steps", "fsdp*", "ddp_*", "dataloader_*"),
@@ -52,7 +52,7 @@ KEY = ("results", "id")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """The ratio new ÷ base of a speed, and the metric's name. For a time, it is base ÷ new."""
+    """The ratio of two speeds, new ÷ base, and the name of the metric. For a metric that is a time, the ratio is base ÷ new."""
 
     metric: str
     ratio: Ratio
@@ -75,8 +75,8 @@ class Memory:
 class Pair:
     """Two experiments that are compared. `loss` is the difference of the training losses as a share.
 
-    `doubt` says why it may mean nothing. `loss` and `doubt` are None for framework configurations: the table already has
-    columns for them.
+    `doubt` says what the losses make doubtful. `loss` and `doubt` are None for framework configurations: the table already has
+    columns for both.
     """
 
     match: Match
@@ -118,9 +118,9 @@ def pairs_of(table: ResultsTable) -> tuple[Pair, ...]:
 def with_baseline(table: ResultsTable, named: Iterable[str] = ()) -> ResultsTable:
     """Return the table with the references of `--baseline`, and with COLUMNS relative to the references.
 
-    A reference's own row has 1. A reference without a pair gives a warning. Without names, the table gets the columns if a
-    scenario names a baseline, or if experiments are compared along an axis that is not the framework. Raise SelectionError for
-    a value that no experiment has.
+    The ratios in a reference's own row are 1. A reference without a pair gives a warning. Without names, the table gets the
+    columns if a scenario names a baseline, or if experiments are compared along an axis that is not the framework. Raise
+    SelectionError for a value that no experiment has.
     """
     import pandas as pd
 
@@ -214,7 +214,7 @@ def _no_partner(reference: Reference) -> str:
 
 
 def ok_runs(table: ResultsTable, names: Iterable[str]) -> list[dict[str, list[float]]]:
-    """Return for each experiment the values above 0 of its runs. Only the last try of each repeat counts, if it ended ok."""
+    """Return for each experiment the values above 0 of its runs. The last try of a repeat counts if it ended ok; no other does."""
     runs, experiments = table.runs, table.experiments
     row_of = {key: row for row, key in enumerate(zip(*(column(experiments, name) for name in KEY), strict=True))}
     keys = list(zip(*(column(runs, name) for name in KEY), strict=True))
@@ -265,9 +265,9 @@ def _memory(numbers: Numbers, new: int, base: int) -> Memory | None:
 
 
 def _loss(columns: Mapping[str, Sequence[Value]], match: Match) -> tuple[float | None, str | None]:
-    """Return the difference of the losses of two experiments that differ in arguments, and the doubt about this difference.
+    """Return two values for experiments that differ in arguments: the difference of their losses, and the doubt that it raises.
 
-    Both are None if the two trainings do different work. The doubt is None if the arguments change what is learned.
+    Both values are None if the two trainings do different work. The doubt is None if the arguments change what is learned.
     """
     if _misleading(match):
         return None, None

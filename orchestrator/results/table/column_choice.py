@@ -1,8 +1,9 @@
 """Choose the shown columns of a table and their order. Pure. Columns are defined in `measure/metrics/`.
 
 A column with the same value in every row is left out, unless it is kept. Columns in the drop list, and columns that only name
-files, are also left out. A missing value counts as a value: a column that only some rows have is not constant. Names in both
-lists may be patterns (`mem_*`). The keep list wins over the drop list, and the user's lists win over the defaults (`choose`).
+files, are also left out. A missing value counts as a value: a column that only some rows have is not constant. The keep list and
+the drop list may contain patterns (`mem_*`). The keep list wins over the drop list, and the user's lists win over the defaults
+(`choose`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ DEFAULT_KEEP = (*columns(Where.KEPT), "trust_remote_code")
 # Arguments that only name files.
 FILE_NAMES = ("training_data_path", "acceleration_framework_config_file", "error_messages")
 
-# What benchmarks.csv leaves out although it varies; raw_summary.csv has it.
+# Columns that benchmarks.csv leaves out even if their values differ; raw_summary.csv has these columns.
 DEFAULT_DROP = (
     *(metric.name for metric in _KNOWN if not metric.where & Where.TABLES),
     *(*FILE_NAMES, "effective_*", "provenance_*", "measured_*"),
@@ -38,17 +39,17 @@ DETAILS = tuple(metric.name for metric in _KNOWN if metric.where & Where.TABLES 
 
 HEADLINE = columns(Where.FIRST)
 
-# Shown where no row has tokens per second: the speed of work without tokens.
+# The speed of work without tokens. It is shown if no row has tokens per second.
 _OTHER_SPEED = "samples_per_s"
 
-# Shown where no row has memory of a GPU: the memory of the training processes.
+# The memory of the training processes. It is shown if no row has memory of a GPU.
 _OTHER_MEMORY = "host_rss_bytes"
 _GPU_MEMORY = (
     *("peak_allocated_bytes", "device_peak_used_bytes"),
     *("mem_peak_torch_mem_alloc_in_bytes", "mem_nvidia_mem_reserved"),
 )
 
-# Different in every row and no property of the experiment: never in a table unless kept.
+# These differ in every row but are not properties of the experiment. A table has them only if they are kept.
 BOOKKEEPING = ("id", "output_dir", "started_at", "logging_dir", "run_name", "provenance_collected_at")
 
 _OUTCOME = ("status", "runs_ok", "runs", "failure_kind", "failure_cause", "failure_hint")
@@ -61,14 +62,14 @@ _PEOPLE = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Split:
-    """A table in two parts: `shown` has the columns that stay, sorted; `constant` the cells that all rows share."""
+    """A table in two parts: `shown` has the columns that stay, sorted; `constant` has the cells that all rows share."""
 
     shown: pd.DataFrame
     constant: Mapping[str, Value]
 
 
 def varying(table: pd.DataFrame, *, keep: Iterable[str] = (), drop: Iterable[str] = ()) -> Split:
-    """Return the table without its constant, dropped and bookkeeping columns, except those kept. Rows stay the same."""
+    """Return the table without constant columns, dropped columns and BOOKKEEPING. A column in `keep` stays. All rows stay."""
     keep, drop = tuple(keep), (*drop, *BOOKKEEPING)
     shown: list[str] = []
     constant: dict[str, Value] = {}
@@ -111,12 +112,12 @@ def for_people(names: Iterable[str]) -> list[str]:
 
 
 def cells(column: pd.Series[Any]) -> list[Value]:
-    """Return a column as plain Python values, None if missing."""
+    """Return a column as plain Python values. A missing value is None."""
     return [None if missing else value for value, missing in zip(column.tolist(), column.isna().tolist(), strict=True)]
 
 
 def headline(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Return the metrics that people read first. A different speed or memory metric replaces one that no row has."""
+    """Return the metrics that people read first. If no row has the usual speed or memory, add a different metric for it."""
     speed = [] if has_values(frame, "tokens_per_s") else [_OTHER_SPEED]
     memory = [] if any(has_values(frame, name) for name in _GPU_MEMORY) else [_OTHER_MEMORY]
     at = HEADLINE.index(_GPU_MEMORY[0])
@@ -135,7 +136,7 @@ def has_values(frame: pd.DataFrame, name: str) -> bool:
 
 
 def column(frame: pd.DataFrame, name: str) -> list[Value]:
-    """Return a column as plain values. Missing values are None, and so are all values of a missing column."""
+    """Return a column as plain values. A missing value is None. If the column is missing, all its values are None."""
     return cells(frame[name]) if name in frame else [None] * len(frame)
 
 

@@ -1,8 +1,8 @@
-"""Give each column its pandas type, the same in every report, so that frames of several campaigns fit together.
+"""Give each column its pandas type. The type is the same in every report, so that frames of several campaigns fit together.
 
-In a table a column of whole numbers is `Int64`, and CSV files write it so. Parquet files and `tunebench.load` have the types
-that docs/metrics.md names instead. `known` returns these types for `pandas.read_csv(…, dtype=…)`. All of these types are
-nullable: a missing value is NA.
+In a table, and so in a CSV file, a column of whole numbers is `Int64`. Parquet files and `tunebench.load` have the types in
+docs/metrics.md instead. `known` returns these types for `pandas.read_csv(…, dtype=…)`. All types are nullable: a missing value is
+NA.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from orchestrator.results.table.rows import Value
 if TYPE_CHECKING:
     import pandas as pd
 
-# Columns that the registry does not have: type, meaning.
+# Columns that the registry does not have, each with its type and its meaning.
 OTHERS: Mapping[str, tuple[str, str]] = {
     "provenance_git_dirty": (TRUTH, "Whether the checkout had uncommitted changes."),
     "provenance_host_cpu_count": (WHOLE, "CPUs of the host."),
@@ -58,7 +58,7 @@ _WHOLE = re.compile(r"-?[1-9][0-9]{0,17}|0")
 
 
 def known() -> dict[str, str]:
-    """Return the pandas type of each column that is known beforehand. Arguments and a custom trainer's own numbers are not."""
+    """Return the pandas type of each column that is known beforehand. Arguments and a custom trainer's own numbers are missing."""
     facts = {name: WHOLE if fact.show is Show.COUNT else TEXT for name, fact in FACTS.items()}
     metrics = {name: TEXT if metric.show is Show.TEXT else NUMBER for name, metric in METRICS.items()}
     settings = {f"effective_{name}": dtype for name, (dtype, _) in SETTINGS.items()}
@@ -110,7 +110,10 @@ def frame_of(
 
 
 def _with_type(values: Sequence[Value], *, is_argument: bool) -> tuple[str, list[Value]]:
-    """Return the pandas type that represents a column's values exactly, and the values in that type. Arguments are text."""
+    """Return two values: the pandas type that represents a column's values exactly, and the values in that type.
+
+    An argument is text, unless all its values are whole numbers.
+    """
     kinds = {*map(type, values)} - {type(None)}
     if is_argument and kinds == {str} and all(value is None or _WHOLE.fullmatch(str(value)) for value in values):
         return "Int64", [None if value is None else int(value) for value in values]

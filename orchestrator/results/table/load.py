@@ -2,7 +2,7 @@
 
 A metric of an experiment is the mean over its repeats that ended ok; for rates and step times it is the geometric mean
 (`aggregate`). If a repeat failed, `status` says how the last failed repeat ended. `runs` is the number of repeats, and `runs_ok`
-the number in the mean. So a mean never hides a failure.
+is the number of repeats in the mean. So a mean never hides a failure.
 
 A results folder may come from someone else. `foreign_rows` leaves out implausible content, and adds a warning.
 """
@@ -42,10 +42,10 @@ class ResultsTable:
 
     `ranks` has a row for each training process of each run, `devices` one for each watched GPU. A missing value is NA.
 
-    Columns are those of docs/metrics.md in reading order. `warnings` are sentences about files that cannot be read and about
-    runs. With several folders the column `results` has the folder of the row. `arguments` has the columns that are arguments of
-    the trainer, `framework_arguments` the columns that each framework configuration sets. For each row of `experiments`,
-    `caveats` has the caveats of its repeats that ended ok, and `baselines` the references of its scenario. `baseline` has the
+    The columns are those of docs/metrics.md in reading order. `warnings` are sentences about runs, and about files that cannot be
+    read. With several folders, the column `results` has the folder of the row. `arguments` has the columns that are arguments of
+    the trainer. `framework_arguments` has the columns that each framework configuration sets. For each row of `experiments`,
+    `caveats` has the caveats of its repeats that ended ok, and `baselines` has the references of its scenario. `baseline` has the
     references that `--baseline` names for all experiments. `neighbour_cost` is the slowdown that `--parallel auto` measured, as
     a difference of logarithms.
     """
@@ -181,7 +181,7 @@ _OUTCOME = ("status", "failure_kind", "failure_cause", "failure_hint")
 
 
 def _parts(all_rows: Iterable[tuple[Row, Sequence[Mapping[str, Value]]]]) -> pd.DataFrame:
-    """Return a frame with a row for each part of each run, such as its ranks, with the columns that identify the run."""
+    """Return a frame with a row for each part of each run, such as a rank. Each row also has the columns that identify the run."""
     records: list[dict[str, Value]] = []
     for row, parts in all_rows:
         if parts:

@@ -1,7 +1,7 @@
 """Pivot tables and groups: `--pivot ROWS,COLUMNS[:METRIC]` and `--group-by COLUMNS`, as pandas users expect them.
 
-Functions from a table to a frame with notes; `report/tables/views.py` writes them. A cell is the mean over those of its
-experiments that have the number. For metrics that are compared by ratios (see docs/metrics.md), a cell is the geometric mean. A
+These functions make a frame with notes from a table; `report/tables/views.py` writes the frame. A cell is the mean over its
+experiments that have a value. For metrics that are compared by ratios (see docs/metrics.md), a cell is the geometric mean. A
 note says if a mean is over several experiments.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Key = tuple[Value, ...]
 ALSO, BY, TIMES = "+", ":", "×"
 HEADLINES = ("tokens_per_s", "train_tokens_per_second")
-# Ends of intervals, and facts about repeats: their mean has no meaning.
+# The mean of these columns has no meaning: they are ends of intervals, or facts about repeats.
 NOT_AVERAGED = ("*_low", "*_high", "*_low_s", "*_high_s", "tokens_per_s_spread", "tokens_per_s_runs")
 
 
@@ -181,7 +181,7 @@ def _rank(value: Value) -> tuple[int, float, str]:
 
 
 def _headings(names: Sequence[str], keys: Sequence[Key], *, taken: Sequence[str]) -> list[str]:
-    """Return the headings of the columns: their values, with the name in front if two headings would be the same."""
+    """Return the headings of the columns: their values. If two headings would be the same, put the column's name before a value."""
     headings: list[str] = []
     for key in keys:
         text = " / ".join(show(name, value) for name, value in zip(names, key, strict=True))

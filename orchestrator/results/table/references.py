@@ -12,8 +12,8 @@ from orchestrator.records import Text
 from orchestrator.results.table.rows import NO_FRAMEWORK, PREFIX, Value, argument_cell, argument_column
 
 FRAMEWORK, GLOBAL_BATCH = "framework_config", "global_batch"
-# The facts in which two experiments agree that are compared along another axis.
-# The global batch follows from the arguments and the processes, so it is not among them.
+# If two experiments are compared along another axis, they agree in these facts.
+# The global batch follows from the arguments and the processes, so it is not one of these facts.
 FACTS = (
     *("results", "scenario", "model_name_or_path", "num_gpus", "device", "trainer", "python", "data", "monitors"),
     "sources",

@@ -1,8 +1,8 @@
-"""Rows of the table: one run as flat cells, with the facts of its experiment, its outcome and its measurements.
+"""The rows of the table. A row is one run as flat cells: the facts of its experiment, its outcome and its measurements.
 
-Functions from records to `Row`. `reference_folder` makes the same rows from results of the reference system, and `load` makes
-frames of both. A cell is a text, a number, a truth value or None. A missing value is None or has no cell. Numbers that are not
-finite are missing.
+These functions make a `Row` from a record. `reference_folder` makes the same rows from results of the reference system, and `load`
+makes frames of the rows. A cell is a text, a number, a truth value or None. A missing value is None or has no cell. Numbers that
+are not finite are missing.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from orchestrator.records import Caveat, Experiment, JobState, RunRecord, Text, 
 
 Value = str | int | float | bool | None
 
-# The `framework_config` of an experiment without one.
+# The `framework_config` of an experiment without a framework configuration.
 NO_FRAMEWORK = "none"
 
-# The packages whose versions are columns of the table; requirements.txt has the others.
+# The packages whose versions are columns of the table; requirements.txt has the versions of other packages.
 PACKAGES = (
     *("torch", "transformers", "accelerate", "peft", "trl", "datasets"),
     *("bitsandbytes", "liger-kernel", "flash-attn", "fms-hf-tuning"),
@@ -138,7 +138,7 @@ def argument_column(name: str) -> str:
     return f"{PREFIX}{name}" if name in _TAKEN else name
 
 
-# The prefix of an argument whose name another column has.
+# The prefix for the column of an argument, if another column has the argument's name.
 PREFIX = "argument_"
 
 # The facts of the registry that are arguments.

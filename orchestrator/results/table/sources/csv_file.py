@@ -1,8 +1,8 @@
-"""Read a CSV file of results: `benchmarks.csv` (a row per experiment), `raw_summary.csv` (a row per run), or one of the reference.
+"""Read a CSV file of results: `benchmarks.csv` (a row per experiment), `raw_summary.csv` (a row per run), or a reference table.
 
 The name of a column determines its meaning: a metric of the registry, a known fact or outcome, else an argument. An empty cell
-is missing, never 0. A table of the reference does not state how runs ended: an experiment failed if the Trainer's run time is
-missing. A spreadsheet writes `TRUE` where Python writes `True`; both are `True` here.
+is missing, never 0. A table of the reference system does not state how runs ended: an experiment failed if the Trainer's run time
+is missing. A spreadsheet writes `TRUE` where Python writes `True`; both are `True` here.
 
 Files may come from anyone. Any other kind of table is refused. Implausible lines are left out and counted.
 """
@@ -106,7 +106,7 @@ def _refuse_header(header: Sequence[str]) -> None:
 
 
 def _cells(lines: Iterable[list[str]], header: Sequence[str], wrong: Counter[str]) -> Iterator[tuple[int, Cells]]:
-    """Yield the number of each line, counted from the header, and its cells."""
+    """Yield two values for each line: its number, where the header is line 1, and its cells."""
     for number, line in enumerate(lines, start=2):
         if number * len(header) > MAX_CELLS:
             raise Unreadable(f"it has more than {MAX_CELLS:,} cells")
@@ -121,7 +121,7 @@ def _cells(lines: Iterable[list[str]], header: Sequence[str], wrong: Counter[str
 def _row(header: Sequence[str], cells: Cells, number: int, wrong: Counter[str]) -> Row:
     facts = {name: _value(cells.get(name)) for name in header if name in _FACTS}
     if "framework_config" not in facts and _PLUGIN in header:
-        plugin = cells.get(_PLUGIN)  # the raw table of the reference
+        plugin = cells.get(_PLUGIN)  # a raw table of the reference system
         facts["framework_config"] = PurePosixPath(plugin).name.removesuffix(_PLUGIN_SUFFIX) if plugin else NO_FRAMEWORK
     outcome = {name: _value(cells.get(name)) for name in header if name in _OUTCOME and name in cells}
     numbers = _numbers(cells, wrong)
@@ -137,10 +137,10 @@ def _row(header: Sequence[str], cells: Cells, number: int, wrong: Counter[str]) 
 
 
 def set_by_frameworks(rows: Sequence[Row]) -> dict[str, frozenset[str]]:
-    """Return the arguments that each framework configuration may set: they have one value within each configuration.
+    """Return the arguments that each framework configuration may set. Each of them has one value within each configuration.
 
-    A CSV file does not say where an argument comes from. Such an argument may be a setting of the configuration, or an axis
-    that changes together with the configuration.
+    A CSV file does not say where an argument comes from. It may be a setting of the configuration, or an axis that changes
+    together with the configuration.
     """
     by_framework: dict[Value, list[Row]] = {}
     for row in rows:

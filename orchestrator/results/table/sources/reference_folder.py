@@ -1,7 +1,7 @@
 """Read a results folder of the reference system (`exp_*/`) as rows like our own, so that `report` works on it.
 
 Arguments and metrics of a run are in results.json; without this file they come from command.sh and stdout. The cause of a
-failure is in stderr, and device memory in gpu_memory_logs.csv.
+failure is in stderr. Device memory is in gpu_memory_logs.csv.
 
 Errors of the reference system are corrected. A run without complete metrics failed, whatever its log says. A complete run with a
 traceback in its log did not fail. A missing stage or an empty log is a missing value. Such folders come from other people, so
@@ -35,7 +35,7 @@ def find(root: Path) -> Path | None:
 
 
 def read(root: Path) -> tuple[list[Row], list[str]]:
-    """Return the rows of a results folder of the reference in its order, and warnings about files that cannot be read."""
+    """Return two values: the rows of a reference results folder in its order, and warnings about files that cannot be read."""
     rows: list[Row] = []
     warnings: list[str] = []
     names = _framework_names(root)
@@ -59,7 +59,7 @@ def _number(folder: Path) -> tuple[int, str]:
 
 
 def _framework_names(root: Path) -> dict[str, str]:
-    """Return a dict from plugin file to short name, as in script.json; empty without that file."""
+    """Return a dict from script.json that maps a plugin's file to its short name. The dict is empty without script.json."""
     try:
         script = reading.read_json(root / "script.json", limit=reading.CLAIM_BYTES)
         pairs = [str(word) for word in script["acceleration_framework_config_keypairs"]]
@@ -167,7 +167,7 @@ _NOT_FINITE = re.compile(r"(?<=: )-?(?:nan|inf)\b")
 
 
 def _stdout_metrics(stdout: str) -> dict[str, object]:
-    """Return the final metrics that the Trainer printed. The reference system stores none for a run that it counted as failed."""
+    """Return the final metrics that the Trainer printed. The reference system stores no metrics of a run that it calls failed."""
     for literal in reversed(_IN_BRACES.findall(stdout)):
         if "train_runtime" in literal and len(literal) <= _LONGEST_LITERAL:
             with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):

@@ -1,7 +1,7 @@
 """The cause of a failure of the reference system's runs, from their stderr. Pure; `reference_folder` reads the files.
 
-A run with complete metrics succeeded, whatever its log says. For every other run, the log has the cause: an exception of the
-trainer, but not the launcher's report of a dead child.
+A run with complete metrics succeeded, whatever its log says. For every other run, the cause is an exception of the trainer in the
+log. The launcher's report of a dead child is not the cause.
 """
 
 from __future__ import annotations
