@@ -1,1 +1,1 @@
-"""From the files of a run to numbers, or to the cause of its failure. `metrics` says what each number means."""
+"""Numbers from the files of a run, or the cause of the run's failure. `metrics` says what each number means."""

@@ -1,6 +1,6 @@
 """Every kind of failure that a run's record can name, in one table. Pure.
 
-A row says what the kind means, which text in an error shows this kind, what to do about it, and whether the run is tried again.
+A row says what the kind means, which text in an error shows it, what to do about the failure, and whether the run is tried again.
 The rows are in the order in which text is searched: the first pattern that matches names the kind. `failures` decides the kind
 of a run. docs/failures.md is made from this table.
 """
@@ -33,7 +33,7 @@ class FailureKind:
     `pattern` is a regular expression that finds this kind in an error. `hint` is advice, or a function that makes advice from
     the error and the experiment. `follows` means that ranks fail in this way after another rank has failed. So such a kind is
     the cause only if no other kind is found. `retried` means that the experiment did not cause the failure. So the run is
-    repeated without `--retry-failed`.
+    repeated even without `--retry-failed`.
     """
 
     word: str
@@ -91,7 +91,7 @@ def _less_memory(text: str, experiment: Experiment) -> str:
 
 
 def _needed(text: str) -> tuple[str, bool]:
-    """Return the memory needed so far, in words, and whether fragmentation is to blame: enough was reserved but unused."""
+    """Return two values: the memory needed, in words, and whether fragmentation is the cause: enough was reserved but unused."""
     match = _CAPACITY.search(text)
     if not match:
         return "did not fit", False
@@ -243,5 +243,5 @@ _TABLE = (
     FailureKind(word="unknown", meaning="The cause is unknown.", follows=True),
 )
 
-# Every word that a run's `kind` can be.
+# The kinds by their words. A run's `kind` is one of these words.
 KINDS = {kind.word: kind for kind in _TABLE}

@@ -2,8 +2,8 @@
 
 Exit code, signal and completeness of the metrics decide the status. The workers' error files name the cause; the ends of the
 logs name the cause only if no error file does. A traceback in a log is not a failure by itself: a successful run may have
-handled the exception. The launcher's own exit code is not used: its last lines report the child's exit code. The kinds are in
-`failure_kinds`.
+handled the exception. The launcher's own exit code is not used: the launcher's last lines report the child's exit code. The kinds
+are in `failure_kinds`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHILD_ENDED = re.compile(
 _PID = re.compile(r"\(pid: ?(\d{1,9})\)")
 # torchrun reports the rank that failed first under this heading.
 _ROOT_CAUSE = "Root Cause"
-# With these signals a launcher ends its other ranks, and Tunebench ends a run. They are not a cause.
+# A launcher ends its other ranks with one of these signals, and Tunebench ends a run with one. The signals are not a cause.
 _ENDING = (signals.SIGTERM, signals.SIGINT)
 _LAUNCHER = re.compile(r"accelerate[./]commands|torchrun|torch[./]distributed[./](run|elastic|launcher)")
 _CHILD_FAILED = re.compile(r"CalledProcessError|ChildFailedError")
@@ -65,10 +65,10 @@ def verdict(
     out_of_memory: bool = False,
     disk_full: bool = False,
 ) -> Verdict:
-    """Return the verdict. `workers` are the ranks' files, the earliest written first. `log` is the end of stderr, else of stdout.
+    """Return the verdict. `workers` are the ranks' files in the order of their times. `log` is the end of stderr, else of stdout.
 
     `complete` means that all metrics of a result exist. `out_of_memory` means that the kernel killed a process of this
-    container for memory during the run. `disk_full` means that the disk had no room left for the run's error.
+    container during the run because memory ran out. `disk_full` means that the disk had no room left for the run's error.
     """
     if outcome.cancelled:
         return Verdict(status=Status.CANCELLED, kind="cancelled", cause="the run was interrupted")
@@ -82,7 +82,7 @@ def verdict(
         way = "with exit code 0" if outcome.limit is None else "early, by measure:,"
         cause = f"it ended {way} and without the metrics that make a result"
         return Verdict(status=Status.FAILED, kind="no_metrics", cause=cause)
-    # A launcher that a signal ended did not report its child's end: reports in its log are older.
+    # If a signal ended the launcher, it did not report its child's end: a report in its log is older.
     reported = child_end(log) if outcome.signal is None else None
     child = reported or ChildEnd(exit_code=outcome.exit_code, signal=outcome.signal)
     kind, cause = _why(outcome, workers, log, child)
@@ -104,7 +104,7 @@ def _over_limit(outcome: ProcessOutcome, limit: Limit) -> Verdict:
 
 
 def child_end(log: str) -> ChildEnd | None:
-    """Return the launcher's report, which is in the last lines of its log, or None."""
+    """Return the launcher's report from the last lines of its log; None if there is no report."""
     _, heading, rest = log.rpartition(_ROOT_CAUSE)
     matches = list(_CHILD_ENDED.finditer(rest if heading else log))
     if not matches:

@@ -4,14 +4,14 @@ Model FLOPs are the work that the mathematics of training needs. A matrix of n n
 its input. A trained matrix takes 2n more for its own gradient. So full fine-tuning takes 6n; LoRA takes 4n for the frozen base and
 6n for the adapters. Only the experts that a token uses count. Attention takes 12 × width × s for a sequence of s tokens, and
 **half of that if it is causal**, since only half of the scores count. The width is query heads × head dim, summed over the layers.
-For sequences of several lengths s is Σ sᵢ² ÷ Σ sᵢ, so that packed samples count separately.
+For sequences of several lengths, s is Σ sᵢ² ÷ Σ sᵢ, so that packed samples count separately.
 
 Hardware FLOPs add the forward pass of the layers that gradient checkpointing computes again. If torch may stop before a layer's
 last matrix, that matrix is left out. Attention counts as above, whatever the kernel computes.
 
 Left out: norms, activations, rotary embeddings, softmax, the loss and the optimizer, which are under 1 % of a real model's work;
 and work that a kernel repeats by itself, as flash attention does. Under LoRA, gradients are assumed to reach the input of the
-first layer. If they do not, its first projections are counted 2n too high (0.3 % of a model of 22 layers).
+first layer. If they do not, the first projections of this layer are counted 2n too high (0.3 % of a model of 22 layers).
 
 An unknown number is None, never a guess. A number is unknown if `workers/instrument/architecture.py` could not read a fact; if
 sequences are longer than a sliding window; for devices that are not in the table, such as MIG instances; for quantised weights;
@@ -27,7 +27,7 @@ Architecture = Mapping[str, Any]
 
 _A100, _HOPPER = 312e12, 989e12
 
-# Dense bf16 and fp16 peak in FLOP/s, by the device's full name in the driver without "NVIDIA".
+# The dense peak of bf16 and fp16 in FLOP/s. The key is the device's full name in the driver, without "NVIDIA".
 PEAKS: dict[str, float] = {
     "A100-SXM4-40GB": _A100,
     "A100-SXM4-80GB": _A100,
@@ -42,7 +42,7 @@ PEAKS: dict[str, float] = {
     "L40S": 362e12,
 }
 
-# Short names of GPU types: the device's name in PEAKS, and its nominal memory in GiB.
+# Maps the short name of a GPU type to the device's name in PEAKS and its nominal memory in GiB.
 GPU_TYPES: dict[str, tuple[str, int]] = {
     "A100-40GB": ("A100-SXM4-40GB", 40),
     "A100-80GB": ("A100-SXM4-80GB", 80),
@@ -59,16 +59,16 @@ _SIXTEEN_BIT = {"bf16", "fp16", "bfloat16", "float16"}
 
 
 class Overcounted(ArithmeticError):
-    """An error: a run did more work per second than its device can do. The FLOPs, the tokens, the time or the peak are wrong."""
+    """The error for more work per second than the device can do. The FLOPs, the tokens, the time or the peak are wrong."""
 
 
 def model_flops_per_token(
     architecture: Architecture, *, squares_per_token: float, longest: int | None = None, uncut: bool = False
 ) -> float | None:
-    """Return the FLOPs of forward and backward pass without recomputation. Return None if a needed fact is unknown.
+    """Return the FLOPs of the forward and backward pass without recomputation. Return None if a needed fact is unknown.
 
-    `squares_per_token` is Σ sᵢ² ÷ Σ sᵢ over the sequences. `longest` is a bound on sᵢ, needed if attention has a window. With
-    `uncut`, the whole square of scores counts, as in eager attention and in FLOP counters.
+    `squares_per_token` is Σ sᵢ² ÷ Σ sᵢ over the sequences. `longest` is the largest possible sᵢ; it is needed if attention has a
+    window. If `uncut` is true, the whole square of scores counts, as in eager attention and in FLOP counters.
     """
     matrices = _matrices(architecture)
     attention = _attention_forward(architecture, squares_per_token=squares_per_token, longest=longest, uncut=uncut)
@@ -86,9 +86,9 @@ def hardware_flops_per_token(
     longest: int | None = None,
     uncut: bool = False,
 ) -> float | None:
-    """Return the model FLOPs plus the work that checkpointing computes again, or None if either is unknown.
+    """Return the model FLOPs plus the work that checkpointing computes again, or None if either number is unknown.
 
-    `recomputation` is `none`, `whole` (layers), or `early_stop`: layers without their last matrix.
+    `recomputation` is `none`, `whole` (whole layers are repeated), or `early_stop` (layers without their last matrix).
     """
     model = model_flops_per_token(architecture, squares_per_token=squares_per_token, longest=longest, uncut=uncut)
     if recomputation == "none":
@@ -105,7 +105,7 @@ def hardware_flops_per_token(
 
 
 def _matrices(architecture: Architecture) -> tuple[float, float] | None:
-    """Return the number of weights that multiply one token: first in frozen matrices, then in trained matrices."""
+    """Return two numbers of weights that multiply one token: those in frozen matrices, and those in trained matrices."""
     frozen, trainable = architecture.get("frozen"), architecture.get("trainable")
     of_experts = architecture.get("expert_frozen"), architecture.get("expert_trainable")
     if frozen is None or trainable is None or None in of_experts:
@@ -133,7 +133,7 @@ def _attention_forward(
 def peak_flops(
     device_name: str | None, *, dtype: str | None, mixed_precision: str | None, quantization: str | None = None
 ) -> float | None:
-    """Return the device's dense peak in FLOP/s if matrices are multiplied in 16 bits, by autocast or by the weights' type."""
+    """Return the device's dense peak in FLOP/s if autocast or the weights' type makes matrix products 16-bit, else None."""
     autocast = mixed_precision if mixed_precision not in (None, "no") else dtype
     if device_name is None or quantization is not None or autocast not in _SIXTEEN_BIT:
         return None

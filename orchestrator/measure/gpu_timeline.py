@@ -1,8 +1,8 @@
 """Turns the lines of an NVML sampler into values over time: peaks, energy and throttling of each device in a window. Pure.
 
-A value is valid from its line until the next line of the same device and kind. It is valid no longer than the time after which
-the sampler repeats an unchanged value. Windows are pairs of seconds since the epoch. A quantity is None if the device does not
-support it, if the window is too short for it, or if its readings do not cover the window.
+A value is valid from its line until the next line of the same device and kind. The sampler repeats an unchanged value after one
+second; a value without a repetition ends soon after this time. Windows are pairs of seconds since the epoch. A quantity is None if
+the device does not support it, if the window is too short for it, or if its readings do not cover the window.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Window = tuple[float, float]
 Points = Sequence[tuple[float, float]]
 
 SAMPLES, HEADER = "samples-nvml.csv", "time,gpu,what,value"
-# The largest file of samples that is read: half a day on eight GPUs. Reading it takes 3 GB of memory.
+# The largest file of samples that is read: half a day on eight GPUs. Reading such a file takes 3 GB of memory.
 LARGEST_BYTES = 256 * MIB
-# The energy counter moves every 0.1 s and is read twice. In a shorter window these steps would be too large a share.
+# The energy counter changes only every 0.1 s and is read twice. In a shorter window, the error of the two readings is too large.
 SHORTEST_ENERGY_WINDOW_S = 2.0
-# The sampler repeats each value after one second at the latest. A line holds for that time and a little longer.
+# The sampler repeats each value after one second at the latest. A line is valid for that time and a little longer.
 _HOLDS_S = 1.25
-# This part of a window may be unknown, or a twentieth of the window if that is longer.
+# This many seconds of a window may be unknown. In a long window, a twentieth of the window may be unknown.
 _EDGE_S = 0.5
 
 POWER_CAP = "power cap"
-# NVML's bits for events that limit the clocks. Idle (0x1) and clocks that the user set are not among them.
+# NVML's bits for events that limit the clocks. The bits for an idle GPU (0x1) and for clocks that the user set are left out.
 REASONS: Mapping[int, str] = {
     0x4: POWER_CAP,
     0x8: "hardware slowdown",
@@ -45,9 +45,10 @@ _TEXTS = ("uuid", "processes", "lost")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Device:
-    """One GPU's values over time, by kind, and the processes on it: those at the first reading, and all that were seen.
+    """The values of one GPU over time, by kind, and the processes on this GPU.
 
-    `to_the_end` is false if the sampler was killed. If it is true, the sampler's last reading was taken after the run.
+    `processes_before` are the processes at the first reading, `processes` are all processes that were seen. `to_the_end` is
+    false if the sampler was killed. If `to_the_end` is true, the sampler's last reading was taken after the run.
     """
 
     uuid: str | None = None
@@ -107,7 +108,7 @@ class Device:
         return sum((until - start) * value for start, until, value in spans) / total if total > 0 else None
 
     def energy(self, window: Window) -> float | None:
-        """Return joules from the device's counter, interpolated between its readings, or None if the counter was reset."""
+        """Return the joules in a window by the device's counter. Interpolate between readings. Return None after a reset."""
         points = self.points.get("energy", ())
         if window[1] - window[0] < SHORTEST_ENERGY_WINDOW_S or not points:
             return None
@@ -118,12 +119,12 @@ class Device:
         return end - start if readings == sorted(readings) else None
 
     def integrated_energy(self, window: Window) -> float | None:
-        """Return joules by adding up power over time."""
+        """Return the joules in a window as the sum of power over time."""
         power, length = self.mean("power", window), window[1] - window[0]
         return None if power is None or length < SHORTEST_ENERGY_WINDOW_S else power * length
 
     def throttled(self, window: Window) -> tuple[float, dict[str, float]] | None:
-        """Return the share of a window in which any reason held the clocks down, and the share of each reason."""
+        """Return two values: the share of a window in which any reason limited the clocks, and the share of each reason."""
         spans = self._covering("reasons", window)
         length = sum(until - start for start, until, _ in spans)
         if length <= 0:
@@ -138,7 +139,7 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeline:
-    """All devices of a run by their number in the samples, the sampler's own cost, and the reason if there are no values."""
+    """All devices of a run by their number in the samples, and the sampler's own cost. `problem` says why there are no values."""
 
     devices: Mapping[int, Device] = field(default_factory=dict)
     cost: Mapping[str, Any] = field(default_factory=dict)
@@ -215,7 +216,7 @@ def _at(points: Points, moment: float) -> float | None:
 
 
 def _all_known(values: Iterable[float | None]) -> list[float]:
-    """Return the values of all devices, or nothing if a value is missing, because the missing value may be the highest."""
+    """Return the values of all devices, or an empty list if a value is missing: the missing value may be the highest."""
     every = list(values)
     known = [value for value in every if value is not None]
     return known if len(known) == len(every) else []

@@ -15,10 +15,10 @@ from statistics import fmean, median, stdev
 
 LEVEL = 0.95
 MOST_RUNS = 1000
-# Rounding errors make a difference of equal logarithms as large as this.
+# Rounding errors can make the difference of two equal logarithms as large as this.
 ROUNDING = 1e-12
 
-# Under 100 steps there are 4 batches, else 6. Few batches are long, and long batches are nearly independent, as the intervals need.
+# Fewer than 100 steps make 4 batches, others 6. Long batches are nearly independent, as the intervals require, so there are few.
 # In simulations with 2 % of noise, correlated from step to step (AR(1), 0.5), a nominal 95 % interval contained the true median in
 # 94 to 95 % of the series of 50, 200 and 1000 steps, with and without 2 % of spikes. For 20 steps it was 93 %
 # (benchmarks/coverage.py prints the table).
@@ -52,7 +52,7 @@ class Ratio:
     """The ratio new ÷ base of the geometric means over runs. The interval and `p` are None if a side has one run.
 
     `p` is the probability of a difference at least as large between two equal sides. `n_base` and `n_new` are the numbers of
-    values, or of pairs if they were compared in pairs.
+    values. If the values were compared in pairs, both are the number of pairs.
     """
 
     value: float
@@ -63,7 +63,7 @@ class Ratio:
 
 
 def widened(ratio: Ratio, by: float) -> Ratio:
-    """Return the ratio with an interval that is wider at both ends by a difference of logarithms."""
+    """Return the ratio with a wider interval. Each end moves outwards by the difference of logarithms `by`."""
     if ratio.interval is None:
         return ratio
     factor = math.exp(by)
@@ -73,8 +73,8 @@ def widened(ratio: Ratio, by: float) -> Ratio:
 def median_interval(values: Sequence[float]) -> Interval | None:
     """Return the 95 % interval of the median of a stationary series: Student's t over the medians of equally long batches.
 
-    Steps that are left over at the start belong to no batch. Return None for fewer than two values per batch, and for an interval
-    that would reach below zero.
+    Steps that are left over at the start belong to no batch. Return None if a batch has fewer than two values, or if the interval
+    would reach below zero.
     """
     count = FEW_BATCHES if len(values) < FEW_STEPS else MANY_BATCHES
     length = len(values) // count
@@ -88,7 +88,7 @@ def median_interval(values: Sequence[float]) -> Interval | None:
 
 
 def mean_of_logs(values: Sequence[float]) -> Summary:
-    """Return the summary of positive values, one for each run. Raise ValueError without values and for values not above 0."""
+    """Return the summary of positive values, one for each run. Raise ValueError if there is no value, or a value is not above 0."""
     logs = [math.log(value) for value in values]
     mean = fmean(logs)
     if len(logs) < 2:
@@ -131,8 +131,8 @@ def ratio_in_turns(
     """Return the ratio of two sides that took turns on one machine, without the machine's linear drift.
 
     Least squares over the logarithms fits drift and ratio together. `base_at` and `new_at` are the positions of the values in
-    the order of the runs. Raise ValueError for a side without values, a value not above 0, fewer than four values in all, and
-    for an order that does not separate drift from ratio.
+    the order of the runs. Raise ValueError in four cases: a side has no values; a value is not above 0; there are fewer than four
+    values in all; the order does not separate the drift from the ratio.
     """
     logs = [math.log(value) for value in (*base, *new)]
     sides, at = [-0.5] * len(base) + [0.5] * len(new), _centred([*base_at, *new_at])
@@ -213,9 +213,9 @@ def runs_for_half_width(
 ) -> int | None:
     """Return the number of runs per side that narrows the ratio's interval to ± `half_width` (of the logarithm).
 
-    Runs are assumed to spread as before. The result is at least the number of runs so far. Return None if the spread is
-    unknown or MOST_RUNS are too few. `degrees` returns the degrees of freedom for a number of runs per side. The default is for
-    pairs.
+    Future runs are assumed to have the same spread. The result is at least the number of runs so far. Return None if the spread
+    is unknown, or if MOST_RUNS runs are too few. `degrees` returns the degrees of freedom for a number of runs per side. The
+    default `degrees` is for pairs.
     """
     if measured.interval is None or half_width <= 0:
         return None

@@ -1,11 +1,11 @@
 """Writes a training's logged losses as one cell of text, and compares two trainings over the steps that both made. Pure.
 
 A text is a list of points `step:loss`. The loss of a point is the mean over the steps since the previous point. The Trainer's
-log entries are numbered from 1. A point is kept if its number is at most three binary digits followed by zeros (1 to 8, 10, 12,
-14, 16, 20…). The last point is always kept. So each doubling of the steps has at most four points. Two trainings that log at
-the same steps share all points of the shorter one, except perhaps its last. So they share a point in the second half of the
-shorter training. Earlier points do not count, since losses are alike at the beginning. A comma and a space separate the texts
-of several runs.
+log entries are numbered from 1. An entry becomes a point if its number, in binary, has only zeros after the first three digits
+(1 to 8, 10, 12, 14, 16, 20…). The last entry always becomes a point. So each doubling of the steps has at most four points. Two
+trainings that log at the same steps share all points of the shorter training, except perhaps its last point. So they share a point
+in the second half of the shorter training. Earlier points do not count, since losses are alike at the beginning. A comma and a
+space separate the texts of several runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Shared:
 def as_text(logged: Sequence[Point]) -> str | None:
     """Return the text of logged losses; None without losses or with an invalid loss.
 
-    Each loss is a step and the mean since the previous logged step.
+    Each item of `logged` is a step and the mean loss since the previous logged step.
     """
     points = [(int(step), float(loss)) for step, loss in logged]
     if not _are_sound(points):
@@ -86,7 +86,7 @@ def over_the_same_steps(first: str, second: str) -> Shared | None:
 
 
 def _read(text: str) -> list[Point]:
-    """Return the points of one run. Return nothing if a point is invalid: a gap would make means wrong."""
+    """Return the points of one run. Return an empty list if a point is invalid: a gap would make means wrong."""
     points: list[Point] = []
     for word in text.split(" "):
         match = _POINT.fullmatch(word)

@@ -24,7 +24,7 @@ _READING = re.compile(r"[^,]+, (?P<name>.+), (?P<index>\d+), (?P<mib>\d+(?:\.\d+
 
 
 def memory_summary(metrics: Mapping[str, Any]) -> tuple[Number, Number] | None:
-    """Return peak and allocated bytes of rank 0's GPU. Return None if a stage is missing, because a partial sum would be wrong."""
+    """Return two values of rank 0's GPU: peak and allocated bytes. Return None if a stage is missing: the sum would be wrong."""
     allocated = finite(metrics.get(BEFORE))
     if allocated is None:
         return None
@@ -69,7 +69,7 @@ def readings(text: str) -> list[re.Match[str]]:
 
 
 def read_summary(log: Path) -> LogSummary:
-    """Return the numbers of a log. A log that is too large is not read in part, because its first reading is the baseline."""
+    """Return the numbers of a log. Do not read the end of a log that is too large: the log's first reading is the baseline."""
     try:
         return log_summary(reading.read_text(log, limit=reading.LOG_BYTES))
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """Reads the files that a run's ranks write at their end: start-up times, memory, and problems.
 
-The functions take the worker files of a run, rank 0's first, and return numbers and sentences. For steps see `throughput`.
+The functions take the worker files of a run, with rank 0's file first. They return numbers and sentences. `throughput` reads steps.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _start_up(first: Worker) -> Cells:
 
 
 def stage_cells(worker: Worker) -> Cells:
-    """Return a rank's memory at each stage, and its allocator's retries and failures by the end of the last stage."""
+    """Return a rank's memory at each stage. Add the retries and failures of its allocator until the end of the last stage."""
     stages = {name: _stage(worker, name) for name in STAGES}
     cells = {
         f"{column}_{stage}_bytes": memory.get(name)
@@ -117,7 +117,7 @@ def _stage(worker: Worker, name: str) -> Mapping[str, Any]:
 
 
 def _memory(workers: Sequence[Worker], world_size: int) -> Cells:
-    """Return the GPU memory of the rank that uses most, and the sum of all ranks' host memory; nothing if a rank is missing."""
+    """Return the GPU memory of the rank that uses most, and the sum of all ranks' host memory. If a rank is missing, return {}."""
     if len(workers) < world_size:
         return {}
     peaks = [worker.get("peak") or {} for worker in workers]

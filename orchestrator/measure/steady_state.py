@@ -1,15 +1,15 @@
 """Finds the steady state of a series of step times: its first step and the time of a step. Pure.
 
 The first steps of a run compile, connect and fill caches. Their number is declared (`discard_steps`) or found. To find it, the
-series is cut into levels. The warm-up ends with the last level that is over 3 % above the level of the run's second half. Only
-the first half is searched. The step times after the warm-up must stay at one level. If they do not, the run has no steady state
-and no speed, and a sentence gives the reason.
+series is cut into levels. The warm-up ends with the last level that is more than 3 % higher than the level of the run's second
+half. Only the first half is searched. The step times after the warm-up must stay at one level. If they do not, the run has no
+steady state and no speed, and a sentence gives the reason.
 
-The levels are the division into segments with the lowest total cost. Each segment has at least 3 steps. The cost is the sum of
-the absolute deviations from each segment's median, plus a penalty of 3·ln n for each segment. The deviations are robust
-z-scores: distances from the second half's median, in units of 1.4826 × its median absolute deviation. A unit is at least 0.1 %
-of the median, even if the deviation is 0. Scores are clipped at 10, so that a single slow step does not form a segment. A
-series of over 300 steps is reduced to the medians of up to 300 equal blocks.
+Step times are converted to robust z-scores. A score is the distance from the second half's median, in units of 1.4826 × the median
+absolute deviation of that half. A unit is at least 0.1 % of the median, even if the deviation is 0. Scores are clipped at 10, so
+that a single slow step does not form a level. The levels are the segments of the division with the lowest total cost. The cost is
+the sum of the scores' absolute deviations from the median of their segment, plus a penalty of 3·ln n for each segment. Each segment
+has at least 3 steps. A series of over 300 steps is reduced to the medians of up to 300 equal blocks.
 
 The first step is never steady. If there is a spike among the first 10 steps or in the first tenth of the run, all steps up to the
 spike are warm-up: compilers may compile again.
@@ -32,7 +32,7 @@ from orchestrator.records import AT_LEAST_STEPS, Caveat, CaveatKind
 HIGHER_LEVEL = 0.03
 # A step is a spike above this modified z-score: 0.6745 × distance from the median ÷ median absolute deviation.
 SPIKE_Z = 14.8
-# The same in units of `_unit`.
+# The same limit in units of `_unit`.
 _SPIKE_UNITS = SPIKE_Z / 0.6745 / 1.4826
 
 _NO_TIME = "its steps took no time: the clock stood still"
@@ -74,8 +74,8 @@ def find(
 ) -> Steady | Caveat:
     """Return the steady state of a run whose steps took `seconds`, or the reason if there is none.
 
-    `waits_s` is, for each step, the part of its time before its own work began. `after` names events before the step
-    (`evaluate`, `save`): a wait for these is not warm-up. `at_least_steps` steady steps are needed, by default 10.
+    `waits_s` has for each step the part of its time before its own work began. `after` has for each step the events before it
+    (`evaluate`, `save`): a wait for them is not warm-up. `at_least_steps` steady steps are needed, by default 10.
     """
     least = at_least_steps or AT_LEAST_STEPS
     pauses = [wait if index < len(after) and after[index] else 0.0 for index, wait in enumerate(waits_s)]
@@ -122,9 +122,9 @@ def _unit(values: Sequence[float]) -> float:
 
 
 def _segments(scores: Sequence[float]) -> list[int]:
-    """Return the edges of the segments of least cost, from 0 to the number of scores.
+    """Return the edges of the segments with the lowest total cost, from 0 to the number of scores.
 
-    The search takes 0.2 s for 300 scores; the time is quadratic.
+    The search takes 0.2 s for 300 scores. The time grows with the square of their number.
     """
     n = len(scores)
     penalty = 3 * math.log(max(n, 2))
@@ -144,7 +144,7 @@ def _segments(scores: Sequence[float]) -> list[int]:
 
 
 def _costs(scores: Sequence[float], start: int) -> list[float]:
-    """Return the sum of absolute deviations from the median, for the scores from `start` to each later position."""
+    """Return the cost of a segment from `start` to each later end: the sum of absolute deviations from the segment's median."""
     low: list[float] = []
     high: list[float] = []
     sum_low = sum_high = 0.0
@@ -172,9 +172,9 @@ def _costs(scores: Sequence[float], start: int) -> list[float]:
 def _level_shift(series: Sequence[float]) -> str | None:
     """Return the reason why the step times after the warm-up are not at one level, or None if they are.
 
-    They are not at one level if their two halves differ by more than 3 % and by more than the noise. The medians and the means
-    of the halves must both differ by so much. Medians mislead if there are two kinds of steps, such as an epoch's short last
-    step. Means mislead if there are spikes.
+    The times are not at one level if their two halves differ by more than 3 % and by more than the noise. Both the medians and
+    the means of the halves must differ by so much. Medians mislead if there are two kinds of steps, such as an epoch's short
+    last step. Means mislead if there are spikes.
     """
     half = len(series) // 2
     if half < _SHORTEST:
@@ -197,7 +197,7 @@ def _level_shift(series: Sequence[float]) -> str | None:
 
 
 def _winsorized(values: Sequence[float]) -> list[float]:
-    """Return the values with the lowest and highest twentieth replaced by the nearest other value, so that no spike decides."""
+    """Return sorted values. Replace the lowest and the highest twentieth by the nearest other value, so that no spike decides."""
     ordered = sorted(values)
     edge = len(ordered) // 20 or 1
     low, high = ordered[min(edge, len(ordered) - 1)], ordered[max(len(ordered) - 1 - edge, 0)]
@@ -241,14 +241,14 @@ def _described(
 
 
 def _waits(cut: int, waits_s: Sequence[float], after: Sequence[Sequence[str]]) -> list[float]:
-    """Return by how much each step's wait exceeds the usual wait. A wait for evaluation or saving counts as 0."""
+    """Return for each step the excess of its wait over the usual wait. A wait for evaluation or saving counts as 0."""
     waits = [0.0 if index < len(after) and after[index] else waits_s[index] for index in range(cut, len(waits_s))]
     usual = median(waits) if waits else 0.0
     return [max(wait - usual, 0.0) for wait in waits]
 
 
 def _difference(middle: float, mean: float, shares: dict[str, float]) -> list[str]:
-    """Return a sentence if the median and mean step differ by over 2 %. Causes that explain half of the difference are named."""
+    """Return a sentence if the median and mean step differ by over 2 %. Name the causes if they explain half of the difference."""
     if abs(mean / middle - 1) <= _DIFFERENCE:
         return []
     causes: list[str] = []

@@ -1,11 +1,11 @@
 """Measures a run's speed in steady state, its use of time, its memory and its work, from the files of its ranks.
 
-This module reads `steps-rank<R>.jsonl` and `worker-rank<R>.json` in the run's folder, with `steps`, `steady_state`, `flops` and
+This module reads `steps-rank<R>.jsonl` and `worker-rank<R>.json` in the run's folder. It uses `steps`, `steady_state`, `flops` and
 `rank_files`. A step lasts until the last rank has ended it, and its tokens are the sum over ranks (`steps.together`). If a rank
 left no file, or if there is no steady state, some numbers are missing, and a sentence says why.
 
 Left out: the Trainer's own final metrics (`trainers.instrumented`) and the numbers of monitors. A step ends when the GPU (or the
-host, on a CPU) has ended the optimizer's work. Speeds do not include the time before training began.
+host, on a CPU) has finished the optimizer's work. Speeds do not include the time before training began.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MANY_SHORT = 0.1
 class Reading:
     """The numbers in a run's own files, a row for each rank, and caveats.
 
-    `impossible` says why the numbers cannot be true, if they exceed what the device can do; `contradiction`, if the steps
+    `impossible` is a sentence if the numbers exceed what the device can do. `contradiction` is a sentence if the steps
     contradict each other, the worker files or the run's time.
     """
 
@@ -56,7 +56,7 @@ class _Series:
 def read(run_dir: Path, workers: Sequence[Worker], *, world_size: int, wall_s: float | None = None) -> Reading:
     """Return the numbers of an instrumented run of `world_size` processes that ended after `wall_s` seconds.
 
-    `workers` are their worker files.
+    `workers` are the worker files of these processes.
     """
     if not workers:
         return Reading()
@@ -111,7 +111,7 @@ def _reporters(first: Worker, world_size: int) -> int:
 
 
 def _reported(series: Sequence[Step], first: Worker) -> Cells:
-    """Return the work done by a program that reports its own steps. Return nothing for a Trainer, which reports its work itself."""
+    """Return the work done by a program that reports its own steps. Return {} for a Trainer, which reports its work itself."""
     if not first.get("steps_from"):
         return {}
     counts = {"tokens_processed": _total(series, "tokens"), "samples_processed": _total(series, "samples")}
@@ -212,13 +212,13 @@ def _rate(window: Sequence[Step], name: str, seconds: float) -> float | None:
 
 
 def _wait_share(window: Sequence[Step]) -> float | None:
-    """Return the share of the time between steps, or None if the program did not report it."""
+    """Return the waits between steps as a share of the time, or None if the program did not report the waits."""
     waits = [step.wait_s for step in window if step.wait_s is not None]
     return sum(waits) / sum(step.seconds for step in window) if len(waits) == len(window) else None
 
 
 def _warm_up(series: Sequence[Step], state: steady_state.Steady, first: Worker) -> Cells:
-    """Return the times before the steady state. With torch.compile, their excess over as many steady steps is compilation."""
+    """Return the times before the steady state. With torch.compile, time beyond that of as many steady steps is compilation."""
     head = [step.seconds for step in series[: state.discarded_steps]]
     above = sum(head) - len(head) * state.median_s
     compiled = (first.get("settings") or {}).get("torch_compile")

@@ -1,9 +1,9 @@
-"""The registry of columns: the meaning and unit of each column, its better direction, and the places that show it.
+"""The registry of columns. It has each column's meaning, unit and better direction, and the places that show the column.
 
 METRICS are numbers or words that a run measured. FACTS describe an experiment and the end of its runs. SETTINGS are the settings in
 effect in the training process (columns `effective_<name>`). A custom trainer may have other columns; they are shown unchanged.
-Nothing here measures or reads anything. `report/tables/metrics_page.py` makes docs/metrics.md from the registry. Units are base
-units (seconds, bytes, tokens, joules). One column is in MiB, as in the reference system.
+This package does not measure or read anything. `report/tables/metrics_page.py` makes docs/metrics.md from the registry. Units are
+base units (seconds, bytes, tokens, joules). One column is in MiB, as in the reference system.
 """
 
 from __future__ import annotations

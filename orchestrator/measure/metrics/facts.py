@@ -75,7 +75,7 @@ _FACTS = (
 
 FACTS: dict[str, Metric] = {fact.name: fact for fact in _FACTS}
 
-# Setting → pandas type, meaning. Its column is `effective_<name>`.
+# Maps the name of a setting to its pandas type and its meaning. The setting's column is `effective_<name>`.
 SETTINGS: dict[str, tuple[str, str]] = {
     "model_class": (TEXT, "Class of the model."),
     "wrapper_classes": (TEXT, "Classes around the model, outermost first (DDP, FSDP, compiled)."),

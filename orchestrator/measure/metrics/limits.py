@@ -1,6 +1,6 @@
-"""Limits of the values of metrics: what is below 0, is 0, is more than a whole, or takes longer than the run cannot be true.
+"""Limits for the values of metrics. For many metrics, a value cannot be negative, 0, above 1, or longer than the run.
 
-A name that is not registered may have any value.
+A metric that is not registered may have any value.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from orchestrator.measure.metrics.metric import Metric, Where
 _SIGNED_UNITS = ("nats", "°C")
 _SIGNED = ("loss_difference", "device_residue_bytes")
 _CHANGE = "_delta"
-# Shares of a whole. `core_wait_share` is none: it adds up threads that wait at the same time.
+# Shares of a whole. `core_wait_share` is different: it adds up threads that wait at the same time.
 _AT_MOST_ONE = ("mfu", "hfu", "gpu_utilization", "data_wait_share", "padding_share", "spike_share", "steal_share")
 # A program may round its times, and its clock is not the clock of this process.
 LATE_S, LATE_SHARE = 5.0, 0.01
@@ -20,7 +20,7 @@ LATE_S, LATE_SHARE = 5.0, 0.01
 def broken_limit(metric: Metric, value: float, *, wall_s: float | None, may_be_0: bool = False) -> str | None:
     """Return the limit that a value of this metric breaks, as "must be …"; None if it keeps all limits.
 
-    With `may_be_0`, the value may be 0 although the metric cannot: a Trainer writes 0 for a speed that it does not know.
+    `may_be_0` also allows 0 for a metric that cannot be 0: a Trainer writes 0 for a speed that it does not know.
     """
     if metric.unit is None or metric.unit in _SIGNED_UNITS or metric.name in _SIGNED or metric.name.endswith(_CHANGE):
         return None
@@ -39,5 +39,5 @@ def longest_s(wall_s: float) -> float:
 
 
 def _is_positive(metric: Metric) -> bool:
-    """Return whether 0 is impossible: for speeds, and for metrics whose logarithm is averaged."""
+    """Return whether the metric cannot be 0: it is a speed, or its logarithm is averaged."""
     return metric.by_ratio or Where.SPEED in metric.where or "/s" in (metric.unit or "")

@@ -9,9 +9,9 @@ DASH = "-"  # shown for a missing value, which is never 0
 MIB = 2**20
 TEXT, WHOLE, NUMBER, TRUTH = "string", "Int64", "Float64", "boolean"  # pandas types of columns
 
-# The smallest change of a metric that matters, as a share, unless the metric has its own.
+# The smallest change that matters, as a share of the value. A metric may replace it by its own smallest change.
 SMALLEST_EFFECT = 0.02
-# The smallest change between single runs that is reported: published rows differ as much without a reason.
+# A smaller change between single runs is not reported: published rows differ by this much without a reason.
 ONE_RUN_EFFECT = 0.10
 
 
@@ -38,7 +38,7 @@ class Show(StrEnum):
 
 
 class Judged(StrEnum):
-    """The way in which `compare` separates a change from chance."""
+    """The method that `compare` uses to separate a change from chance."""
 
     TEST = "test"  # a test over runs
     TOLERANCE = "tolerance"  # for metrics that hardly differ between runs
@@ -48,21 +48,21 @@ class Judged(StrEnum):
 class Where(Flag):
     """The places that show a column. raw_summary.csv and Parquet files have all columns."""
 
-    RAW = 0  # only those files
+    RAW = 0  # only raw_summary.csv and Parquet files
     FILES = 1  # benchmarks.csv, unless all its rows agree
     TABLES = 3  # the terminal and Markdown too, unless all rows agree
     FIRST = 7  # the terminal and Markdown in any case, among the most important numbers
     KEPT = 8  # benchmarks.csv in any case
     PAGE = 16  # the page's table from the start; a click adds other columns
     COMPARED = 32  # `compare` and `history`, if both sides measured it
-    SPEED = 64  # the same, unless there is a speed with a lower `order`
+    SPEED = 64  # the same places as COMPARED, unless there is a speed with a lower `order`
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One column. `label` is its short heading; `leaves_out` says what the number does not include.
 
-    With `by_ratio`, logarithms are averaged over runs, so that 2 % faster and 2 % slower cancel out. `min_effect` is the
+    If `by_ratio` is true, logarithms are averaged over runs, so that 2 % faster and 2 % slower cancel out. `min_effect` is the
     smallest change that matters, as a share: 0.02 means ×1.02 or ÷1.02. For a metric without a test, it is the tolerance.
     `one_run_effect` replaces ONE_RUN_EFFECT for a metric whose single runs differ by more. `order` is the place among the
     columns that are shown first or compared.

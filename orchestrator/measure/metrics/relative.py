@@ -1,6 +1,6 @@
 """Columns that compare an experiment with its reference.
 
-`--baseline` or the scenario's `baseline:` names the reference, or Tunebench chooses it.
+`--baseline` or the scenario's `baseline:` names the reference. Without a name, Tunebench chooses the reference.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ _rate = partial(Metric, source=_STEPS, direction=Direction.HIGHER, by_ratio=True
 _end = partial(_rate, unit="tokens/s, all devices", where=Where.FILES)
 _time = partial(Metric, source=_STEPS, unit="s", direction=Direction.LOWER, show=Show.SECONDS)
 
-# A time that a run has only one of depends on caches of files and kernels. On one H100, first steps of 1.5 s differed by 12 to 21 %
-# (standard deviation) between runs of one experiment, steady speeds by 0.1 to 0.8 %. Five runs per side can show a change of 50 %;
-# single runs can show only a change of 100 %.
+# A time that occurs once in a run depends on caches of files and kernels. On one H100, first steps of 1.5 s differed by 12 to 21 %
+# (standard deviation) between runs of one experiment. Steady speeds differed by 0.1 to 0.8 %. Five runs per side can show a change
+# of 50 %; single runs can show only a change of 100 %.
 _once = partial(_time, min_effect=0.5, one_run_effect=1.0)
 _start = partial(_once, source=_STAMPS, where=Where.FILES)
 

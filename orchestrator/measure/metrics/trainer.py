@@ -64,8 +64,8 @@ FINAL = (
         where=Where.FIRST | Where.KEPT | Where.SPEED,
         order=230,
     ),
-    # Runs of a scenario share data and seed, so that correct kernels differ by rounding. 5 % leaves room for quantised
-    # weights, and for batches that are put together in another way.
+    # Runs of a scenario share data and seed, so the losses of correct kernels differ only by rounding. 5 % leaves room for
+    # quantised weights, and for batches that are composed differently.
     _final(
         "train_loss",
         "loss",

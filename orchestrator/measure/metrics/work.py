@@ -70,7 +70,7 @@ WORK = (
     _count("steps", "steps", "Optimizer steps that were made.", unit="steps", source="worker file of rank 0"),
 )
 
-# Made from several rows (see `results/table/aggregate.py`).
+# These columns are made from several rows (see `results/table/aggregate.py`).
 COMPARISON = (
     _share(
         "scaling_efficiency",

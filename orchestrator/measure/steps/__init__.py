@@ -1,7 +1,7 @@
 """Reads the steps of a run's ranks from `steps-rank<R>.jsonl`, and combines them into common steps.
 
-`throughput` computes speeds from them. `recompilations` finds steps in which torch.compile compiled again. `StepLines` makes the
-lines of such a file from the output of a program that prints its steps.
+`throughput` computes speeds from these steps. `recompilations` finds steps in which torch.compile compiled again. `StepLines` makes
+the lines of a step file from the output of a program that prints its steps.
 
 A file may end in half a line, since a run can be killed at any moment: incomplete steps are skipped. Lines without a duration
 (losses, and steps of older versions) are skipped too. The training process may write anything: only regular files are read, each up
@@ -23,13 +23,13 @@ from orchestrator.records import RunFolder
 
 _TIMES = ("t", "compute_s", "wait_s")
 COUNTS = ("tokens", "real", "labelled", "samples", "squares")
-# Two million steps of about 250 bytes.
+# Enough for two million steps of about 250 bytes.
 MAX_BYTES = 512 * 2**20
-# The latest time that is accepted: the year 3058, in seconds since the epoch. A larger float could not resolve a step's length.
+# The latest time that is accepted: the year 3058, in seconds since the epoch. A larger float is too coarse for a step's length.
 LATEST = 2.0**35
 
 LONGEST_LINE = 64 * 2**10
-# No count of a step is as large.
+# A count of a step must be smaller than this.
 LARGEST_COUNT = 2**53
 
 
@@ -41,8 +41,8 @@ class Step:
     then `compute_s`. `tokens` includes padding; `real` does not; `labelled` counts tokens that have a loss. `squares` is the
     sum of length² over sequences. A count is None if the step could not be counted, and a time is None if the program did not
     report the time. `after` names evaluations and saves since the previous step. `compiled` is the number of graphs that
-    torch.compile was expected to compile in this step, and `recompiled` the number of all further graphs. With `new_width`, a
-    graph was compiled for a batch of a width that no earlier batch had.
+    torch.compile compiled in this step, if that was expected. If it was not expected, `recompiled` is this number. `new_width`
+    means that a graph was compiled for a batch of a width that no earlier batch had.
     """
 
     number: int
@@ -62,16 +62,16 @@ class Step:
 
 
 def read(run_dir: Path) -> dict[int, tuple[Step, ...]]:
-    """Return each rank's steps in order; empty if nothing was written."""
+    """Return each rank's steps in order; an empty dict if nothing was written."""
     return {rank: tuple(_steps(path)) for rank, path in RunFolder(run_dir).all_steps().items()}
 
 
 def together(ranks: Mapping[int, Sequence[Step]]) -> tuple[Step, ...]:
     """Return the steps that all ranks have, as common steps. A common step starts and ends when the last rank starts and ends it.
 
-    The times of one rank would mislead: a rank that ends the warm-up first waits for the others in its next step, which distorts
-    the speed of a short run. Counts are sums. A single rank keeps its own times. Ranks of one host share a clock. Between hosts, a
-    clock that is ahead is not corrected. If it is far ahead, the ranks of its host seem to be the last in every step.
+    The times of one rank would mislead. If a rank ends the warm-up before the others, its next step includes the wait for them,
+    which distorts the speed of a short run. Counts are sums. A single rank keeps its own times. Ranks of one host share a clock. If
+    the clock of a host is ahead, it is not corrected. If it is far ahead, this host's ranks seem to be the last in every step.
     """
     by_number = [{step.number: step for step in own} for own in ranks.values()]
     if len(by_number) <= 1:
@@ -152,10 +152,10 @@ def _step(line: Mapping[str, Any]) -> Step | None:
 class StepLines:
     """Finds the steps in a program's output, which arrives in pieces. Each line that is a JSON object with `step` is a step.
 
-    A line has `seconds` or `time`. `time` is a reading of any clock in seconds; the step lasts from the previous line's
-    reading. `moment` turns a reading into seconds since the epoch, or into None if the clock is unknown. Lines with a mistake
-    are left out, and `note` counts them. The first step number that does not exceed the previous number is a mistake. After a
-    second such mistake, no further line is read, and `problem` says so.
+    A line has `seconds` or `time`. `time` is a reading of any clock in seconds; the step began at the previous line's reading.
+    `moment` turns a reading into seconds since the epoch, or into None if the clock is unknown. Lines with a mistake are left
+    out, and `note` counts them. A step number that does not exceed the previous number is a mistake. After a second such
+    mistake, no further line is read, and `problem` says so.
     """
 
     def __init__(self, moment: Callable[[float], float | None] = lambda reading: None) -> None:
@@ -168,9 +168,9 @@ class StepLines:
         self._reading: float | None = None
 
     def feed(self, piece: bytes) -> list[dict[str, Any]]:
-        """Return the lines of a step file for all lines that this piece completes."""
+        """Return a line for the step file for each step that this piece of output completes."""
         *lines, rest = (self._rest + piece).split(b"\n")
-        # What is kept of a longer line is longer than a step's line may be, too.
+        # Of a line that is too long, only a part is kept. This part is still too long, so the line is left out.
         self._rest = rest[: LONGEST_LINE + 1]
         last_states = (line.strip().rpartition(b"\r")[2] for line in lines if len(line) <= LONGEST_LINE)
         steps = map(self._read, last_states)
@@ -194,7 +194,7 @@ class StepLines:
             fields = _fields(line)
             if fields["step"] is None:
                 return None
-            if fields["seconds"] is None and fields["time"] is None:  # as a line with the loss may be
+            if fields["seconds"] is None and fields["time"] is None:  # for example, a line with the loss
                 self.untimed += 1
                 return None
             return self._step(fields)
@@ -228,7 +228,7 @@ class StepLines:
 
 
 def _fields(line: bytes) -> dict[str, Any]:
-    """Return the fields of a step line; missing fields are None. Raise ValueError that names a mistake."""
+    """Return the fields of a step line; a missing field is None. For a mistake, raise a ValueError that names it."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):

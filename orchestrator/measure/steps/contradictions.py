@@ -1,6 +1,6 @@
 """Finds steps that cannot be true: they contradict each other, the totals of their rank's worker file, or the time of the run.
 
-Pure. A program may write its step file itself, and a defect may write a step twice. The speed would be that of the wrong lines.
+Pure. A program may write its step file itself, and a defect may write a step twice. Then the speed would come from wrong lines.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from orchestrator.measure.metrics.limits import longest_s
 from orchestrator.measure.steps import COUNTS, Step
 from orchestrator.records import StepSource
 
-# Count of a step → its total in the worker file.
+# Maps a count of a step to the name of its total in the worker file.
 _TOTALS = {"tokens": "processed", **{name: name for name in COUNTS[1:]}}
 # In a shorter time, not even the line of a step can be written.
 _SHORTEST_S = 1e-6
-# The file of a longer run may be read only in part.
+# If a run has more steps, its step file may have been read only in part.
 _MOST_STEPS = 10**6
 # The times of steps add up exactly if the instrument writes them, and roughly if they come from two clocks.
 _EXACT, _ROUGH = (0.01, 0.001), (1.0, 0.05)

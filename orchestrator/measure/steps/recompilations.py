@@ -1,10 +1,9 @@
 """Recompilations of torch.compile: their number, the sentence about them, and the caveat about a speed that includes them. Pure.
 
-The instrument notes on a step's line that torch compiled in it (`workers/instrument/compilations.py`): `compiled` where that is
-expected, else `recompiled`. A recompilation takes as long as many steps, so a speed that includes recompilations depends on the
-run's length.
+If torch compiled in a step, the step's line says so (`workers/instrument/compilations.py`): it has `compiled` if that was expected,
+else `recompiled`. A recompilation takes as long as many steps, so a speed that includes recompilations depends on the run's length.
 
-Left out: the reason of a recompilation, unless it is a batch of a new width.
+Left out: the reason of a recompilation, unless the reason is a batch of a new width.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from orchestrator.records import Caveat, CaveatKind
 
 # If recompilations took more than this share of the steady time, the speed is in doubt.
 MUCH_TIME = 0.02
-# The sentence names at most so many steps.
+# The sentence names at most this many steps.
 _MOST_NAMED = 8
 
 
@@ -30,7 +29,7 @@ def count(series: Sequence[Step]) -> int | None:
 
 
 def sentence(numbers: Sequence[int], *, widths_vary: bool) -> str:
-    """Return a sentence about the steps that recompiled; the argument has their numbers."""
+    """Return a sentence about the steps that recompiled; `numbers` are the numbers of these steps."""
     named, more = numbers[:_MOST_NAMED], len(numbers) - _MOST_NAMED
     places = ", ".join(map(str, named)) + (f" and {more} more" if more > 0 else "")
     word = "step" if len(numbers) == 1 else "steps"
