@@ -1,6 +1,6 @@
 """Computes FLOPs per token, and the share of a device's peak, from facts that `workers/instrument/architecture.py` reads.
 
-Model FLOPs are the work that the mathematics of training needs. A matrix of n numbers takes 2n forward and 2n for the gradient of
+Model FLOPs are the work that the mathematics of training needs. A matrix of n numbers takes 2n forward, and 2n for the gradient of
 its input. A trained matrix takes 2n more for its own gradient. So full fine-tuning takes 6n; LoRA takes 4n for the frozen base and
 6n for the adapters. Only the experts that a token uses count. Attention takes 12 × width × s for a sequence of s tokens, and
 **half of that if it is causal**, since only half of the scores count. The width is query heads × head dim, summed over the layers.

@@ -69,7 +69,7 @@ class Device:
         return memory[0][1] if memory else None
 
     def residue(self) -> float | None:
-        """Return the increase in memory in use from the first reading to the last; None without a reading after the run."""
+        """Return how much more memory the last reading shows than the first reading; None without a reading after the run."""
         memory = self.points.get("memory", ()) if self.to_the_end and self.lost is None else ()
         return max(0.0, memory[-1][1] - memory[0][1]) if memory else None
 
@@ -93,7 +93,7 @@ class Device:
                 yield max(start, begin), min(until, end), value
 
     def _covering(self, what: str, window: Window | None) -> list[tuple[float, float, float]]:
-        """Return the values that were valid inside a window, or nothing if too much of the window has no value."""
+        """Return the values that were valid inside a window, or an empty list if too much of the window has no value."""
         spans = list(self.held(what, window))
         if window is None:
             return spans
@@ -102,7 +102,7 @@ class Device:
         return spans if unknown <= max(_EDGE_S, length / 20) else []
 
     def mean(self, what: str, window: Window | None) -> float | None:
-        """Return the mean over time of a kind's values."""
+        """Return the mean of the values of a kind, each weighted by its time."""
         spans = self._covering(what, window)
         total = sum(until - start for start, until, _ in spans)
         return sum((until - start) * value for start, until, value in spans) / total if total > 0 else None

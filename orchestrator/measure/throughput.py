@@ -155,7 +155,7 @@ def _state(series: Sequence[Step], first: Worker) -> steady_state.Steady | Cavea
 
 
 def _speed(series: Sequence[Step], state: steady_state.Steady, world_size: int) -> Cells:
-    """Return rates over the steady part and the distribution of its step times."""
+    """Return the rates in the steady part, and the distribution of its step times."""
     window = series[state.discarded_steps :]
     seconds = sum(step.seconds for step in window)
     rate = {name: _rate(window, name, seconds) for name in ("tokens", "real", "labelled", "samples")}

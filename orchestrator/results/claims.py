@@ -259,8 +259,9 @@ def _read_object(path: Path) -> dict[str, Any]:
 def state(run_dir: Path, *, clock: Clock = our_clock) -> JobState:
     """Return the state of the run. A run with a record has ended; a run without a folder is pending.
 
-    Any other run is running while its owner lives, else lost. But if its owner is on another host or in another container, the
-    run is silent once its heartbeat is older than SILENT_AFTER_S by `clock`, or as far in the future.
+    Any other run is running while its owner lives, else lost. An owner on another host or in another container cannot be looked
+    up: its run is silent once the heartbeat is older than SILENT_AFTER_S by `clock`, or as far in the future. Until then, its state
+    is `running`.
     """
     record = RunFolder(run_dir).record
     if record.exists():

@@ -157,7 +157,7 @@ def _nearest_of(candidates: Sequence[Cell]) -> Callable[[Cell], Cell]:
 
 
 def loss_against(cell: Cell, baseline: Cell | None) -> dict[str, Value]:
-    """Return the loss as a share of the baseline's loss over the same steps, or why the two cannot be compared.
+    """Return the difference from the baseline's loss over the same steps, as a share. Else return why there is no comparison.
 
     Trainings with different planned numbers of steps are expected to learn differently, so they get no number.
     """

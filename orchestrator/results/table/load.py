@@ -40,7 +40,7 @@ __all__ = ["ResultsTable", "load", "varying"]
 class ResultsTable:
     """The results as frames: `runs` has a row for each run that ended, `experiments` one for each experiment, ended or not.
 
-    `ranks` has a row for each training process of each run, `devices` one for each watched GPU. A missing value is NA.
+    `ranks` has a row for each training process of each run, `devices` a row for each watched GPU. A missing value is NA.
 
     The columns are those of docs/metrics.md in reading order. `warnings` are sentences about runs, and about files that cannot be
     read. With several folders, the column `results` has the folder of the row. `arguments` has the columns that are arguments of

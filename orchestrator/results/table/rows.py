@@ -34,7 +34,7 @@ class Row:
     """One run of an experiment, or an experiment without a run (its `outcome` then has only the state).
 
     The keys of the first four parts differ, so that all of them can be columns of one row. `ranks` has a row for each training
-    process, `devices` a row for each GPU. `baseline` names the references that the experiment is compared with, by axis.
+    process, `devices` a row for each GPU. `baseline` maps an axis to the reference value that the experiment is compared with.
     """
 
     facts: Mapping[str, Value]

@@ -1,7 +1,7 @@
 """Records the training of one rank: notes the Trainer's events and passes them on to the parts that measure.
 
 The recorder adds a callback to the Trainer, and wraps the Trainer's `__init__` and `training_step`. It also wraps accelerate's
-function that sends a batch to the device. The recorder changes nothing else. It asks the Trainer for nothing but an early end
+function that sends a batch to the device. The recorder changes nothing else. It asks the Trainer only for an early end
 (`ending.py`). Each step goes to the meter (`meter.py`). `stages.py` reads memory at stages; `settings.py` and `architecture.py`
 read the settings. `instrument.py` makes the recorder and writes its results.
 

@@ -86,7 +86,7 @@ def has_means(groups: Iterable[Sequence[Row]]) -> bool:
 
 
 def _grouped(rows: Iterable[Row]) -> list[list[Row]]:
-    """Return rows of runs by experiment, in the order of their first runs."""
+    """Return the rows of runs, one list for each experiment, in the order of the experiments' first runs."""
     groups: dict[object, list[Row]] = {}
     for row in rows:
         name = row.facts.get("id")
