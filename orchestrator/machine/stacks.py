@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import LaunchError
 from orchestrator.files import writing
+from orchestrator.files.redaction import redact, redact_words
 from orchestrator.machine import process, process_tree
 from orchestrator.records import RunFolder
 
@@ -31,7 +32,7 @@ def save(marker: str, folder: RunFolder) -> Path | None:
     stacks = [stack for member in process_tree.members(marker) if (stack := _stack(member, folder.stderr))]
     if not stacks:
         return None
-    writing.replace(folder.stacks, "\n".join(stacks))
+    writing.replace(folder.stacks, redact("\n".join(stacks)))
     return folder.stacks
 
 
@@ -41,7 +42,7 @@ def _stack(process: psutil.Process, stderr: Path) -> str | None:
     try:
         if "python" not in Path(process.exe()).name:
             return None
-        title = f"# {process.pid}: {' '.join(process.cmdline())[:300]}\n"
+        title = f"# {process.pid}: {redact(' '.join(redact_words(process.cmdline())))[:300]}\n"
     except (psutil.Error, OSError):
         return None
     stack = _by_py_spy(process.pid) or _by_signal(process.pid, stderr)

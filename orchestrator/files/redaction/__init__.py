@@ -54,7 +54,8 @@ Redactor = Callable[[str], str]
 Finder = Callable[[str], Iterable[Secret]]
 
 _NAME = r"(?P<name>[A-Za-z_][\w.-]{0,80})"
-_NAMED = rf"""(?<![\w.-]){_NAME}(?P<closed>\\*["'])?\s*[=:]\s*"""
+_COLOUR = r"(?:(?:\x1b|\\u001b)\[[\d;]{0,20}m)"
+_NAMED = rf"""(?:(?<![\w.-])-{{0,2}}|{_COLOUR}){_NAME}(?P<closed>\\*["']\]?)?{_COLOUR}?\s*[=:]\s*{_COLOUR}?"""
 _OPTION = rf"""--{_NAME}(?P<closed>\\*["'],)?\s+"""
 # `==` with a version is not a value: a list of packages has it (`detect-secrets==1.5.0`).
 _VALUE = re.compile(r"""(?P<opened>\\*["'])?(?P<value>(?!--|:|\$?\{\w+[:}]|={1,2}\d+\.\d)[^\s"'\\,;&)}\]<>]+)""")
