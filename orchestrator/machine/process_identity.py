@@ -45,7 +45,8 @@ def noted(file: Path) -> Noted:
         fields = reading.read_json(file, limit=reading.CLAIM_BYTES)
         if (fields["boot_id"], fields["pid_namespace"]) != (boot_id(), pid_namespace()):
             return Noted()
-        living = frozenset(int(pid) for pid, started in fields["processes"] if start_time(int(pid)) == started)
+        processes = [(pid, started) for pid, started in fields["processes"] if type(pid) is int and 0 < pid < 2**31]
+        living = frozenset(pid for pid, started in processes if start_time(pid) == started)
         return Noted(group=Path(fields["group"]) if fields["group"] else None, living=living)
     except (OSError, ValueError, TypeError, KeyError):
         return Noted()

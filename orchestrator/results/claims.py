@@ -241,9 +241,10 @@ def owners(run_dir: Path) -> tuple[Owner, ...]:
 
 
 def _owner(fields: Mapping[str, Any]) -> Owner:
-    """Return the owner with these fields. Raise TypeError for a wrong type, since the process number becomes part of a path."""
+    """Return the owner with these fields. Raise TypeError for others than a process has, since its number is used in paths."""
     owner = Owner(**fields)
-    if type(owner.pid) is not int or not all(isinstance(text, str) for text in (owner.host, owner.boot_id)):
+    is_number = type(owner.pid) is int and 0 < owner.pid < 2**31
+    if not is_number or not all(isinstance(text, str) for text in (owner.host, owner.boot_id)):
         raise TypeError("these fields do not describe a process")
     return owner
 
